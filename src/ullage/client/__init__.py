@@ -1,0 +1,1 @@
+"""The SDK: callers of the HTTP API."""

@@ -1,0 +1,1 @@
+"""Executors as processes on this machine."""

@@ -1,0 +1,1 @@
+"""Values: what the words of the glossary mean; standard library only."""

@@ -1,0 +1,65 @@
+"""How to start a worker, and how its tasks are treated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.model.error import invalid
+from ullage.model.name import check_name
+
+MAX_INSTANCES = 1_000_000
+DELAY_RELEASE_S = 60.0
+
+
+class ApplicationState(StrEnum):
+    """A disabled application keeps its sessions and takes no new ones."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A worker command and its rules.
+
+    `command` empty means a built-in worker: `function` runs Python callables, `command` runs programs.
+    `retries` is how often a task that reported an error is run again; `task_timeout_s` ends a task
+    that runs longer (None: never); an executor without a task is kept for `delay_release_s`.
+
+    Raises:
+        InvalidRequest: a bad name, a relative working directory, or a negative number.
+    """
+
+    name: str
+    command: str = ""
+    arguments: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    working_directory: str | None = None
+    description: str = ""
+    labels: tuple[str, ...] = ()
+    max_instances: int = MAX_INSTANCES
+    delay_release_s: float = DELAY_RELEASE_S
+    retries: int = 0
+    task_timeout_s: float | None = None
+    default_priority: int = 0
+    default_weight: int = 1
+    state: ApplicationState = ApplicationState.ENABLED
+
+    def __post_init__(self) -> None:
+        check_name("application", self.name)
+        if self.working_directory is not None and not self.working_directory.startswith("/"):
+            raise invalid("working_directory", self.working_directory, "give an absolute path")
+        if self.max_instances < 1:
+            raise invalid("max_instances", self.max_instances, "at least 1 is needed")
+        if self.retries < 0:
+            raise invalid("retries", self.retries, "0 or more is needed")
+        if self.delay_release_s < 0:
+            raise invalid("delay_release_s", self.delay_release_s, "0 seconds or more is needed")
+        if self.task_timeout_s is not None and self.task_timeout_s <= 0:
+            raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
+
+
+FUNCTION = Application(name="function", description="runs Python callables sent by the SDK")
+COMMAND = Application(name="command", description="runs a program; its exit code is the result", delay_release_s=0.0)
+BUILT_IN = (FUNCTION, COMMAND)

@@ -1,0 +1,61 @@
+"""Errors that leave Ullage, split by whose turn it is to act.
+
+`InvalidRequest`: the caller must change what it asks. `Conflict`: the request is well formed but
+the present state refuses it. `Unavailable`: the service, or something it needs, cannot answer now.
+
+Each error has a stable kebab-case `code`; programs compare codes, people read messages. A refusal
+to *place* work is not an error but a `Rejection` value (see `model/rejection.py`).
+"""
+
+from __future__ import annotations
+
+
+class UllageError(Exception):
+    """Base of all errors; `code` is stable, `field` names the offending input when there is one."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, code: str | None = None, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequest(UllageError):
+    """The input is wrong; the message names field, value and fix."""
+
+    code = "invalid-request"
+
+
+class NotFound(InvalidRequest):
+    """The named thing does not exist."""
+
+    code = "not-found"
+
+
+class Conflict(UllageError):
+    """The present state refuses the operation; nothing was changed."""
+
+    code = "conflict"
+
+
+class AlreadyExists(Conflict):
+    """The name or id is taken."""
+
+    code = "already-exists"
+
+
+class Unavailable(UllageError):
+    """The service, or something it stands on, cannot answer now."""
+
+    code = "unavailable"
+
+
+def invalid(field: str, value: object, fix: str) -> InvalidRequest:
+    """The one form of an input error: which field, which value, how to mend it."""
+    shown = repr(value)
+    if len(shown) > 120:
+        shown = shown[:117] + "..."
+    return InvalidRequest(f"{field}: {shown} is not valid: {fix}", field=field)

@@ -1,0 +1,23 @@
+"""Names of applications, queues, sessions and nodes: one rule for all."""
+
+from __future__ import annotations
+
+import re
+
+from ullage.model.error import invalid
+
+MAX_NAME = 253
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*", re.ASCII)
+
+
+def check_name(field: str, name: object) -> str:
+    """Return `name` if it is 1..253 of [A-Za-z0-9._-], not starting with `.` or `-`, without `..`.
+
+    Raises:
+        InvalidRequest: naming the field, the value and the rule.
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or ".." in name or not _NAME.fullmatch(name):
+        raise invalid(
+            field, name, f"use 1 to {MAX_NAME} letters, digits, '.', '_' or '-', not starting with '.' or '-', no '..'"
+        )
+    return name

@@ -1,0 +1,78 @@
+"""A machine that runs executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.model.error import Conflict
+from ullage.model.gpu import Gpu
+from ullage.model.resources import MILLI, Resources
+
+MAX_EXECUTORS = 128
+"""Executors a node may hold unless it says otherwise."""
+
+
+class NodeState(StrEnum):
+    """READY takes work; UNKNOWN lost contact and is given time; NOT_READY has lost its executors."""
+
+    READY = "ready"
+    UNKNOWN = "unknown"
+    NOT_READY = "not-ready"
+
+
+_MOVES = {
+    (NodeState.READY, NodeState.UNKNOWN),
+    (NodeState.UNKNOWN, NodeState.NOT_READY),
+    (NodeState.UNKNOWN, NodeState.READY),
+    (NodeState.NOT_READY, NodeState.READY),
+}
+
+
+def move_node(state: NodeState, to: NodeState) -> NodeState:
+    """The state after a move; a move to the present state is a no-op.
+
+    Raises:
+        Conflict: the move is not allowed (a Ready node must be Unknown before it is NotReady).
+    """
+    if state is not to and (state, to) not in _MOVES:
+        raise Conflict(f"a node cannot go from {state} to {to}", code="wrong-state")
+    return to
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Inventory of one machine. `reserved` is kept from work: allocatable = capacity - reserved."""
+
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+    reserved: Resources = Resources()
+    max_executors: int = MAX_EXECUTORS
+    labels: dict[str, str] = field(default_factory=dict)
+    arch: str | None = None
+    os: str | None = None
+    state: NodeState = NodeState.READY
+    cordoned: bool = False
+    gpu_source: str | None = None
+
+    @property
+    def schedulable(self) -> bool:
+        """Whether new executors may be placed here."""
+        return self.state is NodeState.READY and not self.cordoned
+
+    @property
+    def capacity(self) -> Resources:
+        """All there is, healthy or not."""
+        return Resources(self.cpu_milli, self.memory_bytes, len(self.gpus) * MILLI)
+
+    @property
+    def allocatable(self) -> Resources:
+        """What work may hold: healthy cards, and cpu and memory less what is reserved."""
+        healthy = sum(gpu.healthy for gpu in self.gpus)
+        return Resources(
+            max(0, self.cpu_milli - self.reserved.cpu_milli),
+            max(0, self.memory_bytes - self.reserved.memory_bytes),
+            healthy * MILLI,
+        )

@@ -1,0 +1,72 @@
+"""Amounts as text: byte sizes with binary suffixes, and plain counts.
+
+All suffixes are binary and of any case: `k kb ki kib` = 1024, then m, g, t, p. A decimal is taken
+only when it comes to a whole number of bytes. What is displayed parses back to the same value.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ullage.model.error import invalid
+
+MAX_INT64 = 2**63 - 1
+MAX_INT32 = 2**31 - 1
+
+_UNITS = "kmgtp"
+_SIZE = re.compile(r"([0-9]+)(?:\.([0-9]+))?([a-z]*)", re.ASCII)
+_COUNT = re.compile(r"[0-9]+", re.ASCII)
+_SIZE_FIX = "write a whole number of bytes such as 1048576, 512m or 16g"
+
+
+def parse_bytes(text: str, field: str = "memory") -> int:
+    """Bytes of a size text such as `16g`, `1.5Gi` or `1048576`.
+
+    Raises:
+        InvalidRequest: not a size, not a whole number of bytes, or above 2^63-1.
+    """
+    match = _SIZE.fullmatch(text.lower())
+    factor = _suffix_factor(match.group(3)) if match else None
+    if match is None or factor is None:
+        raise invalid(field, text, _SIZE_FIX)
+    whole, decimals = match.group(1), match.group(2) or ""
+    if len(whole) > 19 or len(decimals) > 60:
+        raise invalid(field, text, f"at most {MAX_INT64} bytes can be asked")
+    scale = int("1" + "0" * len(decimals))
+    total, rest = divmod(int(whole + decimals) * factor, scale)
+    if rest:
+        raise invalid(field, text, "it is not a whole number of bytes; use a smaller unit")
+    if total > MAX_INT64:
+        raise invalid(field, text, f"at most {MAX_INT64} bytes can be asked")
+    return total
+
+
+def format_bytes(amount: int) -> str:
+    """The shortest exact text: the largest suffix that divides `amount` (1536 MiB is `1536Mi`)."""
+    power = 0
+    while amount and amount % 1024 == 0 and power < len(_UNITS):
+        amount //= 1024
+        power += 1
+    return f"{amount}{_UNITS[power - 1].upper()}i" if power else str(amount)
+
+
+def parse_count(text: str, field: str, maximum: int) -> int:
+    """A plain count in ASCII digits, at most `maximum`.
+
+    Raises:
+        InvalidRequest: anything else, also a sign, a fraction or a unit suffix.
+    """
+    if _COUNT.fullmatch(text) is None:
+        raise invalid(field, text, "write a plain whole number such as 2")
+    if len(text) > 30 or int(text) > maximum:
+        raise invalid(field, text, f"at most {maximum} can be asked")
+    return int(text)
+
+
+def _suffix_factor(suffix: str) -> int | None:
+    if suffix in ("", "b"):
+        return 1
+    unit, rest = suffix[0], suffix[1:]
+    if unit in _UNITS and rest in ("", "b", "i", "ib"):
+        return 1 << 10 * (_UNITS.index(unit) + 1)
+    return None

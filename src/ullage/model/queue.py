@@ -1,0 +1,61 @@
+"""A node of the share tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.model.error import invalid
+from ullage.model.name import check_name
+from ullage.model.resources import DIMENSIONS, Resources
+
+ROOT = "root"
+DEFAULT_QUEUE = "default"
+MAX_WEIGHT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most this much may be held; None leaves a dimension unlimited."""
+
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+    gpu_milli: int | None = None
+
+    def allows(self, held: Resources) -> bool:
+        """Whether `held` stays within the limit in every dimension."""
+        return self.exceeded(held) is None
+
+    def exceeded(self, held: Resources) -> str | None:
+        """The first dimension in which `held` is over the limit."""
+        limits = (self.cpu_milli, self.memory_bytes, self.gpu_milli)
+        for name, limit, amount in zip(DIMENSIONS, limits, held, strict=True):
+            if limit is not None and amount > limit:
+                return name
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """`weight` scales its share among its siblings; `guarantee` comes first and is lent while unused.
+
+    Raises:
+        InvalidRequest: bad name, a weight outside 1..1000, or a queue that is its own parent.
+    """
+
+    name: str
+    parent: str = ROOT
+    weight: int = 1
+    guarantee: Resources = Resources()
+    limit: Limit = Limit()
+
+    def __post_init__(self) -> None:
+        check_name("queue", self.name)
+        if self.name in (ROOT, self.parent):
+            raise invalid("queue", self.name, f"choose a name other than {ROOT} and its parent's")
+        check_weight("weight", self.weight)
+
+
+def check_weight(field: str, weight: object) -> None:
+    """Refuse a weight that is not a whole number in 1..1000."""
+    if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_WEIGHT:
+        raise invalid(field, weight, f"a whole number from 1 to {MAX_WEIGHT} is needed")

@@ -1,0 +1,119 @@
+"""A user's claim under which tasks run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.model.error import Conflict, invalid
+from ullage.model.name import check_name
+from ullage.model.queue import DEFAULT_QUEUE, check_weight
+from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
+
+RETRY_LIMIT = 5
+"""Bind failures after which a session gets no new executor until an operator clears the count."""
+
+MAX_BATCH = 4096
+MAX_PRIORITY = 2**31 - 1
+
+
+class SessionState(StrEnum):
+    """An Open session takes tasks; a Closed one never reopens."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What makes two worker processes of one application interchangeable, beyond the application.
+
+    `python` is the interpreter for the built-in workers; environment and directory override those
+    of the application.
+    """
+
+    python: str | None = None
+    working_directory: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, path in (("python", self.python), ("working_directory", self.working_directory)):
+            if path is not None and not path.startswith("/"):
+                raise invalid(f"setup.{name}", path, "give an absolute path")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """What the owner asks for. `max_instances` None leaves the number of executors to the queue.
+
+    With `batch_size` n, executors come in gangs of n that start together or not at all; minimum and
+    maximum count executors and are held in whole gangs (minimum rounded up, maximum down).
+
+    Raises:
+        InvalidRequest: a field is out of range, or no whole gang fits between minimum and maximum.
+    """
+
+    application: str
+    resreq: ResourceRequirement = DEFAULT_REQUIREMENT
+    queue: str = DEFAULT_QUEUE
+    owner: str = ""
+    priority: int = 0
+    weight: int = 1
+    min_instances: int = 0
+    max_instances: int | None = None
+    batch_size: int = 1
+    common_data: bytes | None = None
+    setup: Setup = Setup()
+
+    def __post_init__(self) -> None:
+        check_name("application", self.application)
+        check_name("queue", self.queue)
+        check_weight("weight", self.weight)
+        if not 0 <= self.priority <= MAX_PRIORITY:
+            raise invalid("priority", self.priority, f"0 (lowest) to {MAX_PRIORITY} is needed")
+        if not 1 <= self.batch_size <= MAX_BATCH:
+            raise invalid("batch_size", self.batch_size, f"1 to {MAX_BATCH} is needed")
+        if self.min_instances < 0:
+            raise invalid("min_instances", self.min_instances, "0 or more is needed")
+        if self.max_instances is not None and self.max_instances < 1:
+            raise invalid("max_instances", self.max_instances, "1 or more is needed; omit it for no limit")
+        low, high = self.instance_bounds
+        if high is not None and (high < low or high == 0):
+            raise invalid(
+                "max_instances",
+                self.max_instances,
+                f"no whole batch of {self.batch_size} fits between min_instances {self.min_instances} and it",
+            )
+
+    @property
+    def instance_bounds(self) -> tuple[int, int | None]:
+        """Minimum and maximum executors in whole gangs."""
+        low = -(-self.min_instances // self.batch_size) * self.batch_size
+        if self.max_instances is None:
+            return low, None
+        return low, self.max_instances // self.batch_size * self.batch_size
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session as stored; counts of its tasks are kept beside it by the service."""
+
+    id: str
+    spec: SessionSpec
+    created_at: float
+    number: int
+    state: SessionState = SessionState.OPEN
+    closed_at: float | None = None
+    bind_failures: int = 0
+
+    def __post_init__(self) -> None:
+        check_name("session", self.id)
+
+    def require_open(self) -> None:
+        """Refuse work for a closed session.
+
+        Raises:
+            Conflict: the session is closed.
+        """
+        if self.state is not SessionState.OPEN:
+            raise Conflict(f"session {self.id} is closed; open a new one", code="session-closed")

@@ -1,0 +1,44 @@
+"""One unit of work in a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+LOST_LIMIT = 3
+"""How often a task goes back to Pending after its executor was lost, before it fails."""
+
+
+class TaskState(StrEnum):
+    """Pending -> Running -> one of the three terminal states."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEED = "succeed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the task will never change again."""
+        return self in (TaskState.SUCCEED, TaskState.FAILED, TaskState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """How a task ended: written once, never changed.
+
+    `code` is the worker's return code (0 for success), `sequence` the order of endings within the
+    session, from 1. Times are seconds since the epoch; `started_at` is None for a task that never ran.
+    """
+
+    session: str
+    task: int
+    sequence: int
+    state: TaskState
+    code: int
+    output: bytes | None
+    message: str
+    executor: str | None
+    started_at: float | None
+    ended_at: float

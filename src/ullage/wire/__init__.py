@@ -1,0 +1,1 @@
+"""Schemas of what crosses a boundary, and their conversion."""
