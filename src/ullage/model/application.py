@@ -29,6 +29,7 @@ class Application:
 
     Raises:
         InvalidRequest: a bad name, a relative working directory, or a negative number.
+
     """
 
     name: str

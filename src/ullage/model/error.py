@@ -9,6 +9,9 @@ to *place* work is not an error but a `Rejection` value (see `model/rejection.py
 
 from __future__ import annotations
 
+_SHOWN = 120
+"""Characters of an offending value that a message repeats."""
+
 
 class UllageError(Exception):
     """Base of all errors; `code` is stable, `field` names the offending input when there is one."""
@@ -56,6 +59,6 @@ class Unavailable(UllageError):
 def invalid(field: str, value: object, fix: str) -> InvalidRequest:
     """The one form of an input error: which field, which value, how to mend it."""
     shown = repr(value)
-    if len(shown) > 120:
-        shown = shown[:117] + "..."
+    if len(shown) > _SHOWN:
+        shown = shown[: _SHOWN - 3] + "..."
     return InvalidRequest(f"{field}: {shown} is not valid: {fix}", field=field)

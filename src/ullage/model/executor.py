@@ -77,6 +77,7 @@ def apply(state: ExecutorState, operation: Operation, session: str | None = None
 
     Raises:
         Conflict: the table has no such move, or a bind completes without a session.
+
     """
     after = TRANSITIONS.get((state, operation))
     if after is None:

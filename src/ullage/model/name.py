@@ -15,6 +15,7 @@ def check_name(field: str, name: object) -> str:
 
     Raises:
         InvalidRequest: naming the field, the value and the rule.
+
     """
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or ".." in name or not _NAME.fullmatch(name):
         raise invalid(

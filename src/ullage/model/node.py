@@ -34,6 +34,7 @@ def move_node(state: NodeState, to: NodeState) -> NodeState:
 
     Raises:
         Conflict: the move is not allowed (a Ready node must be Unknown before it is NotReady).
+
     """
     if state is not to and (state, to) not in _MOVES:
         raise Conflict(f"a node cannot go from {state} to {to}", code="wrong-state")

@@ -12,6 +12,8 @@ from ullage.model.error import invalid
 
 MAX_INT64 = 2**63 - 1
 MAX_INT32 = 2**31 - 1
+_DIGITS = len(str(MAX_INT64))
+_DECIMALS = 60
 
 _UNITS = "kmgtp"
 _SIZE = re.compile(r"([0-9]+)(?:\.([0-9]+))?([a-z]*)", re.ASCII)
@@ -24,13 +26,14 @@ def parse_bytes(text: str, field: str = "memory") -> int:
 
     Raises:
         InvalidRequest: not a size, not a whole number of bytes, or above 2^63-1.
+
     """
     match = _SIZE.fullmatch(text.lower())
     factor = _suffix_factor(match.group(3)) if match else None
     if match is None or factor is None:
         raise invalid(field, text, _SIZE_FIX)
     whole, decimals = match.group(1), match.group(2) or ""
-    if len(whole) > 19 or len(decimals) > 60:
+    if len(whole) > _DIGITS or len(decimals) > _DECIMALS:
         raise invalid(field, text, f"at most {MAX_INT64} bytes can be asked")
     scale = int("1" + "0" * len(decimals))
     total, rest = divmod(int(whole + decimals) * factor, scale)
@@ -55,10 +58,11 @@ def parse_count(text: str, field: str, maximum: int) -> int:
 
     Raises:
         InvalidRequest: anything else, also a sign, a fraction or a unit suffix.
+
     """
     if _COUNT.fullmatch(text) is None:
         raise invalid(field, text, "write a plain whole number such as 2")
-    if len(text) > 30 or int(text) > maximum:
+    if len(text) > _DIGITS or int(text) > maximum:
         raise invalid(field, text, f"at most {maximum} can be asked")
     return int(text)
 

@@ -40,6 +40,7 @@ class Queue:
 
     Raises:
         InvalidRequest: bad name, a weight outside 1..1000, or a queue that is its own parent.
+
     """
 
     name: str

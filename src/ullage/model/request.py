@@ -22,6 +22,7 @@ class ResourceRequirement:
 
     Raises:
         InvalidRequest: a field is negative, too large or not an integer, or nothing is asked.
+
     """
 
     cpu_milli: int = 0
@@ -59,6 +60,7 @@ class ResourceRequirement:
 
         Raises:
             InvalidRequest: with the offending entry named.
+
         """
         if not isinstance(text, str) or not text.strip():
             raise invalid("resreq", text, _FORM)
@@ -88,6 +90,7 @@ class ResourceRequirement:
 
         Raises:
             InvalidRequest: for any other value.
+
         """
         if isinstance(value, cls):
             return value

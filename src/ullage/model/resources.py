@@ -41,6 +41,7 @@ class Resources:
 
         Raises:
             Conflict: a field would fall below zero; both operands are in the message.
+
         """
         if not other <= self:
             raise Conflict(f"cannot take ({other}) from ({self})", code="below-zero")

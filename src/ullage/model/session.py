@@ -51,6 +51,7 @@ class SessionSpec:
 
     Raises:
         InvalidRequest: a field is out of range, or no whole gang fits between minimum and maximum.
+
     """
 
     application: str
@@ -114,6 +115,7 @@ class Session:
 
         Raises:
             Conflict: the session is closed.
+
         """
         if self.state is not SessionState.OPEN:
             raise Conflict(f"session {self.id} is closed; open a new one", code="session-closed")

@@ -1,0 +1,306 @@
+"""One pass over the world: who gets what now, who gives way, who waits and why.
+
+Two sets of books are looked at. `now` is what is free this moment. The outlook is what will be free
+once executors that are already leaving have left; capacity held for somebody is charged there. Work
+may start where both have room, so room that was made for one session is never lent to another, and
+everything else is.
+
+Order of decisions:
+1. the longest overdue request of each priority is served, or room is held for it;
+2. sessions below what they deserve are served, smallest dominant share first; where nothing is free
+   they wait for what is leaving, or others give way;
+3. what is left is lent to whoever wants it (work-conserving);
+4. executors nobody needs any more are let go.
+"""
+
+from __future__ import annotations
+
+from ullage.core.entitlement import (
+    application_limits,
+    entitlement,
+    leaf_of,
+    place_unit,
+    shortage,
+    useful_want,
+)
+from ullage.core.placement import Placer
+from ullage.core.plan import Action, Evict, Plan, Release, Reuse, Start, Unbind
+from ullage.core.policy import Policy
+from ullage.core.reclaim import Reclaim
+from ullage.core.shares import Leaf, ShareTree
+from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.model.allocation import Allocation
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+
+
+def schedule(world: World, policy: Policy, now: float, seed: int = 0, deserved: dict[str, int] | None = None) -> Plan:
+    """Decide one cycle. Pure: `world` is as before, and equal arguments give the equal plan.
+
+    `now` is in seconds of any clock the world's times are in. `seed` is for strategies that sample;
+    none of the built-in ones does. `deserved` spares the entitlement where the caller has it already.
+    """
+    del seed
+    trial = world.fleet.checkpoint()
+    try:
+        return _Cycle(world, policy, now, entitlement(world, policy) if deserved is None else deserved).run()
+    finally:
+        world.fleet.rollback(trial)
+
+
+class _Cycle:
+    def __init__(self, world: World, policy: Policy, now: float, deserved: dict[str, int]) -> None:
+        self._world = world
+        self._policy = policy
+        self._time = now
+        self._deserved = deserved
+        self._now = Placer(world.fleet, policy)
+        self._empty = Placer(world.fleet.emptied(), policy)
+        self._outlook: Placer | None = None
+        self._demands = {demand.session: demand for demand in world.demands}
+        self._held = world.held()
+        self._leaves = {demand.session: self._leaf(demand) for demand in world.demands}
+        self._tree = ShareTree(
+            self._empty.fleet.total, world.queues, self._leaves.values(), policy.order, application_limits(world)
+        )
+        self._reclaim = Reclaim(world, self._tree, self._leaves, deserved)
+        self._idle = self._idle_by_kind()
+        self._full: dict[tuple[ResourceRequirement, int], Code] = {}
+        self._actions: list[Action] = []
+        self._waiting: dict[str, Code] = {}
+        self._reserved: dict[str, tuple[Allocation, ...]] = {}
+        self._wake_at: list[float] = []
+        self._gangs = 0
+        self._placed = 0
+
+    def run(self) -> Plan:
+        if any(executor.phase in (Phase.LEAVING, Phase.ENDING) for executor in self._world.executors):
+            self._open_outlook()
+        self._serve_overdue()
+        self._serve_entitled()
+        self._lend_the_rest()
+        self._let_go()
+        self._explain_stops()
+        return Plan(
+            tuple(self._actions),
+            self._deserved,
+            self._waiting,
+            self._reserved,
+            min(self._wake_at, default=None),
+        )
+
+    def _leaf(self, demand: Demand) -> Leaf:
+        return leaf_of(demand, target=0, held=len(self._held.get(demand.session, ())) // demand.batch_size)
+
+    def _idle_by_kind(self) -> dict[tuple[object, ...], list[ExecutorView]]:
+        """Idle executors by what makes them interchangeable, warmest last."""
+        idle: dict[tuple[object, ...], list[ExecutorView]] = {}
+        rows = self._world.fleet.row_of
+        for executor in sorted(self._world.executors, key=lambda e: (e.since, e.id)):
+            allocation = self._world.fleet.ledger.get(executor.id)
+            if executor.phase is not Phase.IDLE or allocation is None or allocation.node not in rows:
+                continue
+            if self._world.fleet.schedulable[rows[allocation.node]]:
+                idle.setdefault((executor.application, executor.setup, executor.requirement), []).append(executor)
+        return idle
+
+    def _open_outlook(self) -> Placer:
+        if self._outlook is None:
+            later = self._world.fleet.copy()
+            for executor in self._world.executors:
+                if executor.phase in (Phase.LEAVING, Phase.ENDING) and executor.id in later.ledger:
+                    later.release(executor.id)
+            self._outlook = Placer(later, self._policy)
+        return self._outlook
+
+    # --- the steps ---
+
+    def _serve_overdue(self) -> None:
+        """Hold room, or take it, for the request of each priority that has waited too long."""
+        overdue: dict[int, Demand] = {}
+        for demand in sorted(self._world.demands, key=lambda d: (d.waiting_since or 0.0, d.number, d.session)):
+            leaf = self._leaves[demand.session]
+            if demand.waiting_since is None or not useful_want(demand, self._empty):
+                continue
+            if leaf.held and leaf.held * demand.batch_size >= self._deserved.get(demand.session, 0):
+                continue
+            due = demand.waiting_since + self._policy.reserve_after_s
+            if due > self._time:
+                self._wake_at.append(due)
+            else:
+                overdue.setdefault(demand.priority, demand)
+        for _, demand in sorted(overdue.items(), reverse=True):
+            self._tree.give(self._leaves[demand.session], self._grant_overdue)
+
+    def _serve_entitled(self) -> None:
+        for demand in self._world.demands:
+            leaf = self._leaves[demand.session]
+            leaf.stopped = None
+            leaf.target = min(
+                self._deserved.get(demand.session, 0) // demand.batch_size, useful_want(demand, self._empty)
+            )
+        self._tree.fill_floors(self._grant_entitled)
+        self._tree.fill_guarantees(self._grant_entitled)
+        self._tree.fill(self._grant_entitled)
+
+    def _lend_the_rest(self) -> None:
+        self._full.clear()
+        for demand in self._world.demands:
+            leaf = self._leaves[demand.session]
+            leaf.stopped = None
+            leaf.target = useful_want(demand, self._empty)
+        self._tree.fill(self._grant_free)
+
+    def _let_go(self) -> None:
+        """Executors that nobody needs: idle or vacant long enough, of closed sessions, above a maximum."""
+        grace = self._policy.reclaim_grace_s
+        for executor in self._world.executors:
+            idle = executor.phase is Phase.IDLE and not self._reclaim.taken(executor.id)
+            overstays = executor.phase is Phase.LEAVING and executor.reclaimed and grace is not None
+            if idle and self._due(executor.since + executor.delay_release_s):
+                self._actions.append(Release(executor.id))
+            elif overstays and self._due(executor.since + (grace or 0.0)):
+                self._actions.append(Evict(executor.id))
+        for session, executors in sorted(self._held.items()):
+            self._thin_out(self._demands.get(session), executors)
+
+    def _thin_out(self, demand: Demand | None, executors: list[ExecutorView]) -> None:
+        gangs: dict[str, list[ExecutorView]] = {}
+        for executor in sorted(executors, key=lambda e: (e.phase is Phase.BUSY, -e.bound_at, e.id)):
+            gangs.setdefault(executor.gang or executor.id, []).append(executor)
+        left = len(executors)
+        for members in gangs.values():
+            if any(self._reclaim.taken(member.id) for member in members):
+                left -= len(members)
+                continue
+            if demand is None or (demand.max_instances is not None and left > demand.max_instances):
+                leave = True
+            else:
+                leave = left - len(members) >= demand.floor and self._unneeded(demand, members)
+            if leave:
+                left -= len(members)
+                self._actions.extend(Unbind(member.id) for member in members)
+
+    def _unneeded(self, demand: Demand, members: list[ExecutorView]) -> bool:
+        if demand.pending >= demand.batch_size or any(member.phase is not Phase.VACANT for member in members):
+            return False
+        return self._due(max(member.since for member in members) + demand.delay_release_s)
+
+    def _due(self, at: float) -> bool:
+        if at > self._time:
+            self._wake_at.append(at)
+        return at <= self._time
+
+    def _explain_stops(self) -> None:
+        for demand in self._world.demands:
+            leaf = self._leaves[demand.session]
+            held = leaf.held * demand.batch_size
+            if held >= demand.want or demand.session in self._waiting:
+                continue
+            if not demand.ready:
+                self._waiting[demand.session] = Code.BIND_FAILURES
+            elif not self._fits_empty(demand):
+                self._waiting[demand.session] = Code.TOO_LARGE if self._world.fleet.schedulable.any() else Code.NO_NODES
+            elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
+                self._waiting[demand.session] = leaf.stopped
+            elif held >= self._deserved.get(demand.session, 0):
+                self._waiting[demand.session] = Code.SHARE
+            else:
+                self._waiting[demand.session] = leaf.stopped or shortage(self._world.fleet, demand)
+
+    def _fits_empty(self, demand: Demand) -> bool:
+        return int(self._empty.room(demand.requirement).sum()) >= demand.batch_size
+
+    # --- one unit ---
+
+    def _grant_overdue(self, leaf: Leaf) -> Code | None:
+        demand = self._demands[leaf.session]
+        if self._start(demand, overdue=True) or self._hold(demand):
+            return None
+        outlook = self._open_outlook()
+        name = self._name(demand)
+        held = [outlook.reserve(f"{name}/{rank}", demand.requirement, self._empty) for rank in range(demand.batch_size)]
+        placed = tuple(allocation for allocation in held if allocation is not None)
+        self._note_held(demand, placed)
+        return None
+
+    def _grant_entitled(self, leaf: Leaf) -> Code | None:
+        demand = self._demands[leaf.session]
+        if self._start(demand) or self._hold(demand):
+            return None
+        return self._why_full(demand)
+
+    def _grant_free(self, leaf: Leaf) -> Code | None:
+        demand = self._demands[leaf.session]
+        if self._start(demand):
+            return None
+        return self._why_full(demand)
+
+    def _why_full(self, demand: Demand) -> Code:
+        return self._full.get((demand.requirement, demand.batch_size), Code.GANG_ROOM)
+
+    def _start(self, demand: Demand, *, overdue: bool = False) -> bool:
+        """Give one unit now: idle executors that match, new ones for the rest; all or nothing."""
+        idle = self._idle.get((demand.application, demand.setup, demand.requirement), [])
+        reuse = min(len(idle), demand.batch_size)
+        missing = demand.batch_size - reuse
+        shape = (demand.requirement, missing)
+        if missing and shape in self._full:
+            return False
+        placed = place_unit(self._now, demand, self._name(demand), missing, self._outlook)
+        if placed is None:
+            self._full[shape] = self._full[demand.requirement, demand.batch_size] = self._shortage(demand)
+            return False
+        gang = None
+        if demand.batch_size > 1:
+            gang = self._gangs
+            self._gangs += 1
+        for rank in range(reuse):
+            executor = idle.pop()
+            self._reclaim.reused(executor.id)
+            self._actions.append(Reuse(demand.session, executor.id, gang, rank))
+        for rank, allocation in enumerate(placed, start=reuse):
+            self._actions.append(Start(demand.session, allocation, gang, rank, overdue))
+        return True
+
+    def _hold(self, demand: Demand) -> bool:
+        """Keep room for one unit that others are leaving, or make them leave."""
+        outlook = self._open_outlook()
+        name = self._name(demand)
+        placed = place_unit(outlook, demand, name, demand.batch_size)
+        if placed is None:
+            claimed = self._reclaim.claim(demand, outlook, self._empty, self._time, name)
+            if claimed is None:
+                return False
+            victims, placed = claimed
+            for victim in victims:
+                self._dismiss([member.id for member in victim.members], victim.session, demand.session)
+        self._note_held(demand, placed)
+        return True
+
+    def _dismiss(self, executors: list[str], session: str | None, claimant: str) -> None:
+        if session is None:
+            self._actions.extend(Release(executor) for executor in executors)
+            for idle in self._idle.values():
+                idle[:] = [executor for executor in idle if executor.id not in executors]
+            return
+        self._actions.extend(Unbind(executor, reclaimed=True, claimant=claimant) for executor in executors)
+        if session in self._leaves:
+            self._tree.take(self._leaves[session], len(executors) // self._demands[session].batch_size)
+
+    def _note_held(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
+        self._waiting[demand.session] = Code.RECLAIMING
+        self._reserved[demand.session] = self._reserved.get(demand.session, ()) + placed
+
+    def _shortage(self, demand: Demand) -> Code:
+        if self._outlook is not None:
+            trial = self._now.fleet.checkpoint()
+            alone = place_unit(self._now, demand, "probe", demand.batch_size)
+            self._now.fleet.rollback(trial)
+            if alone is not None:
+                return Code.RESERVED
+        return shortage(self._now.fleet, demand)
+
+    def _name(self, demand: Demand) -> str:
+        self._placed += 1
+        return f"plan/{demand.session}/{self._placed}"

@@ -1,0 +1,124 @@
+"""What each session deserves: progressive filling of the empty fleet, computed afresh from demand.
+
+Filling places every unit on a real node, so that what is deserved can be had: ten cards on two
+nodes are not one node of ten. A unit that fits no empty node takes no part and blocks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ullage.core.fleet import Fleet
+from ullage.core.placement import Placer
+from ullage.core.policy import Policy
+from ullage.core.shares import Leaf, ShareTree, Vector
+from ullage.core.world import Demand, World
+from ullage.model.allocation import Allocation
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+
+
+def entitlement(world: World, policy: Policy) -> dict[str, int]:
+    """Executors each session deserves in this world; depends on demand and inventory only."""
+    empty = Placer(world.fleet.emptied(), policy)
+    leaves = [leaf_of(demand, target=useful_want(demand, empty)) for demand in world.demands]
+    demands = {demand.session: demand for demand in world.demands}
+    tree = ShareTree(empty.fleet.total, world.queues, leaves, policy.order, application_limits(world))
+
+    full: dict[tuple[ResourceRequirement, int], Code] = {}
+
+    def grant(leaf: Leaf) -> Code | None:
+        demand = demands[leaf.session]
+        shape = (demand.requirement, demand.batch_size)
+        if shape not in full and place_unit(empty, demand, f"{leaf.session}/{leaf.held}", demand.batch_size) is None:
+            full[shape] = shortage(empty.fleet, demand)
+        return full.get(shape)
+
+    trial = empty.fleet.checkpoint()
+    tree.fill_floors(grant)
+    tree.fill_guarantees(grant)
+    tree.fill(grant)
+    empty.fleet.rollback(trial)
+    return {leaf.session: leaf.held * leaf.executors_per_unit for leaf in tree.leaves}
+
+
+def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
+    """Equal keys have equal entitlements: what changes from cycle to cycle is mostly only usage."""
+    empty = Placer(world.fleet.emptied(), policy)
+    wants = tuple(
+        (demand.session, useful_want(demand, empty), demand.requirement, demand.queue, demand.priority, demand.weight)
+        for demand in world.demands
+    )
+    return (world.fleet.nodes, world.queues, policy, wants)
+
+
+def useful_want(demand: Demand, empty: Placer) -> int:
+    """Units a session can use at most: what it wants, no more than the empty fleet could ever hold."""
+    if not demand.ready:
+        return 0
+    return min(demand.want // demand.batch_size, int(empty.room(demand.requirement).sum()) // demand.batch_size)
+
+
+def leaf_of(demand: Demand, target: int, held: int = 0) -> Leaf:
+    """The session's place in the share tree; counts are in units (whole batches)."""
+    return Leaf(
+        session=demand.session,
+        queue=demand.queue,
+        unit=vector(demand),
+        priority=demand.priority,
+        weight=demand.weight,
+        number=demand.number,
+        held=held,
+        target=target,
+        floor=demand.floor // demand.batch_size,
+        application=demand.application,
+        executors_per_unit=demand.batch_size,
+    )
+
+
+def vector(demand: Demand) -> Vector:
+    """What one unit charges, as the tree counts it."""
+    unit = demand.unit
+    return (unit.cpu_milli, unit.memory_bytes, unit.gpu_milli)
+
+
+def application_limits(world: World) -> Mapping[str, int]:
+    """Executors each application may have over all its sessions."""
+    return {demand.application: demand.application_max for demand in world.demands}
+
+
+def place_unit(
+    placer: Placer, demand: Demand, name: str, count: int, also: Placer | None = None
+) -> tuple[Allocation, ...] | None:
+    """Charge `count` executors on `placer` (and `also`), or nothing at all."""
+    fleets = [placer.fleet] if also is None else [placer.fleet, also.fleet]
+    marks = [fleet.checkpoint() for fleet in fleets]
+    placed: list[Allocation] = []
+    for rank in range(count):
+        allocation = placer.place(f"{name}/{rank}", demand.requirement, also)
+        if allocation is None:
+            for fleet, mark in zip(fleets, marks, strict=True):
+                fleet.rollback(mark)
+            return None
+        placed.append(allocation)
+    for fleet, mark in zip(fleets, marks, strict=True):
+        fleet.keep(mark)
+    return tuple(placed)
+
+
+def shortage(fleet: Fleet, demand: Demand) -> Code:
+    """Which dimension is short: the one in which the fewest nodes have enough."""
+    if not fleet.schedulable.any():
+        return Code.NO_NODES
+    asked = demand.requirement
+    enough = {
+        Code.GPU: (fleet.gpu_free >= asked.gpu_count) if asked.gpu_count else None,
+        Code.CPU: (fleet.cpu_free >= min(asked.cpu_milli, 2**62)) if asked.cpu_milli else None,
+        Code.MEMORY: (fleet.memory_free >= asked.memory_bytes) if asked.memory_bytes else None,
+        Code.SLOTS: fleet.slots_free >= 1,
+    }
+    counts = {code: int((nodes & fleet.schedulable).sum()) for code, nodes in enough.items() if nodes is not None}
+    code = min(counts, key=lambda code: counts[code])
+    if demand.batch_size > 1 and counts[code]:
+        return Code.GANG_ROOM
+    return code

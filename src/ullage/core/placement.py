@@ -1,0 +1,179 @@
+"""Where a request goes: one table of room and score per request shape, refreshed row by row.
+
+A shape is what decides placement: equal requirements share a table. When an allocation touches a
+node only that row is computed again, so a decision does not rescan the cluster.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.fleet import Column, Fleet
+from ullage.core.policy import Policy
+from ullage.model.allocation import Allocation
+from ullage.model.request import ResourceRequirement
+
+_FULL = 1 << 20
+"""A whole node's worth of one term of the score; terms are integers so that every CPU agrees."""
+
+_NO_ROOM = -1
+_ENDLESS = np.int64(2**62)
+
+
+class Placer:
+    """Places requests on one fleet, charging it as it goes."""
+
+    def __init__(self, fleet: Fleet, policy: Policy) -> None:
+        self.fleet = fleet
+        self._policy = policy
+
+    def room(self, requirement: ResourceRequirement) -> Column:
+        """Per node, how many executors of this requirement fit now."""
+        return self._table(requirement).room
+
+    def place(
+        self, allocation_id: str, requirement: ResourceRequirement, also: Placer | None = None
+    ) -> Allocation | None:
+        """Pick a node and cards, charge them here and in `also`, and return the allocation.
+
+        With `also`, a place counts only if it is free in both books: now, and in the outlook where
+        capacity is held for somebody else. None means nothing fits.
+        """
+        ranked = self._table(requirement).ranked
+        if also is not None:
+            ranked = np.where(also.room(requirement) > 0, ranked, _NO_ROOM)
+        while len(ranked):
+            row = int(ranked.argmax())
+            if ranked[row] == _NO_ROOM:
+                break
+            cards = self._pick_cards(row, requirement.gpu_count, also)
+            if cards is not None:
+                allocation = Allocation(
+                    allocation_id, self.fleet.nodes[row].name, requirement, self.fleet.uuids(row, cards)
+                )
+                self.fleet.charge(allocation)
+                if also is not None:
+                    also.fleet.charge(allocation)
+                return allocation
+            ranked = ranked.copy()
+            ranked[row] = _NO_ROOM
+        return None
+
+    def reserve(self, allocation_id: str, requirement: ResourceRequirement, vacant: Placer) -> Allocation | None:
+        """Hold capacity that others occupy today, on the node that needs the least to become free.
+
+        `vacant` is the same fleet with nothing allocated: it says which nodes are large enough.
+        """
+        large_enough = np.flatnonzero(vacant.room(requirement) > 0)
+        best: tuple[int, int] | None = None
+        for row in map(int, large_enough):
+            missing = self._missing(row, requirement)
+            if best is None or missing < best[0]:
+                best = (missing, row)
+        if best is None:
+            return None
+        row = best[1]
+        free = self.fleet.free_cards(row)
+        others = [card for card in self.fleet.usable_cards(row) if card not in free]
+        others.sort(key=lambda card: int(self.fleet.card_taken[card]))
+        cards = sorted((free + others)[: requirement.gpu_count])
+        allocation = Allocation(allocation_id, self.fleet.nodes[row].name, requirement, self.fleet.uuids(row, cards))
+        self.fleet.charge(allocation, force=True)
+        return allocation
+
+    def _missing(self, row: int, requirement: ResourceRequirement) -> int:
+        """How far a node is from having room, in millionths of a node summed over dimensions."""
+        fleet = self.fleet
+        gaps = (
+            (requirement.cpu_milli - int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
+            (requirement.memory_bytes - int(fleet.memory_free[row]), int(fleet.memory_total[row])),
+            (requirement.gpu_count - int(fleet.gpu_free[row]), int(fleet.gpu_total[row])),
+            (1 - int(fleet.slots_free[row]), int(fleet.slots_total[row])),
+        )
+        return sum(gap * _FULL // max(1, total) for gap, total in gaps if gap > 0)
+
+    def _pick_cards(self, row: int, count: int, also: Placer | None) -> list[int] | None:
+        """Cards of one zone if a zone has enough, the fullest such zone first; else lowest positions."""
+        if not count:
+            return []
+        free = self.fleet.free_cards(row)
+        if also is not None:
+            held_for_others = set(free).difference(also.fleet.free_cards(row))
+            free = [card for card in free if card not in held_for_others]
+        if len(free) < count:
+            return None
+        start = int(self.fleet.gpu_start[row])
+        zones: dict[int, list[int]] = {}
+        for card in free:
+            zone = self.fleet.nodes[row].gpus[card - start].numa_zone
+            zones.setdefault(-1 if zone is None else zone, []).append(card)
+        whole = [cards for _, cards in sorted(zones.items()) if len(cards) >= count]
+        return min(whole, key=len)[:count] if whole else free[:count]
+
+    def _table(self, requirement: ResourceRequirement) -> _Table:
+        key = (requirement, self._policy.spread)
+        table = self.fleet.tables.get(key)
+        if not isinstance(table, _Table):
+            table = self.fleet.tables[key] = _Table(self.fleet, requirement, self._policy.spread)
+        table.refresh()
+        return table
+
+
+class _Table:
+    """Room and rank of every node for one requirement."""
+
+    def __init__(self, fleet: Fleet, requirement: ResourceRequirement, spread: bool) -> None:
+        self._fleet = fleet
+        self._spread = spread
+        self._gpus = requirement.gpu_count
+        self._asked = tuple(
+            min(amount, int(_ENDLESS))
+            for amount in (requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count)
+        )
+        self._clock = fleet.clock
+        self.room: Column = np.zeros(len(fleet.nodes), dtype=np.int64)
+        self.ranked: Column = np.full(len(fleet.nodes), _NO_ROOM, dtype=np.int64)
+        self._compute(np.arange(len(fleet.nodes)))
+
+    def refresh(self) -> None:
+        """Bring the rows up to date that were touched since the last look."""
+        if self._clock != self._fleet.clock:
+            rows = self._fleet.touched_since(self._clock)
+            self._compute(np.arange(len(self.room)) if rows is None else np.array(rows, dtype=np.int64))
+            self._clock = self._fleet.clock
+
+    def _compute(self, rows: Column) -> None:
+        fleet = self._fleet
+        columns = (
+            (fleet.cpu_free[rows], fleet.cpu_total[rows]),
+            (fleet.memory_free[rows], fleet.memory_total[rows]),
+            (fleet.gpu_free[rows], fleet.gpu_total[rows]),
+        )
+        room = np.where(fleet.schedulable[rows], np.maximum(fleet.slots_free[rows], 0), 0)
+        left = np.zeros(len(rows), dtype=np.int64)
+        for (free, total), asked in zip(columns, self._asked, strict=True):
+            if asked:
+                room = np.minimum(room, np.maximum(free, 0) // asked)
+                left += _fraction(free - asked, total)
+        used = fleet.slots_free[rows] < fleet.slots_total[rows]
+        self.room[rows] = room
+        self.ranked[rows] = np.where(room > 0, self._score(left, used, fleet.gpu_total[rows]), _NO_ROOM)
+
+    def _score(self, left: Column, used: npt.NDArray[np.bool_], gpu_total: Column) -> Column:
+        """Higher is better: keep GPU nodes for GPU work, fill used nodes first, then the tightest fit."""
+        if self._spread:
+            tight, used = left, ~used
+        else:
+            tight = 3 * _FULL - left
+        score = np.clip(tight, 0, 3 * _FULL) + used * (4 * _FULL)
+        if not self._gpus:
+            score += (gpu_total == 0) * (8 * _FULL)
+        return np.asarray(score, dtype=np.int64)
+
+
+def _fraction(amount: Column, total: Column) -> Column:
+    """Amount / total in units of 1/_FULL, exact integers; memory is cut to MiB first against overflow."""
+    shift = np.where(total > 2**40, 20, 0)
+    parts = (np.maximum(amount, 0) >> shift) * _FULL // np.maximum(total >> shift, 1)
+    return np.asarray(parts, dtype=np.int64)

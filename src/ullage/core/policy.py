@@ -1,0 +1,41 @@
+"""The choices an operator has; frozen, passed in, never global."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.model.error import invalid
+
+
+class Order(StrEnum):
+    """How equal priorities are ordered inside a queue: by dominant share, or by creation."""
+
+    DRF = "drf"
+    FIFO = "fifo"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules of the cycle; durations in seconds.
+
+    `reclaim_grace_s` is how long a running task of a session above its share may go on once another
+    session claims the room (None: until it ends). `min_runtime_s` protects a newly bound executor
+    from being claimed. `reserve_after_s` is how long a request waits before room is held for it.
+
+    Raises:
+        InvalidRequest: a duration is negative.
+
+    """
+
+    order: Order = Order.DRF
+    spread: bool = False
+    reclaim_grace_s: float | None = 30.0
+    min_runtime_s: float = 0.0
+    reserve_after_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for field in ("reclaim_grace_s", "min_runtime_s", "reserve_after_s"):
+            value = getattr(self, field)
+            if value is not None and value < 0:
+                raise invalid(f"policy.{field}", value, "0 seconds or more is needed")

@@ -1,0 +1,180 @@
+"""Whose executors give way when somebody below its entitlement finds nothing free.
+
+Order: executors without a session, then those without a task, then running ones of the session
+furthest above what it deserves in the lowest priority; newest first. Gangs go whole. Nobody falls
+below what it deserves, its minimum, or its queue's guarantee, and no victim is taken that turns out
+not to be needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from ullage.core.entitlement import place_unit
+from ullage.core.placement import Placer
+from ullage.core.shares import Leaf, ShareTree
+from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.model.allocation import Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """Executors that give way together: one, or a whole gang."""
+
+    members: tuple[ExecutorView, ...]
+    session: str | None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a running task stands in the way."""
+        return any(member.phase is Phase.BUSY for member in self.members)
+
+
+class Reclaim:
+    """Chooses victims for one cycle; remembers what it has taken."""
+
+    def __init__(self, world: World, tree: ShareTree, leaves: dict[str, Leaf], deserved: dict[str, int]) -> None:
+        self._tree = tree
+        self._leaves = leaves
+        self._demands = {demand.session: demand for demand in world.demands}
+        self._taken: set[str] = set()
+        self._hopeless: set[tuple[object, ...]] = set()
+        self._idle = sorted(
+            (executor for executor in world.executors if executor.phase is Phase.IDLE),
+            key=lambda executor: (executor.since, executor.id),
+        )
+        self._groups: dict[str, list[Victim]] = {}
+        self._surplus: dict[str, int] = {}
+        self._deserved = deserved
+        for session, executors in world.held().items():
+            demand = self._demands.get(session)
+            floor = max(deserved.get(session, 0), demand.floor) if demand else 0
+            surplus = len(executors) - floor
+            if surplus > 0:
+                self._surplus[session] = surplus
+                self._groups[session] = _groups(session, executors)
+
+    def claim(
+        self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str
+    ) -> tuple[tuple[Victim, ...], tuple[Allocation, ...]] | None:
+        """Fewest victims that make one unit of `claimant` fit in `outlook`; both are charged there."""
+        kind = (claimant.requirement, claimant.batch_size, claimant.queue, claimant.priority)
+        if kind in self._hopeless:
+            return None
+        useful = vacant.room(claimant.requirement) > 0
+        rows = outlook.fleet.row_of
+        trial = outlook.fleet.checkpoint()
+        chosen: list[Victim] = []
+        placed = None
+        for victim in self._in_order(claimant, now):
+            nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
+            if any(node in rows and useful[rows[node]] for node in nodes):
+                chosen.append(victim)
+                _leave(outlook, victim)
+                placed = place_unit(outlook, claimant, name, claimant.batch_size)
+                if placed is not None:
+                    break
+        outlook.fleet.rollback(trial)
+        if placed is None:
+            self._hopeless.add(kind)
+            return None
+        needed = _spare(chosen, claimant, outlook, name)
+        for victim in needed:
+            _leave(outlook, victim)
+            self._taken.update(member.id for member in victim.members)
+            if victim.session is not None:
+                self._surplus[victim.session] -= len(victim.members)
+        placed = place_unit(outlook, claimant, name, claimant.batch_size)
+        assert placed is not None, "the spared set was tried"
+        return tuple(needed), placed
+
+    def taken(self, executor: str) -> bool:
+        """Whether an executor was claimed in this cycle."""
+        return executor in self._taken
+
+    def reused(self, executor: str) -> None:
+        """An idle executor found a session: it is nobody's victim."""
+        self._taken.add(executor)
+
+    def _in_order(self, claimant: Demand, now: float) -> Iterator[Victim]:
+        for executor in self._idle:
+            if executor.id not in self._taken:
+                yield Victim((executor,), None)
+        surplus = dict(self._surplus)
+        queue = [entry for session in self._groups if (entry := self._entry(session, surplus, 0)) is not None]
+        heapify(queue)
+        while queue:
+            *_, session, position = heappop(queue)
+            victim = self._groups[session][position]
+            if self._may_take(victim, claimant, surplus[session], now):
+                surplus[session] -= len(victim.members)
+                yield victim
+            following = self._entry(session, surplus, position + 1)
+            if following is not None:
+                heappush(queue, following)
+
+    def _entry(
+        self, session: str, surplus: dict[str, int], position: int
+    ) -> tuple[bool, int, int, int, str, int] | None:
+        """Sort key of a session's next victim: vacant, low priority, far above what it deserves first."""
+        groups = self._groups[session]
+        while position < len(groups) and groups[position].members[0].id in self._taken:
+            position += 1
+        if position == len(groups) or surplus[session] <= 0:
+            return None
+        demand = self._demands.get(session)
+        if demand is None:
+            return (groups[position].busy, -1, 0, 0, session, position)
+        leaf = self._leaves[session]
+        held = self._deserved.get(session, 0) + surplus[session]
+        excess = self._tree.leaf_share(leaf, held // demand.batch_size)
+        excess -= self._tree.leaf_share(leaf, self._deserved.get(session, 0) // demand.batch_size)
+        return (groups[position].busy, demand.priority, -excess, demand.number, session, position)
+
+    def _may_take(self, victim: Victim, claimant: Demand, surplus: int, now: float) -> bool:
+        assert victim.session is not None
+        if len(victim.members) > surplus or victim.session == claimant.session:
+            return False
+        if any(member.phase is Phase.BUSY and member.protected_until > now for member in victim.members):
+            return False
+        loser = self._demands.get(victim.session)
+        if loser is None:
+            return True
+        leaf = self._leaves[loser.session]
+        if loser.queue != claimant.queue:
+            return not self._tree.guaranteed(loser.queue, leaf.unit)
+        if loser.priority != claimant.priority:
+            return True
+        units_after = (leaf.held * loser.batch_size - len(victim.members)) // loser.batch_size
+        before = self._tree.leaf_share(self._leaves[claimant.session])
+        return self._tree.leaf_share(leaf, units_after) >= before
+
+
+def _groups(session: str, executors: list[ExecutorView]) -> list[Victim]:
+    """A session's executors as victims: vacant before busy, newest first, gangs whole."""
+    gangs: dict[str, list[ExecutorView]] = {}
+    for executor in executors:
+        gangs.setdefault(executor.gang or executor.id, []).append(executor)
+    victims = [Victim(tuple(sorted(members, key=lambda m: m.id)), session) for members in gangs.values()]
+    return sorted(victims, key=lambda v: (v.busy, -max(m.bound_at for m in v.members), v.members[0].id))
+
+
+def _leave(outlook: Placer, victim: Victim) -> None:
+    for member in victim.members:
+        outlook.fleet.release(member.id)
+
+
+def _spare(chosen: list[Victim], claimant: Demand, outlook: Placer, name: str) -> list[Victim]:
+    """Give back, last chosen first, every victim without whom the unit still fits."""
+    needed = list(chosen)
+    for victim in reversed(chosen):
+        fewer = [other for other in needed if other is not victim]
+        trial = outlook.fleet.checkpoint()
+        for other in fewer:
+            _leave(outlook, other)
+        if place_unit(outlook, claimant, name, claimant.batch_size) is not None:
+            needed = fewer
+        outlook.fleet.rollback(trial)
+    return needed

@@ -1,0 +1,109 @@
+"""What a cycle sees: the books, who asks for what, and who works where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.core.fleet import Fleet
+from ullage.model.application import DELAY_RELEASE_S, MAX_INSTANCES
+from ullage.model.queue import DEFAULT_QUEUE, Queue
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """An open session as the cycle sees it.
+
+    `number` is its order of creation; `ready` is False past the retry limit (it keeps what it has
+    and gets nothing new); `waiting_since` is when work first waited without an executor to run it.
+    """
+
+    session: str
+    number: int
+    requirement: ResourceRequirement
+    pending: int = 0
+    running: int = 0
+    queue: str = DEFAULT_QUEUE
+    application: str = "function"
+    setup: str = ""
+    priority: int = 0
+    weight: int = 1
+    batch_size: int = 1
+    min_instances: int = 0
+    max_instances: int | None = None
+    application_max: int = MAX_INSTANCES
+    delay_release_s: float = DELAY_RELEASE_S
+    ready: bool = True
+    waiting_since: float | None = None
+
+    @property
+    def want(self) -> int:
+        """Executors asked for, in whole batches: work there is, held between minimum and maximum."""
+        work = (self.pending + self.running) // self.batch_size * self.batch_size
+        if self.max_instances is not None:
+            work = min(work, self.max_instances // self.batch_size * self.batch_size)
+        return max(work, self.floor)
+
+    @property
+    def floor(self) -> int:
+        """The minimum in whole batches."""
+        return -(-self.min_instances // self.batch_size) * self.batch_size
+
+    @property
+    def unit(self) -> Resources:
+        """What one unit of placement charges: an executor, or a whole batch."""
+        return self.requirement.resources * self.batch_size
+
+
+class Phase(StrEnum):
+    """What an executor is doing, as far as placement cares."""
+
+    STARTING = "starting"
+    VACANT = "vacant"
+    BUSY = "busy"
+    LEAVING = "leaving"
+    IDLE = "idle"
+    ENDING = "ending"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorView:
+    """An executor: `since` is when it entered its phase, `bound_at` when it joined its session.
+
+    VACANT has a session and no task, LEAVING gives its session up after the running task, IDLE has
+    no session, ENDING is on its way out of the node. `gang` groups the members of one batch;
+    `protected_until` is when a running task may first be claimed for another session.
+    """
+
+    id: str
+    phase: Phase
+    requirement: ResourceRequirement
+    session: str | None = None
+    gang: str | None = None
+    application: str = "function"
+    setup: str = ""
+    since: float = 0.0
+    bound_at: float = 0.0
+    delay_release_s: float = DELAY_RELEASE_S
+    reclaimed: bool = False
+    protected_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Facts for one cycle. `schedule` leaves `fleet` exactly as it found it."""
+
+    fleet: Fleet
+    demands: tuple[Demand, ...] = ()
+    executors: tuple[ExecutorView, ...] = ()
+    queues: tuple[Queue, ...] = (Queue(DEFAULT_QUEUE),)
+
+    def held(self) -> dict[str, list[ExecutorView]]:
+        """Executors per session that work for it or soon will."""
+        held: dict[str, list[ExecutorView]] = {}
+        for executor in self.executors:
+            if executor.session is not None and executor.phase in (Phase.STARTING, Phase.VACANT, Phase.BUSY):
+                held.setdefault(executor.session, []).append(executor)
+        return held

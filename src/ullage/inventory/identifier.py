@@ -1,0 +1,56 @@
+"""How people and CUDA name a card: by index or by the beginning of its UUID.
+
+Source: CUDA C++ Programming Guide, CUDA environment variables, CUDA_VISIBLE_DEVICES: an index "as
+determined by nvidia-smi", or a UUID as nvidia-smi prints it, cut short anywhere as long as no other
+card begins the same. NVML and nvidia-smi count in PCI order, and so does Ullage. CUDA itself does
+so only with CUDA_DEVICE_ORDER=PCI_BUS_ID, which matters where cards of a machine differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ullage.model.gpu import Gpu
+
+MAX_CARDS = 1024
+"""Cards a node may have; also the first index that no card has."""
+
+SLICE = "MIG-"
+"""A slice of a card begins so, in either of its forms (MIG-<uuid>, MIG-GPU-<uuid>/<gi>/<ci>)."""
+
+_INDEX = re.compile(r"0*([0-9]{1,4})", re.ASCII)
+_UUID = re.compile(r"GPU-[0-9A-Fa-f][0-9A-Fa-f-]*", re.ASCII)
+
+
+def is_card(text: str) -> bool:
+    """Whether `text` has the form of a whole card's index or UUID."""
+    return _index(text) is not None or _UUID.fullmatch(text) is not None
+
+
+def match_cards(text: str, cards: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """The cards that `text` may mean: none, the one, or several when a UUID is cut too short."""
+    if not is_card(text):
+        return ()
+    index = _index(text)
+    if index is not None:
+        return tuple(gpu for gpu in cards if gpu.index == index)
+    return tuple(gpu for gpu in cards if gpu.uuid.startswith(text))
+
+
+def declare(text: str, node: str, position: int, *, healthy: bool = True) -> Gpu:
+    """A card known only by the name it was given: all facts None, the same identity every time.
+
+    A UUID stays what it is, and `index` is then its `position` in the list. A card named by index
+    is `declared-<node>-<index>`, so a worker must be shown it by its index.
+    """
+    index = _index(text)
+    if index is None:
+        return Gpu(text, position, healthy=healthy)
+    return Gpu(f"declared-{node}-{index}", index, healthy=healthy)
+
+
+def _index(text: str) -> int | None:
+    match = _INDEX.fullmatch(text)
+    index = int(match.group(1)) if match else MAX_CARDS
+    return index if index < MAX_CARDS else None

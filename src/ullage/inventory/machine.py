@@ -1,0 +1,147 @@
+"""One machine as a node: what it has, less what its container or service may not use.
+
+Everything but the cards is read below a root directory, so a recorded machine can be read as well.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ullage.inventory.cgroup import Limits, read_limits
+from ullage.inventory.gpus import Override, detect
+from ullage.inventory.nvml import CardReader
+from ullage.model.error import Unavailable, invalid
+from ullage.model.name import MAX_NAME, check_name
+from ullage.model.node import MAX_EXECUTORS, Node
+from ullage.model.quantity import MAX_INT32, MAX_INT64
+from ullage.model.resources import MILLI, Resources
+
+_MEMORY = re.compile(r"^MemTotal:\s+([0-9]+) kB$", re.MULTILINE | re.ASCII)
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s+(\S+)$", re.MULTILINE)
+_OUTSIDE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """The operator's word on this machine; None leaves a fact to be found out."""
+
+    name: str | None = None
+    gpus: Override = None
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+    reserved: Resources = field(default_factory=Resources)
+    max_executors: int = MAX_EXECUTORS
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The node, and one sentence for people saying which source decided on its cards."""
+
+    node: Node
+    note: str
+
+
+def discover(
+    settings: MachineSettings, environment: Mapping[str, str], nvml: CardReader, *, root: Path = Path("/")
+) -> Machine:
+    """The machine as it is now; cheap enough to be repeated at each heartbeat.
+
+    Raises:
+        InvalidRequest: a setting is wrong; the message names it.
+        Unavailable: the size of the memory is neither given nor to be read.
+
+    """
+    _check(settings)
+    name = _host_name(root) if settings.name is None else check_name("node.name", settings.name)
+    detection = detect(settings.gpus, environment, nvml, node=name)
+    limits = read_limits(root)
+    node = Node(
+        name=name,
+        cpu_milli=_cpu_milli(root, limits) if settings.cpu_milli is None else settings.cpu_milli,
+        memory_bytes=_memory_bytes(root, limits) if settings.memory_bytes is None else settings.memory_bytes,
+        gpus=detection.gpus,
+        reserved=settings.reserved,
+        max_executors=settings.max_executors,
+        labels=dict(settings.labels),
+        arch=platform.machine() or None,
+        os=platform.system().lower() or None,
+        gpu_source=detection.source,
+    )
+    return Machine(node, detection.note)
+
+
+def clean_name(text: str) -> str:
+    """A host name bent to the rule of `model.name`: `-` for foreign characters, `node` if nothing is left."""
+    cleaned = re.sub(r"\.{2,}", ".", _OUTSIDE.sub("-", text)).lstrip(".-")[:MAX_NAME]
+    return cleaned or "node"
+
+
+def _check(settings: MachineSettings) -> None:
+    if settings.cpu_milli is not None:
+        _check_amount("node.cpu", settings.cpu_milli, 1, MAX_INT64)
+    if settings.memory_bytes is not None:
+        _check_amount("node.memory", settings.memory_bytes, 1, MAX_INT64)
+    _check_amount("node.max_executors", settings.max_executors, 1, MAX_INT32)
+    _check_amount("node.reserved.cpu", settings.reserved.cpu_milli, 0, MAX_INT64)
+    _check_amount("node.reserved.memory", settings.reserved.memory_bytes, 0, MAX_INT64)
+    if settings.reserved.gpu_milli:
+        raise invalid("node.reserved.gpu", settings.reserved.gpu_milli, "keep cards back by naming the others in gpus")
+
+
+def _check_amount(name: str, amount: object, least: int, most: int) -> None:
+    if isinstance(amount, bool) or not isinstance(amount, int) or not least <= amount <= most:
+        raise invalid(name, amount, f"write a whole number of {least} to {most}")
+
+
+def _host_name(root: Path) -> str:
+    return clean_name(_text(root / "proc/sys/kernel/hostname").strip() or socket.gethostname())
+
+
+def _cpu_milli(root: Path, limits: Limits) -> int:
+    """Thousandths of a cpu: as many cpus as the affinity allows, or the quota if that is less."""
+    usable = _usable_cpus(root) * MILLI
+    return usable if limits.cpu_milli is None else min(usable, limits.cpu_milli)
+
+
+def _usable_cpus(root: Path) -> int:
+    """Cpus that are both online and in the process's affinity mask, as sched_getaffinity(2) counts them.
+
+    /proc/self/status shows the mask as it was set, which may name cpus that are not there.
+    """
+    allowed = _ALLOWED.search(_text(root / "proc/self/status"))
+    if allowed is None:  # not every kernel writes the line; the system call always answers
+        return len(os.sched_getaffinity(0))
+    cpus = _cpu_list(allowed.group(1))
+    online = _text(root / "sys/devices/system/cpu/online").strip()
+    return len(cpus & _cpu_list(online) if online else cpus)
+
+
+def _cpu_list(text: str) -> set[int]:
+    """The kernel's list format: `0-3,8` is 0, 1, 2, 3 and 8."""
+    cpus: set[int] = set()
+    for entry in text.split(","):
+        first, _, last = entry.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def _memory_bytes(root: Path, limits: Limits) -> int:
+    total = _MEMORY.search(_text(root / "proc/meminfo"))
+    if total is None:
+        raise Unavailable("cannot read MemTotal in /proc/meminfo; set node.memory", code="memory-unreadable")
+    installed = int(total.group(1)) * 1024
+    return installed if limits.memory_bytes is None else min(installed, limits.memory_bytes)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,81 @@
+"""A stand-in for the pynvml module at its edge: the adapter's own code runs against it."""
+
+# ruff: noqa: N802 (the names are those of the NVML API)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+GIB = 2**30
+
+
+class NVMLError(Exception):
+    def __init__(self, value):
+        super().__init__(f"error {value}")
+        self.value = value
+
+
+@dataclass
+class FakeCard:
+    uuid: str
+    model: str = "NVIDIA H100"
+    memory: int = 80 * GIB
+    bus_id: str = "00000000:3B:00.0"
+    failing: dict[str, int] = field(default_factory=dict)
+    """Name of a function -> the NVML error it raises for this card."""
+
+
+class FakeNvml:
+    NVML_ERROR_NOT_SUPPORTED = 3
+    NVML_ERROR_NO_PERMISSION = 4
+    NVML_ERROR_DRIVER_NOT_LOADED = 9
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13
+    NVML_ERROR_GPU_IS_LOST = 15
+    NVML_ERROR_UNKNOWN = 999
+    NVMLError = NVMLError
+
+    def __init__(self, *cards):
+        self.installed = list(cards)
+        self.failing = {}
+        self.started = 0
+        self.starts = 0
+
+    def nvmlInit(self):
+        self._fail("nvmlInit", self)
+        self.started += 1
+        self.starts += 1
+
+    def nvmlShutdown(self):
+        self._fail("nvmlShutdown", self)
+        self.started -= 1
+
+    def nvmlDeviceGetCount(self):
+        self._fail("nvmlDeviceGetCount", self)
+        return len(self.installed)
+
+    def nvmlDeviceGetHandleByIndex(self, position):
+        card = self.installed[position]
+        self._fail("nvmlDeviceGetHandleByIndex", card)
+        return card
+
+    def nvmlDeviceGetUUID(self, card):
+        self._fail("nvmlDeviceGetUUID", card)
+        return card.uuid
+
+    def nvmlDeviceGetName(self, card):
+        self._fail("nvmlDeviceGetName", card)
+        return card.model
+
+    def nvmlDeviceGetMemoryInfo(self, card):
+        self._fail("nvmlDeviceGetMemoryInfo", card)
+        return SimpleNamespace(total=card.memory)
+
+    def nvmlDeviceGetPciInfo(self, card):
+        self._fail("nvmlDeviceGetPciInfo", card)
+        return SimpleNamespace(busId=card.bus_id)
+
+    def _fail(self, function, owner):
+        assert self.started > 0 or function == "nvmlInit", "NVML was used while it was not started"
+        if function in owner.failing:
+            raise NVMLError(owner.failing[function])
