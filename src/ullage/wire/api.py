@@ -1,0 +1,357 @@
+"""Schemas of the HTTP API under `/v1`: what callers send and what they get.
+
+Bodies are JSON; task inputs and results may also travel as MessagePack (`application/msgpack`), which
+carries bytes as they are, where JSON carries them as base64. Unknown fields are refused. Times are
+seconds since the epoch, amounts are in the unit of their name, a requirement is its text form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ullage.model.application import DELAY_RELEASE_S, MAX_INSTANCES
+from ullage.model.queue import DEFAULT_QUEUE, ROOT
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
+    """Common settings of everything on the wire."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server answers; a client ignores fields it does not know yet."""
+
+
+# --- requests ---
+
+
+class ResourceMap(Schema, frozen=True, kw_only=True):
+    """A requirement as a mapping; `mem` and `memory` mean the same, give one."""
+
+    cpu: int = 0
+    mem: int | str | None = None
+    memory: int | str | None = None
+    gpu: int = 0
+
+
+class SetupBody(Schema, frozen=True, kw_only=True):
+    """What workers of the session need beyond their application."""
+
+    python: str | None = None
+    working_directory: str | None = None
+    environment: dict[str, str] = {}
+
+
+class CreateSession(Schema, frozen=True, kw_only=True):
+    """A new session. `id` None lets the server choose; `resreq` None takes the configured default."""
+
+    application: str
+    id: str | None = None
+    resreq: str | ResourceMap | None = None
+    queue: str = DEFAULT_QUEUE
+    owner: str = ""
+    priority: int | None = None
+    weight: int | None = None
+    min_instances: int = 0
+    max_instances: int | None = None
+    batch_size: int = 1
+    common_data: bytes | None = None
+    setup: SetupBody = SetupBody()
+
+
+class UpdateSession(Schema, frozen=True, kw_only=True):
+    """Changes to an open session; a field left out stays."""
+
+    priority: int | msgspec.UnsetType = msgspec.UNSET
+    weight: int | msgspec.UnsetType = msgspec.UNSET
+    min_instances: int | msgspec.UnsetType = msgspec.UNSET
+    max_instances: int | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class SubmitTasks(Schema, frozen=True, kw_only=True):
+    """New tasks in order. `key` makes a repeat of this submission known: it is answered, not repeated.
+
+    `shared` is data that all of these tasks use, sent to an executor once.
+    """
+
+    inputs: list[bytes]
+    key: str
+    shared: bytes | None = None
+
+
+class PutApplication(Schema, frozen=True, kw_only=True):
+    """An application's whole specification; what is left out takes its default."""
+
+    command: str = ""
+    arguments: list[str] = []
+    environment: dict[str, str] = {}
+    working_directory: str | None = None
+    description: str = ""
+    labels: list[str] = []
+    max_instances: int = MAX_INSTANCES
+    delay_release_s: float = DELAY_RELEASE_S
+    retries: int = 0
+    task_timeout_s: float | None = None
+    default_priority: int = 0
+    default_weight: int = 1
+    enabled: bool = True
+
+
+class PutQueue(Schema, frozen=True, kw_only=True):
+    """A queue's whole specification. Guarantee and limit are requirement texts."""
+
+    parent: str = ROOT
+    weight: int = 1
+    guarantee: str | None = None
+    limit: str | None = None
+
+
+# --- answers ---
+
+
+class ErrorBody(View, frozen=True, kw_only=True):
+    """Every error: compare `code`, read `message`; `field` names the offending input."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class Submitted(View, frozen=True, kw_only=True):
+    """Ids of the new tasks: `first` .. `first + count - 1`."""
+
+    first: int
+    count: int
+
+
+class Result(View, frozen=True, kw_only=True):
+    """How a task ended. `sequence` orders the endings of a session."""
+
+    task: int
+    sequence: int
+    state: str
+    code: int
+    output: bytes | None
+    message: str
+    executor: str | None
+    started_at: float | None
+    ended_at: float
+
+
+class Results(View, frozen=True, kw_only=True):
+    """Endings after a cursor. `next` is the cursor to go on from; `closed` says no more will come."""
+
+    results: list[Result]
+    next: int
+    closed: bool
+
+
+class TaskBody(View, frozen=True, kw_only=True):
+    """One task; result fields are None until it ends."""
+
+    session: str
+    task: int
+    state: str
+    created_at: float
+    executor: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    code: int | None = None
+    message: str = ""
+    losses: int = 0
+
+
+class SessionBody(View, frozen=True, kw_only=True):
+    """A session with its counts, what it holds and what it deserves (both in executors)."""
+
+    id: str
+    application: str
+    state: str
+    resreq: str
+    queue: str
+    owner: str
+    priority: int
+    weight: int
+    min_instances: int
+    max_instances: int | None
+    batch_size: int
+    created_at: float
+    closed_at: float | None
+    pending: int
+    running: int
+    succeed: int
+    failed: int
+    cancelled: int
+    held: int
+    deserved: int
+    share: float
+    bind_failures: int
+    reason: str | None
+    message: str
+
+
+class ExecutorBody(View, frozen=True, kw_only=True):
+    """A worker process."""
+
+    id: str
+    node: str
+    state: str
+    session: str | None
+    resreq: str
+    gpus: list[str]
+    pid: int | None
+    tasks_running: int
+    gang: str | None
+    since: float
+
+
+class GpuBody(View, frozen=True, kw_only=True):
+    """A card and who holds it."""
+
+    node: str
+    index: int
+    uuid: str
+    model: str | None
+    vendor: str | None
+    vram_bytes: int | None
+    numa_zone: int | None
+    bus_id: str | None
+    healthy: bool
+    executor: str | None
+    session: str | None
+    owner: str | None
+
+
+class AmountBody(View, frozen=True, kw_only=True):
+    """An amount per dimension."""
+
+    cpu_milli: int
+    memory_bytes: int
+    gpu_milli: int
+
+
+class NodeBody(View, frozen=True, kw_only=True):
+    """A machine: what it has, what work may hold of it, what is held."""
+
+    name: str
+    state: str
+    cordoned: bool
+    capacity: AmountBody
+    allocatable: AmountBody
+    held: AmountBody
+    executors: int
+    max_executors: int
+    gpu_source: str | None
+    note: str
+    labels: dict[str, str]
+    arch: str | None
+    os: str | None
+
+
+class QueueBody(View, frozen=True, kw_only=True):
+    """A queue of the share tree; `share` is its dominant share as a fraction of the fleet."""
+
+    name: str
+    parent: str
+    weight: int
+    guarantee: str | None
+    limit: str | None
+    held: AmountBody
+    share: float
+    sessions: int
+    pending: int
+    running: int
+
+
+class ApplicationBody(View, frozen=True, kw_only=True):
+    """An application."""
+
+    name: str
+    command: str
+    arguments: list[str]
+    environment: dict[str, str]
+    working_directory: str | None
+    description: str
+    labels: list[str]
+    max_instances: int
+    delay_release_s: float
+    retries: int
+    task_timeout_s: float | None
+    default_priority: int
+    default_weight: int
+    enabled: bool
+    built_in: bool
+
+
+class RejectionBody(View, frozen=True, kw_only=True):
+    """Why one node said no: `needed` and `had` in the unit of the code's dimension."""
+
+    node: str | None
+    code: str
+    cure: str
+    needed: int
+    had: int
+    text: str
+
+
+class HolderBody(View, frozen=True, kw_only=True):
+    """Who holds what is missing."""
+
+    session: str
+    owner: str
+    executors: int
+    deserved: int
+    amount: str
+
+
+class Explanation(View, frozen=True, kw_only=True):
+    """Why a session has what it has: one reason, its numbers, the nearest change that would help."""
+
+    session: str
+    code: str
+    cure: str | None
+    summary: str
+    want: int
+    held: int
+    deserved: int
+    share: float
+    position: int | None
+    rejections: list[RejectionBody]
+    holders: list[HolderBody]
+    suggestions: list[str]
+
+
+class EventBody(View, frozen=True, kw_only=True):
+    """What happened."""
+
+    number: int
+    at: float
+    kind: str
+    session: str | None
+    code: int | None
+    message: str
+    data: dict[str, Any]
+
+
+class ServerBody(View, frozen=True, kw_only=True):
+    """The server itself."""
+
+    version: str
+    epoch: int
+    started_at: float
+    home: str
+    storage: str
+    isolation: str
+    policy: dict[str, Any]
+
+
+class Overview(View, frozen=True, kw_only=True):
+    """One picture of everything, for live views."""
+
+    at: float
+    server: ServerBody
+    nodes: list[NodeBody]
+    gpus: list[GpuBody]
+    queues: list[QueueBody]
+    sessions: list[SessionBody]
