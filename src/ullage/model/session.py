@@ -46,6 +46,8 @@ class Setup:
 class SessionSpec:
     """What the owner asks for. `max_instances` None leaves the number of executors to the queue.
 
+    `retries` and `task_timeout_s` override those of the application.
+
     With `batch_size` n, executors come in gangs of n that start together or not at all; minimum and
     maximum count executors and are held in whole gangs (minimum rounded up, maximum down).
 
@@ -65,6 +67,8 @@ class SessionSpec:
     batch_size: int = 1
     common_data: bytes | None = None
     setup: Setup = Setup()
+    retries: int | None = None
+    task_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         check_name("application", self.application)
@@ -78,6 +82,10 @@ class SessionSpec:
             raise invalid("min_instances", self.min_instances, "0 or more is needed")
         if self.max_instances is not None and self.max_instances < 1:
             raise invalid("max_instances", self.max_instances, "1 or more is needed; omit it for no limit")
+        if self.retries is not None and self.retries < 0:
+            raise invalid("retries", self.retries, "0 or more is needed")
+        if self.task_timeout_s is not None and self.task_timeout_s <= 0:
+            raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
         low, high = self.instance_bounds
         if high is not None and (high < low or high == 0):
             raise invalid(

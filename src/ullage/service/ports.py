@@ -365,6 +365,7 @@ class Store(Protocol):
 
         Raises:
             Unavailable: the file is damaged or belongs to a newer version; nothing was changed.
+
         """
 
     def write(self, *records: Record) -> Future[None]:

@@ -58,6 +58,8 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     batch_size: int = 1
     common_data: bytes | None = None
     setup: SetupBody = SetupBody()
+    retries: int | None = None
+    task_timeout_s: float | None = None
 
 
 class UpdateSession(Schema, frozen=True, kw_only=True):

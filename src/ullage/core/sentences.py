@@ -1,0 +1,110 @@
+"""The words for reasons: codes and numbers become text here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.core.world import Demand
+from ullage.model.quantity import format_bytes
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.resources import show_milli
+
+CURES: dict[Code, Cure] = {
+    Code.CPU: Cure.CAPACITY,
+    Code.MEMORY: Cure.CAPACITY,
+    Code.GPU: Cure.CAPACITY,
+    Code.SLOTS: Cure.CAPACITY,
+    Code.NOT_READY: Cure.NODE_CHANGE,
+    Code.CORDONED: Cure.NODE_CHANGE,
+    Code.RESERVED: Cure.CAPACITY,
+    Code.TOO_LARGE: Cure.NODE_CHANGE,
+    Code.QUEUE_LIMIT: Cure.QUOTA,
+    Code.APPLICATION_LIMIT: Cure.QUOTA,
+    Code.SHARE: Cure.CAPACITY,
+    Code.GANG_INCOMPLETE: Cure.OWNER,
+    Code.GANG_ROOM: Cure.CAPACITY,
+    Code.BIND_FAILURES: Cure.OWNER,
+    Code.RECLAIMING: Cure.CAPACITY,
+    Code.NO_NODES: Cure.NODE_CHANGE,
+    Code.MAX_INSTANCES: Cure.OWNER,
+}
+"""What kind of change helps; a code that is not here is no obstacle."""
+
+MEANINGS: dict[Code, str] = {
+    Code.CPU: "no node has enough free cpu",
+    Code.MEMORY: "no node has enough free memory",
+    Code.GPU: "no node has enough free GPUs",
+    Code.SLOTS: "every node has as many executors as it may have",
+    Code.NOT_READY: "the node is not ready",
+    Code.CORDONED: "the node is cordoned: an operator keeps new work off it",
+    Code.RESERVED: "what is free is held for another session that waits longer or deserves it more",
+    Code.TOO_LARGE: "the request is larger than any node",
+    Code.QUEUE_LIMIT: "the queue, or one above it, is at its limit",
+    Code.APPLICATION_LIMIT: "the application has as many executors as its max_instances allows",
+    Code.SHARE: "the session holds its fair share; the rest belongs to others",
+    Code.GANG_INCOMPLETE: "a batch starts together and some of its tasks are not there yet",
+    Code.GANG_ROOM: "the nodes have room for some of the batch, but a batch starts together or not at all",
+    Code.BIND_FAILURES: "its executors failed to start too often; mend the cause, then clear the failures",
+    Code.RECLAIMING: "room is being made: others above their share finish their running task first",
+    Code.STARTING: "its executors are starting",
+    Code.NO_NODES: "no node is ready",
+    Code.MAX_INSTANCES: "it has as many executors as its max_instances allows",
+    Code.CLOSED: "the session is closed",
+    Code.NOTHING_PENDING: "it has no tasks",
+    Code.RUNNING: "it has all it asks for",
+}
+"""One sentence per code, also the reference table."""
+
+_SHORT = {Code.CPU: "cpu", Code.MEMORY: "memory", Code.GPU: "GPUs", Code.SLOTS: "executors"}
+
+
+def summary(
+    code: Code, demand: Demand | None, rejections: Sequence[Rejection] = (), deserved: int = 0, held: int = 0
+) -> str:
+    """The reason in one sentence with its numbers."""
+    text = MEANINGS[code]
+    if demand is None:
+        return text
+    if code is Code.TOO_LARGE:
+        best = _best(rejections)
+        return f"{text}: {_shortfall(best)}" if best else f"{text} can hold a batch of {demand.batch_size}"
+    if code in _SHORT:
+        best = _best([rejection for rejection in rejections if rejection.code is code])
+        return f"{text}: {_shortfall(best)}" if best else text
+    if code is Code.SHARE:
+        return f"{text} (holds {held} of {deserved} executors it deserves, wants {demand.want})"
+    if code is Code.GANG_INCOMPLETE:
+        return f"{text}: {demand.pending + demand.running} of {demand.batch_size}"
+    if code is Code.MAX_INSTANCES:
+        return f"{text}: {demand.max_instances}"
+    if code is Code.RUNNING:
+        return f"{text}: {held} executors"
+    return text
+
+
+def _best(rejections: Sequence[Rejection]) -> Rejection | None:
+    """The node that comes closest."""
+    counted = [rejection for rejection in rejections if rejection.code in _SHORT]
+    return min(counted, key=lambda r: (r.needed - r.had) / max(r.needed, 1), default=None)
+
+
+def _shortfall(rejection: Rejection) -> str:
+    needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
+    verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
+    return f"it needs {needed} {_SHORT[rejection.code]}, the best node ({rejection.node}) {verb} {had}"
+
+
+def reject_text(rejection: Rejection) -> str:
+    """One node's answer."""
+    if rejection.code not in _SHORT:
+        return MEANINGS[rejection.code]
+    needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
+    verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
+    return f"needs {needed} {_SHORT[rejection.code]}, {verb} {had}"
+
+
+def show_amount(code: Code, amount: int) -> str:
+    """An amount of a rejection in the unit people read."""
+    if code is Code.MEMORY:
+        return format_bytes(amount)
+    return show_milli(amount) if code is Code.CPU else str(amount)

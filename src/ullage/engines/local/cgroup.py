@@ -1,0 +1,248 @@
+"""Limits on what an executor may use, by the strongest means this machine offers.
+
+1. cgroup version 2, where the server's own cgroup is delegated to it (cgroups(7), "Delegation").
+2. cgroup version 1, where the server may make directories in the memory controller.
+3. Neither: the warden looks at the memory now and then, and ends who holds too much.
+
+`detect` chooses; `Confinement.layer` says in words which one it is. In the first two the kernel
+kills inside the cgroup when its memory is full, and counts that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ullage.model.request import ResourceRequirement
+
+PERIOD_US = 100_000
+"""Period of the cpu quota: the kernel's default."""
+
+_LEAST_QUOTA_US = 1000  # the kernel refuses less
+_SERVER = "ullage-server"  # where a delegated server moves itself: version 2 has no processes in inner nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The limits of one executor: cgroup directories to join, or bytes for the warden to watch."""
+
+    directories: tuple[Path, ...] = ()
+    watched_bytes: int | None = None
+    counter: Path | None = None
+
+    def kills(self) -> int:
+        """How many processes the kernel killed here because the memory was full."""
+        if self.counter is None:
+            return 0
+        try:
+            text = self.counter.read_text(encoding="ascii")
+        except OSError:
+            return 0
+        match = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+        return int(match.group(1)) if match else 0
+
+    def remove(self) -> bool:
+        """Remove the directories; False if one is still in use, which passes within moments."""
+        return sum(remove(directory) for directory in self.directories) == len(self.directories)
+
+
+class Confinement(Protocol):
+    """One layer. `roots` are the directories below which it makes one per executor."""
+
+    layer: str
+    roots: tuple[Path, ...]
+
+    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:
+        """Prepare the limits of an executor.
+
+        Raises:
+            OSError: the kernel refuses; nothing is left behind.
+        """
+
+
+class Watching:
+    """Looks at memory; cannot limit cpu."""
+
+    layer: str = "watched: memory is checked twice a second, cpu is not limited (no writable cgroup)"
+    roots: tuple[Path, ...] = ()
+
+    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:  # noqa: ARG002
+        """Leave the limit to the warden."""
+        return Cell(watched_bytes=requirement.memory_bytes or None)
+
+
+class Unified:
+    """cgroup version 2 below `root`, whose `controllers` are handed down."""
+
+    def __init__(self, root: Path, controllers: frozenset[str]) -> None:
+        self.roots: tuple[Path, ...] = (root,)
+        self.layer: str = f"cgroup v2: {' and '.join(sorted(controllers, reverse=True))} limited by the kernel"
+        self._controllers = controllers
+
+    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:
+        """Make the executor's cgroup and write its limits."""
+        directory = self.roots[0] / _file_name(executor)
+        cell = Cell(directories=(directory,), counter=directory / "memory.events")
+        try:
+            directory.mkdir(parents=True)
+            if requirement.memory_bytes:
+                _write(directory / "memory.max", requirement.memory_bytes)
+                if (directory / "memory.swap.max").exists():
+                    _write(directory / "memory.swap.max", 0)
+            if requirement.cpu_milli and "cpu" in self._controllers:
+                _write(directory / "cpu.max", f"{quota_us(requirement.cpu_milli)} {PERIOD_US}")
+        except OSError:
+            cell.remove()
+            raise
+        return cell
+
+
+class Legacy:
+    """cgroup version 1: a hierarchy for memory, and maybe one for cpu."""
+
+    def __init__(self, memory: Path, cpu: Path | None) -> None:
+        self.roots: tuple[Path, ...] = (memory, cpu) if cpu is not None and cpu != memory else (memory,)
+        self.layer: str = f"cgroup v1: memory{'' if cpu is None else ' and cpu'} limited by the kernel"
+        self._cpu = cpu
+
+    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:
+        """Make the executor's cgroups and write their limits."""
+        name = _file_name(executor)
+        directories = tuple(root / name for root in self.roots)
+        cell = Cell(directories=directories, counter=directories[0] / "memory.oom_control")
+        try:
+            for directory in directories:
+                directory.mkdir(parents=True)
+            if requirement.memory_bytes:
+                _write(directories[0] / "memory.limit_in_bytes", requirement.memory_bytes)
+                swap = directories[0] / "memory.memsw.limit_in_bytes"  # absent without swap accounting
+                if swap.exists():
+                    _write(swap, requirement.memory_bytes)
+            if requirement.cpu_milli and self._cpu is not None:
+                _write(self._cpu / name / "cpu.cfs_quota_us", quota_us(requirement.cpu_milli))
+        except OSError:
+            cell.remove()
+            raise
+        return cell
+
+
+def detect(name: str, proc: Path = Path("/proc")) -> Confinement:
+    """The strongest layer that works here; its directories get the name `name`."""
+    return _unified(name, proc) or _legacy(name, proc) or Watching()
+
+
+def quota_us(cpu_milli: int) -> int:
+    """Microseconds of processor time in each `PERIOD_US`."""
+    return max(_LEAST_QUOTA_US, cpu_milli * PERIOD_US // 1000)
+
+
+def leftovers(roots: list[Path]) -> list[Path]:
+    """The directories of executors below `roots`."""
+    return [child for root in roots if root.is_dir() for child in root.iterdir() if child.is_dir()]
+
+
+def remove(directory: Path) -> bool:
+    """Remove a cgroup without processes; False if it has some."""
+    try:
+        directory.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _unified(name: str, proc: Path) -> Unified | None:
+    own = _own_directory(proc, "")
+    if own is None:
+        return None
+    if own.name == _SERVER:  # an earlier engine of this process moved it here
+        own = own.parent
+    try:
+        offered = frozenset(_read(own / "cgroup.controllers").split()) & {"memory", "cpu"}
+        if "memory" not in offered or not _hand_down(own, offered):
+            return None
+        root = own / name
+        root.mkdir(exist_ok=True)
+        _write(root / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in sorted(offered)))
+    except OSError:
+        return None
+    return Unified(root, offered)
+
+
+def _hand_down(own: Path, controllers: frozenset[str]) -> bool:
+    """Let children of `own` have `controllers`; the server moves aside if it is alone there."""
+    if controllers <= set(_read(own / "cgroup.subtree_control").split()):
+        return True
+    members = {int(pid) for pid in _read(own / "cgroup.procs").split()}
+    inner = (own / "cgroup.type").exists()  # all but the machine's root, which may have processes
+    if inner and members - {os.getpid()}:
+        return False
+    if inner and members:
+        (own / _SERVER).mkdir(exist_ok=True)
+        _write(own / _SERVER / "cgroup.procs", os.getpid())
+    _write(own / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in sorted(controllers)))
+    return True
+
+
+def _legacy(name: str, proc: Path) -> Legacy | None:
+    memory = _writable(_own_directory(proc, "memory"), name, "memory.limit_in_bytes")
+    if memory is None:
+        return None
+    return Legacy(memory, _writable(_own_directory(proc, "cpu"), name, "cpu.cfs_quota_us"))
+
+
+def _writable(own: Path | None, name: str, limit: str) -> Path | None:
+    """A directory below `own` where limits can be set."""
+    if own is None:
+        return None
+    root = own / name
+    try:
+        root.mkdir(exist_ok=True)
+        _write(root / limit, -1)  # no limit on the whole
+    except OSError:
+        remove(root)
+        return None
+    return root
+
+
+def _own_directory(proc: Path, controller: str) -> Path | None:
+    """Where this process's cgroup of `controller` is mounted; "" is version 2. See cgroups(7), /proc/pid/cgroup."""
+    try:
+        memberships = _read(proc / "self/cgroup").splitlines()
+        mounts = _read(proc / "self/mountinfo").splitlines()
+    except OSError:
+        return None
+    for membership in memberships:
+        number, controllers, path = membership.split(":", 2)
+        if controller in controllers.split(",") and (controller or number == "0"):
+            return _mounted(mounts, controller, path)
+    return None
+
+
+def _mounted(mounts: list[str], controller: str, path: str) -> Path | None:
+    """The directory that shows cgroup `path`: proc_pid_mountinfo(5) gives the root and place of each mount."""
+    for mount in mounts:
+        fields, _, source = mount.partition(" - ")
+        kind, _, options = source.split(" ", 2)
+        if kind != ("cgroup" if controller else "cgroup2") or (controller and controller not in options.split(",")):
+            continue
+        root, place = fields.split(" ")[3:5]
+        if path == root or path.startswith(f"{root.rstrip('/')}/"):
+            return Path(place) / path.removeprefix(root).lstrip("/")
+    return None
+
+
+def _file_name(executor: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", executor).lstrip(".") or "_"
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="ascii")
+
+
+def _write(path: Path, value: int | str) -> None:
+    path.write_text(str(value), encoding="ascii")

@@ -1,0 +1,302 @@
+"""Executors as processes of this machine: the `Engine` port on a warden, a socket, and cgroups.
+
+Everything runs on the event loop of `open`; nothing here blocks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from ullage.engines.local import cgroup
+from ullage.engines.local.cgroup import Cell, Confinement
+from ullage.engines.local.door import WorkerLine
+from ullage.engines.local.environment import worker_command, worker_environment
+from ullage.engines.local.executor import LocalExecutor
+from ullage.engines.local.home import Home
+from ullage.engines.local.link import WardenLink
+from ullage.model.error import AlreadyExists
+from ullage.model.node import Node
+from ullage.service.ports import (
+    BindOrder,
+    EngineEvent,
+    EngineListener,
+    Gone,
+    LaunchOrder,
+    NodeReported,
+    TaskOrder,
+)
+from ullage.wire import frames
+
+HELLO_S = 30.0
+"""Seconds a worker may take from its start to its first word."""
+
+GRACE_S = 5.0
+"""Seconds `close` gives workers to end."""
+
+_LINGER_S = 1.0
+"""Seconds a worker may live without its connection: enough to exit by itself and be seen to."""
+
+_REMOVE_S = 0.05
+_REMOVE_TRIES = 20
+"""A cgroup is busy for moments after its last process ended: try again so often, after so many seconds."""
+
+_NO_EXECUTOR = "there is no such executor"
+
+
+class LocalEngine:
+    """Runs executors on this machine. `data_dir` is this engine's alone; `node` is what it reports.
+
+    `confinement` None chooses the strongest layer there is; `layer` says which.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        node: Node,
+        server_id: str,
+        *,
+        hello_s: float = HELLO_S,
+        confinement: Confinement | None = None,
+    ) -> None:
+        self._home = Home(data_dir)
+        self._node = node
+        self._server_id = server_id
+        self._hello_s = hello_s
+        self._confinement = confinement
+        self._executors: dict[str, LocalExecutor] = {}
+        self._doomed: list[LocalExecutor] = []  # of a warden that died; gone once its successor has swept
+        self._swept = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: EngineListener | None = None
+        self._server: asyncio.Server | None = None
+        self._link = WardenLink(self._home.warden_log, self._on_warden, self._on_warden_lost)
+
+    @property
+    def layer(self) -> str:
+        """How the limits of executors are enforced here, in words; known after `open`."""
+        return "not open" if self._confinement is None else self._confinement.layer
+
+    @property
+    def warden_pid(self) -> int | None:
+        """The process that looks after the workers."""
+        return self._link.pid
+
+    async def open(self, listener: EngineListener) -> None:
+        """End what an earlier run left behind, then take orders.
+
+        Raises:
+            Unavailable: another engine uses the data directory.
+        """
+        self._home.open()
+        self._listener = listener
+        if self._confinement is None:
+            self._confinement = cgroup.detect(f"ullage-{self._home.id}")
+        self._link.start()
+        self._sweep()
+        await self._swept.wait()
+        self._home.note_roots(self._confinement.roots)
+        path = self._home.socket
+        path.unlink(missing_ok=True)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: WorkerLine(self._admit), str(path), backlog=512)
+        path.chmod(0o600)
+        self._report(NodeReported(self._node))
+
+    async def close(self, grace_s: float = GRACE_S) -> None:
+        """End all workers, by force after `grace_s` seconds, and let go of everything."""
+        self._closing = True
+        for executor in list(self._executors):
+            self.stop(executor, grace_s)
+        while self._executors or self._doomed:
+            self._idle.clear()
+            await self._idle.wait()
+        await self._link.close()
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for root in self._confinement.roots if self._confinement is not None else ():
+            cgroup.remove(root)
+        self._home.close()
+
+    # --- orders ---------------------------------------------------------------------------------
+
+    def launch(self, order: LaunchOrder) -> None:
+        """Start a worker: `Registered` follows, or `Gone`.
+
+        Raises:
+            AlreadyExists: the executor is there, or its end is not reported yet.
+        """
+        if order.executor in self._executors:
+            raise AlreadyExists(f"executor {order.executor} is there already", field="executor")
+        if self._closing:
+            self._gone_later(order.executor, "the engine is closing")
+            return
+        out, err = self._home.logs(order.executor)
+        secret = secrets.token_hex(32)
+        executor = LocalExecutor(order, secret, err, self._report, self._look_after)
+        try:
+            environment = worker_environment(order, self._home, os.environ, server_id=self._server_id, secret=secret)
+            argv = worker_command(order, environment)
+            cwd = order.setup.working_directory or order.application.working_directory
+            if cwd is None:
+                executor.work = self._home.make_work(order.executor)
+            executor.cell = self._confine(order)
+        except (OSError, ValueError) as error:
+            self._clear(executor)
+            self._gone_later(order.executor, f"the worker could not be started: {error}")
+            return
+        self._executors[order.executor] = executor
+        self._link.send(
+            do="start",
+            executor=order.executor,
+            argv=argv,
+            env=environment,
+            cwd=cwd or str(executor.work),
+            out=str(out),
+            err=str(err),
+            cgroups=[str(directory) for directory in executor.cell.directories],
+            memory_bytes=executor.cell.watched_bytes,
+        )
+
+    def bind(self, order: BindOrder) -> None:
+        """Enter a session: `Bound` follows, or `Gone`."""
+        executor = self._find(order.executor)
+        if executor is not None:
+            executor.bind(order)
+
+    def hand_out(self, executor: str, tasks: Sequence[TaskOrder]) -> None:
+        """Run tasks: each comes back in `Completed` or `Returned`, or `Gone` ends all."""
+        found = self._find(executor)
+        if found is not None:
+            found.hand_out(tasks)
+
+    def unbind(self, executor: str) -> None:
+        """Leave the session: `Unbound` follows, or `Gone`."""
+        found = self._find(executor)
+        if found is not None:
+            found.unbind()
+
+    def stop(self, executor: str, grace_s: float) -> None:
+        """End the worker and all it started: `Gone` follows once none is left."""
+        found = self._find(executor)
+        if found is not None:
+            found.blame("stopped")
+            self._link.send(do="stop", executor=executor, grace_s=grace_s)
+
+    def _find(self, executor: str) -> LocalExecutor | None:
+        found = self._executors.get(executor)
+        if found is None:
+            self._gone_later(executor, _NO_EXECUTOR)
+        return found
+
+    def _confine(self, order: LaunchOrder) -> Cell:
+        assert self._confinement is not None, "launch before open"
+        return self._confinement.confine(order.executor, order.requirement)
+
+    # --- workers --------------------------------------------------------------------------------
+
+    def _admit(self, line: WorkerLine, hello: frames.Hello) -> LocalExecutor | None:
+        executor = self._executors.get(hello.executor)
+        return executor if executor is not None and executor.admit(line, hello) else None
+
+    def _look_after(self, executor: LocalExecutor) -> None:
+        """Its connection closed: it is about to exit, or has to be made to."""
+        if executor.name in self._executors:
+            executor.set_timer(asyncio.get_running_loop().call_later(_LINGER_S, self._kill, executor))
+
+    def _expect_hello(self, executor: LocalExecutor) -> None:
+        if not executor.registered:
+            executor.set_timer(asyncio.get_running_loop().call_later(self._hello_s, self._give_up, executor))
+
+    def _give_up(self, executor: LocalExecutor) -> None:
+        executor.blame(executor.with_tail(f"the worker did not report within {self._hello_s:g} s"))
+        self._kill(executor)
+
+    def _kill(self, executor: LocalExecutor) -> None:
+        self._link.send(do="stop", executor=executor.name, grace_s=0)
+
+    # --- the warden -----------------------------------------------------------------------------
+
+    def _on_warden(self, event: dict[str, Any]) -> None:
+        if event["event"] == "swept":
+            doomed, self._doomed = self._doomed, []
+            for lost in doomed:
+                self._finish(lost)
+            self._swept.set()
+            return
+        executor = self._executors.get(event["executor"])
+        if executor is None:
+            return
+        match event["event"]:
+            case "started":
+                self._expect_hello(executor)
+            case "failed":
+                executor.blame(f"the worker could not be started: {event['message']}")
+                self._finish(executor)
+            case "exited":
+                executor.status = event["status"]
+            case "too-large":
+                executor.blame_memory()
+            case "gone":
+                self._finish(executor)
+
+    def _on_warden_lost(self) -> None:
+        """The kernel killed the workers with it; the next one finds what they had started."""
+        self._doomed = list(self._executors.values())
+        for executor in self._doomed:
+            executor.blame("the engine's warden process was killed, and the worker with it")
+        self._sweep()
+
+    def _sweep(self) -> None:
+        assert self._confinement is not None
+        roots = {*self._home.known_roots(), *self._confinement.roots}
+        cgroups = [str(directory) for directory in cgroup.leftovers(sorted(roots))]
+        self._link.send(do="sweep", marker=self._home.marker, cgroups=cgroups)
+
+    # --- the end of an executor -----------------------------------------------------------------
+
+    def _finish(self, executor: LocalExecutor) -> None:
+        self._spawn(self._see_off(executor))
+
+    async def _see_off(self, executor: LocalExecutor) -> None:
+        """Its processes are gone: report that, after all that it had said."""
+        await executor.drain()
+        executor.set_timer(None)
+        why = executor.why()
+        for _ in range(_REMOVE_TRIES):
+            if executor.cell.remove():
+                break
+            await asyncio.sleep(_REMOVE_S)
+        self._clear(executor)
+        del self._executors[executor.name]
+        self._report(Gone(executor.name, why))
+        self._idle.set()
+
+    def _clear(self, executor: LocalExecutor) -> None:
+        """Remove its private directory, in a thread: there may be much in it."""
+        if executor.work is None:
+            return
+        grave = self._home.bury(executor.work)
+        self._spawn(asyncio.to_thread(shutil.rmtree, grave, ignore_errors=True))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _gone_later(self, executor: str, reason: str) -> None:
+        """Report after the order that caused it has returned."""
+        asyncio.get_running_loop().call_soon(self._report, Gone(executor, reason))
+
+    def _report(self, event: EngineEvent) -> None:
+        assert self._listener is not None
+        self._listener.on_engine_event(event)

@@ -1,0 +1,227 @@
+"""What the engine knows of one worker process, from its launch until it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ullage.engines.local import reason
+from ullage.engines.local.cgroup import Cell
+from ullage.engines.local.door import WorkerLine
+from ullage.model.executor import BindCode
+from ullage.model.quantity import format_bytes
+from ullage.service.ports import (
+    BindOrder,
+    Bound,
+    Completed,
+    EngineEvent,
+    LaunchOrder,
+    Registered,
+    Returned,
+    TaskOrder,
+    TaskOutcome,
+    Unbound,
+)
+from ullage.wire import frames
+
+RUN_BYTES = 8 << 20
+"""Bytes of inputs in one `Run` frame, unless one input alone is larger."""
+
+_OUT_OF_MEMORY = 137
+"""The code of a program that the kernel killed: 128 + SIGKILL."""
+
+_LINE_CLOSE_S = 1.0
+"""Seconds between the end of all processes and the end of their connection, at the very most."""
+
+
+class LocalExecutor:
+    """One executor. It is over when its processes are and all they said has been read."""
+
+    def __init__(
+        self,
+        order: LaunchOrder,
+        secret: str,
+        error_log: Path,
+        report: Callable[[EngineEvent], None],
+        on_silent: Callable[[LocalExecutor], None],
+    ) -> None:
+        self.name = order.executor
+        self.cell = Cell()
+        self.work: Path | None = None  # the private directory, if it has one
+        self.status: int | None = None
+        self._memory = order.requirement.memory_bytes
+        self._secret = secret
+        self._error_log = error_log
+        self._report = report
+        self._on_silent = on_silent  # called when the connection closes
+        self._loop = asyncio.get_running_loop()
+        self._line: WorkerLine | None = None
+        self._line_closed = asyncio.Event()
+        self._waiting: list[frames.ToWorker] = []
+        self._reason: str | None = None  # the first cause of the end, as far as it is known
+        self.registered = False
+        self._kills_told = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- the worker's side ----------------------------------------------------------------------
+
+    def admit(self, line: WorkerLine, hello: frames.Hello) -> bool:
+        """Whether `hello` is this executor's: the secret is right, and it is the first one."""
+        if self._line is not None or not hmac.compare_digest(hello.secret.encode(), self._secret.encode()):
+            return False
+        self._line = line
+        return True
+
+    def on_frame(self, frame: frames.FromWorker) -> None:
+        """Turn a frame into an event."""
+        match frame:
+            case frames.Done():
+                self._report(Completed(self.name, tuple(map(self._outcome, frame.outcomes))))
+            case frames.GaveBack():
+                self._report(Returned(self.name, tuple(frame.claims)))
+            case frames.Entered():
+                self._report(Bound(self.name, _bind_code(frame.code), frame.message))
+            case frames.Left():
+                self._report(Unbound(self.name))
+            case frames.Hello():
+                self._register(frame)
+
+    def on_closed(self, fault: str | None) -> None:
+        """The connection is closed: the process ends, or is of no use without it."""
+        if fault is not None:
+            self.blame(f"the worker does not keep to the protocol: {fault}")
+        self._line_closed.set()
+        self._on_silent(self)
+
+    def _register(self, hello: frames.Hello) -> None:
+        if self.registered or hello.protocol != frames.PROTOCOL:
+            self.blame(f"the worker speaks protocol {hello.protocol}, not {frames.PROTOCOL}: update its ullage")
+            self.abort()
+            return
+        self.registered = True
+        self.set_timer(None)
+        self._report(Registered(self.name, hello.pid))
+        waiting, self._waiting = self._waiting, []
+        self._send(*waiting)
+
+    def _outcome(self, outcome: frames.Outcome) -> TaskOutcome:
+        message = outcome.message
+        if outcome.code == _OUT_OF_MEMORY and (kills := self.cell.kills()) > self._kills_told:
+            self._kills_told = kills
+            message = f"{message}: it {self._exceeded()}"
+        return TaskOutcome(
+            outcome.task,
+            outcome.claim,
+            outcome.code,
+            outcome.output,
+            message,
+            outcome.started_at,
+            outcome.ended_at,
+        )
+
+    # --- the service's side ---------------------------------------------------------------------
+
+    def bind(self, order: BindOrder) -> None:
+        """Send the session."""
+        gang = None
+        if order.gang is not None:
+            gang = frames.Membership(order.gang.id, order.gang.rank, order.gang.size)
+        try:
+            self._send(frames.Enter(order.session, order.common_data, gang))
+        except frames.FrameError as error:
+            self._later(Bound(self.name, BindCode.UNKNOWN, f"the common data cannot be sent: {error}"))
+
+    def hand_out(self, tasks: Sequence[TaskOrder]) -> None:
+        """Send tasks, in frames of a bearable size; fail those that fit in none."""
+        batch: list[frames.HandOut] = []
+        held = 0
+        for order in tasks:
+            size = len(order.input) + len(order.shared or b"")
+            if size > frames.MAX_PAYLOAD:
+                self._fail(order, f"the input has {size} bytes; at most {frames.MAX_PAYLOAD} can be sent")
+                continue
+            if batch and held + size > RUN_BYTES:
+                self._send(frames.Run(batch))
+                batch, held = [], 0
+            batch.append(frames.HandOut(order.task, order.claim, order.input, order.shared_id, order.shared))
+            held += size
+        if batch:
+            self._send(frames.Run(batch))
+
+    def unbind(self) -> None:
+        """Send the end of the session."""
+        self._send(frames.Leave())
+
+    def _send(self, *frames_: frames.ToWorker) -> None:
+        if self._line is None or not self.registered:
+            self._waiting.extend(frames_)
+        else:
+            self._line.send(*frames_)
+
+    def _fail(self, order: TaskOrder, message: str) -> None:
+        now = time.time()
+        outcome = TaskOutcome(order.task, order.claim, 1, None, message, now, now)
+        self._later(Completed(self.name, (outcome,)))
+
+    def _later(self, event: EngineEvent) -> None:
+        """Report after the order that caused it has returned."""
+        self._loop.call_soon(self._report, event)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def blame(self, text: str) -> None:
+        """Note why it ends; the first cause counts."""
+        if self._reason is None:
+            self._reason = text
+
+    def abort(self) -> None:
+        """Close the connection."""
+        if self._line is not None:
+            self._line.abort()
+
+    def set_timer(self, timer: asyncio.TimerHandle | None) -> None:
+        """Replace the one thing that happens unless something else does first."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = timer
+
+    async def drain(self) -> None:
+        """Wait until all that the worker had said is reported; its processes are gone already."""
+        if self._line is None:
+            return
+        try:
+            await asyncio.wait_for(self._line_closed.wait(), _LINE_CLOSE_S)
+        except TimeoutError:
+            self.abort()
+
+    def why(self) -> str:
+        """Why it is gone."""
+        if self._reason is not None:
+            return self._reason
+        if self.cell.kills() > self._kills_told:
+            return f"the worker {self._exceeded()}"
+        how = f"the worker {reason.ended(self.status)}"
+        if not self.registered:
+            how += " before it reported"
+        return self.with_tail(how)
+
+    def with_tail(self, text: str) -> str:
+        """`text` and the worker's last words."""
+        return reason.with_tail(text, self._error_log)
+
+    def blame_memory(self) -> None:
+        """Note that the warden found too much memory in use."""
+        self.blame(f"the worker {self._exceeded()}")
+
+    def _exceeded(self) -> str:
+        return f"exceeded its memory limit of {format_bytes(self._memory)}"
+
+
+def _bind_code(code: int) -> BindCode:
+    try:
+        return BindCode(code)
+    except ValueError:
+        return BindCode.UNKNOWN

@@ -1,0 +1,112 @@
+"""The engine's end of the pipes to its warden; a warden that dies is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ullage.engines.local import warden
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.1
+_PAUSE_MAX_S = 10.0
+"""Seconds before a new warden is started: doubled for each that dies without having said a word."""
+
+
+class WardenLink:
+    """Sends orders, passes on what the warden says, and calls `on_lost` when it died.
+
+    Orders given while there is no warden reach the next one, first those of `on_lost`.
+    """
+
+    def __init__(self, log: Path, on_event: Callable[[dict[str, Any]], None], on_lost: Callable[[], None]) -> None:
+        self._log = log
+        self._on_event = on_event
+        self._on_lost = on_lost
+        self._process: asyncio.subprocess.Process | None = None
+        self._waiting: list[bytes] = []
+        self._closing = False
+        self._spoke = False
+        self._awake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The warden's process id; None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the first warden."""
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    def send(self, **order: object) -> None:
+        """Give an order; see `warden.py` for which there are."""
+        data = json.dumps(order).encode() + b"\n"
+        if self._process is None or self._process.stdin is None:
+            self._waiting.append(data)
+        else:
+            self._process.stdin.write(data)
+
+    async def close(self) -> None:
+        """Close the pipe, upon which the warden kills what is left and ends."""
+        self._closing = True
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._awake.set()
+        if self._task is not None:
+            await self._task
+
+    async def _keep(self) -> None:
+        pause = _PAUSE_S
+        while await self._live():
+            _log.warning("the warden ended; what it looked after is killed, and a new one is started")
+            self._waiting.clear()  # meant for the one that died
+            self._on_lost()
+            pause = _PAUSE_S if self._spoke else min(2 * pause, _PAUSE_MAX_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._awake.wait(), pause)
+
+    async def _live(self) -> bool:
+        """One warden from start to end; whether another one is to follow."""
+        self._spoke = False
+        process = await self._spawn()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        if self._closing:
+            process.stdin.close()
+        else:
+            process.stdin.writelines(self._waiting)
+        self._waiting.clear()
+        async for line in process.stdout:
+            self._spoke = True
+            self._on_event(json.loads(line))
+        self._process = None
+        process.stdin.close()
+        await process.wait()
+        return not self._closing
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        # Run by path and isolated: neither the package nor the user's site can slow or break its start.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ULLAGE_")}
+        with self._log.open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-S",
+                warden.__file__,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                cwd="/",
+                start_new_session=True,  # Ctrl-C at the server is not for it
+            )

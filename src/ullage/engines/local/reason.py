@@ -1,0 +1,42 @@
+"""Why a worker is gone, in words for its user."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+TAIL_BYTES = 2048
+"""How much of a worker's standard error is shown."""
+
+
+def ended(status: int | None) -> str:
+    """How a process ended; `status` is an exit code, negative for a signal."""
+    if status is None:
+        return "ended"
+    if status >= 0:
+        return f"ended with exit code {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-status}"
+
+
+def with_tail(text: str, log: Path) -> str:
+    """`text`, and below it what the worker last wrote to its standard error."""
+    tail = read_tail(log)
+    return f"{text}; its last words:\n{tail}" if tail else text
+
+
+def read_tail(log: Path) -> str:
+    """The last whole lines of a file, at most `TAIL_BYTES`; empty if there is no such file."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            data = file.read(TAIL_BYTES)
+    except OSError:
+        return ""
+    if size > TAIL_BYTES:
+        _, _, data = data.partition(b"\n")
+    return data.decode(errors="replace").strip()

@@ -1,0 +1,103 @@
+"""Applications and queues: what can be run, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ullage.model.application import BUILT_IN, Application
+from ullage.model.error import Conflict, invalid
+from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
+from ullage.service.journal import Callback, Journal
+from ullage.service.ports import DropApplication, PutApplication, PutQueue
+from ullage.service.state import State
+
+_BUILT_IN = {application.name for application in BUILT_IN}
+
+
+class Catalog:
+    """Use cases of applications and queues."""
+
+    def __init__(self, state: State, journal: Journal, changed: Callable[[bool], None]) -> None:
+        self._state = state
+        self._journal = journal
+        self._changed = changed
+
+    def install(self, queues: Iterable[Queue]) -> None:
+        """At start: built-in applications, the default queue, and the configured queues over stored ones."""
+        for application in BUILT_IN:
+            self._state.applications.setdefault(application.name, application)
+        self._state.queues.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
+        for queue in queues:
+            self._state.queues[queue.name] = queue
+        check_tree(self._state.queues.values())
+        for queue in self._state.queues.values():
+            self._journal.write(PutQueue(queue))
+        for application in self._state.applications.values():
+            self._journal.write(PutApplication(application))
+
+    def put_application(self, application: Application, done: Callback) -> None:
+        """Register an application, or replace its whole specification.
+
+        Raises:
+            InvalidRequest: a new application without a command.
+
+        """
+        if not application.command and application.name not in _BUILT_IN:
+            built_in = ", ".join(sorted(_BUILT_IN))
+            raise invalid("command", application.command, f"give the worker's command (built in are {built_in})")
+        self._state.applications[application.name] = application
+        self._journal.write(PutApplication(application), then=done)
+        self._changed(True)
+
+    def drop_application(self, name: str, done: Callback) -> None:
+        """Unregister an application.
+
+        Raises:
+            NotFound: no such application. Conflict: it is built in, or has sessions.
+
+        """
+        self._state.application(name)
+        if name in _BUILT_IN:
+            raise Conflict(f"application {name} is built in and stays", code="built-in")
+        users = [record.id for record in self._state.sessions.values() if record.session.spec.application == name]
+        still_open = [user for user in users if self._state.sessions[user].open]
+        if still_open:
+            raise Conflict(
+                f"application {name} has open sessions ({', '.join(still_open[:3])}); close them first",
+                code="sessions-open",
+            )
+        del self._state.applications[name]
+        self._journal.write(DropApplication(name), then=done)
+
+    def put_queue(self, queue: Queue, done: Callback) -> None:
+        """Create or replace a queue.
+
+        Raises:
+            InvalidRequest: its parent is unknown or below it. Conflict: the parent has sessions.
+
+        """
+        if queue.parent in {record.session.spec.queue for record in self._state.sessions.values() if record.open}:
+            raise Conflict(f"queue {queue.parent} has open sessions and cannot have children", code="queue-in-use")
+        check_tree([*(q for q in self._state.queues.values() if q.name != queue.name), queue])
+        self._state.queues[queue.name] = queue
+        self._journal.write(PutQueue(queue), then=done)
+        self._changed(True)
+
+
+def check_tree(queues: Iterable[Queue]) -> None:
+    """Refuse queues that do not form a tree under the root.
+
+    Raises:
+        InvalidRequest: a parent is unknown, or a queue is its own ancestor.
+
+    """
+    parents = {queue.name: queue.parent for queue in queues}
+    for name, parent in parents.items():
+        seen, above = {name}, parent
+        while above != ROOT:
+            if above not in parents:
+                raise invalid(f"queues.{name}.parent", above, f"name an existing queue or {ROOT}")
+            if above in seen:
+                raise invalid(f"queues.{name}.parent", above, "a queue cannot stand below itself")
+            seen.add(above)
+            above = parents[above]

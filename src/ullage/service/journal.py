@@ -1,0 +1,51 @@
+"""Writing to the store without waiting for it, and acting once it is durable.
+
+The store's writer runs on its own thread. What waits for a write is called back on the service's
+thread, in the order of the writes. A failed write is fatal: memory is ahead of the disk, so the
+process must end and start again from the last commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from ullage.service.ports import Record, Store
+
+Callback = Callable[[], None]
+
+
+class Journal:
+    """`wake` schedules a call on the service's thread from any thread; `on_failure` ends the process."""
+
+    def __init__(
+        self, store: Store, wake: Callable[[Callback], None], on_failure: Callable[[BaseException], None]
+    ) -> None:
+        self._store = store
+        self._wake = wake
+        self._on_failure = on_failure
+        self._done: deque[tuple[Future[None], Callback | None]] = deque()
+        self._awake = False
+
+    def write(self, *records: Record, then: Callback | None = None) -> None:
+        """Store `records`, all or none, and call `then` once they are durable."""
+        future = self._store.write(*records)
+        future.add_done_callback(lambda done: self._note(done, then))
+
+    def _note(self, future: Future[None], then: Callback | None) -> None:
+        """On the writer's thread: remember, and wake the service once for many."""
+        self._done.append((future, then))
+        if not self._awake:
+            self._awake = True
+            self._wake(self._call_back)
+
+    def _call_back(self) -> None:
+        self._awake = False
+        while self._done:
+            future, then = self._done.popleft()
+            error = future.exception()
+            if error is not None:
+                self._on_failure(error)
+            elif then is not None:
+                then()

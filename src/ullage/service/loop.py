@@ -1,0 +1,91 @@
+"""The cycle on the live state: facts in, one plan out, the plan carried out.
+
+Cycles are asked for by change. A cycle with nothing changed costs one comparison; what each session
+deserves is computed again only when demand or inventory changed, not when usage did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ullage.core.cycle import schedule
+from ullage.core.entitlement import entitlement, entitlement_key
+from ullage.core.plan import Evict, Plan, Release, Reuse, Start, Unbind
+from ullage.core.policy import Policy
+from ullage.core.world import World
+from ullage.model.executor import Gang
+from ullage.service.executors import Executors
+from ullage.service.state import State
+
+
+class Loop:
+    """Runs cycles over the state and carries out their plans."""
+
+    def __init__(self, state: State, executors: Executors, policy: Policy, clock: Callable[[], float]) -> None:
+        self._state = state
+        self._executors = executors
+        self.policy = policy
+        self._clock = clock
+        self._key: tuple[object, ...] | None = None
+        self._deserved: dict[str, int] = {}
+        self._gangs = 0
+        self.cycles = 0
+        self.dirty = True
+
+    def world(self) -> World:
+        """The facts as they are now."""
+        now = self._clock()
+        demands = tuple(self._state.demand(record, now) for record in self._state.sessions.values() if record.open)
+        views = tuple(executor.view() for executor in self._state.executors.values())
+        return World(self._state.fleet, demands, views, tuple(self._state.queues.values()))
+
+    def run(self) -> Plan:
+        """One cycle: decide, carry out, and note what each session waits for."""
+        self.dirty = False
+        self.cycles += 1
+        world = self.world()
+        key = entitlement_key(world, self.policy)
+        if key != self._key:
+            self._key, self._deserved = key, entitlement(world, self.policy)
+        plan = schedule(world, self.policy, self._clock(), deserved=self._deserved)
+        self._carry_out(plan)
+        self._note_waiting(plan)
+        return plan
+
+    def _carry_out(self, plan: Plan) -> None:
+        gangs: dict[int, str] = {}
+        for action in plan.actions:
+            if isinstance(action, (Start, Reuse)):
+                gang = self._gang_of(action, gangs)
+                if isinstance(action, Start):
+                    self._executors.start(action, gang)
+                else:
+                    self._executors.reuse(action, gang)
+            elif isinstance(action, Unbind):
+                self._executors.unbind(action)
+            elif isinstance(action, Release):
+                self._executors.release(action)
+            elif isinstance(action, Evict):
+                self._executors.evict(action)
+
+    def _gang_of(self, action: Start | Reuse, gangs: dict[int, str]) -> Gang | None:
+        if action.gang is None:
+            return None
+        if action.gang not in gangs:
+            self._gangs += 1
+            gangs[action.gang] = f"g{self._state.epoch}-{self._gangs}"
+        size = self._state.session(action.session).session.spec.batch_size
+        return Gang(gangs[action.gang], action.rank, size)
+
+    def _note_waiting(self, plan: Plan) -> None:
+        started = {action.session for action in plan.actions if isinstance(action, (Start, Reuse))}
+        now = self._clock()
+        for record in self._state.sessions.values():
+            if not record.open:
+                continue
+            record.deserved = plan.deserved.get(record.id, 0)
+            record.waiting_for = plan.waiting.get(record.id)
+            if record.waiting_for is None or record.id in started:
+                record.waiting_since = None
+            if record.waiting_for is not None and record.waiting_since is None:
+                record.waiting_since = now

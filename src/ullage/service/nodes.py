@@ -1,0 +1,123 @@
+"""Nodes: what engines report, kept through loss of contact and loss of cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ullage.core.fleet import Fleet
+from ullage.model.error import NotFound
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node, NodeState, move_node
+from ullage.service.events import Events
+from ullage.service.ports import Gone
+from ullage.service.state import State
+
+DRAIN_S = 30.0
+"""How long contact with a node may be lost before its executors are given up."""
+
+
+class Nodes:
+    """Use cases of nodes. `gone` takes the executors of a node that is given up."""
+
+    def __init__(
+        self,
+        state: State,
+        events: Events,
+        clock: Callable[[], float],
+        gone: Callable[[Gone], None],
+        changed: Callable[[bool], None],
+    ) -> None:
+        self._state = state
+        self._events = events
+        self._clock = clock
+        self._gone = gone
+        self._changed = changed
+        self._lost_at: dict[str, float] = {}
+
+    def reported(self, node: Node) -> None:
+        """A node registers, comes back, or has new facts; an operator's cordon stays."""
+        known = self._state.nodes.get(node.name)
+        self._lost_at.pop(node.name, None)
+        if known is not None:
+            state = move_node(known.state, NodeState.READY)
+            node = replace(node, state=state, cordoned=known.cordoned, gpus=self._with_missing(known, node))
+        if node == known:
+            return
+        self._state.nodes[node.name] = node
+        if known is None or known.state is not NodeState.READY:
+            self._events.add("node.ready", node=node.name, gpus=len(node.gpus))
+        self._rebuild()
+
+    def heartbeat(self, node: Node) -> None:
+        """New facts of a node in contact; a node that is not Ready must register first."""
+        known = self._state.nodes.get(node.name)
+        if known is not None and known.state is NodeState.READY:
+            self.reported(node)
+
+    def lost(self, name: str) -> None:
+        """Contact is lost: nothing new goes there, and its executors have `DRAIN_S` to be heard of again."""
+        known = self._state.nodes.get(name)
+        if known is None or known.state is not NodeState.READY:
+            return
+        self._state.nodes[name] = replace(known, state=move_node(known.state, NodeState.UNKNOWN))
+        self._lost_at[name] = self._clock()
+        self._events.add("node.unknown", node=name)
+        self._rebuild()
+
+    def expire(self, now: float) -> float | None:
+        """Give up nodes out of contact for too long; returns when the next one is due."""
+        for name, since in tuple(self._lost_at.items()):
+            if since + DRAIN_S <= now:
+                del self._lost_at[name]
+                known = self._state.nodes[name]
+                self._state.nodes[name] = replace(known, state=move_node(known.state, NodeState.NOT_READY))
+                self._events.add("node.not-ready", node=name)
+                self._drop_executors(name)
+                self._rebuild()
+        return min((since + DRAIN_S for since in self._lost_at.values()), default=None)
+
+    def cordon(self, name: str, cordoned: bool) -> Node:
+        """Keep new work off a node, or let it back.
+
+        Raises:
+            NotFound: no such node.
+
+        """
+        known = self._state.nodes.get(name)
+        if known is None:
+            raise NotFound(f"node {name} does not exist", field="node")
+        if known.cordoned != cordoned:
+            self._state.nodes[name] = replace(known, cordoned=cordoned)
+            self._events.add("node.cordoned" if cordoned else "node.uncordoned", node=name)
+            self._rebuild()
+        return self._state.nodes[name]
+
+    def release(self, name: str) -> None:
+        """Forget a node with its executors.
+
+        Raises:
+            NotFound: no such node.
+
+        """
+        if name not in self._state.nodes:
+            raise NotFound(f"node {name} does not exist", field="node")
+        self._drop_executors(name)
+        del self._state.nodes[name]
+        self._lost_at.pop(name, None)
+        self._rebuild()
+
+    def _drop_executors(self, name: str) -> None:
+        for executor in [e for e in self._state.executors.values() if e.node == name]:
+            self._gone(Gone(executor.id, f"node {name} was lost"))
+
+    def _with_missing(self, known: Node, node: Node) -> tuple[Gpu, ...]:
+        """Cards that vanished while held stay known, unhealthy: their executor still holds them."""
+        reported = {gpu.uuid for gpu in node.gpus}
+        held = {uuid for allocation in self._state.fleet.ledger.values() for uuid in allocation.gpus}
+        vanished = [gpu for gpu in known.gpus if gpu.uuid not in reported and gpu.uuid in held]
+        return (*node.gpus, *(replace(gpu, healthy=False) for gpu in vanished))
+
+    def _rebuild(self) -> None:
+        self._state.fleet = Fleet(self._state.nodes.values(), self._state.fleet.ledger.values())
+        self._changed(True)

@@ -1,0 +1,166 @@
+"""The service: use cases wired to one state, one loop, one engine and one store.
+
+Everything here runs on one thread. Calls change memory at once and are answered when the change is
+durable; time enters only through `tick`, so that a test can be the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import assert_never
+
+from ullage.core.explain import Reasons, explain
+from ullage.core.policy import Policy
+from ullage.model.queue import Queue
+from ullage.model.request import ResourceRequirement
+from ullage.model.session import SessionState
+from ullage.model.task import TaskState
+from ullage.service.catalog import Catalog
+from ullage.service.events import Events
+from ullage.service.executors import Executors
+from ullage.service.journal import Callback, Journal
+from ullage.service.loop import Loop
+from ullage.service.news import News
+from ullage.service.nodes import Nodes
+from ullage.service.ports import (
+    Bound,
+    Completed,
+    DropExecutor,
+    Engine,
+    EngineEvent,
+    Gone,
+    NodeLost,
+    NodeReported,
+    Registered,
+    Returned,
+    Snapshot,
+    Store,
+    StoredSession,
+    Unbound,
+)
+from ullage.service.sessions import Sessions
+from ullage.service.state import SessionRecord, State, Submission, TaskRecord
+from ullage.service.tasks import Tasks
+
+
+class Service:
+    """All use cases. `wake` runs a callback on this thread; `on_failure` must end the process."""
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        policy: Policy,
+        clock: Callable[[], float],
+        wake: Callable[[Callback], None],
+        on_failure: Callable[[BaseException], None],
+        queues: Iterable[Queue] = (),
+        default_requirement: ResourceRequirement | None = None,
+    ) -> None:
+        self.state = State()
+        self.news = News()
+        self._clock = clock
+        self.policy = policy
+        self.on_change: Callable[[bool], None] = lambda _urgent: None
+        journal = Journal(store, wake, on_failure)
+        self.events = Events(journal, self.news, clock)
+        self.tasks = Tasks(self.state, journal, store, engine, self.news, clock, self._changed)
+        self.executors = Executors(self.state, journal, engine, self.events, self.tasks, policy, clock, self._changed)
+        self.sessions = Sessions(
+            self.state, journal, self.events, self.tasks, clock, self._changed, default_requirement
+        )
+        self.nodes = Nodes(self.state, self.events, clock, self.executors.gone, self._changed)
+        self.catalog = Catalog(self.state, journal, self._changed)
+        self.loop = Loop(self.state, self.executors, policy, clock)
+        self.store = store
+        self._recover(store.load(), journal)
+        self.catalog.install(queues)
+
+    # --- facts ---
+
+    def on_engine_event(self, event: EngineEvent) -> None:
+        """Take one report of the engine."""
+        if isinstance(event, Completed):
+            self.executors.completed(event)
+        elif isinstance(event, Registered):
+            self.executors.registered(event)
+        elif isinstance(event, Bound):
+            self.executors.bound(event)
+        elif isinstance(event, Returned):
+            self.executors.returned(event)
+        elif isinstance(event, Unbound):
+            self.executors.unbound(event)
+        elif isinstance(event, Gone):
+            self.executors.gone(event)
+        elif isinstance(event, NodeReported):
+            self.nodes.reported(event.node)
+        elif isinstance(event, NodeLost):
+            self.nodes.lost(event.node)
+        else:
+            assert_never(event)
+
+    def tick(self) -> float | None:
+        """Do what time alone has made due, run a cycle if anything changed, and say when to come again."""
+        now = self._clock()
+        due = [self.nodes.expire(now), self.tasks.expire(now), self.executors.expire_gangs(now)]
+        self.sessions.finish_closing()
+        if self._wake_at is not None and self._wake_at <= now:
+            self.loop.dirty = True
+        if self.loop.dirty:
+            self._wake_at = self.loop.run().wake_at
+            self.news.publish(News.EVERYTHING)
+        due.append(self._wake_at)
+        return min((at for at in due if at is not None), default=None)
+
+    _wake_at: float | None = None
+
+    def _changed(self, urgent: bool) -> None:
+        self.loop.dirty = True
+        self.on_change(urgent)
+
+    # --- answers ---
+
+    def why(self, session_id: str) -> Reasons:
+        """Why a session has what it has, from the live code path on the present facts.
+
+        Raises:
+            NotFound: no such session.
+
+        """
+        record = self.state.session(session_id)
+        return explain(self.loop.world(), self.policy, self._clock(), record.id, open_=record.open)
+
+    # --- restart ---
+
+    def _recover(self, snapshot: Snapshot, journal: Journal) -> None:
+        state = self.state
+        state.epoch = snapshot.epoch
+        self.events.resume(snapshot.last_event)
+        state.applications = {application.name: application for application in snapshot.applications}
+        state.queues = {queue.name: queue for queue in snapshot.queues}
+        for stored in snapshot.sessions:
+            state.sessions[stored.session.id] = _session_of(stored)
+            state.session_number = max(state.session_number, stored.session.number)
+        for executor in snapshot.executors:
+            journal.write(DropExecutor(executor.executor))
+
+
+def _session_of(stored: StoredSession) -> SessionRecord:
+    """A session as it was: tasks that ran go back to Pending, for no executor outlives the server."""
+    record = SessionRecord(stored.session, sequence=stored.last_sequence, durable=stored.last_sequence)
+    for name, count in stored.counts.items():
+        record.counts[TaskState(name)] = count
+    for submission in stored.submissions:
+        record.submissions[submission.submission] = Submission(submission.first, submission.count, 0, submission.shared)
+        record.submission_keys[submission.key] = submission.submission
+        record.next_task = max(record.next_task, submission.first + submission.count)
+    for task in stored.tasks:
+        record.tasks[task.task] = TaskRecord(
+            record, task.task, task.submission, task.input, task.created_at, task.losses, task.errors
+        )
+        record.submissions[task.submission].left += 1
+    record.pending = sorted(record.tasks)
+    record.counts[TaskState.PENDING] = len(record.tasks)
+    record.counts[TaskState.RUNNING] = 0
+    record.closing = record.session.state is SessionState.CLOSED
+    return record

@@ -1,0 +1,202 @@
+"""Sessions: opened, changed, closed, deleted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+from ullage.model.application import ApplicationState
+from ullage.model.error import AlreadyExists, Conflict, NotFound, invalid
+from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
+from ullage.model.session import Session, SessionSpec, SessionState
+from ullage.model.task import TaskState
+from ullage.service.events import Events
+from ullage.service.journal import Callback, Journal
+from ullage.service.ports import DropSession, PutSession
+from ullage.service.state import SessionRecord, State
+from ullage.service.tasks import Tasks
+
+_COMPARED = ("application", "resreq", "min_instances", "max_instances", "batch_size", "queue", "weight")
+
+
+class Sessions:
+    """Use cases of sessions. `default_requirement` is the operator's; None means the built-in one."""
+
+    def __init__(
+        self,
+        state: State,
+        journal: Journal,
+        events: Events,
+        tasks: Tasks,
+        clock: Callable[[], float],
+        changed: Callable[[bool], None],
+        default_requirement: ResourceRequirement | None,
+    ) -> None:
+        self._state = state
+        self._journal = journal
+        self._events = events
+        self._tasks = tasks
+        self._clock = clock
+        self._changed = changed
+        self.default_requirement = default_requirement or DEFAULT_REQUIREMENT
+
+    def create(self, session_id: str | None, spec: SessionSpec, done: Callback) -> SessionRecord:
+        """Open a session; `done` is called once it is stored.
+
+        Raises:
+            NotFound: no such application or queue. Conflict: the application is disabled.
+            AlreadyExists: the id is taken. InvalidRequest: the queue has children.
+
+        """
+        application = self._state.application(spec.application)
+        if application.state is ApplicationState.DISABLED:
+            raise Conflict(f"application {application.name} is disabled; enable it first", code="application-disabled")
+        self._check_queue(spec.queue)
+        if session_id is None:
+            session_id = self._new_id(spec.application)
+        elif session_id in self._state.sessions:
+            raise AlreadyExists(f"session {session_id} exists already; choose another id or open it", field="id")
+        self._state.session_number += 1
+        session = Session(session_id, spec, self._clock(), self._state.session_number)
+        record = self._state.sessions[session_id] = SessionRecord(session)
+        self._journal.write(PutSession(session), then=done)
+        self._events.add("session.created", session_id, application=spec.application, resreq=str(spec.resreq))
+        self._changed(True)
+        return record
+
+    def open(self, session_id: str, spec: SessionSpec | None, done: Callback) -> SessionRecord:
+        """Get the session of that id, or create it, in one step.
+
+        Raises:
+            NotFound: there is none and no `spec` says how to make it. Conflict: it is closed.
+            InvalidRequest: it exists with another spec; the message names the field.
+
+        """
+        record = self._state.sessions.get(session_id)
+        if record is None:
+            if spec is None:
+                raise NotFound(f"session {session_id} does not exist; give a spec to create it", field="session")
+            return self.create(session_id, spec, done)
+        record.session.require_open()
+        if spec is not None:
+            self._require_same(record.session.spec, spec)
+        self._journal.write(then=done)
+        return record
+
+    def update(self, session_id: str, changes: dict[str, int | None], done: Callback) -> SessionRecord:
+        """Change priority, weight, min or max instances of an open session.
+
+        Raises:
+            NotFound: no such session. Conflict: it is closed. InvalidRequest: a value is out of range.
+
+        """
+        record = self._state.session(session_id)
+        record.session.require_open()
+        spec = replace(record.session.spec, **changes)  # type: ignore[arg-type]
+        record.session = replace(record.session, spec=spec)
+        self._journal.write(PutSession(record.session), then=done)
+        self._events.add("session.updated", session_id, message=", ".join(f"{k}={v}" for k, v in changes.items()))
+        self._changed(True)
+        return record
+
+    def close(self, session_id: str, done: Callback) -> SessionRecord:
+        """Close a session; pending tasks become Cancelled. Closing twice is fine.
+
+        Raises:
+            NotFound: no such session. Conflict: a task is running.
+
+        """
+        record = self._state.session(session_id)
+        if record.open:
+            running = record.counts[TaskState.RUNNING]
+            if running:
+                raise Conflict(
+                    f"session {session_id} has {running} running tasks; wait for them or cancel the session",
+                    code="tasks-running",
+                )
+            record.closing = True
+            self._tasks.cancel_all(record)
+            self._finish(record)
+        self._journal.write(then=done)
+        return record
+
+    def cancel(self, session_id: str, done: Callback) -> SessionRecord:
+        """End all tasks, running ones too, and close the session once they are gone.
+
+        Raises:
+            NotFound: no such session.
+
+        """
+        record = self._state.session(session_id)
+        if record.open and not record.closing:
+            record.closing = True
+            self._events.add("session.cancelled", session_id)
+            self._tasks.cancel_all(record)
+            self.finish_closing()
+        self._journal.write(then=done)
+        return record
+
+    def finish_closing(self) -> None:
+        """Close the sessions that were being cancelled and have no task left."""
+        for record in tuple(self._state.sessions.values()):
+            if record.closing and record.open and not record.tasks:
+                self._finish(record)
+
+    def delete(self, session_id: str, done: Callback) -> None:
+        """Forget a closed session.
+
+        Raises:
+            NotFound: no such session. Conflict: it is open, or a task is left.
+
+        """
+        record = self._state.session(session_id)
+        if record.open or record.tasks:
+            raise Conflict(f"session {session_id} is open; close it before deleting it", code="session-open")
+        del self._state.sessions[session_id]
+        self._journal.write(DropSession(session_id), then=done)
+        self._changed(False)
+
+    def clear_failures(self, session_id: str, done: Callback) -> SessionRecord:
+        """Let a session have new executors again after its cause of failure was mended.
+
+        Raises:
+            NotFound: no such session.
+
+        """
+        record = self._state.session(session_id)
+        record.session = replace(record.session, bind_failures=0)
+        self._journal.write(PutSession(record.session), then=done)
+        self._changed(True)
+        return record
+
+    def _finish(self, record: SessionRecord) -> None:
+        record.session = replace(record.session, state=SessionState.CLOSED, closed_at=self._clock())
+        record.waiting_for = record.waiting_since = None
+        record.deserved = 0
+        self._journal.write(PutSession(record.session))
+        self._events.add("session.closed", record.id)
+        self._changed(True)
+
+    def _check_queue(self, name: str) -> None:
+        if name not in self._state.queues:
+            known = ", ".join(sorted(self._state.queues))
+            raise NotFound(f"queue {name!r} does not exist; known are {known}", field="queue")
+        children = sorted(queue.name for queue in self._state.queues.values() if queue.parent == name)
+        if children:
+            raise invalid("queue", name, f"it has child queues; choose one of {', '.join(children)}")
+
+    def _new_id(self, application: str) -> str:
+        while True:
+            session_id = f"{application[:200]}-{secrets.token_hex(4)}"
+            if session_id not in self._state.sessions:
+                return session_id
+
+    @staticmethod
+    def _require_same(present: SessionSpec, asked: SessionSpec) -> None:
+        for name in _COMPARED:
+            have, want = getattr(present, name), getattr(asked, name)
+            if have != want:
+                raise invalid(name, str(want), f"the session exists with {have}; ask for the same or use another id")
+        if asked.priority not in (0, present.priority):
+            raise invalid("priority", asked.priority, f"the session exists with {present.priority}")

@@ -1,0 +1,234 @@
+"""Everything the service knows, in memory: one thread reads and changes it, the store follows.
+
+Records are mutable and stay inside the service; frozen values leave it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from ullage.core.fleet import Fleet
+from ullage.core.world import Demand, ExecutorView, Phase
+from ullage.model.application import Application
+from ullage.model.error import NotFound
+from ullage.model.executor import ExecutorState, Gang
+from ullage.model.node import Node
+from ullage.model.queue import Queue
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+from ullage.model.session import RETRY_LIMIT, Session, SessionState
+from ullage.model.task import TaskResult, TaskState
+
+RECENT_RESULTS = 4096
+"""Results per session kept in memory for followers; older ones are read from the store."""
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """A task without a result. `claim` names its present hand-out, `ending` why it is being stopped."""
+
+    session: SessionRecord
+    id: int
+    submission: int
+    input: bytes
+    created_at: float
+    losses: int = 0
+    errors: int = 0
+    claim: int | None = None
+    executor: str | None = None
+    handed_out_at: float = 0.0
+    ending: TaskState | None = None
+    ending_message: str = ""
+
+
+@dataclass(slots=True)
+class Submission:
+    """Tasks that came in one call; `shared` is dropped when none of them is left."""
+
+    first: int
+    count: int
+    left: int
+    shared: bytes | None = None
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """A session with its unfinished tasks and its counts."""
+
+    session: Session
+    tasks: dict[int, TaskRecord] = field(default_factory=dict)
+    pending: list[int] = field(default_factory=list)
+    counts: dict[TaskState, int] = field(default_factory=lambda: dict.fromkeys(TaskState, 0))
+    submissions: dict[int, Submission] = field(default_factory=dict)
+    submission_keys: dict[str, int] = field(default_factory=dict)
+    next_task: int = 1
+    sequence: int = 0
+    durable: int = 0
+    recent: deque[TaskResult] = field(default_factory=lambda: deque(maxlen=RECENT_RESULTS))
+    executors: dict[str, ExecutorRecord] = field(default_factory=dict)
+    mean_task_s: float | None = None
+    waiting_since: float | None = None
+    waiting_for: Code | None = None
+    deserved: int = 0
+    closing: bool = False
+    not_before: float = 0.0
+    dispatching: bool = False
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.session.id
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes tasks."""
+        return self.session.state is SessionState.OPEN
+
+    def push_pending(self, task: TaskRecord) -> None:
+        """Queue a task; the smallest id goes first, also when it comes back."""
+        task.claim = task.executor = None
+        heappush(self.pending, task.id)
+        self.counts[TaskState.PENDING] += 1
+
+    def pop_pending(self) -> TaskRecord:
+        """The next task to hand out."""
+        self.counts[TaskState.PENDING] -= 1
+        return self.tasks[heappop(self.pending)]
+
+    def remove_pending(self, task: TaskRecord) -> None:
+        """Take a task out of the line."""
+        self.pending.remove(task.id)
+        self.pending.sort()
+        self.counts[TaskState.PENDING] -= 1
+
+
+@dataclass(slots=True)
+class ExecutorRecord:
+    """A worker process. `session` is whom it works for, also before its bind; `tasks` by claim."""
+
+    id: str
+    node: str
+    requirement: ResourceRequirement
+    gpus: tuple[str, ...]
+    application: str
+    setup: str
+    delay_release_s: float
+    created_at: float
+    state: ExecutorState = ExecutorState.VOID
+    session: str | None = None
+    gang: Gang | None = None
+    tasks: dict[int, TaskRecord] = field(default_factory=dict)
+    since: float = 0.0
+    bound_at: float = 0.0
+    protected_until: float = 0.0
+    pid: int | None = None
+    reclaimed: bool = False
+    spoilt: bool = False
+    stopping: bool = False
+    shared_sent: set[int] = field(default_factory=set)
+
+    @property
+    def phase(self) -> Phase:
+        """What it is doing, as the cycle sees it."""
+        if self.stopping or self.state is ExecutorState.RELEASING:
+            return Phase.ENDING
+        if self.state is ExecutorState.BOUND:
+            return Phase.BUSY if self.tasks else Phase.VACANT
+        if self.state is ExecutorState.UNBINDING or (self.state is ExecutorState.VOID and self.session is None):
+            return Phase.LEAVING
+        return Phase.IDLE if self.session is None else Phase.STARTING
+
+    def view(self) -> ExecutorView:
+        """The frozen value the cycle gets."""
+        return ExecutorView(
+            id=self.id,
+            phase=self.phase,
+            requirement=self.requirement,
+            session=self.session,
+            gang=self.gang.id if self.gang else None,
+            application=self.application,
+            setup=self.setup,
+            since=self.since,
+            bound_at=self.bound_at,
+            delay_release_s=self.delay_release_s,
+            reclaimed=self.reclaimed,
+            protected_until=self.protected_until,
+        )
+
+
+@dataclass(slots=True)
+class State:
+    """The whole: named things in dictionaries, and the books."""
+
+    applications: dict[str, Application] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    sessions: dict[str, SessionRecord] = field(default_factory=dict)
+    executors: dict[str, ExecutorRecord] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    fleet: Fleet = field(default_factory=lambda: Fleet(()))
+    epoch: int = 0
+    claims: int = 0
+    session_number: int = 0
+
+    def session(self, session_id: str) -> SessionRecord:
+        """The session of that id.
+
+        Raises:
+            NotFound: there is none.
+
+        """
+        record = self.sessions.get(session_id)
+        if record is None:
+            raise NotFound(f"session {session_id} does not exist", field="session")
+        return record
+
+    def application(self, name: str) -> Application:
+        """The application of that name.
+
+        Raises:
+            NotFound: there is none.
+
+        """
+        application = self.applications.get(name)
+        if application is None:
+            known = ", ".join(sorted(self.applications))
+            raise NotFound(f"application {name!r} is not registered; known are {known}", field="application")
+        return application
+
+    def next_claim(self) -> int:
+        """A claim number that no earlier hand-out of this store ever had."""
+        self.claims += 1
+        return (self.epoch << 32) + self.claims
+
+    def demand(self, record: SessionRecord, now: float) -> Demand:
+        """An open session as the cycle sees it."""
+        spec = record.session.spec
+        application = self.applications[spec.application]
+        return Demand(
+            session=record.id,
+            number=record.session.number,
+            requirement=spec.resreq,
+            pending=record.counts[TaskState.PENDING],
+            running=record.counts[TaskState.RUNNING],
+            queue=spec.queue,
+            application=spec.application,
+            setup=setup_key(record.session),
+            priority=spec.priority,
+            weight=spec.weight,
+            batch_size=spec.batch_size,
+            min_instances=0 if record.closing else spec.min_instances,
+            max_instances=spec.max_instances,
+            application_max=application.max_instances,
+            delay_release_s=application.delay_release_s,
+            ready=record.session.bind_failures < RETRY_LIMIT and record.not_before <= now and not record.closing,
+            waiting_since=record.waiting_since,
+        )
+
+
+def setup_key(session: Session) -> str:
+    """Equal keys: workers of these sessions are interchangeable within one application."""
+    setup = session.spec.setup
+    parts = (setup.python, setup.working_directory, sorted(setup.environment.items()))
+    return "" if parts == (None, None, []) else repr(parts)

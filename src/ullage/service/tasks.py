@@ -1,0 +1,395 @@
+"""Tasks: taken in, handed out, ended.
+
+A task is handed out under a claim number that is never used again; a result with another claim is
+dropped, so a task ends once. Results are told to others only after they are durable.
+
+Short tasks are handed out several at a time, so that an executor never waits for the next one. How
+many follows from how long the session's tasks took so far; a worker gives back what it has not
+started when a task turns out to be long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ullage.model.error import Conflict, NotFound, invalid
+from ullage.model.executor import ExecutorState, Operation, apply
+from ullage.model.task import LOST_LIMIT, TaskResult, TaskState
+from ullage.service.journal import Journal
+from ullage.service.news import News
+from ullage.service.ports import (
+    AddClaims,
+    AddResults,
+    AddTasks,
+    Engine,
+    Page,
+    PutAttempts,
+    Store,
+    TaskOrder,
+    TaskOutcome,
+    TaskView,
+)
+from ullage.service.state import ExecutorRecord, SessionRecord, State, Submission, TaskRecord
+
+AHEAD_S = 0.005
+"""Work an executor may have in hand beyond its present task, in seconds."""
+
+MAX_AHEAD = 64
+MAX_TASKS_PER_SUBMISSION = 100_000
+MESSAGE_LIMIT = 64 * 1024
+
+
+class Tasks:
+    """Use cases of tasks."""
+
+    def __init__(
+        self,
+        state: State,
+        journal: Journal,
+        store: Store,
+        engine: Engine,
+        news: News,
+        clock: Callable[[], float],
+        changed: Callable[[bool], None],
+    ) -> None:
+        self._state = state
+        self._journal = journal
+        self._store = store
+        self._engine = engine
+        self._news = news
+        self._clock = clock
+        self._changed = changed
+
+    # --- in ---
+
+    def submit(
+        self, session_id: str, key: str, inputs: Sequence[bytes], shared: bytes | None, done: Callable[[int, int], None]
+    ) -> None:
+        """Take tasks in; `done(first, count)` is called once they are stored, at once for a repeated key.
+
+        Raises:
+            NotFound: no such session. Conflict: it is closed. InvalidRequest: nothing, or too much, at once.
+
+        """
+        record = self._state.session(session_id)
+        known = record.submission_keys.get(key)
+        if known is not None:
+            earlier = record.submissions[known]
+            self._journal.write(then=lambda: done(earlier.first, earlier.count))
+            return
+        record.session.require_open()
+        if record.closing:
+            raise Conflict(f"session {session_id} is being cancelled; open a new one", code="session-closed")
+        if not 1 <= len(inputs) <= MAX_TASKS_PER_SUBMISSION:
+            raise invalid("inputs", len(inputs), f"send 1 to {MAX_TASKS_PER_SUBMISSION} tasks at a time")
+        number, first, now = len(record.submissions) + 1, record.next_task, self._clock()
+        record.next_task += len(inputs)
+        record.submissions[number] = Submission(first, len(inputs), len(inputs), shared)
+        record.submission_keys[key] = number
+        self._journal.write(
+            AddTasks(session_id, number, key, first, tuple(inputs), now, shared),
+            then=lambda: self._taken_in(record, number, first, inputs, now, done),
+        )
+
+    def _taken_in(
+        self,
+        record: SessionRecord,
+        submission: int,
+        first: int,
+        inputs: Sequence[bytes],
+        now: float,
+        done: Callable[[int, int], None],
+    ) -> None:
+        tasks = [TaskRecord(record, first + i, submission, data, now) for i, data in enumerate(inputs)]
+        for task in tasks:
+            record.tasks[task.id] = task
+        record.pending.extend(task.id for task in tasks)  # ids ascend: the heap stays a heap
+        record.counts[TaskState.PENDING] += len(tasks)
+        done(first, len(inputs))
+        if record.closing or not record.open:
+            self._cancel_all(record, tasks, "cancelled: the session was closed")
+            return
+        self.dispatch(record)
+        self._changed(True)
+
+    # --- out ---
+
+    def dispatch(self, record: SessionRecord) -> None:
+        """Hand pending tasks to the session's executors that can take more."""
+        if not record.pending:
+            return
+        if record.session.spec.batch_size > 1:
+            self._dispatch_gangs(record)
+            return
+        for executor in tuple(record.executors.values()):
+            if executor.state is ExecutorState.BOUND and not executor.stopping:
+                self._feed(record, executor)
+            if not record.pending:
+                return
+
+    def _feed(self, record: SessionRecord, executor: ExecutorRecord) -> None:
+        ahead = self._ahead(record)
+        if executor.tasks and (ahead == 1 or len(executor.tasks) > ahead):
+            return
+        most = ahead if ahead == 1 else 2 * ahead - len(executor.tasks)
+        fair = -(-len(record.pending) // max(1, len(record.executors)))
+        tasks = [record.pop_pending() for _ in range(min(most, fair, len(record.pending)))]
+        if tasks:
+            self._hand_out(record, executor, tasks)
+
+    def _ahead(self, record: SessionRecord) -> int:
+        """How many tasks of this session fit in `AHEAD_S`; one until durations are known."""
+        if record.mean_task_s is None or self._timeout_of(record) is not None:
+            return 1
+        return max(1, min(MAX_AHEAD, int(AHEAD_S / max(record.mean_task_s, 1e-6))))
+
+    def _dispatch_gangs(self, record: SessionRecord) -> None:
+        gangs: dict[str, list[ExecutorRecord]] = {}
+        for executor in record.executors.values():
+            if executor.gang and executor.state is ExecutorState.BOUND and not (executor.tasks or executor.stopping):
+                gangs.setdefault(executor.gang.id, []).append(executor)
+        for members in gangs.values():
+            size = record.session.spec.batch_size
+            if len(members) == size and len(record.pending) >= size:
+                for executor in sorted(members, key=lambda m: m.gang.rank if m.gang else 0):
+                    self._hand_out(record, executor, [record.pop_pending()])
+
+    def _hand_out(self, record: SessionRecord, executor: ExecutorRecord, tasks: list[TaskRecord]) -> None:
+        executor.state = apply(executor.state, Operation.LAUNCH_TASK)
+        now, orders = self._clock(), []
+        for task in tasks:
+            task.claim, task.executor, task.handed_out_at = self._state.next_claim(), executor.id, now
+            executor.tasks[task.claim] = task
+            shared = record.submissions[task.submission].shared
+            unseen = shared is not None and task.submission not in executor.shared_sent
+            orders.append(
+                TaskOrder(
+                    record.id,
+                    task.id,
+                    task.claim,
+                    task.input,
+                    None if shared is None else task.submission,
+                    shared if unseen else None,
+                )
+            )
+            if unseen:
+                executor.shared_sent.add(task.submission)
+        record.counts[TaskState.RUNNING] += len(tasks)
+        claims = tuple(order.claim for order in orders)
+        self._journal.write(AddClaims(record.id, tuple(task.id for task in tasks), claims, executor.id, now))
+        self._engine.hand_out(executor.id, orders)
+
+    # --- back ---
+
+    def complete(self, executor: ExecutorRecord, outcomes: Iterable[TaskOutcome]) -> None:
+        """Take results from an executor; those of another claim than the present one are dropped."""
+        ended: list[TaskResult] = []
+        record: SessionRecord | None = None
+        for outcome in outcomes:
+            task = executor.tasks.pop(outcome.claim, None)
+            if task is None:
+                continue
+            record = task.session
+            record.counts[TaskState.RUNNING] -= 1
+            taken = max(0.0, outcome.ended_at - outcome.started_at)
+            mean = record.mean_task_s
+            record.mean_task_s = taken if mean is None else 0.8 * mean + 0.2 * taken
+            if outcome.code and task.errors < self._retries_of(record):
+                task.errors += 1
+                self._journal.write(PutAttempts(record.id, task.id, task.losses, task.errors))
+                record.push_pending(task)
+            else:
+                ended.append(self._result(task, outcome, executor.id))
+        if record is None:
+            return
+        if not executor.tasks:
+            executor.since = self._clock()
+        self._settle(record, ended)
+        self.dispatch(record)
+        self._changed(False)
+
+    def give_back(self, executor: ExecutorRecord, claims: Iterable[int]) -> None:
+        """Queue tasks again that the worker never started; the tasks of this session run long."""
+        for claim in claims:
+            task = executor.tasks.pop(claim, None)
+            if task is not None:
+                record = task.session
+                record.counts[TaskState.RUNNING] -= 1
+                record.mean_task_s = max(record.mean_task_s or 0.0, 2 * AHEAD_S)
+                record.push_pending(task)
+                self.dispatch(record)
+        self._changed(False)
+
+    def lose(self, executor: ExecutorRecord, reason: str, *, blame: bool) -> None:
+        """The executor is gone: its tasks go back, or end if they were being stopped or were lost too often.
+
+        `blame` counts the loss; only the task in progress is blamed, those behind it never started.
+        """
+        record: SessionRecord | None = None
+        ended: list[TaskResult] = []
+        for task in executor.tasks.values():
+            record = task.session
+            record.counts[TaskState.RUNNING] -= 1
+            if task.ending is not None:
+                ended.append(self._stopped(task, task.ending, task.ending_message))
+                continue
+            if blame:
+                task.losses += 1
+                blame = False
+                self._journal.write(PutAttempts(record.id, task.id, task.losses, task.errors))
+            if task.losses >= LOST_LIMIT:
+                text = f"its executor was lost {task.losses} times, last: {reason}"
+                ended.append(self._stopped(task, TaskState.FAILED, text))
+            else:
+                record.push_pending(task)
+        executor.tasks.clear()
+        if record is not None:
+            self._settle(record, ended)
+
+    # --- ends ---
+
+    def cancel(self, session_id: str, task_id: int) -> None:
+        """End a task: at once if pending, by ending its executor if running; no effect if it has ended.
+
+        Raises:
+            NotFound: no such session or task.
+
+        """
+        record = self._state.session(session_id)
+        task = record.tasks.get(task_id)
+        if task is None:
+            if not 1 <= task_id < record.next_task:
+                raise NotFound(f"task {task_id} of session {session_id} does not exist", field="task")
+            return
+        self._end(task, TaskState.CANCELLED, "cancelled")
+
+    def cancel_all(self, record: SessionRecord) -> None:
+        """End every task of a session."""
+        running = [task for task in record.tasks.values() if task.executor is not None]
+        self._cancel_all(record, [t for t in record.tasks.values() if t.executor is None], "cancelled with its session")
+        for task in running:
+            self._end(task, TaskState.CANCELLED, "cancelled with its session")
+
+    def expire(self, now: float) -> float | None:
+        """End tasks past their time limit; returns when the next one is due."""
+        due: float | None = None
+        for executor in tuple(self._state.executors.values()):
+            for task in tuple(executor.tasks.values()):
+                limit = self._timeout_of(task.session)
+                if limit is None or task.ending is not None:
+                    continue
+                ends_at = task.handed_out_at + limit
+                if ends_at <= now:
+                    self._end(task, TaskState.FAILED, f"ran longer than its limit of {limit:g} s")
+                else:
+                    due = ends_at if due is None else min(due, ends_at)
+        return due
+
+    def _end(self, task: TaskRecord, state: TaskState, message: str) -> None:
+        if task.executor is None:
+            task.session.remove_pending(task)
+            self._settle(task.session, [self._stopped(task, state, message)])
+            self._changed(False)
+            return
+        task.ending, task.ending_message = state, message
+        executor = self._state.executors[task.executor]
+        if not executor.stopping:
+            executor.stopping = True
+            self._engine.stop(executor.id, STOP_GRACE_S)
+
+    def _cancel_all(self, record: SessionRecord, tasks: list[TaskRecord], message: str) -> None:
+        """End pending tasks together."""
+        if not tasks:
+            return
+        gone = {task.id for task in tasks}
+        record.pending = sorted(task for task in record.pending if task not in gone)
+        record.counts[TaskState.PENDING] -= len(tasks)
+        self._settle(record, [self._stopped(task, TaskState.CANCELLED, message) for task in tasks])
+        self._changed(False)
+
+    def _result(self, task: TaskRecord, outcome: TaskOutcome, executor: str) -> TaskResult:
+        state = TaskState.FAILED if outcome.code else TaskState.SUCCEED
+        record = task.session
+        record.sequence += 1
+        return TaskResult(
+            record.id,
+            task.id,
+            record.sequence,
+            state,
+            outcome.code,
+            outcome.output,
+            outcome.message[:MESSAGE_LIMIT],
+            executor,
+            outcome.started_at,
+            outcome.ended_at,
+        )
+
+    def _stopped(self, task: TaskRecord, state: TaskState, message: str) -> TaskResult:
+        record = task.session
+        record.sequence += 1
+        started = task.handed_out_at if task.executor else None
+        code, now = 1, self._clock()
+        return TaskResult(record.id, task.id, record.sequence, state, code, None, message, task.executor, started, now)
+
+    def _settle(self, record: SessionRecord, results: list[TaskResult]) -> None:
+        """Store endings; counts change now, others hear of them once they are durable."""
+        if not results:
+            return
+        for result in results:
+            task = record.tasks.pop(result.task)
+            record.counts[result.state] += 1
+            submission = record.submissions[task.submission]
+            submission.left -= 1
+            if not submission.left:
+                submission.shared = None
+        self._journal.write(AddResults(tuple(results)), then=lambda: self._told(record, results))
+
+    def _told(self, record: SessionRecord, results: list[TaskResult]) -> None:
+        record.recent.extend(results)
+        record.durable = results[-1].sequence
+        self._news.publish(record.id)
+
+    def _retries_of(self, record: SessionRecord) -> int:
+        own = record.session.spec.retries
+        return self._state.applications[record.session.spec.application].retries if own is None else own
+
+    def _timeout_of(self, record: SessionRecord) -> float | None:
+        own = record.session.spec.task_timeout_s
+        return self._state.applications[record.session.spec.application].task_timeout_s if own is None else own
+
+    # --- queries ---
+
+    def results(self, session_id: str, page: Page) -> list[TaskResult]:
+        """Endings after a sequence number, oldest first.
+
+        Raises:
+            NotFound: no such session.
+
+        """
+        record = self._state.session(session_id)
+        if record.recent and record.recent[0].sequence <= page.after + 1:
+            skip = page.after + 1 - record.recent[0].sequence
+            return [record.recent[i] for i in range(skip, min(len(record.recent), skip + page.limit))]
+        if record.durable <= page.after:
+            return []
+        return self._store.results(session_id, page)
+
+    def list(self, session_id: str, page: Page) -> list[tuple[TaskView, TaskState]]:
+        """Tasks by id with their present state.
+
+        Raises:
+            NotFound: no such session.
+
+        """
+        record = self._state.session(session_id)
+        return [(view, self._state_of(record, view)) for view in self._store.tasks(session_id, page)]
+
+    def _state_of(self, record: SessionRecord, view: TaskView) -> TaskState:
+        if view.result is not None:
+            return view.result.state
+        task = record.tasks.get(view.task)
+        return TaskState.RUNNING if task is not None and task.executor else TaskState.PENDING
+
+
+STOP_GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL when a worker is ended."""

@@ -1,0 +1,197 @@
+"""One group of records on its way into one transaction.
+
+Records of a kind are merged, over all writes of the group, so that each table is written in few
+statements. The tables are written in an order in which every row finds what it refers to; only the
+deletion of a session is a barrier, since records after it may mean a new session of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Table, delete, func, select, update
+
+from ullage.model.task import TaskState
+from ullage.service.ports import (
+    AddClaims,
+    AddEvent,
+    AddResults,
+    AddTasks,
+    DropApplication,
+    DropExecutor,
+    DropSession,
+    PutApplication,
+    PutAttempts,
+    PutExecutor,
+    PutQueue,
+    PutSession,
+    Record,
+)
+from ullage.storage import tables
+from ullage.storage.statements import insert_rows
+
+_STATE_TEXT = {state: state.value for state in TaskState}
+_APPENDED = (tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)
+
+
+class Batch:
+    """Rows waiting for `flush`; `numbers` remembers the numbers of sessions from batch to batch.
+
+    Raises (from `add` and `flush`):
+        LookupError: a record names a session that is not stored.
+        SQLAlchemyError: the database refused; the transaction must be rolled back.
+    """
+
+    def __init__(self, connection: Connection, numbers: dict[str, int]) -> None:
+        self._connection = connection
+        self._numbers = numbers
+        self.dropped_sessions = False
+        # By name; the last record wins, and None deletes.
+        self._named: dict[Table, dict[str, tuple[Any, ...] | None]] = {
+            table: {} for table in (tables.applications, tables.queues, tables.executors, tables.sessions)
+        }
+        # Flat: value after value, row after row.
+        self._appended: dict[Table, list[Any]] = {table: [] for table in _APPENDED}
+        self._attempts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._adders: dict[type, Callable[[Any], None]] = {
+            AddTasks: self._add_tasks,
+            AddResults: self._add_results,
+            AddClaims: self._add_claims,
+            AddEvent: self._add_event,
+            PutAttempts: self._put_attempts,
+            PutApplication: self._put_application,
+            DropApplication: lambda record: self._drop(tables.applications, record.name),
+            PutQueue: self._put_queue,
+            PutSession: self._put_session,
+            DropSession: self._drop_session,
+            PutExecutor: self._put_executor,
+            DropExecutor: lambda record: self._drop(tables.executors, record.executor),
+        }
+
+    def add(self, record: Record) -> None:
+        """Take one record; records are taken in the order of their writes."""
+        self._adders[type(record)](record)
+
+    def flush(self) -> None:
+        """Send what was taken to the database, inside the open transaction."""
+        for table, named in self._named.items():
+            self._flush_named(table, named)
+        attempts = list(chain.from_iterable(key + value for key, value in self._attempts.items()))
+        self._attempts.clear()
+        for table, values in self._appended.items():
+            insert_rows(self._connection, table, values)
+            values.clear()
+        insert_rows(self._connection, tables.attempts, attempts, replace=True)
+
+    def _flush_named(self, table: Table, named: dict[str, tuple[Any, ...] | None]) -> None:
+        key = next(iter(table.columns))
+        for name in [name for name, row in named.items() if row is None]:
+            self._connection.execute(delete(table).where(key == name))
+        rows = list(chain.from_iterable(row for row in named.values() if row is not None))
+        insert_rows(self._connection, table, rows, replace=True)
+        named.clear()
+
+    def _add_tasks(self, record: AddTasks) -> None:
+        number = self._number(record.session)
+        count = len(record.inputs)
+        self._appended[tables.submissions].extend(
+            (number, record.submission, record.key, record.first, count, record.created_at, record.shared)
+        )
+        ids = range(record.first, record.first + count)
+        rows = zip(repeat(number), ids, repeat(record.submission), record.inputs)
+        self._appended[tables.tasks].extend(chain.from_iterable(rows))
+
+    def _add_results(self, record: AddResults) -> None:
+        values = self._appended[tables.results]
+        for result in record.results:
+            values += (
+                self._numbers.get(result.session) or self._number(result.session),
+                result.task,
+                result.sequence,
+                _STATE_TEXT[result.state],
+                result.code,
+                result.output,
+                _storable(result.message),
+                result.executor,
+                result.started_at,
+                result.ended_at,
+            )
+
+    def _add_claims(self, record: AddClaims) -> None:
+        number = self._number(record.session)
+        if len(record.tasks) != len(record.claims):
+            raise LookupError(f"{len(record.tasks)} tasks are claimed with {len(record.claims)} claims")
+        rows = zip(repeat(number), record.tasks, record.claims, repeat(record.executor), repeat(record.at))
+        self._appended[tables.claims].extend(chain.from_iterable(rows))
+
+    def _add_event(self, record: AddEvent) -> None:
+        event = record.event
+        data = msgspec.json.encode(event.data).decode()
+        row = (event.number, event.at, event.kind, event.session, event.code, _storable(event.message), data)
+        self._appended[tables.events].extend(row)
+
+    def _put_attempts(self, record: PutAttempts) -> None:
+        key = (self._number(record.session), record.task)
+        self._attempts[key] = (record.losses, record.errors)
+
+    def _put_application(self, record: PutApplication) -> None:
+        value = msgspec.json.encode(record.application).decode()
+        self._named[tables.applications][record.application.name] = (record.application.name, value)
+
+    def _put_queue(self, record: PutQueue) -> None:
+        value = msgspec.json.encode(record.queue).decode()
+        self._named[tables.queues][record.queue.name] = (record.queue.name, value)
+
+    def _put_executor(self, record: PutExecutor) -> None:
+        value = msgspec.json.encode(record).decode()
+        self._named[tables.executors][record.executor] = (record.executor, value)
+
+    def _put_session(self, record: PutSession) -> None:
+        session = record.session
+        light = replace(session, spec=replace(session.spec, common_data=None))
+        value = msgspec.json.encode(light).decode()
+        self._numbers[session.id] = session.number
+        self._named[tables.sessions][session.id] = (session.id, session.number, value, session.spec.common_data)
+
+    def _drop(self, table: Table, name: str) -> None:
+        self._named[table][name] = None
+
+    def _drop_session(self, record: DropSession) -> None:
+        self.flush()
+        run = self._connection.execute
+        newest = select(func.max(tables.events.c.number)).scalar_subquery()
+        kept = func.max(tables.store.c.last_event, func.coalesce(newest, 0))
+        run(update(tables.store).values(last_event=kept))
+        run(delete(tables.events).where(tables.events.c.session == record.session))
+        number = self._find(record.session)
+        if number is None:
+            return
+        for table in tables.SESSION_TABLES:
+            run(delete(table).where(table.c.session == number))
+        run(delete(tables.sessions).where(tables.sessions.c.number == number))
+        del self._numbers[record.session]
+        self.dropped_sessions = True
+
+    def _number(self, session: str) -> int:
+        number = self._find(session)
+        if number is None:
+            raise LookupError(f"session {session} is not stored")
+        return number
+
+    def _find(self, session: str) -> int | None:
+        number = self._numbers.get(session)
+        if number is None:
+            query = select(tables.sessions.c.number).where(tables.sessions.c.id == session)
+            number = self._connection.execute(query).scalar()
+            if number is not None:
+                self._numbers[session] = number
+        return number
+
+
+def _storable(text: str) -> str:
+    """The text without lone surrogates, which no database takes: a worker's words must not stop the store."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

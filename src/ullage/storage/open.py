@@ -1,0 +1,32 @@
+"""From the name of a store in the configuration to the store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ullage.model.error import invalid
+from ullage.service.ports import Store
+from ullage.storage.store import SqliteStore
+
+MEMORY = "memory://"
+_SQLITE = "sqlite:///"
+
+
+def open_store(url: str) -> Store:
+    """The store at `url`: a path, `sqlite:///path` (relative) or `sqlite:////path`, or `memory://`.
+
+    The file is made by the store's `load`; missing directories are made now, for their owner only.
+
+    Raises:
+        InvalidRequest: another scheme, or no path.
+        Unavailable: another process has the store open, or the directory cannot be written.
+
+    """
+    if url == MEMORY:
+        return SqliteStore(None)
+    path = url.removeprefix(_SQLITE)
+    if not path or "\0" in path or "://" in path or path.endswith("/"):
+        raise invalid("storage", url, f"give a path to a file, {_SQLITE}path or {MEMORY}")
+    # One name per file: links and relative names must meet at the same lock.
+    return SqliteStore(Path(os.path.realpath(Path(path).expanduser())))

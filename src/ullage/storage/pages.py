@@ -1,0 +1,108 @@
+"""Windows on what is stored: results, tasks and events, a page at a time."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import Connection, ScalarSelect, and_, func, select
+
+from ullage.model.error import invalid
+from ullage.model.event import Event
+from ullage.model.quantity import MAX_INT64
+from ullage.model.task import TaskResult, TaskState
+from ullage.service.ports import Page, TaskView
+from ullage.storage import tables
+
+_sessions, _tasks, _results = tables.sessions, tables.tasks, tables.results
+_claims, _events = tables.claims, tables.events
+_submissions, _attempts = tables.submissions, tables.attempts
+_DATA = dict[str, str | int | float | None]
+_LATEST_CLAIM = (
+    select(func.max(_claims.c.claim))
+    .where(_claims.c.session == _tasks.c.session, _claims.c.task == _tasks.c.task)
+    .correlate(_tasks)
+    .scalar_subquery()
+)
+_TASK_VIEWS = (
+    select(
+        _tasks.c.task,
+        _submissions.c.created_at,
+        _claims.c.executor,
+        _claims.c.at,
+        func.coalesce(_attempts.c.losses, 0),
+        _results.c.sequence,
+        _results.c.state,
+        _results.c.code,
+        _results.c.message,
+        _results.c.executor,
+        _results.c.started_at,
+        _results.c.ended_at,
+    )
+    .join(_submissions, tables.of_submission)
+    .outerjoin(_attempts, tables.of_task(_attempts))
+    .outerjoin(_claims, and_(tables.of_task(_claims), _claims.c.claim == _LATEST_CLAIM))
+    .outerjoin(_results, tables.of_task(_results))
+    .order_by(_tasks.c.task)
+)
+
+
+def check_page(page: Page) -> None:
+    """Refuse a window that means nothing.
+
+    Raises:
+        InvalidRequest: `after` below 0, `limit` below 1, either above 2^63-1 or not a whole number.
+
+    """
+    for field, value, least in (("after", page.after, 0), ("limit", page.limit, 1)):
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_INT64:
+            raise invalid(field, value, f"a whole number from {least} to {MAX_INT64} is needed")
+
+
+def read_results(connection: Connection, session: str, page: Page) -> list[TaskResult]:
+    """Results of a session by sequence; none if the session is not stored."""
+    query = (
+        select(
+            _results.c.task,
+            _results.c.sequence,
+            _results.c.state,
+            _results.c.code,
+            _results.c.output,
+            _results.c.message,
+            _results.c.executor,
+            _results.c.started_at,
+            _results.c.ended_at,
+        )
+        .where(_results.c.session == _number(session), _results.c.sequence > page.after)
+        .order_by(_results.c.sequence)
+        .limit(page.limit)
+    )
+    return [
+        TaskResult(session, task, sequence, TaskState(state), *rest)
+        for task, sequence, state, *rest in connection.execute(query)
+    ]
+
+
+def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskView]:
+    """Tasks of a session by id, each with its latest hand-out (the highest claim), if it had one."""
+    query = _TASK_VIEWS.where(_tasks.c.session == _number(session), _tasks.c.task > page.after).limit(page.limit)
+    views = []
+    for task, created_at, executor, claimed_at, losses, sequence, state, code, *ending in connection.execute(query):
+        result = None
+        if state is not None:
+            result = TaskResult(session, task, sequence, TaskState(state), code, None, *ending)
+        views.append(TaskView(session, task, created_at, result, executor, claimed_at, losses))
+    return views
+
+
+def read_events(connection: Connection, page: Page, session: str | None) -> list[Event]:
+    """Events by number, of one session or of all."""
+    query = select(_events).where(_events.c.number > page.after).order_by(_events.c.number).limit(page.limit)
+    if session is not None:
+        query = query.where(_events.c.session == session)
+    return [
+        Event(number, at, kind, of, code, message, msgspec.json.decode(data, type=_DATA))
+        for number, at, kind, of, code, message, data in connection.execute(query)
+    ]
+
+
+def _number(session: str) -> ScalarSelect[int]:
+    return select(_sessions.c.number).where(_sessions.c.id == session).scalar_subquery()

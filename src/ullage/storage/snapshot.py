@@ -1,0 +1,126 @@
+"""Reading everything a restart needs, in one view of the database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+from sqlalchemy import Connection, and_, case, exists, func, select
+
+from ullage.model.application import Application
+from ullage.model.queue import Queue
+from ullage.model.session import Session
+from ullage.model.task import TaskState
+from ullage.service.ports import PutExecutor, Snapshot, StoredSession, StoredSubmission, StoredTask
+from ullage.storage import tables
+
+T = TypeVar("T")
+
+_STORED_STATES = tuple(state.value for state in TaskState if state is not TaskState.RUNNING)
+_tasks, _results, _submissions, _attempts = tables.tasks, tables.results, tables.submissions, tables.attempts
+_UNFINISHED = ~exists().where(tables.of_task(_results))
+
+
+def read_snapshot(connection: Connection) -> Snapshot:
+    """Everything stored, except inputs, outputs and shared data of what has ended.
+
+    Raises:
+        SQLAlchemyError, msgspec.MsgspecError, UllageError: the content is not what was written.
+
+    """
+    row = connection.execute(select(tables.store.c.epoch, tables.store.c.last_event)).one()
+    newest = connection.execute(select(func.max(tables.events.c.number))).scalar()
+    return Snapshot(
+        epoch=row.epoch,
+        applications=_values(connection, "applications", Application),
+        queues=_values(connection, "queues", Queue),
+        sessions=_read_sessions(connection),
+        executors=_values(connection, "executors", PutExecutor),
+        last_event=max(row.last_event, newest or 0),
+    )
+
+
+def _values(connection: Connection, table: str, kind: type[T]) -> tuple[T, ...]:
+    source = tables.METADATA.tables[table]
+    query = select(source.c.value).order_by(*source.primary_key)
+    return tuple(msgspec.json.decode(value, type=kind) for value in connection.execute(query).scalars())
+
+
+def _read_sessions(connection: Connection) -> tuple[StoredSession, ...]:
+    counts, last = _read_counts(connection)
+    tasks = _read_tasks(connection)
+    submissions = _read_submissions(connection)
+    found = []
+    source = tables.sessions
+    for number, value, data in connection.execute(
+        select(source.c.number, source.c.value, source.c.common_data).order_by(source.c.number)
+    ):
+        session = msgspec.json.decode(value, type=Session)
+        pending = tasks.get(number, [])
+        found.append(
+            StoredSession(
+                session=replace(session, spec=replace(session.spec, common_data=data)),
+                counts=dict.fromkeys(_STORED_STATES, 0) | counts[number] | {TaskState.PENDING.value: len(pending)},
+                last_sequence=last.get(number, 0),
+                tasks=tuple(pending),
+                submissions=tuple(submissions.get(number, ())),
+            )
+        )
+    return tuple(found)
+
+
+def _read_counts(connection: Connection) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
+    counts: dict[int, dict[str, int]] = defaultdict(dict)
+    last: dict[int, int] = {}
+    query = select(_results.c.session, _results.c.state, func.count(), func.max(_results.c.sequence)).group_by(
+        _results.c.session, _results.c.state
+    )
+    for number, state, count, sequence in connection.execute(query):
+        counts[number][state] = count
+        last[number] = max(sequence, last.get(number, 0))
+    return counts, last
+
+
+def _read_tasks(connection: Connection) -> dict[int, list[StoredTask]]:
+    query = (
+        select(
+            _tasks.c.session,
+            _tasks.c.task,
+            _tasks.c.submission,
+            _tasks.c.input,
+            _submissions.c.created_at,
+            func.coalesce(_attempts.c.losses, 0),
+            func.coalesce(_attempts.c.errors, 0),
+        )
+        .join(_submissions, tables.of_submission)
+        .outerjoin(_attempts, tables.of_task(_attempts))
+        .where(_UNFINISHED)
+        .order_by(_tasks.c.session, _tasks.c.task)
+    )
+    found: dict[int, list[StoredTask]] = defaultdict(list)
+    for number, *fields in connection.execute(query):
+        found[number].append(StoredTask(*fields))
+    return found
+
+
+def _read_submissions(connection: Connection) -> dict[int, list[StoredSubmission]]:
+    mine = and_(
+        _tasks.c.session == _submissions.c.session,
+        _tasks.c.task >= _submissions.c.first,
+        _tasks.c.task < _submissions.c.first + _submissions.c.count,
+    )
+    needed = and_(_submissions.c.shared.is_not(None), exists().where(mine, _UNFINISHED))
+    query = select(
+        _submissions.c.session,
+        _submissions.c.submission,
+        _submissions.c.key,
+        _submissions.c.first,
+        _submissions.c["count"],
+        case((needed, _submissions.c.shared)),
+    ).order_by(_submissions.c.session, _submissions.c.submission)
+    found: dict[int, list[StoredSubmission]] = defaultdict(list)
+    for number, *fields in connection.execute(query):
+        found[number].append(StoredSubmission(*fields))
+    return found

@@ -1,0 +1,163 @@
+"""The `Store` port on SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from sqlalchemy import Connection, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from ullage.model.error import UllageError, Unavailable
+from ullage.model.event import Event
+from ullage.model.name import check_name
+from ullage.model.task import TaskResult
+from ullage.service.ports import Page, Record, Snapshot, TaskView
+from ullage.storage import tables
+from ullage.storage.check import check_file
+from ullage.storage.database import Database
+from ullage.storage.failure import describe, storage_closed, storage_damaged, storage_unreadable
+from ullage.storage.lock import FileLock
+from ullage.storage.pages import check_page, read_events, read_results, read_tasks
+from ullage.storage.schema import migrate
+from ullage.storage.snapshot import read_snapshot
+from ullage.storage.torn import warn_of_torn_tail
+from ullage.storage.writer import Writer
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """State in an SQLite file, or in memory with `path` None; `load` comes before anything else.
+
+    Writes are crash-only. A write that fails (full disk, I/O error, a record that contradicts what is
+    stored) is rolled back and ends, as all writes after it do, with `Unavailable` (`storage-failed`):
+    the process must end and start again, which recovers the last commit. Reads go on.
+
+    A file is used by one process at a time. It and the files beside it are readable by their owner only.
+
+    Raises:
+        Unavailable: `storage-in-use` if another store has the file open, `storage-failed` if the
+            directory cannot be made or written.
+
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._lock = None if path is None else _lock(path)
+        self._database: Database | None = None
+        self._writer: Writer | None = None
+        self._closed = False
+
+    def load(self) -> Snapshot:
+        """Everything stored, and a new epoch; checks every page of the file first.
+
+        Raises:
+            Unavailable: `storage-damaged`, `storage-newer` or `storage-failed`; the message names the
+                file and what to do, and nothing was changed. `storage-closed` after `close`.
+
+        """
+        if self._closed:
+            raise storage_closed()
+        try:
+            if self._database is None:
+                self._database = self._open()
+            self._begin_epoch(self._database)
+            with self._database.reading() as connection:
+                snapshot = read_snapshot(connection)
+        except Unavailable:
+            raise
+        except (msgspec.MsgspecError, UllageError) as error:
+            raise storage_damaged(self._path or "memory", str(error)) from error
+        except (SQLAlchemyError, OSError) as error:
+            raise _unopenable(self._path, error) from error
+        if self._writer is None:
+            self._writer = Writer(self._database)
+        return snapshot
+
+    def write(self, *records: Record) -> Future[None]:
+        """All of `records` or none; the future ends in the writer's thread when they are durable."""
+        if self._writer is None:
+            future: Future[None] = Future()
+            future.set_exception(storage_closed())
+            return future
+        return self._writer.write(records)
+
+    def results(self, session: str, page: Page) -> list[TaskResult]:
+        """Results by sequence; see `Store.results`. An unknown session has none."""
+        check_name("session", session)
+        return self._read(page, lambda connection: read_results(connection, session, page))
+
+    def tasks(self, session: str, page: Page) -> list[TaskView]:
+        """Tasks by id; see `Store.tasks`. An unknown session has none."""
+        check_name("session", session)
+        return self._read(page, lambda connection: read_tasks(connection, session, page))
+
+    def events(self, page: Page, session: str | None = None) -> list[Event]:
+        """Events by number; see `Store.events`."""
+        if session is not None:
+            check_name("session", session)
+        return self._read(page, lambda connection: read_events(connection, page, session))
+
+    def close(self) -> None:
+        """Write what is queued, close the file and let another process have it; more than once does nothing."""
+        self._closed = True
+        if self._writer is not None:
+            self._writer.close()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        if self._lock is not None:
+            self._lock.release()
+
+    def _open(self) -> Database:
+        if self._path is not None:
+            check_file(self._path)
+            warn_of_torn_tail(self._path)
+        database = Database(self._path)
+        try:
+            with database.writing() as connection:
+                migrate(connection)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def _begin_epoch(self, database: Database) -> None:
+        with database.writing() as connection:
+            connection.execute(update(tables.store).values(epoch=tables.store.c.epoch + 1))
+
+    def _read(self, page: Page, read: Callable[[Connection], list[T]]) -> list[T]:
+        check_page(page)
+        if self._database is None:
+            raise storage_closed()
+        try:
+            with self._database.reading() as connection:
+                return read(connection)
+        except SQLAlchemyError as error:
+            raise storage_unreadable("page", error) from error
+
+
+def _lock(path: Path) -> FileLock:
+    try:
+        _make_private_directory(path.parent)
+    except OSError as error:
+        raise _unopenable(path, error) from error
+    return FileLock(path.with_name(path.name + ".lock"))
+
+
+def _make_private_directory(directory: Path) -> None:
+    if not directory.exists():
+        _make_private_directory(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def _unopenable(path: Path | None, cause: Exception) -> Unavailable:
+    return Unavailable(
+        f"{path or 'memory'} cannot be opened ({describe(cause)}); nothing was changed: "
+        "the directory must be writable, on a local disk, and have room",
+        code="storage-failed",
+    )

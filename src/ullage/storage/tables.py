@@ -1,0 +1,171 @@
+"""The schema: what is kept, and what can never be stored twice.
+
+A session is named by its small `number` everywhere else, so that a row per task stays short. A task
+is finished if and only if it has a row in `results`; the primary key there is what makes a task end
+once. Whatever no query looks into (requirements, whose amounts may exceed 64 bits, labels, limits)
+is one JSON value. Times are seconds since the epoch.
+
+This is the newest revision. Files are brought to it by `migrations/`, which only ever grow.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    and_,
+    text,
+)
+
+METADATA = MetaData()
+
+store = Table(
+    "store",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    # Deleting a session takes its events along; numbers given out once stay given out.
+    Column("last_event", Integer, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)
+
+applications = Table(
+    "applications",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+queues = Table(
+    "queues",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+executors = Table(
+    "executors",
+    METADATA,
+    Column("executor", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+sessions = Table(
+    "sessions",
+    METADATA,
+    Column("id", Text, nullable=False, unique=True),
+    Column("number", Integer, primary_key=True),
+    Column("value", Text, nullable=False),
+    # Beside the value: it may be many megabytes, and JSON would store them as base64.
+    Column("common_data", LargeBinary),
+)
+
+submissions = Table(
+    "submissions",
+    METADATA,
+    Column("session", Integer, ForeignKey("sessions.number"), primary_key=True),
+    Column("submission", Integer, primary_key=True),
+    Column("key", Text, nullable=False),
+    Column("first", Integer, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("shared", LargeBinary),
+    sqlite_with_rowid=False,
+)
+Index(
+    "submission_keys",
+    submissions.c.session,
+    submissions.c.key,
+    unique=True,
+    sqlite_where=text("key <> ''"),
+)
+
+tasks = Table(
+    "tasks",
+    METADATA,
+    Column("session", Integer, primary_key=True),
+    Column("task", Integer, primary_key=True),
+    Column("submission", Integer, nullable=False),
+    Column("input", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["session", "submission"], ["submissions.session", "submissions.submission"]),
+    sqlite_with_rowid=False,
+)
+
+claims = Table(
+    "claims",
+    METADATA,
+    Column("session", Integer, primary_key=True),
+    Column("task", Integer, primary_key=True),
+    Column("claim", Integer, primary_key=True),
+    Column("executor", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    ForeignKeyConstraint(["session", "task"], ["tasks.session", "tasks.task"]),
+    sqlite_with_rowid=False,
+)
+
+attempts = Table(
+    "attempts",
+    METADATA,
+    Column("session", Integer, primary_key=True),
+    Column("task", Integer, primary_key=True),
+    Column("losses", Integer, nullable=False),
+    Column("errors", Integer, nullable=False),
+    ForeignKeyConstraint(["session", "task"], ["tasks.session", "tasks.task"]),
+    sqlite_with_rowid=False,
+)
+
+results = Table(
+    "results",
+    METADATA,
+    Column("session", Integer, primary_key=True),
+    Column("task", Integer, primary_key=True),
+    Column("sequence", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("code", Integer, nullable=False),
+    Column("output", LargeBinary),
+    Column("message", Text, nullable=False),
+    Column("executor", Text),
+    Column("started_at", Float),
+    Column("ended_at", Float, nullable=False),
+    ForeignKeyConstraint(["session", "task"], ["tasks.session", "tasks.task"]),
+    sqlite_with_rowid=False,
+)
+Index("result_order", results.c.session, results.c.sequence, unique=True)
+
+events = Table(
+    "events",
+    METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("kind", Text, nullable=False),
+    # The name, not the number: an event may outlive, or come before, what it speaks of.
+    Column("session", Text),
+    Column("code", Integer),
+    Column("message", Text, nullable=False),
+    Column("data", Text, nullable=False),
+)
+Index("session_events", events.c.session, events.c.number)
+
+# A task's rows in the order in which foreign keys let them go.
+SESSION_TABLES = (claims, attempts, results, tasks, submissions)
+
+of_submission = and_(submissions.c.session == tasks.c.session, submissions.c.submission == tasks.c.submission)
+"""Joins a task with its submission."""
+
+
+def of_task(table: Table) -> ColumnElement[bool]:
+    """Joins a task with its rows in a table that is keyed by session and task."""
+    return and_(table.c.session == tasks.c.session, table.c.task == tasks.c.task)

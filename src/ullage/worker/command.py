@@ -1,0 +1,156 @@
+"""The built-in service `command`: runs a program as a child process.
+
+A task's input is a msgpack `Command`, its output a msgpack `Ended`. The task's code is the exit
+code, 128+n for a program ended by signal n, 127 if the program is not found and 126 if it cannot
+be run: a shell's habits. What the program prints is appended to
+`$ULLAGE_TASK_LOGS/<session>/<task>.out` and `.err`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+import msgspec
+
+from ullage.worker.context import Context
+from ullage.worker.service import Task, TaskFailed
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_SIGNALLED = 128
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What to run. `cwd` None is the executor's directory; `env` is added to the executor's."""
+
+    argv: list[str]
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    stdin: bytes | None = None
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How it ended: `signal` is the number that killed it; memory is the largest process's peak."""
+
+    exit_code: int
+    signal: int | None
+    seconds: float
+    max_rss_bytes: int
+
+
+class CommandService:
+    """Runs one program at a time; SIGTERM to the worker is passed on to it."""
+
+    def __init__(self) -> None:
+        self._logs = Path(os.environ["ULLAGE_TASK_LOGS"])
+        self._session = ""
+
+    def on_session_enter(self, context: Context) -> None:
+        """Make the directory for the session's logs."""
+        self._session = _file_name(context.session)
+        (self._logs / self._session).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def on_session_leave(self) -> None:
+        """Nothing is kept."""
+
+    def on_task_invoke(self, task: Task) -> bytes:
+        """Run the program to its end.
+
+        Raises:
+            TaskFailed: it could not be started, or its exit code is not 0.
+        """
+        command = msgspec.msgpack.decode(task.input, type=Command)
+        log = self._logs / self._session / str(task.id)
+        with _append(log, ".out") as out, _append(log, ".err") as err, _stdin(command.stdin) as given:
+            started = time.monotonic()
+            child = _start(command, given, out, err)
+            ended = _wait(child, started)
+        output = msgspec.msgpack.encode(ended)
+        if ended.exit_code:
+            raise TaskFailed(_how(command.argv[0], ended), code=ended.exit_code, output=output)
+        return output
+
+
+def _start(command: Command, given: int, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
+    if not command.argv:
+        raise TaskFailed("there is no program to run: argv is empty", code=NOT_EXECUTABLE)
+    program = command.argv[0]
+    env = {**os.environ, **command.env}
+    try:
+        return subprocess.Popen(command.argv, stdin=given, stdout=out, stderr=err, cwd=command.cwd, env=env)  # noqa: S603
+    except ValueError as error:  # a NUL character in an argument
+        raise TaskFailed(f"{program}: cannot be run: {error}", code=NOT_EXECUTABLE) from None
+    except OSError as error:
+        if command.cwd is not None and not Path(command.cwd).is_dir():
+            raise TaskFailed(f"{command.cwd}: no such working directory", code=NOT_EXECUTABLE) from None
+        if error.errno == errno.ENOENT:
+            text = f"{program}: program not found; PATH is {env.get('PATH', '')}"
+            raise TaskFailed(text, code=NOT_FOUND) from None
+        raise TaskFailed(f"{program}: cannot be run: {error.strerror}", code=NOT_EXECUTABLE) from None
+
+
+def _wait(child: subprocess.Popen[bytes], started: float) -> Ended:
+    """Wait for `child`, begun at `started` (monotonic seconds), passing SIGTERM on to it."""
+    before = signal.getsignal(signal.SIGTERM)
+    terminated = False
+
+    def forward(_number: int, _frame: FrameType | None) -> None:
+        nonlocal terminated
+        terminated = True
+        child.send_signal(signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, forward)
+    try:
+        _, status, usage = os.wait4(child.pid, 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    code = child.returncode = os.waitstatus_to_exitcode(status)
+    if terminated:
+        os.kill(os.getpid(), signal.SIGTERM)  # now it is the worker's turn
+    number = -code if code < 0 else None
+    # ru_maxrss is in KiB: getrusage(2).
+    return Ended(_SIGNALLED - code if code < 0 else code, number, time.monotonic() - started, usage.ru_maxrss * 1024)
+
+
+def _how(program: str, ended: Ended) -> str:
+    if ended.signal is None:
+        return f"{program}: exit code {ended.exit_code}"
+    try:
+        return f"{program}: killed by {signal.Signals(ended.signal).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"{program}: killed by signal {ended.signal}"
+
+
+def _append(log: Path, suffix: str) -> IO[bytes]:
+    return os.fdopen(os.open(f"{log}{suffix}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb", buffering=0)
+
+
+@contextmanager
+def _stdin(data: bytes | None) -> Iterator[int]:
+    """A descriptor that reads `data`: a file in memory, so that a program that reads nothing blocks nobody."""
+    if data is None:
+        yield subprocess.DEVNULL
+        return
+    descriptor = os.memfd_create("stdin")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _file_name(session: str) -> str:
+    """`session` as one file name that stays inside its directory."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", session).lstrip(".") or "_"

@@ -1,0 +1,88 @@
+"""The built-in service `function`: runs Python callables.
+
+A task's input is a pickle of `(args, kwargs)` with the pickled function as its shared data, or,
+without shared data, a pickle of `(function, args, kwargs)`. Its output is the pickle of what the
+function returned, or of the exception it raised, with the traceback as a note (code 1).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from ullage.wire.frames import SHARED_KEPT
+from ullage.worker import failure
+from ullage.worker.context import Context
+from ullage.worker.service import Task, TaskFailed
+
+_PLAIN = (type(None), bool, int, float, str, bytes)
+"""Types that pickle the same with or without cloudpickle, which costs more to start."""
+
+
+class FunctionService:
+    """Keeps the functions it has read, by their shared id, for as long as the line keeps their data."""
+
+    def __init__(self) -> None:
+        self._functions: dict[int, Callable[..., Any]] = {}
+
+    def on_session_enter(self, context: Context) -> None:  # noqa: ARG002
+        """Shared ids begin anew with each session."""
+        self._functions.clear()
+
+    def on_session_leave(self) -> None:
+        """Forget the session's functions."""
+        self._functions.clear()
+
+    def on_task_invoke(self, task: Task) -> bytes:
+        """Call the function.
+
+        Raises:
+            TaskFailed: the function raised, or input or result cannot be pickled.
+        """
+        try:
+            if task.shared_id is None:
+                function, args, kwargs = pickle.loads(task.input)  # noqa: S301  # running what clients send is the purpose
+            else:
+                function = self._function(task)
+                args, kwargs = pickle.loads(task.input)  # noqa: S301  # as above
+            result = function(*args, **kwargs)
+            if type(result) in _PLAIN:
+                return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+            return _dump(result)
+        except Exception as error:  # noqa: BLE001  # user code: whatever it raises fails this task only
+            raise _failed(error) from None
+
+    def _function(self, task: Task) -> Callable[..., Any]:
+        shared_id = task.shared_id
+        assert shared_id is not None
+        function = self._functions.get(shared_id)
+        if function is None:
+            if task.shared is None:
+                raise LookupError(f"the function (shared data {shared_id}) did not reach this executor")
+            loaded: Callable[..., Any] = pickle.loads(task.shared)  # noqa: S301  # as above
+            function = self._functions[shared_id] = loaded
+            if len(self._functions) > SHARED_KEPT:
+                del self._functions[next(iter(self._functions))]
+        return function
+
+
+def _failed(error: Exception) -> TaskFailed:
+    """The failure of a task whose function raised `error`."""
+    trace = failure.bounded(failure.trace(error, skip=1))
+    message = failure.bounded(f"{failure.describe(error)}\n\n{trace}")
+    error.add_note(f"\nIn the worker:\n{trace}")
+    error.__traceback__ = None
+    try:
+        output = _dump(error)
+        pickle.loads(output)  # noqa: S301  # some exceptions can be written but not read back
+    except Exception:  # noqa: BLE001  # user classes may do anything when pickled
+        output = None
+    return TaskFailed(message, output=output)
+
+
+def _dump(value: object) -> bytes:
+    data: bytes = cloudpickle.dumps(value)
+    return data

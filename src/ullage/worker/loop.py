@@ -1,0 +1,183 @@
+"""The main loop of a worker: enter, run, leave, until the stream ends or SIGTERM comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from types import FrameType
+
+from ullage.wire import frames
+from ullage.worker import failure
+from ullage.worker.context import Context, Gang, enter_session, leave_session, set_task
+from ullage.worker.line import Batch, Job, Line
+from ullage.worker.service import Service, TaskFailed
+from ullage.worker.watcher import Watcher
+
+FLUSH_S = 0.002
+"""Seconds for which outcomes of a running batch are kept together."""
+
+ENTER_FAILED = 12
+"""The bind code (`model.executor.BindCode`) of a session that was not entered."""
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM: the executor is to end. A task may clean up, but not go on for long."""
+
+
+def serve(service: Service) -> None:
+    """Run `service` in this executor process until the engine ends it. Call it from the main thread.
+
+    Raises:
+        KeyError: this process was not started by an engine (`ULLAGE_WORKER_SOCKET` is not set).
+        OSError: the engine does not answer.
+    """
+    path = os.environ["ULLAGE_WORKER_SOCKET"]
+    executor = os.environ["ULLAGE_EXECUTOR"]
+    secret = os.environ.pop("ULLAGE_WORKER_SECRET")
+    line = Line.connect(path, executor, secret)
+    loop = _Loop(service, line, executor)
+    signal.signal(signal.SIGTERM, loop.on_sigterm)
+    os.register_at_fork(after_in_child=lambda: _leave_to_parent(line))
+    try:
+        loop.run()
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the engine is gone
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends already
+        line.close()
+
+
+def _leave_to_parent(line: Line) -> None:
+    """A process forked by a task must not keep the stream open, nor take SIGTERM as the worker does."""
+    line.close()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class _Loop:
+    """Runs what the line brings, one thing after the other."""
+
+    def __init__(self, service: Service, line: Line, executor: str) -> None:
+        self._service = service
+        self._line = line
+        self._executor = executor
+        self._watcher = Watcher(line)
+        self._stopping = False
+        self._interruptible = False
+
+    def on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+        """Interrupt a task or a wait at once; sending is never cut in the middle of a frame."""
+        self._stopping = True
+        if self._interruptible:
+            self._interruptible = False  # once: what the task does to clean up is not interrupted
+            raise Stopped
+
+    def run(self) -> None:
+        try:
+            while not self._stopping and self._wait():
+                item = self._line.inbox[0]
+                if isinstance(item, frames.Enter):
+                    self._enter(item)
+                elif isinstance(item, frames.Leave):
+                    self._leave()
+                else:
+                    self._run(item)
+                self._line.inbox.popleft()
+        except Stopped:
+            pass
+        self._line.flush()
+
+    def _wait(self) -> bool:
+        """Whether there is something in the inbox; False if nothing will come any more."""
+        self._interruptible = True
+        try:
+            while not self._line.inbox:
+                if self._stopping or not self._line.receive():
+                    return False
+        finally:
+            self._interruptible = False
+        return True
+
+    def _enter(self, frame: frames.Enter) -> None:
+        gang = Gang(frame.gang.id, frame.gang.rank, frame.gang.size) if frame.gang else None
+        context = Context(self._executor, frame.session, None, frame.common_data, gang)
+        enter_session(context)
+        answer = frames.Entered(0)
+        try:
+            self._interruptible = True
+            self._service.on_session_enter(context)
+        except Stopped:
+            raise
+        except BaseException as error:  # noqa: BLE001  # user code, SystemExit included, fails the bind only
+            answer = frames.Entered(ENTER_FAILED, failure.message(error, skip=1))
+        finally:
+            self._interruptible = False
+        self._line.send(answer)
+
+    def _leave(self) -> None:
+        try:
+            self._interruptible = True
+            self._service.on_session_leave()
+        except Stopped:
+            raise
+        except BaseException:  # noqa: BLE001  # user code: the session is left in any case
+            traceback.print_exc()
+        finally:
+            self._interruptible = False
+        leave_session()
+        self._line.send(frames.Left())
+
+    def _run(self, batch: Batch) -> None:
+        self._watcher.begin()
+        flushed = time.monotonic()
+        while not self._stopping:
+            try:
+                job = batch.popleft()  # the watcher may take the rest at any time
+            except IndexError:
+                break
+            self._line.add(self._run_one(job))
+            now = time.monotonic()
+            if now - flushed >= FLUSH_S:
+                self._line.flush()
+                flushed = now
+        set_task(None)
+        self._watcher.end()
+        self._line.flush()
+
+    def _run_one(self, job: Job) -> frames.Outcome:
+        task = job.task
+        set_task(task.id)
+        output, code, message = None, 0, ""
+        started_at = time.time()
+        try:
+            self._interruptible = True
+            output = self._service.on_task_invoke(task)
+        except Stopped:
+            raise
+        except TaskFailed as failed:
+            output, code, message = failed.output, failed.code, failure.bounded(failed.message)
+        except BaseException as error:  # noqa: BLE001  # user code: whatever it raises fails this task only
+            code, message = 1, failure.message(error, skip=1)
+        finally:
+            self._interruptible = False
+        ended_at = time.time()
+        if output is not None and (wrong := _unsendable(output)):
+            output, code, message = None, code or 1, wrong
+        return frames.Outcome(task.id, job.claim, code, output, message, started_at, ended_at)
+
+
+def _unsendable(output: object) -> str | None:
+    """Why an output cannot be sent."""
+    if not isinstance(output, bytes):
+        return f"TypeError: the service returned {type(output).__name__}, not bytes or None"
+    if len(output) > frames.MAX_PAYLOAD:
+        return f"the output has {len(output)} bytes; at most {frames.MAX_PAYLOAD} can be sent"
+    return None
+
+
+def print_as_it_comes() -> None:
+    """Let what tasks print reach the executor's log line by line, and no character be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]

@@ -1,0 +1,356 @@
+"""What every engine does, whatever it runs work on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+import cloudpickle  # type: ignore[import-untyped]
+import pytest
+
+from ullage.engines.local.engine import LocalEngine
+from ullage.model.application import FUNCTION, Application
+from ullage.model.error import AlreadyExists
+from ullage.model.executor import BindCode, Gang
+from ullage.model.node import Node
+from ullage.model.request import ResourceRequirement
+from ullage.model.session import Setup
+from ullage.service.ports import (
+    BindOrder,
+    Bound,
+    Completed,
+    Engine,
+    EngineEvent,
+    Gone,
+    LaunchOrder,
+    NodeReported,
+    Registered,
+    Returned,
+    TaskOrder,
+    TaskOutcome,
+    Unbound,
+)
+
+E = TypeVar("E", bound=EngineEvent)
+NODE = Node("here", cpu_milli=4000, memory_bytes=4 << 30)
+SMALL = ResourceRequirement.of(cpu=1, memory="512m")
+
+
+class Log:
+    """Every event, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[EngineEvent] = []
+        self._news = asyncio.Event()
+
+    def on_engine_event(self, event: EngineEvent) -> None:
+        self.events.append(event)
+        self._news.set()
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    async def first(self, kind: type[E], count: int = 1) -> E:
+        await self.until(lambda: len(self.of(kind)) >= count)
+        return self.of(kind)[count - 1]
+
+    def outcomes(self) -> dict[int, TaskOutcome]:
+        found = [outcome for event in self.of(Completed) for outcome in event.outcomes]
+        by_claim = {outcome.claim: outcome for outcome in found}
+        assert len(by_claim) == len(found), "a claim came back twice"
+        return by_claim
+
+
+Opened = tuple[Engine, Log]
+
+
+@asynccontextmanager
+async def local(directory: Path) -> AsyncIterator[Opened]:
+    engine, log = LocalEngine(directory, NODE, "contract"), Log()
+    await engine.open(log)
+    try:
+        yield engine, log
+    finally:
+        await engine.close(grace_s=0.0)
+
+
+Scenario = Callable[[Engine, Log], Awaitable[None]]
+Play = Callable[[Scenario], None]
+
+
+@pytest.fixture(params=[local], ids=lambda opened: opened.__name__)
+def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
+    """Runs a scenario on a fresh engine."""
+    open_engine: Callable[[Path], AbstractAsyncContextManager[Opened]] = request.param
+
+    def run(scenario: Scenario) -> None:
+        async def main() -> None:
+            async with open_engine(tmp_path / "data") as (engine, log):
+                await scenario(engine, log)
+
+        asyncio.run(main())
+
+    return run
+
+
+def call(task: int, function: Callable[..., object], *arguments: object, session: str = "s") -> TaskOrder:
+    return TaskOrder(session, task, task + 1000, cloudpickle.dumps((function, arguments, {})))
+
+
+async def launched(engine: Engine, log: Log, name: str = "e") -> None:
+    engine.launch(LaunchOrder(name, "here", FUNCTION, Setup(), SMALL))
+    await log.until(lambda: any(event.executor == name for event in log.of(Registered)))
+
+
+async def bound(engine: Engine, log: Log, name: str = "e") -> None:
+    await launched(engine, log, name)
+    engine.bind(BindOrder(name, "s"))
+    await log.until(lambda: any(event.executor == name for event in log.of(Bound)))
+
+
+def test_the_node_is_the_first_thing_reported(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        assert log.events == [NodeReported(NODE)]
+
+    play(scenario)
+
+
+def test_an_executor_registers_and_is_gone_once_after_a_stop(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await launched(engine, log)
+        engine.stop("e", 5.0)
+        assert log.of(Gone) == [], "an order is answered later, not while it is given"
+        gone = await log.first(Gone)
+        assert gone == Gone("e", "stopped")
+        engine.launch(LaunchOrder("e", "here", FUNCTION, Setup(), SMALL))
+        await log.first(Registered, 2)
+        assert log.events[1:] == [log.of(Registered)[0], gone, log.of(Registered)[1]]
+
+    play(scenario)
+
+
+def test_a_name_in_use_is_refused_and_its_holder_unharmed(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await launched(engine, log)
+        with pytest.raises(AlreadyExists):
+            engine.launch(LaunchOrder("e", "here", FUNCTION, Setup(), SMALL))
+        engine.bind(BindOrder("e", "s"))
+        assert (await log.first(Bound)).code is BindCode.OK
+
+    play(scenario)
+
+
+def test_tasks_see_their_session_common_data_and_gang(play: Play) -> None:
+    def look() -> tuple[object, ...]:
+        from ullage.worker import context  # noqa: PLC0415
+
+        here = context()
+        gang = here.gang
+        assert gang is not None
+        rank = os.environ["ULLAGE_GANG_RANK"]
+        return here.executor, here.session, here.task, here.common_data, gang.id, gang.rank, gang.size, rank
+
+    async def scenario(engine: Engine, log: Log) -> None:
+        await launched(engine, log)
+        engine.bind(BindOrder("e", "s-1", b"common", Gang("g", 2, 4)))
+        engine.hand_out("e", [call(5, look, session="s-1")])
+        event = await log.first(Completed)
+        assert event.outcomes[0].output is not None
+        assert cloudpickle.loads(event.outcomes[0].output) == ("e", "s-1", 5, b"common", "g", 2, 4, "2")
+
+    play(scenario)
+
+
+def test_tasks_run_one_after_the_other_and_come_back_once(play: Play) -> None:
+    def times_two(number: int) -> int:
+        return 2 * number
+
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        engine.hand_out("e", [call(task, times_two, task) for task in range(1, 101)])
+        engine.hand_out("e", [call(task, times_two, task) for task in range(101, 201)])
+        await log.until(lambda: len(log.outcomes()) == 200)
+        outcomes = list(log.outcomes().values())
+        assert [outcome.task for outcome in outcomes] == list(range(1, 201))
+        assert [cloudpickle.loads(outcome.output) for outcome in outcomes] == list(range(2, 402, 2))
+        assert all(outcome.code == 0 and outcome.claim == outcome.task + 1000 for outcome in outcomes)
+        assert all(a.ended_at <= b.started_at for a, b in pairwise(outcomes))
+
+    play(scenario)
+
+
+def test_a_task_that_raises_fails_alone(play: Play) -> None:
+    def divide(by: int) -> float:
+        return 1 / by
+
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        engine.hand_out("e", [call(1, divide, 0), call(2, divide, 2)])
+        await log.until(lambda: len(log.outcomes()) == 2)
+        failed, fine = log.outcomes()[1001], log.outcomes()[1002]
+        assert failed.code == 1
+        assert failed.message.splitlines()[0] == "ZeroDivisionError: division by zero"
+        assert "in divide" in failed.message
+        assert isinstance(cloudpickle.loads(failed.output), ZeroDivisionError)
+        assert (fine.code, fine.message) == (0, "")
+
+    play(scenario)
+
+
+def test_shared_data_travels_once(play: Play) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        shared = cloudpickle.dumps(double)
+        inputs = [cloudpickle.dumps(((number,), {})) for number in (4, 5)]
+        engine.hand_out("e", [TaskOrder("s", 1, 1, inputs[0], 9, shared), TaskOrder("s", 2, 2, inputs[1], 9)])
+        await log.until(lambda: len(log.outcomes()) == 2)
+        engine.hand_out("e", [TaskOrder("s", 3, 3, inputs[0], 9)])
+        await log.until(lambda: len(log.outcomes()) == 3)
+        assert [cloudpickle.loads(outcome.output) for outcome in log.outcomes().values()] == [8, 10, 8]
+
+    play(scenario)
+
+
+def test_tasks_behind_a_long_one_are_returned_and_can_run_elsewhere(play: Play, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def wait(path: str) -> str:
+        while not Path(path).exists():
+            time.sleep(0.001)
+        return "opened"
+
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        await bound(engine, log, "other")
+        behind = [call(task, abs, -task) for task in range(2, 10)]
+        engine.hand_out("e", [call(1, wait, str(gate)), *behind[:4]])
+        await log.until(lambda: sum(len(event.claims) for event in log.of(Returned)) == 4)
+        engine.hand_out("e", behind[4:])  # what arrives while it runs does not wait either
+        await log.until(lambda: sum(len(event.claims) for event in log.of(Returned)) == 8)
+        engine.hand_out("other", behind)
+        await log.until(lambda: len(log.outcomes()) == 8)
+        gate.touch()
+        await log.until(lambda: len(log.outcomes()) == 9)
+        returned = [claim for event in log.of(Returned) for claim in event.claims]
+        assert returned == [order.claim for order in behind]
+        assert cloudpickle.loads(log.outcomes()[1001].output) == "opened"
+
+    play(scenario)
+
+
+def test_a_finished_task_is_told_while_the_next_one_runs(play: Play, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def wait(path: str) -> None:
+        while not Path(path).exists():
+            time.sleep(0.001)
+
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        engine.hand_out("e", [call(1, abs, -1), call(2, wait, str(gate))])
+        await log.until(lambda: 1001 in log.outcomes())
+        assert 1002 not in log.outcomes()
+        gate.touch()
+        await log.until(lambda: 1002 in log.outcomes())
+
+    play(scenario)
+
+
+def test_an_executor_leaves_a_session_after_its_tasks_and_enters_another(play: Play) -> None:
+    def common() -> bytes | None:
+        from ullage.worker import context  # noqa: PLC0415
+
+        return context().common_data
+
+    async def scenario(engine: Engine, log: Log) -> None:
+        await launched(engine, log)
+        for session, data in (("a", b"of a"), ("b", None)):
+            engine.bind(BindOrder("e", session, data))
+            engine.hand_out("e", [call(1, common, session=session)])
+            engine.unbind("e")
+        await log.first(Unbound, 2)
+        kinds = [type(event) for event in log.events[2:]]
+        assert kinds == [Bound, Completed, Unbound] * 2
+        outputs = [event.outcomes[0].output for event in log.of(Completed)]
+        assert [cloudpickle.loads(output) for output in outputs] == [b"of a", None]
+
+    play(scenario)
+
+
+def test_orders_for_an_unknown_executor_are_answered_with_gone(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        engine.bind(BindOrder("nobody", "s"))
+        engine.hand_out("nobody", [call(1, abs, -1)])
+        engine.unbind("nobody")
+        engine.stop("nobody", 0.0)
+        await log.first(Gone, 4)
+        assert {event.executor for event in log.of(Gone)} == {"nobody"}
+
+    play(scenario)
+
+
+def test_a_program_that_is_not_there_is_gone_with_its_name(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        missing = Application("missing", command="/nowhere/worker")
+        engine.launch(LaunchOrder("e", "here", missing, Setup(), SMALL))
+        gone = await log.first(Gone)
+        assert "could not be started" in gone.reason
+        assert "/nowhere/worker" in gone.reason
+        assert log.of(Registered) == []
+
+    play(scenario)
+
+
+def test_a_worker_that_dies_in_a_task_is_gone_after_what_it_had_done(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        engine.hand_out("e", [call(1, abs, -1), call(2, time.sleep, 0.05), call(3, abs, -1)])
+        await log.until(lambda: 1002 in log.outcomes())
+        engine.hand_out("e", [call(4, os._exit, 3)])
+        gone = await log.first(Gone)
+        assert "exit code 3" in gone.reason
+        assert log.events[-1] is gone
+        assert 1004 not in log.outcomes()
+
+    play(scenario)
+
+
+def test_a_stop_ends_a_running_task(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        engine.hand_out("e", [call(1, time.sleep, 3600), call(2, abs, -1)])
+        await log.first(Returned)
+        engine.stop("e", 10.0)
+        assert (await log.first(Gone)).executor == "e"
+        assert log.of(Completed) == []
+
+    play(scenario)
+
+
+def test_executors_end_independently(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        for name in ("a", "b", "c"):
+            await bound(engine, log, name)
+        engine.hand_out("b", [call(1, os._exit, 1)])
+        assert (await log.first(Gone)).executor == "b"
+        engine.hand_out("a", [call(2, abs, -1)])
+        engine.hand_out("c", [call(3, abs, -1)])
+        await log.until(lambda: len(log.outcomes()) == 2)
+        assert len(log.of(Gone)) == 1
+
+    play(scenario)

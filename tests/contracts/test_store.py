@@ -1,0 +1,383 @@
+"""What every store promises, on each adapter."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ullage.model.application import Application
+from ullage.model.error import InvalidRequest, Unavailable
+from ullage.model.event import Event
+from ullage.model.quantity import MAX_INT64
+from ullage.model.queue import Limit, Queue
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import Resources
+from ullage.model.session import Session, SessionSpec, SessionState, Setup
+from ullage.model.task import TaskResult, TaskState
+from ullage.service.ports import (
+    AddClaims,
+    AddEvent,
+    AddResults,
+    AddTasks,
+    DropApplication,
+    DropExecutor,
+    DropSession,
+    Page,
+    PutApplication,
+    PutAttempts,
+    PutExecutor,
+    PutQueue,
+    PutSession,
+    Store,
+    StoredSession,
+    StoredSubmission,
+    StoredTask,
+    TaskView,
+)
+from ullage.storage.open import open_store
+
+Opener = Callable[[str], Store]
+
+HUGE = ResourceRequirement(MAX_INT64 * 1000, MAX_INT64, 3)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "state.db")
+
+
+@pytest.fixture
+def opened() -> Iterator[Opener]:
+    stores: list[Store] = []
+
+    def open_(url: str) -> Store:
+        store = open_store(url)
+        stores.append(store)
+        store.load()
+        return store
+
+    yield open_
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, url: str, opened: Opener) -> Store:
+    return opened(url if request.param == "file" else "memory://")
+
+
+@pytest.fixture
+def durable(url: str, opened: Opener) -> Store:
+    """Only a store that survives its process can be opened again."""
+    return opened(url)
+
+
+@pytest.fixture
+def reopened(durable: Store, url: str, opened: Opener) -> Callable[[], Store]:
+    def again() -> Store:
+        durable.close()
+        return opened(url)
+
+    return again
+
+
+def session(name: str = "s", number: int = 1, **changes: Any) -> Session:
+    return Session(name, SessionSpec("function"), 10.0, number, **changes)
+
+
+def add_tasks(
+    first: int = 1, count: int = 3, submission: int = 1, key: str = "k", *, name: str = "s", shared: bytes | None = None
+) -> AddTasks:
+    inputs = tuple(b"in%d" % task for task in range(first, first + count))
+    return AddTasks(name, submission, key, first, inputs, 20.0, shared)
+
+
+def result(
+    task: int, sequence: int, state: TaskState = TaskState.SUCCEED, name: str = "s", **changes: Any
+) -> TaskResult:
+    values: dict[str, Any] = {
+        "code": 0,
+        "output": b"out%d" % task,
+        "message": "",
+        "executor": "e",
+        "started_at": 1.5,
+        "ended_at": 2.5,
+    }
+    return TaskResult(name, task, sequence, state, **(values | changes))
+
+
+def add_results(*results: TaskResult) -> AddResults:
+    return AddResults(tuple(results))
+
+
+def only_session(store: Store) -> StoredSession:
+    (stored,) = store.load().sessions
+    return stored
+
+
+def refused(future: Future[None]) -> str:
+    error = future.exception(30)
+    assert isinstance(error, Unavailable)
+    return error.code
+
+
+def test_a_new_store_is_empty_and_in_its_first_epoch(url: str) -> None:
+    for where in (url, "memory://"):
+        store = open_store(where)
+        snapshot = store.load()
+        store.close()
+        assert (snapshot.epoch, snapshot.sessions, snapshot.applications, snapshot.last_event) == (1, (), (), 0)
+
+
+def test_each_loading_begins_a_new_epoch(store: Store) -> None:
+    assert [store.load().epoch, store.load().epoch] == [2, 3]
+
+
+def test_the_epoch_survives_a_restart(reopened: Callable[[], Store]) -> None:
+    assert reopened().load().epoch == 3
+
+
+def test_nothing_is_kept_in_memory_after_close(opened: Opener) -> None:
+    opened("memory://").write(PutSession(session())).result()
+    assert opened("memory://").load().sessions == ()
+
+
+def test_values_come_back_as_they_were_written(store: Store) -> None:
+    application = Application("app", "run", ("a", "é"), {"K": "v"}, "/w", labels=("l",), task_timeout_s=1.25)
+    queue = Queue("q", weight=3, guarantee=Resources(1, 2, 3), limit=Limit(gpu_milli=4000))
+    spec = SessionSpec("app", HUGE, "q", common_data=b"\x00\xff", setup=Setup(python="/p", environment={"A": "b"}))
+    full = Session("s", spec, 1.25, 7, SessionState.CLOSED, 2.5, 4)
+    executor = PutExecutor("e", "n", None, 12, HUGE, ("GPU-1",), 3.5)
+    records = PutApplication(application), PutQueue(queue), PutSession(full), executor
+    store.write(*records).result()
+    snapshot = store.load()
+    assert (snapshot.applications, snapshot.queues, snapshot.executors) == ((application,), (queue,), (executor,))
+    assert snapshot.sessions[0].session == full
+
+
+def test_a_second_put_replaces_the_first(store: Store) -> None:
+    store.write(PutSession(session()), PutApplication(Application("a")), add_tasks()).result()
+    store.write(PutSession(session(bind_failures=2)), PutApplication(Application("a", "new"))).result()
+    snapshot = store.load()
+    assert (snapshot.sessions[0].session, len(snapshot.sessions[0].tasks)) == (session(bind_failures=2), 3)
+    assert snapshot.applications == (Application("a", "new"),)
+
+
+def test_the_last_of_several_records_in_one_write_wins(store: Store) -> None:
+    gone = PutExecutor("gone", "n", "s", 1, HUGE, (), 0.0)
+    back = PutExecutor("back", "n", "s", 1, HUGE, (), 0.0)
+    store.write(gone, DropExecutor("gone"), back, DropExecutor("back"), back, PutApplication(Application("a"))).result()
+    store.write(DropApplication("a")).result()
+    snapshot = store.load()
+    assert (snapshot.executors, snapshot.applications) == ((back,), ())
+
+
+def test_writes_become_durable_in_order_and_come_back_after_a_restart(
+    durable: Store, reopened: Callable[[], Store]
+) -> None:
+    futures = [durable.write(PutSession(session()))]
+    futures += [durable.write(add_tasks(first, 1, first, f"k{first}")) for first in range(1, 301)]
+    futures += [durable.write(add_results(result(task, task))) for task in range(1, 300)]
+    durable.close()
+    assert [future.exception(0) for future in futures] == [None] * len(futures)
+    stored = only_session(reopened())
+    assert [task.task for task in stored.tasks] == [300]
+    assert stored.counts == {"pending": 1, "succeed": 299, "failed": 0, "cancelled": 0}
+
+
+def test_unfinished_tasks_come_back_with_their_inputs_and_attempts(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks(), PutAttempts("s", 2, 1, 0)).result()
+    store.write(add_results(result(1, 1)), PutAttempts("s", 2, 2, 1)).result()
+    assert only_session(store).tasks == (StoredTask(2, 1, b"in2", 20.0, 2, 1), StoredTask(3, 1, b"in3", 20.0))
+
+
+def test_tasks_are_counted_by_state_and_the_last_sequence_is_known(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks(count=6)).result()
+    endings = result(4, 1, TaskState.FAILED), result(1, 2), result(2, 3), result(6, 4, TaskState.CANCELLED)
+    store.write(add_results(*endings)).result()
+    stored = only_session(store)
+    assert stored.counts == {"pending": 2, "succeed": 2, "failed": 1, "cancelled": 1}
+    assert stored.last_sequence == 4
+
+
+def test_keys_of_finished_submissions_are_kept_without_their_shared_data(store: Store) -> None:
+    store.write(
+        PutSession(session()), add_tasks(1, 2, 1, "done", shared=b"x"), add_tasks(3, 2, 2, "open", shared=b"y")
+    ).result()
+    store.write(add_results(result(1, 1), result(2, 2), result(3, 3))).result()
+    assert only_session(store).submissions == (
+        StoredSubmission(1, "done", 1, 2, None),
+        StoredSubmission(2, "open", 3, 2, b"y"),
+    )
+
+
+def test_a_key_names_one_submission_of_a_session(store: Store) -> None:
+    both = PutSession(session()), PutSession(session("t", 2))
+    store.write(*both, add_tasks(), add_tasks(name="t")).result()
+    assert refused(store.write(add_tasks(4, 1, 2))) == "storage-failed"
+
+
+def test_an_empty_key_may_be_repeated(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks(key=""), add_tasks(4, 1, 2, key="")).result()
+    assert len(only_session(store).tasks) == 4
+
+
+def test_ids_are_counted_in_each_session(store: Store) -> None:
+    both = PutSession(session()), PutSession(session("t", 2))
+    store.write(*both, add_tasks(), add_tasks(name="t")).result()
+    assert [[task.task for task in stored.tasks] for stored in store.load().sessions] == [[1, 2, 3]] * 2
+
+
+def test_a_task_ends_once(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks(), add_results(result(1, 1))).result()
+    assert refused(store.write(add_results(result(1, 2)))) == "storage-failed"
+    assert [ending.sequence for ending in store.results("s", Page())] == [1]
+
+
+def test_a_write_is_kept_whole_or_not_at_all(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks()).result()
+    wrong = store.write(add_tasks(4, 2, 2, "new"), PutApplication(Application("a")), add_results(result(99, 1)))
+    assert refused(wrong) == "storage-failed"
+    assert len(store.tasks("s", Page())) == 3
+
+
+def test_a_record_of_an_unknown_session_is_refused(store: Store) -> None:
+    assert refused(store.write(add_tasks())) == "storage-failed"
+
+
+def test_after_a_failure_every_write_is_refused_and_what_was_acknowledged_stays(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks()).result()
+    assert refused(store.write(add_results(result(99, 1)))) == "storage-failed"
+    assert refused(store.write(add_results(result(1, 1)))) == "storage-failed"
+    assert len(store.tasks("s", Page())) == 3
+
+
+def test_a_session_may_not_take_the_id_of_another(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks()).result()
+    assert refused(store.write(PutSession(session(number=2)))) == "storage-failed"
+
+
+def test_a_dropped_session_leaves_nothing_and_others_stay(store: Store) -> None:
+    for name, number in (("s", 1), ("t", 2)):
+        claims = AddClaims(name, (1, 2), (1, 2), "e", 5.0)
+        event = AddEvent(Event(number, 1.0, "session.created", name))
+        endings = add_results(result(1, 1, name=name))
+        attempts = PutAttempts(name, 2, 1, 1)
+        store.write(PutSession(session(name, number)), add_tasks(name=name), claims, attempts, endings, event).result()
+    store.write(DropSession("s")).result()
+    assert (store.tasks("s", Page()), store.results("s", Page()), store.events(Page(), "s")) == ([], [], [])
+    assert [stored.session.id for stored in store.load().sessions] == ["t"]
+    assert (len(store.tasks("t", Page())), len(store.results("t", Page())), len(store.events(Page()))) == (3, 1, 1)
+
+
+def test_a_dropped_session_may_be_made_again_in_the_same_write(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks()).result()
+    store.write(add_results(result(1, 1)), DropSession("s"), PutSession(session(number=2)), add_tasks(count=1)).result()
+    assert [task.task for task in only_session(store).tasks] == [1]
+
+
+def test_dropping_what_is_not_there_does_nothing(store: Store) -> None:
+    store.write(DropSession("s"), DropApplication("a"), DropExecutor("e")).result()
+    assert store.load().sessions == ()
+
+
+def test_event_numbers_are_not_given_out_again_when_their_session_is_dropped(store: Store) -> None:
+    store.write(PutSession(session()), AddEvent(Event(8, 1.0, "session.created", "s"))).result()
+    store.write(DropSession("s")).result()
+    assert store.load().last_event == 8
+
+
+def test_events_come_by_number_of_one_session_or_of_all(store: Store) -> None:
+    events = [
+        Event(1, 1.0, "a", "s", 1001, "words", {"n": 1, "x": 1.5, "t": "é", "none": None}),
+        Event(2, 2.0, "b", "t"),
+        Event(3, 3.0, "c"),
+        Event(4, 4.0, "d", "s"),
+    ]
+    store.write(*map(AddEvent, reversed(events))).result()
+    assert store.events(Page()) == events
+    assert store.events(Page(after=1, limit=2)) == events[1:3]
+    assert store.events(Page(after=1), "s") == events[3:]
+    assert store.load().last_event == 4
+
+
+def test_results_come_by_sequence_a_page_at_a_time(store: Store) -> None:
+    endings = [result(5 - n, n, message=f"m{n}", output=None, started_at=None, executor=None) for n in range(1, 5)]
+    store.write(PutSession(session()), add_tasks(count=5), add_results(*reversed(endings))).result()
+    assert store.results("s", Page(limit=3)) == endings[:3]
+    assert store.results("s", Page(after=3)) == endings[3:]
+    assert store.results("s", Page(after=4)) == []
+
+
+def test_tasks_show_their_latest_hand_out_their_losses_and_their_ending_without_output(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks()).result()
+    store.write(AddClaims("s", (1, 2), (11, 12), "e1", 5.0)).result()
+    store.write(AddClaims("s", (1,), (13,), "e2", 6.0), PutAttempts("s", 1, 1, 0)).result()
+    store.write(add_results(result(2, 1))).result()
+    assert store.tasks("s", Page()) == [
+        TaskView("s", 1, 20.0, None, "e2", 6.0, 1),
+        TaskView("s", 2, 20.0, result(2, 1, output=None), "e1", 5.0),
+        TaskView("s", 3, 20.0),
+    ]
+    assert [view.task for view in store.tasks("s", Page(after=1, limit=1))] == [2]
+
+
+@pytest.mark.parametrize("page", [Page(after=-1), Page(limit=0), Page(limit=2**63), Page(after=True)])
+def test_a_page_that_means_nothing_is_refused(store: Store, page: Page) -> None:
+    for read in (lambda: store.results("s", page), lambda: store.tasks("s", page), lambda: store.events(page)):
+        with pytest.raises(InvalidRequest):
+            read()
+
+
+def test_a_session_name_that_cannot_be_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidRequest, match="session"):
+        store.events(Page(), "../x")
+
+
+def test_a_message_that_is_not_valid_text_is_stored_readably(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks(), add_results(result(1, 1, message="bad \udcff é"))).result()
+    assert store.results("s", Page())[0].message == "bad ? é"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 1000, 4097])
+def test_any_number_of_tasks_is_stored_exactly(store: Store, count: int) -> None:
+    store.write(PutSession(session()), add_tasks(count=count)).result()
+    store.write(AddResults(tuple(result(task, task) for task in range(1, count + 1)))).result()
+    assert [r.output for r in store.results("s", Page(limit=count + 1))] == [b"out%d" % n for n in range(1, count + 1)]
+
+
+def test_large_inputs_are_stored_exactly(store: Store) -> None:
+    inputs = tuple(bytes([n]) * (n * 400_000) for n in range(30))
+    store.write(PutSession(session()), AddTasks("s", 1, "k", 1, inputs, 20.0)).result()
+    assert tuple(task.input for task in only_session(store).tasks) == inputs
+
+
+def test_an_empty_write_is_durable_at_once(store: Store) -> None:
+    assert store.write().exception(30) is None
+
+
+def test_an_acknowledged_write_is_seen_by_the_next_read(store: Store) -> None:
+    store.write(PutSession(session()), add_tasks(count=50)).result()
+    for task in range(1, 51):
+        store.write(add_results(result(task, task))).result()
+        assert len(store.results("s", Page())) == task
+
+
+def test_closing_writes_what_is_queued_and_refuses_what_comes_later(store: Store) -> None:
+    queued = store.write(PutSession(session()))
+    store.close()
+    store.close()
+    assert queued.exception(0) is None
+    assert refused(store.write(DropSession("s"))) == "storage-closed"
+    with pytest.raises(Unavailable):
+        store.load()
+
+
+def test_nothing_can_be_written_or_read_before_loading(url: str) -> None:
+    store = open_store(url)
+    assert refused(store.write(PutSession(session()))) == "storage-closed"
+    with pytest.raises(Unavailable):
+        store.events(Page())
+    store.close()

@@ -1,0 +1,195 @@
+"""What a worker is started with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from recorder import opened
+
+from ullage.engines.local.environment import expand, visible_devices, worker_command
+from ullage.model.application import FUNCTION, Application
+from ullage.model.gpu import Gpu
+from ullage.model.request import ResourceRequirement
+from ullage.model.session import Setup
+from ullage.service.ports import BindOrder, Bound, Gone, LaunchOrder, Registered
+
+REAL = (Gpu("GPU-bbb", 1), Gpu("GPU-aaa", 0))
+DECLARED = (Gpu("declared-3", 3), Gpu("declared-1", 1))
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def order(application: Application, setup: Setup = Setup()) -> LaunchOrder:
+    return LaunchOrder("e", "here", application, setup, ResourceRequirement.of(cpu=1))
+
+
+def test_the_environment_is_exactly_this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.setenv("LC_TIME", "C.UTF-8")
+    monkeypatch.setenv("HOME", "/home/of/the/server")
+    for secret in ("ULLAGE_TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "LD_PRELOAD", "PYTHONPATH", "VIRTUAL_ENV"):
+        monkeypatch.setenv(secret, "not for workers")
+
+    async def main() -> dict[str, str]:
+        application = Application("function", environment={"MODE": "application", "SIZE": "3", "ULLAGE_NODE": "forged"})
+        setup = Setup(environment={"MODE": "session"})
+        async with opened(tmp_path / "data") as recorder:
+            await recorder.enter("e", application, setup=setup, gpus=REAL, requirement=ResourceRequirement.of(2, 0, 2))
+            seen: dict[str, str] = await recorder.run(1, environment)
+            return seen
+
+    seen = asyncio.run(main())
+    assert len(seen.pop("ULLAGE_HOME_ID")) == 16
+    assert seen == {
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "LC_TIME": "C.UTF-8",
+        "HOME": "/home/of/the/server",
+        "MODE": "session",
+        "SIZE": "3",
+        "OMP_NUM_THREADS": "2",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "GPU-bbb,GPU-aaa",
+        "NVIDIA_VISIBLE_DEVICES": "GPU-bbb,GPU-aaa",
+        "ULLAGE_EXECUTOR": "e",
+        "ULLAGE_NODE": "here",
+        "ULLAGE_SERVER_ID": "server",
+        "ULLAGE_TASK_LOGS": str(tmp_path / "data/logs/tasks"),
+        "ULLAGE_WORKER_SOCKET": str(tmp_path / "data/run/executors.sock"),
+    }
+
+
+def test_without_a_card_none_is_visible(tmp_path: Path) -> None:
+    async def main() -> dict[str, str]:
+        async with opened(tmp_path / "data") as recorder:
+            await recorder.enter(setup=Setup(environment={"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "0"}))
+            seen: dict[str, str] = await recorder.run(1, environment)
+            return seen
+
+    seen = asyncio.run(main())
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["NVIDIA_VISIBLE_DEVICES"]) == ("", "void")
+    assert seen["OMP_NUM_THREADS"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text"),
+    [((), ""), (REAL, "GPU-bbb,GPU-aaa"), (DECLARED, "3,1"), ((REAL[0], DECLARED[0]), "1,3")],
+)
+def test_cards_are_named_by_uuid_or_all_by_index(gpus: tuple[Gpu, ...], text: str) -> None:
+    assert visible_devices(gpus) == text
+
+
+def test_the_command_is_split_and_then_expanded() -> None:
+    application = Application("mine", command="'/opt/my tools/run' -m $MODULE", arguments=("${WORDS}", "$UNSET", "a b"))
+    words = worker_command(order(application), {"MODULE": "some module", "WORDS": "x y"})
+    assert words == ["/opt/my tools/run", "-m", "some module", "x y", "$UNSET", "a b"]
+
+
+def test_the_built_in_worker_runs_under_the_interpreter_asked_for() -> None:
+    assert worker_command(order(FUNCTION), {})[:2] == [sys.executable, "-m"]
+    assert worker_command(order(FUNCTION, Setup(python="/opt/python")), {})[0] == "/opt/python"
+
+
+@pytest.mark.parametrize("command", ["'open", "   "])
+def test_a_command_without_words_is_refused(command: str) -> None:
+    with pytest.raises(ValueError, match=r"quotation|blank"):
+        worker_command(order(Application("mine", command=command)), {})
+
+
+def test_expansion_is_not_repeated() -> None:
+    assert expand("$A-${B}-$$A-${}", {"A": "$B", "B": "b"}) == "$B-b-$$B-${}"
+
+
+def test_another_interpreter_gets_this_package_and_nothing_else_of_ours(tmp_path: Path) -> None:
+    other = tmp_path / "bin/python"
+    other.parent.mkdir()
+    other.symlink_to(sys.executable)  # the base interpreter by another name: it has no site-packages of ours
+
+    async def main() -> str:
+        async with opened(tmp_path / "data") as recorder:
+            recorder.launch(setup=Setup(python=str(other), environment={"PYTHONPATH": "/users/own"}))
+            await recorder.until(lambda: bool([*recorder.of(Registered), *recorder.of(Gone)]))
+            return recorder.of(Gone)[0].reason if recorder.of(Gone) else ""
+
+    reason = asyncio.run(main())
+    assert reason == "" or "No module named 'msgspec'" in reason
+    assert [entry.name for entry in (tmp_path / "data/run/python").iterdir()] == ["ullage"]
+
+
+def test_the_working_directory_is_private_and_goes_with_the_executor(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "data") as recorder:
+            await recorder.enter()
+            directory = tmp_path / "data/work/e"
+            assert await recorder.run(1, os.getcwd) == str(directory)
+            assert directory.stat().st_mode & 0o777 == 0o700
+            await recorder.run(2, lambda: Path("left").write_text("behind"))
+            recorder.engine.stop("e", 1.0)
+            await recorder.first(Gone)
+            assert not directory.exists()
+        assert list((tmp_path / "data/work").iterdir()) == []
+
+    asyncio.run(main())
+
+
+def test_the_session_directory_wins_over_that_of_the_application(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for directory in (ours, theirs):
+        directory.mkdir()
+
+    async def main() -> None:
+        application = Application("function", working_directory=str(theirs))
+        async with opened(tmp_path / "data") as recorder:
+            await recorder.enter("a", application)
+            await recorder.enter("b", application, setup=Setup(working_directory=str(ours)))
+            assert await recorder.run(1, os.getcwd, name="a") == str(theirs)
+            assert await recorder.run(2, os.getcwd, name="b") == str(ours)
+        assert ours.is_dir()
+
+    asyncio.run(main())
+
+
+def test_a_worker_of_ones_own_is_served_by_the_same_loop(tmp_path: Path) -> None:
+    program = tmp_path / "echo worker.py"
+    program.write_text(
+        "import sys\n"
+        "from ullage.worker import serve\n"
+        "class Echo:\n"
+        "    def on_session_enter(self, context):\n"
+        "        if context.common_data == b'refuse': raise RuntimeError('not today')\n"
+        "    def on_task_invoke(self, task): return task.input + sys.argv[1].encode()\n"
+        "    def on_session_leave(self): pass\n"
+        "serve(Echo())\n"
+    )
+
+    async def main() -> None:
+        application = Application(
+            "echo",
+            command="$PYTHON",
+            arguments=(str(program), "${TAIL}"),
+            environment={"TAIL": "!", "PYTHON": sys.executable},
+        )
+        async with opened(tmp_path / "data") as recorder:
+            recorder.launch("e", application)
+            await recorder.first(Registered)
+            recorder.engine.bind(BindOrder("e", "s", b"refuse"))
+            refused = await recorder.first(Bound)
+            assert refused.code == 12
+            assert refused.message.startswith("RuntimeError: not today\n")
+            recorder.engine.bind(BindOrder("e", "s", b"fine"))
+            assert (await recorder.first(Bound, 2)).code == 0
+            recorder.give(1, abs)
+            output = (await recorder.outcome(1)).output
+            assert output is not None
+            assert output.endswith(b"!")
+
+    asyncio.run(main())
