@@ -53,10 +53,13 @@ class Recorder:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                self._news.clear()
-                await self._news.wait()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"it did not happen; this did: {self.events}") from None
 
     async def first(self, kind: type[E], count: int = 1) -> E:
         await self.until(lambda: len(self.of(kind)) >= count)
@@ -101,7 +104,7 @@ class Recorder:
 def pickled(function: Callable[..., object], arguments: tuple[object, ...]) -> bytes:
     """Input of a function task; functions of test modules travel by value: workers cannot import them."""
     module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if module is not None and module.__name__.startswith("test_"):
+    if module is not None and module.__name__.startswith("tests."):
         cloudpickle.register_pickle_by_value(module)
     data: bytes = cloudpickle.dumps((function, arguments, {}))
     return data

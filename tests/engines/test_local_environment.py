@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from recorder import opened
 
+from tests.engines.recorder import opened
 from ullage.engines.local.environment import expand, visible_devices, worker_command
 from ullage.model.application import FUNCTION, Application
 from ullage.model.gpu import Gpu

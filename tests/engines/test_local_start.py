@@ -9,18 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from recorder import alive, eventually, opened
 
+from tests.engines.recorder import alive, eventually, opened
 from ullage.model.application import Application
 from ullage.model.error import Unavailable
-from ullage.model.session import Setup
 from ullage.service.ports import Gone, Registered
 from ullage.wire import frames
 
 
-async def gone_reason(directory: Path, application: Application, *, hello_s: float = 30.0, **rest: Setup) -> str:
+async def gone_reason(directory: Path, application: Application, *, hello_s: float = 30.0) -> str:
     async with opened(directory, hello_s=hello_s) as recorder:
-        recorder.launch("e", application, **rest)  # type: ignore[arg-type]
+        recorder.launch("e", application)
         gone = await recorder.first(Gone)
         assert recorder.of(Registered) == []
         return gone.reason
@@ -72,7 +71,7 @@ def test_what_a_worker_prints_is_kept(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path) as recorder:
             await recorder.enter("e.1")
-            await recorder.run(1, speak)
+            await recorder.run(1, speak, name="e.1")
 
     asyncio.run(main())
     logs = tmp_path / "logs/executors"
@@ -84,10 +83,13 @@ def test_what_a_worker_prints_is_kept(tmp_path: Path) -> None:
 def test_a_long_data_directory_gets_a_short_socket(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 60) / ("e" * 60)
 
+    def own_socket() -> str:
+        return os.environ["ULLAGE_WORKER_SOCKET"]
+
     async def main() -> str:
         async with opened(deep) as recorder:
             await recorder.enter()
-            path: str = await recorder.run(1, os.environ.get, "ULLAGE_WORKER_SOCKET")
+            path: str = await recorder.run(1, own_socket)
             assert Path(path).parent.stat().st_mode & 0o777 == 0o700
             return path
 

@@ -285,6 +285,8 @@ class _Cycle:
                 idle[:] = [executor for executor in idle if executor.id not in executors]
             return
         self._actions.extend(Unbind(executor, reclaimed=True, claimant=claimant) for executor in executors)
+        if self._policy.reclaim_grace_s is not None:
+            self._wake_at.append(self._time + self._policy.reclaim_grace_s)
         if session in self._leaves:
             self._tree.take(self._leaves[session], len(executors) // self._demands[session].batch_size)
 

@@ -295,3 +295,8 @@ def _plus(a: Vector, b: Vector) -> Vector:
 
 def _times(a: Vector, n: int) -> Vector:
     return (a[0] * n, a[1] * n, a[2] * n)
+
+
+def dominant_share(usage: Resources, total: Resources) -> float:
+    """The largest used/total over dimensions, for display; a dimension that does not exist counts as none."""
+    return max((used / whole for used, whole in zip(usage, total, strict=True) if whole), default=0.0)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ullage.model.error import invalid
 from ullage.model.name import check_name
-from ullage.model.resources import DIMENSIONS, Resources
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import DIMENSIONS, MILLI, Resources
 
 ROOT = "root"
 DEFAULT_QUEUE = "default"
@@ -60,3 +61,20 @@ def check_weight(field: str, weight: object) -> None:
     """Refuse a weight that is not a whole number in 1..1000."""
     if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_WEIGHT:
         raise invalid(field, weight, f"a whole number from 1 to {MAX_WEIGHT} is needed")
+
+
+def parse_queue(name: str, parent: str, weight: int, guarantee: str | None, limit: str | None) -> Queue:
+    """A queue whose guarantee and limit are requirement texts; a limit binds only what it names."""
+    promised = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
+    return Queue(name, parent, weight, promised, parse_limit(limit) if limit else Limit())
+
+
+def parse_limit(text: str) -> Limit:
+    """A limit from a text such as `gpu=8,mem=1t`; what it does not name is unlimited."""
+    named = {entry.partition("=")[0].strip().lower() for entry in text.split(",")}
+    amounts = ResourceRequirement.from_string(text)
+    return Limit(
+        cpu_milli=amounts.cpu_milli if "cpu" in named else None,
+        memory_bytes=amounts.memory_bytes if named & {"mem", "memory"} else None,
+        gpu_milli=amounts.gpu_count * MILLI if "gpu" in named else None,
+    )

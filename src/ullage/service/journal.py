@@ -20,7 +20,7 @@ class Journal:
     """`wake` schedules a call on the service's thread from any thread; `on_failure` ends the process."""
 
     def __init__(
-        self, store: Store, wake: Callable[[Callback], None], on_failure: Callable[[BaseException], None]
+        self, store: Store, wake: Callable[[Callback], object], on_failure: Callable[[BaseException], None]
     ) -> None:
         self._store = store
         self._wake = wake

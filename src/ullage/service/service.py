@@ -52,7 +52,7 @@ class Service:
         engine: Engine,
         policy: Policy,
         clock: Callable[[], float],
-        wake: Callable[[Callback], None],
+        wake: Callable[[Callback], object],
         on_failure: Callable[[BaseException], None],
         queues: Iterable[Queue] = (),
         default_requirement: ResourceRequirement | None = None,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.executor import ExecutorState, Operation, apply
 from ullage.model.task import LOST_LIMIT, TaskResult, TaskState
-from ullage.service.journal import Journal
+from ullage.service.journal import Callback, Journal
 from ullage.service.news import News
 from ullage.service.ports import (
     AddClaims,
@@ -358,6 +358,10 @@ class Tasks:
         return self._state.applications[record.session.spec.application].task_timeout_s if own is None else own
 
     # --- queries ---
+
+    def settled(self, done: Callback) -> None:
+        """Call `done` once everything decided so far is stored."""
+        self._journal.write(then=done)
 
     def results(self, session_id: str, page: Page) -> list[TaskResult]:
         """Endings after a sequence number, oldest first.

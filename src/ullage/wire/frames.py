@@ -131,6 +131,7 @@ def encode(frame: FromWorker | ToWorker) -> bytearray:
 
     Raises:
         FrameError: the frame is larger than `MAX_FRAME`.
+
     """
     buffer = bytearray(_HEADER)
     _encoder.encode_into(frame, buffer, _HEADER)
@@ -165,6 +166,7 @@ class FrameReader(Generic[T]):
 
         Raises:
             FrameError: a frame above the limit or of unknown content; the stream is of no more use.
+
         """
         if not self._buffer:
             rest, frames = self._decode(data)

@@ -68,6 +68,7 @@ class CommandService:
 
         Raises:
             TaskFailed: it could not be started, or its exit code is not 0.
+
         """
         command = msgspec.msgpack.decode(task.input, type=Command)
         log = self._logs / self._session / str(task.id)

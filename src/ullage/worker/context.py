@@ -41,6 +41,7 @@ def context() -> Context:
 
     Raises:
         RuntimeError: this process is no worker, or it is in no session.
+
     """
     session = _Place.session
     if session is None:

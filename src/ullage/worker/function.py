@@ -41,6 +41,7 @@ class FunctionService:
 
         Raises:
             TaskFailed: the function raised, or input or result cannot be pickled.
+
         """
         try:
             if task.shared_id is None:

@@ -51,6 +51,7 @@ class Line:
 
         Raises:
             OSError: nobody listens there.
+
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -77,6 +78,7 @@ class Line:
 
         Raises:
             FrameError: the stream is damaged.
+
         """
         with self._reading:
             try:

@@ -33,6 +33,7 @@ def serve(service: Service) -> None:
     Raises:
         KeyError: this process was not started by an engine (`ULLAGE_WORKER_SOCKET` is not set).
         OSError: the engine does not answer.
+
     """
     path = os.environ["ULLAGE_WORKER_SOCKET"]
     executor = os.environ["ULLAGE_EXECUTOR"]
@@ -40,7 +41,7 @@ def serve(service: Service) -> None:
     line = Line.connect(path, executor, secret)
     loop = _Loop(service, line, executor)
     signal.signal(signal.SIGTERM, loop.on_sigterm)
-    os.register_at_fork(after_in_child=lambda: _leave_to_parent(line))
+    _part_at_fork(line)
     try:
         loop.run()
     except (BrokenPipeError, ConnectionResetError):
@@ -50,10 +51,26 @@ def serve(service: Service) -> None:
         line.close()
 
 
-def _leave_to_parent(line: Line) -> None:
-    """A process forked by a task must not keep the stream open, nor take SIGTERM as the worker does."""
-    line.close()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _part_at_fork(line: Line) -> None:
+    """A process forked by a task must not keep the stream open, nor take SIGTERM as the worker does.
+
+    SIGTERM waits until the child is ready for it: Python forgets signals that it caught before.
+    """
+    mask: set[int] = set()
+
+    def before() -> None:
+        mask.clear()
+        mask.update(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
+
+    def in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def in_child() -> None:
+        line.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
 
 
 class _Loop:
@@ -130,18 +147,16 @@ class _Loop:
         self._line.send(frames.Left())
 
     def _run(self, batch: Batch) -> None:
+        job = _take(batch)  # before the clock starts: the first task of a batch is never given back
         self._watcher.begin()
         flushed = time.monotonic()
-        while not self._stopping:
-            try:
-                job = batch.popleft()  # the watcher may take the rest at any time
-            except IndexError:
-                break
+        while job is not None and not self._stopping:
             self._line.add(self._run_one(job))
             now = time.monotonic()
             if now - flushed >= FLUSH_S:
                 self._line.flush()
                 flushed = now
+            job = _take(batch)
         set_task(None)
         self._watcher.end()
         self._line.flush()
@@ -166,6 +181,14 @@ class _Loop:
         if output is not None and (wrong := _unsendable(output)):
             output, code, message = None, code or 1, wrong
         return frames.Outcome(task.id, job.claim, code, output, message, started_at, ended_at)
+
+
+def _take(batch: Batch) -> Job | None:
+    """The next task, unless the watcher was faster."""
+    try:
+        return batch.popleft()
+    except IndexError:
+        return None
 
 
 def _unsendable(output: object) -> str | None:

@@ -18,7 +18,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     shared: bytes | None = None
 
 
-class TaskFailed(Exception):  # noqa: N818  # reads as what happened, like KeyboardInterrupt
+class TaskFailed(Exception):
     """Raised by a service to end a task with a return code, a text for people, and maybe an output."""
 
     def __init__(self, message: str, *, code: int = 1, output: bytes | None = None) -> None:

@@ -88,12 +88,12 @@ class Watcher:
         try:
             while self._started == started:
                 ready = [descriptor for descriptor, _ in poll.poll()]
-                if self._ended in ready:
+                if self._ended in ready:  # left by this batch, or by one before it that ended in between
                     os.eventfd_read(self._ended)
-                elif self._started == started and not self._line.receive(socket.MSG_DONTWAIT):
+                elif not self._line.receive(socket.MSG_DONTWAIT):
                     os.kill(os.getpid(), signal.SIGTERM)  # the engine is gone: nobody wants the result
                     poll.unregister(self._line)
-                else:
+                elif self._started == started:
                     self._line.give_back()
         finally:
             self._waiting = False

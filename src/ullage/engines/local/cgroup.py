@@ -60,6 +60,7 @@ class Confinement(Protocol):
 
         Raises:
             OSError: the kernel refuses; nothing is left behind.
+
         """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from ullage.wire import frames
 
@@ -39,9 +39,8 @@ class WorkerLine(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the hello, though not for ever."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._timer = asyncio.get_running_loop().call_later(HELLO_S, transport.abort)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting it
+        self._timer = asyncio.get_running_loop().call_later(HELLO_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Pass the frames on."""
@@ -68,6 +67,7 @@ class WorkerLine(asyncio.Protocol):
 
         Raises:
             FrameError: a frame is too large.
+
         """
         for frame in frames_:
             data = frames.encode(frame)

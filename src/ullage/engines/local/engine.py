@@ -94,6 +94,7 @@ class LocalEngine:
 
         Raises:
             Unavailable: another engine uses the data directory.
+
         """
         self._home.open()
         self._listener = listener
@@ -134,6 +135,7 @@ class LocalEngine:
 
         Raises:
             AlreadyExists: the executor is there, or its end is not reported yet.
+
         """
         if order.executor in self._executors:
             raise AlreadyExists(f"executor {order.executor} is there already", field="executor")

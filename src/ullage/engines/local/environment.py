@@ -67,6 +67,7 @@ def worker_command(order: LaunchOrder, environment: Mapping[str, str]) -> list[s
 
     Raises:
         ValueError: the command has an open quote, or no word.
+
     """
     application = order.application
     if not application.command:

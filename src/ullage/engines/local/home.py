@@ -37,6 +37,7 @@ class Home:
 
         Raises:
             Unavailable: another engine uses them.
+
         """
         for directory in (self._run, self._work, self.executor_logs, self.task_logs):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)

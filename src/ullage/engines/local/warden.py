@@ -67,7 +67,8 @@ class Ward:
 
     def __init__(self, order: dict[str, Any], pid: int, report_fd: int) -> None:
         self.executor: str = order["executor"]
-        self.marker = f"ULLAGE_EXECUTOR={self.executor}".encode()
+        # Both: other servers on this machine may have executors of the same name.
+        self.markers = {f"{name}={order['env'][name]}".encode() for name in ("ULLAGE_HOME_ID", "ULLAGE_EXECUTOR")}
         self.cgroups: list[str] = order.get("cgroups") or []
         self.memory_bytes: int | None = order.get("memory_bytes")
         self.pid = pid
@@ -297,8 +298,8 @@ class Warden:
         environment = read_environment(process.pid)
         if b"ULLAGE_EXECUTOR=" not in environment:
             return None
-        entries = environment.split(b"\0")
-        return next((ward.executor for ward in self._wards.values() if ward.marker in entries), None)
+        entries = set(environment.split(b"\0"))
+        return next((ward.executor for ward in self._wards.values() if ward.markers <= entries), None)
 
     # --- memory ---------------------------------------------------------------------------------
 

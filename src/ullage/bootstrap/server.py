@@ -1,0 +1,262 @@
+"""A server on this machine: state, engine, loop and HTTP front, from start to end.
+
+The process is crash-only: it can be killed at any moment, and what it had answered is there after
+the next start. A failed write ends it on purpose, because memory is then ahead of the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+import uvicorn
+
+import ullage
+from ullage.bootstrap.settings import Settings, read_settings
+from ullage.engines.local.engine import LocalEngine
+from ullage.inventory.machine import Machine, discover
+from ullage.inventory.nvml import CardReader, NvmlCards
+from ullage.model.error import UllageError, Unavailable
+from ullage.server.app import make_app
+from ullage.server.guard import page_cookie
+from ullage.service.service import Service
+from ullage.storage.open import open_store
+from ullage.web.pages import pages
+from ullage.wire.api import ServerBody
+
+HEARTBEAT_S = 5.0
+"""How often this machine is looked at again."""
+
+CYCLE_GAP_S = 0.02
+"""How long changes in the number of tasks may gather before a cycle looks at them."""
+
+log = structlog.get_logger()
+
+
+def serve(home: Path, config: Path | None, host: str | None, port: int | None, gpus: str | None) -> int:
+    """Run a server until it is told to end; returns the exit code.
+
+    `home` holds its state; host, port and gpus (a count or a comma list of ids) go before the file.
+
+    Raises:
+        InvalidRequest: a setting is wrong. Unavailable: the state or the port cannot be had.
+
+    """
+    settings = _override(read_settings(config), host, port, gpus)
+    settings.rules(), settings.share_tree(), settings.default_requirement()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _log_plainly()
+    return uvloop_run(_Server(home, settings).run)
+
+
+def uvloop_run(main: Callable[[], object]) -> int:
+    """Run a coroutine function on the fastest loop there is."""
+    import uvloop  # noqa: PLC0415 - imported where it is used: it costs 20 ms
+
+    return int(uvloop.run(main()))  # type: ignore[arg-type]
+
+
+class _Server:
+    def __init__(self, home: Path, settings: Settings) -> None:
+        self._home = home
+        self._settings = settings
+        self._cards: CardReader = NvmlCards()
+        self._end = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> int:
+        machine = discover(self._settings.machine(), os.environ, self._cards)
+        log.info("node.discovered", node=machine.node.name, note=machine.note)
+        listener = _listen(self._settings.server.host, self._settings.server.port)
+        store = open_store(self._settings.server.storage or str(self._home / "state.db"))
+        loop = asyncio.get_running_loop()
+        clock = _steady_clock()
+        engine = LocalEngine(self._home, machine.node, server_id=secrets.token_hex(8))
+        try:
+            service = Service(
+                store,
+                engine,
+                self._settings.rules(),
+                clock,
+                loop.call_soon_threadsafe,
+                self._fail,
+                queues=self._settings.share_tree(),
+                default_requirement=self._settings.default_requirement(),
+            )
+            ticker = _Ticker(service, clock)
+            await engine.open(service)
+            try:
+                await self._serve(service, engine, machine, listener)
+            finally:
+                ticker.stop()
+                await engine.close()
+        finally:
+            listener.close()
+            store.close()
+        if self._failure is not None:
+            log.error("server.failed", error=str(self._failure))
+        return 1 if self._failure is not None else 0
+
+    async def _serve(self, service: Service, engine: LocalEngine, machine: Machine, listener: socket.socket) -> None:
+        host, port = listener.getsockname()[:2]
+        url = f"http://{host}:{port}"
+        token = _token(self._home / "token")
+        body = ServerBody(
+            version=ullage.__version__,
+            epoch=service.state.epoch,
+            started_at=time.time(),
+            home=str(self._home),
+            storage=self._settings.server.storage or str(self._home / "state.db"),
+            isolation=engine.layer,
+            policy=msgspec.to_builtins(service.policy),
+        )
+        app = make_app(
+            service,
+            body,
+            {machine.node.name: machine.note},
+            token,
+            {host, "localhost", "127.0.0.1"},
+            self._home / "logs" / "tasks",
+            self._end.set,
+            pages(page_cookie(token)),
+        )
+        front = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        )
+        front.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._end.set)
+        running = asyncio.create_task(front.serve(sockets=[listener]))
+        heartbeat = asyncio.create_task(self._look_again(service))
+        _announce(self._home / "server.json", {"url": url, "pid": os.getpid()})
+        log.info("server.ready", url=url, isolation=engine.layer)
+        try:
+            await asyncio.wait([running, asyncio.create_task(self._end.wait())], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            (self._home / "server.json").unlink(missing_ok=True)
+            heartbeat.cancel()
+            front.should_exit = True
+            await running
+
+    async def _look_again(self, service: Service) -> None:
+        """Facts of a machine change: cards fail, cgroup limits move."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            try:
+                machine = await asyncio.to_thread(discover, self._settings.machine(), os.environ, self._cards)
+                service.nodes.heartbeat(machine.node)
+            except UllageError as error:
+                log.warning("node.unreadable", error=error.message)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._end.set()
+
+
+class _Ticker:
+    """Gives the service its turns: at once when something changed that matters, else when time has made it due."""
+
+    def __init__(self, service: Service, clock: Callable[[], float]) -> None:
+        self._service = service
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._next: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._at = float("inf")
+        self._stopped = False
+        service.on_change = self._changed
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._next is not None:
+            self._next.cancel()
+
+    def _changed(self, urgent: bool) -> None:
+        self._wake_in(0.0 if urgent else CYCLE_GAP_S)
+
+    def _wake_in(self, seconds: float) -> None:
+        at = self._loop.time() + seconds
+        if self._stopped or at >= self._at:
+            return
+        if self._next is not None:
+            self._next.cancel()
+        self._at = at
+        self._next = self._loop.call_later(seconds, self._turn)
+
+    def _turn(self) -> None:
+        self._next, self._at = None, float("inf")
+        due = self._service.tick()
+        if due is not None:
+            self._wake_in(max(0.0, due - self._clock()))
+
+
+def _override(settings: Settings, host: str | None, port: int | None, gpus: str | None) -> Settings:
+    server = msgspec.structs.replace(
+        settings.server,
+        host=settings.server.host if host is None else host,
+        port=settings.server.port if port is None else port,
+    )
+    node = settings.node
+    if gpus is not None:
+        ids = [entry.strip() for entry in gpus.split(",")]
+        node = msgspec.structs.replace(node, gpus=int(gpus) if gpus.strip().isdigit() else ids)
+    return msgspec.structs.replace(settings, server=server, node=node)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another port with --port", code="port-in-use"
+        ) from None
+    return listener
+
+
+def _token(path: Path) -> str:
+    """The token in the file, made at the first start; only the owner can read it."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(descriptor, "w") as file:
+        token = secrets.token_hex(32)
+        file.write(token + "\n")
+    return token
+
+
+def _announce(path: Path, facts: Mapping[str, object]) -> None:
+    """Write the file that tells clients where the server is, whole or not at all."""
+    draft = path.with_suffix(".new")
+    draft.write_bytes(msgspec.json.encode(facts))
+    draft.chmod(0o600)
+    draft.replace(path)
+
+
+def _steady_clock() -> Callable[[], float]:
+    """Seconds since the epoch that never jump: the wall clock once, then monotonic time."""
+    start = time.time() - time.monotonic()
+    return lambda: start + time.monotonic()
+
+
+def _log_plainly() -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.add_log_level,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )

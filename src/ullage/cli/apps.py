@@ -1,0 +1,96 @@
+"""`ullage apps`: list, register and remove applications."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ullage.cli.output import Column, add_output, print_list, print_one
+from ullage.client.local import reach
+from ullage.model.error import InvalidRequest, invalid
+from ullage.wire.api import PutApplication
+
+_APPLICATIONS = (
+    Column("NAME", lambda a: a.name),
+    Column("ENABLED", lambda a: a.enabled),
+    Column("BUILT IN", lambda a: a.built_in, wide=True),
+    Column("COMMAND", lambda a: " ".join((a.command, *a.arguments))),
+    Column("MAX", lambda a: a.max_instances, wide=True),
+    Column("RETRIES", lambda a: a.retries, wide=True),
+    Column("TIMEOUT", lambda a: a.task_timeout_s, wide=True),
+    Column("DELAY", lambda a: a.delay_release_s, wide=True),
+    Column("DESCRIPTION", lambda a: a.description),
+)
+
+
+def configure_apps(parser: argparse.ArgumentParser) -> None:
+    """`ullage apps`; without a further word it lists."""
+    add_output(parser)
+    parser.set_defaults(act=_list)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="all applications", epilog="example: ullage apps list -o wide")
+    add_output(listing)
+    listing.set_defaults(act=_list)
+    register = actions.add_parser(
+        "register",
+        help="register an application, or replace one",
+        description="The file holds `name` and the fields of the application, as TOML or JSON.",
+        epilog="example: ullage apps register -f echo.toml",
+    )
+    register.add_argument("-f", "--file", type=Path, required=True, metavar="FILE", help="FILE.toml or FILE.json")
+    add_output(register)
+    register.set_defaults(act=_register)
+    remove = actions.add_parser(
+        "unregister", help="remove an application", epilog="example: ullage apps unregister echo"
+    )
+    remove.add_argument("name", metavar="NAME")
+    remove.set_defaults(act=_unregister)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    print_list(reach(start=False).applications(), _APPLICATIONS, arguments.output)
+    return 0
+
+
+def _register(arguments: argparse.Namespace) -> int:
+    name, spec = read_application(arguments.file)
+    print_one(reach(start=True).put_application(name, spec), arguments.output)
+    return 0
+
+
+def _unregister(arguments: argparse.Namespace) -> int:
+    reach(start=False).delete_application(arguments.name)
+    return 0
+
+
+def read_application(path: Path) -> tuple[str, PutApplication]:
+    """The application in a TOML or JSON file.
+
+    Raises:
+        InvalidRequest: the file cannot be read, or a field is missing, unknown or of the wrong type.
+
+    """
+    try:
+        fields = _decode(path)
+    except OSError as error:
+        raise invalid("file", str(path), f"it cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise invalid("file", str(path), f"it is not TOML or JSON: {error}") from None
+    if not isinstance(fields, dict) or not isinstance(name := fields.pop("name", None), str):
+        raise invalid("file", str(path), 'give the application a name, as in name = "echo"')
+    try:
+        return name, msgspec.convert(fields, type=PutApplication)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{path}: {error}", field="file") from None
+
+
+def _decode(path: Path) -> Any:
+    data = path.read_bytes()
+    if path.suffix == ".json":
+        return msgspec.json.decode(data)
+    import tomllib  # noqa: PLC0415  # needed only here
+
+    return tomllib.loads(data.decode())

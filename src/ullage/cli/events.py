@@ -1,0 +1,55 @@
+"""`ullage events`: what happened, and what happens."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from ullage.cli.moment import show_time
+from ullage.cli.output import Column, add_output, print_list
+from ullage.client.client import Client
+from ullage.client.local import reach
+from ullage.wire.api import EventBody
+
+
+def _data(event: EventBody) -> str:
+    return ",".join(f"{key}={value}" for key, value in event.data.items())
+
+
+_EVENTS = (
+    Column("NUMBER", lambda e: e.number),
+    Column("TIME", lambda e: show_time(e.at)),
+    Column("KIND", lambda e: e.kind),
+    Column("SESSION", lambda e: e.session),
+    Column("CODE", lambda e: e.code),
+    Column("MESSAGE", lambda e: e.message),
+    Column("DATA", _data, wide=True),
+)
+
+
+def configure_events(parser: argparse.ArgumentParser) -> None:
+    """`ullage events`."""
+    parser.add_argument("--after", type=int, default=0, metavar="N", help="begin after event number N")
+    parser.add_argument("--session", help="only of this session")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C; json is then one line each")
+    add_output(parser)
+    parser.set_defaults(act=_events)
+
+
+def _events(arguments: argparse.Namespace) -> int:
+    client = Client(reach(start=False))
+    events = client.events(arguments.after, session=arguments.session, follow=arguments.follow)
+    if not arguments.follow:
+        print_list(list(events), _EVENTS, arguments.output)
+        return 0
+    for event in events:
+        line = msgspec.json.encode(event).decode() if arguments.output == "json" else _line(event)
+        print(line)
+        sys.stdout.flush()
+    return 0
+
+
+def _line(event: EventBody) -> str:
+    return f"{event.number}  {show_time(event.at)}  {event.kind}  {event.session or '-'}  {event.message}".rstrip()

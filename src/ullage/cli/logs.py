@@ -1,0 +1,63 @@
+"""`ullage logs`: what a program prints, as exact bytes, and how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+
+from ullage.cli.exits import FAILED, complain
+from ullage.cli.program import TASK
+from ullage.cli.target import parse_task
+from ullage.client.local import reach
+from ullage.client.log import Log
+from ullage.model.task import TaskState
+from ullage.wire.api import TaskBody
+
+_CANCELLED = 143
+"""A cancelled program is ended by SIGTERM."""
+
+_OWN_CODES = range(1, 126)
+"""Exit codes that are the program's own; from 126 they tell that it did not run or was killed."""
+
+
+def configure_logs(parser: argparse.ArgumentParser) -> None:
+    """`ullage logs`."""
+    parser.add_argument("target", metavar="SESSION[/N]", help="a session, or task N of it (default: task 1)")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on until the program ends; exit with its exit code"
+    )
+    parser.set_defaults(act=_logs)
+
+
+def print_log(log: Log, started: threading.Event | None = None) -> None:
+    """Copy the two streams to this process's own; `started` is set with the first byte."""
+    streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+    for piece in log:
+        if started is not None:
+            started.set()
+        stream = streams[piece.stream]
+        stream.write(piece.data)
+        stream.flush()
+
+
+def exit_code(task: TaskBody) -> int:
+    """The code with which to end after `task`; says why if the code alone does not."""
+    if task.state == TaskState.SUCCEED:
+        return 0
+    if task.state == TaskState.CANCELLED:
+        complain(task.message or f"{task.session} was cancelled")
+        return _CANCELLED
+    code = task.code or FAILED
+    if task.code not in _OWN_CODES:
+        complain(task.message or f"{task.session} failed")
+    return code if 0 < code < 256 else FAILED  # noqa: PLR2004  # exit codes are bytes
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    session, task = parse_task(arguments.target, TASK)
+    log = Log(reach(start=False), session, task, follow=arguments.follow)
+    print_log(log)
+    if not arguments.follow or log.ended is None:
+        return 0
+    return exit_code(log.ended)

@@ -1,0 +1,109 @@
+"""`ullage`: finds the verb, loads only what that verb needs, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import NamedTuple, cast
+
+from ullage import __version__
+from ullage.cli.exits import BROKEN_PIPE, FAILED, INTERRUPTED, Exit, complain, report
+from ullage.model.error import UllageError
+
+
+class Verb(NamedTuple):
+    """A verb: the module whose `configure_<verb>` gives it its arguments, its one line of help, an example."""
+
+    module: str
+    help: str
+    example: str
+
+
+VERBS = {
+    "up": Verb("server", "start a local server, with this machine as its node", "ullage up"),
+    "down": Verb("server", "end the local server", "ullage down"),
+    "run": Verb("run", "run a program and wait for it", "ullage run -r cpu=2,mem=4g,gpu=1 -- python train.py"),
+    "submit": Verb("run", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),
+    "logs": Verb("logs", "what a program printed", "ullage logs -f command-7"),
+    "queue": Verb("sessions", "who waits and who runs", "ullage queue --me"),
+    "sessions": Verb("sessions", "all sessions, closed ones too", "ullage sessions --state closed -o wide"),
+    "tasks": Verb("sessions", "the tasks of a session", "ullage tasks command-7"),
+    "why": Verb("why", "why a session has what it has", "ullage why command-7"),
+    "cancel": Verb("sessions", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"),
+    "close": Verb("sessions", "close sessions whose tasks have ended", "ullage close function-3"),
+    "nodes": Verb("fleet", "machines: what they have and what is held", "ullage nodes"),
+    "gpus": Verb("fleet", "cards and who holds them", "ullage gpus -o wide"),
+    "executors": Verb("fleet", "worker processes", "ullage executors"),
+    "queues": Verb("fleet", "the share tree", "ullage queues"),
+    "show": Verb("show", "every field of one thing", "ullage show task command-7/1"),
+    "events": Verb("events", "what happened", "ullage events --follow"),
+    "top": Verb("top", "a live view of everything", "ullage top"),
+    "cordon": Verb("fleet", "place nothing new on a node", "ullage cordon node-1"),
+    "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),
+    "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
+    "completion": Verb("completion", "completions for a shell", "ullage completion bash > ullage.bash"),
+    "version": Verb("server", "the version of this program", "ullage version"),
+}
+
+_EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit codes: 2 wrong request, 69 no server, \
+75 try again, 78 can never be placed; `run` passes the program's own."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; its exit code."""
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except UllageError as error:
+        _raise_for_debugging()
+        return report(error)
+    except Exit as end:
+        return end.code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        # Python flushes stdout once more when it ends: that must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # a traceback is no message for people
+        _raise_for_debugging()
+        complain(f"{type(error).__name__}: {error}", "ULLAGE_DEBUG=1 shows where this comes from; please report it")
+        return FAILED
+    return code
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser, with the arguments of the verb `only`, or of every verb (slower: loads them all)."""
+    parser = argparse.ArgumentParser(
+        prog="ullage", description="Places work on GPUs: fairly, tightly, close together, and says why.", epilog=_EPILOG
+    )
+    parser.add_argument("--version", action="version", version=f"ullage {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, verb in VERBS.items():
+        own = verbs.add_parser(name, help=verb.help, description=verb.help, epilog=f"example: {verb.example}")
+        if only in (None, name):
+            module = import_module(f"ullage.cli.{verb.module}")
+            getattr(module, f"configure_{name}")(own)
+    return parser
+
+
+def _run(argv: list[str]) -> int:
+    verb = argv[0] if argv and argv[0] in VERBS else ""
+    try:
+        arguments = build_parser(verb).parse_args(argv)
+    except SystemExit as end:  # argparse has said what is wrong, or has shown the help
+        raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
+    return cast("Callable[[argparse.Namespace], int]", arguments.act)(arguments)
+
+
+def _raise_for_debugging() -> None:
+    """Let the present exception through if ULLAGE_DEBUG asks for it."""
+    if os.environ.get("ULLAGE_DEBUG"):
+        raise  # noqa: PLE0704  # called from `except` only
+
+
+if __name__ == "__main__":
+    sys.exit(main())

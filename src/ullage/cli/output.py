@@ -1,0 +1,78 @@
+"""What verbs print: tables, fields or JSON, as `-o` says."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ullage.cli.moment import show_time
+from ullage.cli.table import format_table, terminal_width
+
+FORMATS = ("table", "wide", "json")
+
+
+class Column(NamedTuple):
+    """A title and how to get the cell from a row; `wide` columns are shown with `-o wide` only."""
+
+    title: str
+    cell: Callable[[Any], object]
+    wide: bool = False
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Give a verb its `-o`."""
+    parser.add_argument(
+        "-o", "--output", choices=FORMATS, default="table", help="how to show it (default: table; wide cuts nothing)"
+    )
+
+
+def print_list(rows: Sequence[Any], columns: Sequence[Column], output: str) -> None:
+    """Bodies of the API as a table, or as they are."""
+    if output == "json":
+        print_json(rows)
+        return
+    wide = output == "wide"
+    chosen = [column for column in columns if wide or not column.wide]
+    cells = [[_text(column.cell(row)) for column in chosen] for row in rows]
+    titles = [column.title for column in chosen]
+    sys.stdout.write(format_table(titles, cells, None if wide else terminal_width()))
+
+
+def print_one(body: msgspec.Struct, output: str) -> None:
+    """Every field of one body."""
+    if output == "json":
+        print_json(body)
+        return
+    fields = [(name, _field(name, getattr(body, name))) for name in body.__struct_fields__]
+    width = max(len(name) for name, _ in fields)
+    for name, text in fields:
+        print(f"{name.ljust(width)}  {text}")
+
+
+def print_json(value: object) -> None:
+    """Any value of the API as JSON, indented."""
+    sys.stdout.write(f"{msgspec.json.format(msgspec.json.encode(value), indent=2).decode()}\n")
+
+
+def _field(name: str, value: object) -> str:
+    if name == "at" or name.endswith("_at") or name == "since":
+        return show_time(value)  # type: ignore[arg-type]  # fields of these names are times
+    if isinstance(value, msgspec.Struct):
+        return ", ".join(f"{field}={getattr(value, field)}" for field in value.__struct_fields__)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

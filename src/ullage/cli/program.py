@@ -1,0 +1,63 @@
+"""A program to run, as one task of a session of the application `command`."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ullage.client.api import Api
+from ullage.client.spec import SessionOptions, session_spec
+from ullage.model.application import COMMAND
+from ullage.model.error import invalid
+from ullage.wire.api import SubmitTasks
+
+_KEPT = ("PATH", "HOME", "LANG", "TERM", "TZ", "USER", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
+_KEPT_PREFIX = "LC_"
+
+TASK = 1
+"""The number of the one task."""
+
+
+class Program(msgspec.Struct, frozen=True):
+    """The input of a `command` task."""
+
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    stdin: bytes | None = None
+
+
+def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everything: bool) -> dict[str, str]:
+    """What the program gets of this process's environment `own`: what programs need to run, and `entries`.
+
+    An entry is `NAME=VALUE`, or `NAME` for the value it has here.
+
+    Raises:
+        InvalidRequest: an entry without a name, or one without a value that has none here.
+
+    """
+    chosen = {
+        name: value for name, value in own.items() if everything or name in _KEPT or name.startswith(_KEPT_PREFIX)
+    }
+    for entry in entries:
+        name, given, value = entry.partition("=")
+        if not name:
+            raise invalid("--env", entry, "write NAME=VALUE, or NAME for the value it has here")
+        if not given and name not in own:
+            raise invalid("--env", entry, "it is not set here; write NAME=VALUE")
+        chosen[name] = value if given else own[name]
+    return chosen
+
+
+def create(api: Api, name: str | None, options: SessionOptions) -> str:
+    """Make the session; its id, and the reason it already knows for not being placed."""
+    return api.create_session(session_spec(name, {**options, "application": COMMAND.name, "max_instances": 1})).id
+
+
+def submit(api: Api, session: str, argv: list[str], environment: dict[str, str]) -> None:
+    """Submit the one task."""
+    program = Program(argv=argv, cwd=os.getcwd(), env=environment)  # noqa: PTH109  # msgpack carries text
+    api.submit(session, SubmitTasks(inputs=[msgspec.msgpack.encode(program)], key=uuid.uuid4().hex))

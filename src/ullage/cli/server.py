@@ -1,0 +1,158 @@
+"""The server itself: `up`, `down`, `version`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import sys
+from pathlib import Path
+
+from ullage import __version__
+from ullage.client.api import Api
+from ullage.client.endpoint import Endpoint, given, home, local
+from ullage.client.local import INSTALL, answers, missing_packages
+from ullage.client.transport import Patience, Transport
+from ullage.model.error import Unavailable
+
+_START_S = 60.0
+"""Seconds that a server may take to answer after its process was started."""
+
+_STOP_S = 60.0
+"""Seconds that a server may take to end its executors and itself."""
+
+_LOG_SHOWN = 2000
+"""Bytes at the end of the server's log that are shown when it did not start."""
+
+
+def configure_up(parser: argparse.ArgumentParser) -> None:
+    """`ullage up`."""
+    parser.add_argument("--foreground", action="store_true", help="stay in this terminal until Ctrl-C")
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: a free one)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file")
+    parser.add_argument("--gpus", metavar="N", help="use N cards, or these: a list of indexes or uuids")
+    parser.set_defaults(act=_up)
+
+
+def configure_down(parser: argparse.ArgumentParser) -> None:
+    """`ullage down`."""
+    parser.set_defaults(act=_down)
+
+
+def configure_version(parser: argparse.ArgumentParser) -> None:
+    """`ullage version`."""
+    parser.set_defaults(act=_version)
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    there = local()
+    if there is not None and answers(there):
+        print(f"ullage is already running at {there.url}")
+        return 0
+    if missing := missing_packages():
+        raise Unavailable(f"{', '.join(missing)} not installed: {INSTALL}", code="not-installed")
+    if arguments.foreground:
+        return _serve(arguments)
+    there = _start(arguments)
+    print(f"ullage is running at {there.url} (process {there.pid})")
+    print(f"its token is in {home() / 'token'}")
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from ullage import bootstrap  # noqa: PLC0415  # the whole server, for this one verb
+
+    return bootstrap.serve(home(), arguments.config, arguments.host, arguments.port, arguments.gpus)
+
+
+def _start(arguments: argparse.Namespace) -> Endpoint:
+    """Start the server as a process of its own, and wait until it answers."""
+    import subprocess  # noqa: PLC0415  # needed only here
+
+    log = home() / "server.log"
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with log.open("ab") as sink:
+        begin = sink.tell()
+        child = subprocess.Popen(  # noqa: S603  # this interpreter, arguments checked by argparse
+            _foreground_command(arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,  # Ctrl-C in this terminal, or its end, is none of the server's business
+        )
+    patience = Patience(_START_S)
+    while True:
+        there = local()
+        if there is not None and answers(there):
+            child.returncode = 0  # it lives on, and nobody waits for it
+            return there
+        if child.poll() is not None:
+            text = _tail(log, begin) or f"exit code {child.returncode}"
+            raise Unavailable(f"the server did not start: {text}", code="not-started")
+        patience.wait(Unavailable(f"the server does not answer; its log is {log}", code="not-started"))
+
+
+def _foreground_command(arguments: argparse.Namespace) -> list[str]:
+    command = [sys.executable, "-m", "ullage.cli.main", "up", "--foreground"]
+    for option in ("host", "port", "config", "gpus"):
+        value = getattr(arguments, option)
+        if value is not None:
+            # The server does not run in this directory for ever: a relative path would mean another file.
+            command.append(f"--{option}={value.resolve() if isinstance(value, Path) else value}")
+    return command
+
+
+def _tail(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(max(begin, log.stat().st_size - _LOG_SHOWN))
+        return file.read().decode(errors="replace").strip()
+
+
+def _down(_arguments: argparse.Namespace) -> int:
+    there = given() or local()
+    if there is None or not answers(there):
+        print("no server is running")
+        return 0
+    watched = _watch(there.pid)
+    Api(Transport(lambda: there)).shut_down()
+    if watched is not None:
+        _wait_for_end(watched)
+    else:
+        _wait_for_silence(there)
+    print("the server has ended")
+    return 0
+
+
+def _watch(pid: int | None) -> int | None:
+    """A descriptor that becomes readable when the process ends; None if it is not on this machine."""
+    if pid is None:
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _wait_for_end(watched: int) -> None:
+    poll = select.poll()
+    poll.register(watched, select.POLLIN)
+    ended = poll.poll(_STOP_S * 1000)
+    os.close(watched)
+    if not ended:
+        raise _still_there()
+
+
+def _wait_for_silence(there: Endpoint) -> None:
+    patience = Patience(_STOP_S)
+    while answers(there):
+        patience.wait(_still_there())
+
+
+def _still_there() -> Unavailable:
+    return Unavailable(f"the server still runs after {_STOP_S:.0f} seconds; its log says more", code="not-ended")
+
+
+def _version(_arguments: argparse.Namespace) -> int:
+    print(f"ullage {__version__}")
+    return 0

@@ -1,0 +1,63 @@
+"""`ullage show`: every field of one thing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from ullage.cli.output import add_output, print_one
+from ullage.cli.target import parse_task
+from ullage.client.api import Api
+from ullage.client.local import reach
+from ullage.model.error import NotFound
+from ullage.wire.api import ExecutorBody, GpuBody, NodeBody, TaskBody
+
+T = TypeVar("T")
+
+
+def configure_show(parser: argparse.ArgumentParser) -> None:
+    """`ullage show`."""
+    parser.add_argument("kind", choices=list(_FIND), help="what to show")
+    parser.add_argument("id", metavar="ID", help="its id or name; SESSION/N for a task, a uuid or NODE/N for a card")
+    add_output(parser)
+    parser.set_defaults(act=_show)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    print_one(_FIND[arguments.kind](reach(start=False), arguments.id), arguments.output)
+    return 0
+
+
+def _task(api: Api, name: str) -> TaskBody:
+    return api.task(*parse_task(name))
+
+
+def _node(api: Api, name: str) -> NodeBody:
+    return _only("node", name, [node for node in api.nodes() if node.name == name])
+
+
+def _gpu(api: Api, name: str) -> GpuBody:
+    return _only("gpu", name, [gpu for gpu in api.gpus() if name in (gpu.uuid, f"{gpu.node}/{gpu.index}")])
+
+
+def _executor(api: Api, name: str) -> ExecutorBody:
+    return _only("executor", name, [executor for executor in api.executors() if executor.id == name])
+
+
+_FIND: dict[str, Callable[[Api, str], msgspec.Struct]] = {
+    "session": Api.session,
+    "task": _task,
+    "node": _node,
+    "gpu": _gpu,
+    "application": Api.application,
+    "executor": _executor,
+}
+
+
+def _only(kind: str, name: str, found: Sequence[T]) -> T:
+    if not found:
+        raise NotFound(f"{kind} {name!r} does not exist", field=kind)
+    return found[0]

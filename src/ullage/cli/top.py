@@ -1,0 +1,157 @@
+"""`ullage top`: one picture of everything, as it changes."""
+
+from __future__ import annotations
+
+import argparse
+import select
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ullage.cli.fleet import show_size
+from ullage.cli.moment import show_age, show_time
+from ullage.cli.output import add_output, print_json
+from ullage.cli.sessions import activity
+from ullage.client.api import Api
+from ullage.client.local import reach
+from ullage.model.error import UllageError, Unavailable
+from ullage.model.resources import show_milli
+from ullage.wire.api import Overview
+
+_TICK_S = 0.25
+"""Seconds between looks at the keyboard."""
+
+
+def configure_top(parser: argparse.ArgumentParser) -> None:
+    """`ullage top`."""
+    add_output(parser)
+    parser.set_defaults(act=_top)
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    api = reach(start=False)
+    if arguments.output == "json":
+        print_json(api.overview())
+        return 0
+    from rich.console import Console  # noqa: PLC0415  # slow to import, and needed only here
+
+    console = Console()
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        console.print(_picture(api.overview()))
+        return 0
+    _live(api, console)
+    return 0
+
+
+def _live(api: Api, console: Any) -> None:
+    from rich.live import Live  # noqa: PLC0415  # as above
+
+    newest = _Newest(api)
+    with _single_keys(), Live(_picture(newest.overview), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            readable, _, _ = select.select([sys.stdin], [], [], _TICK_S)
+            if readable and sys.stdin.read(1) in ("q", "Q", ""):
+                return
+            if newest.error is not None:
+                raise newest.error
+            live.update(_picture(newest.overview), refresh=True)
+
+
+class _Newest:
+    """The last overview that came, fetched by a thread that reconnects."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.overview = api.overview()
+        self.error: UllageError | None = None
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        patience = self._api.transport.patience()
+        try:
+            while True:
+                lost = Unavailable("the live view broke off")
+                try:
+                    for overview in self._api.live():
+                        self.overview = overview
+                        patience.renew()
+                except Unavailable as error:
+                    lost = error
+                patience.wait(lost)
+        except UllageError as error:
+            self.error = error
+
+
+@contextmanager
+def _single_keys() -> Iterator[None]:
+    """Keys come one by one, without Enter; Ctrl-C still interrupts."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _picture(overview: Overview) -> Any:
+    from rich.console import Group  # noqa: PLC0415  # as above
+    from rich.text import Text  # noqa: PLC0415
+
+    head = f"ullage {overview.server.version}   {show_time(overview.at)}   q quits"
+    return Group(Text(head, style="bold"), _nodes(overview), _gpus(overview), _sessions(overview))
+
+
+def _nodes(overview: Overview) -> Any:
+    rows = [
+        (
+            node.name,
+            node.state,
+            f"{show_milli(node.held.cpu_milli)}/{show_milli(node.allocatable.cpu_milli)}",
+            f"{show_size(node.held.memory_bytes)}/{show_size(node.allocatable.memory_bytes)}",
+            f"{show_milli(node.held.gpu_milli)}/{show_milli(node.allocatable.gpu_milli)}",
+            f"{node.executors}/{node.max_executors}",
+        )
+        for node in overview.nodes
+    ]
+    return _table(("NODE", "STATE", "CPU", "MEM", "GPU", "EXECUTORS"), rows)
+
+
+def _gpus(overview: Overview) -> Any:
+    rows = [
+        (f"{gpu.node}/{gpu.index}", gpu.model or "-", "yes" if gpu.healthy else "no", gpu.session or "-")
+        for gpu in overview.gpus
+    ]
+    return _table(("GPU", "MODEL", "HEALTHY", "SESSION"), rows)
+
+
+def _sessions(overview: Overview) -> Any:
+    rows = [
+        (
+            session.id,
+            session.queue,
+            session.owner or "-",
+            activity(session),
+            str(session.pending),
+            str(session.running),
+            f"{session.held}/{session.deserved}",
+            show_age(session.created_at, overview.at),
+            session.reason or "-",
+        )
+        for session in overview.sessions
+    ]
+    titles = ("SESSION", "QUEUE", "OWNER", "STATE", "PENDING", "RUNNING", "HELD/DESERVED", "AGE", "REASON")
+    return _table(titles, rows)
+
+
+def _table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
+    from rich.table import Table  # noqa: PLC0415  # as above
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(*titles, expand=True)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # as text: a name is not markup
+    return table

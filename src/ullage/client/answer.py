@@ -1,0 +1,52 @@
+"""What an answer of the server means: a body, or an error of `model.error`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
+from ullage.wire.api import ErrorBody
+
+MSGPACK = "application/msgpack"
+JSON = "application/json"
+
+_BAD_REQUEST = 400
+_UNAUTHORIZED = (401, 403)
+_NOT_FOUND = 404
+_CONFLICT = 409
+_BUSY = (429, 502, 503, 504)
+_SERVER = 500
+_SHOWN = 200
+"""Characters of an answer that is no `ErrorBody` which a message repeats."""
+
+
+def error_of(status: int, content_type: str, body: bytes) -> UllageError:
+    """The error that an answer with this HTTP status stands for."""
+    answer = _error_body(status, content_type, body)
+    if status in _UNAUTHORIZED:
+        text = f"{answer.message}: set ULLAGE_TOKEN to the token of this server"
+        return InvalidRequest(text, code="unauthorized", field="token")
+    if status == _CONFLICT:
+        kind = AlreadyExists if answer.code == AlreadyExists.code else Conflict
+        return kind(answer.message, code=answer.code, field=answer.field)
+    if status == _NOT_FOUND:
+        return NotFound(answer.message, code=answer.code, field=answer.field)
+    if status in _BUSY:
+        return Unavailable(answer.message, code=answer.code, field=answer.field)
+    if _BAD_REQUEST <= status < _SERVER:
+        return InvalidRequest(answer.message, code=answer.code, field=answer.field)
+    return UllageError(answer.message, code=answer.code, field=answer.field)
+
+
+def may_be_repeated(status: int) -> bool:
+    """Whether the same request may be answered a moment later."""
+    return status in _BUSY
+
+
+def _error_body(status: int, content_type: str, body: bytes) -> ErrorBody:
+    decode = msgspec.msgpack.decode if content_type.startswith(MSGPACK) else msgspec.json.decode
+    try:
+        return decode(body, type=ErrorBody)
+    except msgspec.MsgspecError:  # not from Ullage: a proxy, or another server on this port
+        text = body[:_SHOWN].decode(errors="replace").strip()
+        return ErrorBody(code=f"http-{status}", message=f"the server answered {status}: {text}")

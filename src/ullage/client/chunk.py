@@ -1,0 +1,26 @@
+"""Several calls in one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+
+class Chunk:
+    """Calls a function once for each tuple of arguments, in a worker."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, calls: list[tuple[Any, ...]]) -> list[Any]:
+        """What each call returned; the first failure is that of all."""
+        function = self._function
+        return [function(*args) for args in calls]
+
+
+def cut(calls: Iterable[tuple[Any, ...]], size: int) -> Iterator[list[tuple[Any, ...]]]:
+    """`calls` in lists of `size`, the last one perhaps shorter."""
+    remaining = iter(calls)
+    while chunk := list(islice(remaining, size)):
+        yield chunk

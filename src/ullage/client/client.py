@@ -1,0 +1,150 @@
+"""A connection to a server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self, Unpack
+
+from ullage.client.api import PAGE, Api
+from ullage.client.local import reach
+from ullage.client.session import Session
+from ullage.client.spec import SessionOptions, session_spec
+from ullage.wire.api import (
+    ApplicationBody,
+    EventBody,
+    ExecutorBody,
+    Explanation,
+    GpuBody,
+    NodeBody,
+    Overview,
+    PutApplication,
+    QueueBody,
+    ServerBody,
+    SessionBody,
+)
+
+_EVENTS_S = 1.0
+"""Seconds between looks for new events."""
+
+
+def connect(endpoint: str | None = None, token: str | None = None) -> Client:
+    """Reach a server: the one named here or by ULLAGE_ENDPOINT, else the local one, started if need be.
+
+    Raises:
+        Unavailable: no server answers, and none can be started here.
+        InvalidRequest: the address is malformed.
+
+    """
+    return Client(reach(endpoint, token, start=True))
+
+
+class Client:
+    """What a server can be asked. Safe to use from several threads."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; sessions stay as they are."""
+        self._api.transport.close()
+
+    # --- sessions ---
+
+    def session(self, name: str | None = None, **options: Unpack[SessionOptions]) -> Session:
+        """Make a session, for Python functions unless `application` says otherwise.
+
+        Raises:
+            AlreadyExists: `name` is taken.
+            NotFound: there is no such application or queue.
+            InvalidRequest: an option is wrong.
+
+        """
+        return Session(self._api, self._api.create_session(session_spec(name, options)))
+
+    def open_session(self, name: str, **options: Unpack[SessionOptions]) -> Session:
+        """The open session of that name; with options it is made if there is none.
+
+        Raises:
+            NotFound: there is none, and no option is given to make one.
+            InvalidRequest: it differs from the options.
+
+        """
+        spec = session_spec(name, options) if options else None
+        return Session(self._api, self._api.open_session(name, spec), keep_open=True)
+
+    def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
+        """Sessions, perhaps only those of a state (`open`, `closed`) or an owner."""
+        return self._api.sessions(state, owner)
+
+    def why(self, session: str) -> Explanation:
+        """Why a session has what it has."""
+        return self._api.why(session)
+
+    # --- applications ---
+
+    def applications(self) -> list[ApplicationBody]:
+        """All applications."""
+        return self._api.applications()
+
+    def register_application(self, name: str, spec: PutApplication) -> ApplicationBody:
+        """Register an application, or replace the whole specification of one."""
+        return self._api.put_application(name, spec)
+
+    update_application = register_application
+
+    def unregister_application(self, name: str) -> None:
+        """Remove an application.
+
+        Raises:
+            Conflict: it has open sessions.
+
+        """
+        self._api.delete_application(name)
+
+    # --- the rest ---
+
+    def nodes(self) -> list[NodeBody]:
+        """All nodes."""
+        return self._api.nodes()
+
+    def gpus(self) -> list[GpuBody]:
+        """All cards and who holds them."""
+        return self._api.gpus()
+
+    def executors(self) -> list[ExecutorBody]:
+        """All worker processes."""
+        return self._api.executors()
+
+    def queues(self) -> list[QueueBody]:
+        """All queues."""
+        return self._api.queues()
+
+    def overview(self) -> Overview:
+        """One picture of everything."""
+        return self._api.overview()
+
+    def server(self) -> ServerBody:
+        """The server itself."""
+        return self._api.server()
+
+    def events(self, after: int = 0, *, session: str | None = None, follow: bool = False) -> Iterator[EventBody]:
+        """Events after number `after`; with `follow` also those to come."""
+        while True:
+            page = self._api.events(after, PAGE, session)
+            yield from page
+            if page:
+                after = page[-1].number
+            if len(page) < PAGE:
+                if not follow:
+                    return
+                time.sleep(_EVENTS_S)

@@ -1,0 +1,121 @@
+"""The two threads of a session: one sends its tasks in batches, one collects their results."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+from ullage.client.api import Api
+from ullage.client.future import TaskFuture
+from ullage.client.outstanding import Call, Outstanding
+from ullage.model.error import Conflict
+from ullage.model.task import TaskState
+from ullage.wire.api import SubmitTasks
+
+POLL_S = 20.0
+"""Seconds that the server may hold a request for results."""
+
+_JOIN_S = 1.0
+"""Seconds to wait for a thread that has nothing left to do but to end; it is a daemon in any case."""
+
+
+class Exchange:
+    """Starts its threads with the first call. `cursor` is where the results of new tasks begin."""
+
+    def __init__(self, api: Api, session: str, cursor: int) -> None:
+        self._api = api
+        self._session = session
+        self._cursor = cursor
+        self._outstanding = Outstanding()
+        self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
+
+    def add(self, call: Call) -> None:
+        """Send a call; its future ends when its task does.
+
+        Raises:
+            Conflict: the session was closed here.
+
+        """
+        self._outstanding.add(call)
+        if not self._threads:
+            self._start()
+
+    def cancel(self, future: TaskFuture[Any]) -> bool:
+        """Cancel one task wherever it is; False if it has ended."""
+        if self._outstanding.withdraw(future):
+            return True
+        task = self._outstanding.task_of(future)
+        if task is None or future.done():
+            return future.cancelled()
+        if self._api.cancel_task(self._session, task).state in (TaskState.SUCCEED, TaskState.FAILED):
+            return False  # its result is on the way
+        return future.become_cancelled()
+
+    def cancel_pending(self) -> None:
+        """Cancel what does not run yet."""
+        for future in self._outstanding.futures():
+            if self._outstanding.withdraw(future):
+                continue
+            task = self._outstanding.task_of(future)
+            if task is not None and self._api.task(self._session, task).state == TaskState.PENDING:
+                self.cancel(future)
+
+    def cancel_each(self) -> None:
+        """Cancel every task of this client, running ones too."""
+        for future in self._outstanding.futures():
+            self.cancel(future)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until every future has ended; False after `timeout` seconds."""
+        return self._outstanding.wait_until_none(timeout)
+
+    def stop(self) -> None:
+        """End the threads; futures that have not ended are cancelled."""
+        self._outstanding.stop()
+        for future in self._outstanding.drop_all():
+            future.become_cancelled()
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # closed from the callback of a future
+                thread.join(_JOIN_S)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._threads:
+                return
+            for name, work in (("ullage-sender", self._send), ("ullage-collector", self._collect)):
+                # Daemons: a program that leaves its results behind may end.
+                thread = threading.Thread(target=work, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _send(self) -> None:
+        while (calls := self._outstanding.take()) is not None:
+            inputs = [call.input for call in calls]
+            tasks = SubmitTasks(inputs=inputs, key=uuid.uuid4().hex, shared=calls[0].shared)
+            try:
+                first = self._api.submit(self._session, tasks).first
+            except Exception as error:  # noqa: BLE001  # whatever it is, somebody waits for these futures
+                self._outstanding.refused(error)
+            else:
+                self._outstanding.sent(first)
+        self._api.transport.close_own()
+
+    def _collect(self) -> None:
+        while self._outstanding.wait_for_sent():
+            try:
+                page = self._api.results(self._session, self._cursor, wait_s=POLL_S)
+            except Exception as error:  # noqa: BLE001  # as above
+                self._fail_all(error)
+                continue
+            self._cursor = page.next
+            self._outstanding.ended(page.results)
+            if page.closed and not page.results:
+                text = f"session {self._session} was closed before the task ended"
+                self._fail_all(Conflict(text, code="session-closed"))
+        self._api.transport.close_own()
+
+    def _fail_all(self, error: BaseException) -> None:
+        for future in self._outstanding.drop_all():
+            future.fail(error)

@@ -1,0 +1,112 @@
+"""The future of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from ullage.client.pickling import load
+from ullage.model.task import TaskState
+from ullage.wire.api import Result
+from ullage.worker.service import TaskFailed
+
+T = TypeVar("T")
+
+Decode = Callable[[Result], Any]
+"""Returns the value of a task that ended, or raises what it failed with."""
+
+
+class TaskFuture(Future[T]):
+    """A `concurrent.futures.Future` whose work runs under a session.
+
+    `task` is the task's id, None until the server has taken it. `result()` raises the exception of
+    the task itself, with the worker's traceback as a note; `TaskFailed` if there is none to raise.
+    """
+
+    def __init__(self, decode: Decode, cancel: Callable[[TaskFuture[Any]], bool]) -> None:
+        super().__init__()
+        self.task: int | None = None
+        self._decode = decode
+        self._cancel_at_server = cancel
+
+    def cancel(self) -> bool:
+        """Cancel the task, also while it runs; False if it has ended.
+
+        Raises:
+            UllageError: the server does not take the cancellation.
+
+        """
+        if self.done():
+            return self.cancelled()
+        return self._cancel_at_server(self)
+
+    def become_cancelled(self) -> bool:
+        """End as cancelled, unless it has ended otherwise."""
+        if not super().cancel():
+            return False
+        with suppress(RuntimeError, InvalidStateError):  # cancelled twice
+            self.set_running_or_notify_cancel()  # wakes those who wait for several futures
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """End with `error`, unless it has ended."""
+        with suppress(InvalidStateError):
+            self.set_exception(error)
+
+    def settle(self, result: Result) -> None:
+        """End as the task did, unless it was cancelled here meanwhile."""
+        if result.state == TaskState.CANCELLED:
+            self.become_cancelled()
+            return
+        try:
+            value = self._decode(result)
+        except BaseException as error:  # noqa: BLE001  # the task's own exception, whatever it is
+            self.fail(error)
+            return
+        with suppress(InvalidStateError):
+            self.set_result(value)
+
+
+def decode_bytes(result: Result) -> bytes | None:
+    """The output of a raw task.
+
+    Raises:
+        TaskFailed: with the worker's code, text and output.
+
+    """
+    if result.state == TaskState.SUCCEED:
+        return result.output
+    raise _failure(result)
+
+
+def decode_value(result: Result) -> Any:
+    """What the function returned.
+
+    Raises:
+        BaseException: what the function raised; TaskFailed if that did not come through.
+
+    """
+    if result.state == TaskState.SUCCEED:
+        return None if result.output is None else load(result.output)
+    raise _exception(result)
+
+
+def _exception(result: Result) -> BaseException:
+    if result.output is None:  # its worker was lost, or the exception could not be pickled
+        return _failure(result)
+    try:
+        error = load(result.output)
+    except Exception:  # noqa: BLE001  # a class this side lacks, or one that does not unpickle
+        return _failure(result)
+    if not isinstance(error, BaseException):
+        return _failure(result)
+    if not getattr(error, "__notes__", None):  # an exception with its own way of pickling loses its notes
+        error.add_note(f"\nIn the worker:\n{result.message}")
+    return error
+
+
+def _failure(result: Result) -> TaskFailed:
+    text = result.message or f"task {result.task} ended with code {result.code}"
+    return TaskFailed(text, code=result.code, output=result.output)

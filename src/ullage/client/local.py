@@ -1,0 +1,81 @@
+"""Reaching a server: the one that is named, the local one, or a new local one."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from ullage.client.api import Api
+from ullage.client.endpoint import Endpoint, given, local
+from ullage.client.transport import RETRY_S, Transport
+from ullage.model.error import UllageError, Unavailable
+
+SERVER_PACKAGES = ("alembic", "numpy", "sqlalchemy", "starlette", "uvicorn")
+"""Packages of the `server` extra without which no server starts."""
+
+INSTALL = "pip install 'ullage[server]'"
+
+
+def reach(url: str | None = None, token: str | None = None, *, start: bool, retry_s: float = RETRY_S) -> Api:
+    """A server that answers. With `start`, a local one is started if none is named and none answers.
+
+    Raises:
+        Unavailable: none answers, or the new one did not start.
+        InvalidRequest: the address is malformed.
+
+    """
+    named = given(url, token)
+    if named is None and start and not answers(local(token)):
+        start_server()
+
+    def locate() -> Endpoint | None:
+        return local(token) if named is None else named
+
+    if not answers(locate()):
+        where = "no server is running" if named is None else f"no server answers at {named.url}"
+        raise Unavailable(where)
+    return Api(Transport(locate, retry_s))
+
+
+def answers(endpoint: Endpoint | None) -> bool:
+    """Whether a server is there and ready."""
+    if endpoint is None:
+        return False
+    transport = Transport(lambda: endpoint, retry_s=0.0)
+    try:
+        transport.request("GET", "/readyz")
+    except UllageError:
+        return False
+    finally:
+        transport.close()
+    return True
+
+
+def missing_packages() -> list[str]:
+    """What a server needs and this interpreter lacks."""
+    return [name for name in SERVER_PACKAGES if find_spec(name) is None]
+
+
+def start_server() -> None:
+    """Start a local server in the background, as `ullage up` does, and say so on stderr.
+
+    Raises:
+        Unavailable: the server extra is not installed, or the server did not come up.
+
+    """
+    missing = missing_packages()
+    if missing:
+        raise Unavailable(
+            f"no server is running, and none can be started: {', '.join(missing)} not installed; {INSTALL}"
+        )
+    import subprocess  # noqa: PLC0415  # needed only here, and slow to import for a command line
+
+    done = subprocess.run(  # this interpreter, fixed arguments
+        [sys.executable, "-m", "ullage.cli.main", "up"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise Unavailable(f"the local server did not start: {done.stderr.strip() or done.stdout.strip()}")
+    started = local()
+    print(  # noqa: T201  # the one line that tells of a process left behind
+        f"ullage: started a local server at {started.url if started else '?'}; `ullage down` ends it", file=sys.stderr
+    )

@@ -1,0 +1,55 @@
+"""What a task prints, byte for byte, across lost connections."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ullage.client.api import Api
+from ullage.model.error import Unavailable
+from ullage.wire.api import TaskBody
+
+
+class Piece(NamedTuple):
+    """Some bytes of one of the two streams."""
+
+    stream: str
+    data: bytes
+
+
+class Log:
+    """The log of one task; after iteration `ended` is the task as it was then."""
+
+    def __init__(self, api: Api, session: str, task: int, *, follow: bool) -> None:
+        self._api = api
+        self._session = session
+        self._task = task
+        self._follow = follow
+        self.ended: TaskBody | None = None
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Pieces as they come, each once; to the end of the task with `follow`.
+
+        Raises:
+            Unavailable: the server stays away.
+
+        """
+        position: str | None = None
+        patience = self._api.transport.patience()
+        while True:
+            lost = Unavailable("the log broke off")
+            try:
+                for message in self._api.log(self._session, self._task, follow=self._follow, position=position):
+                    patience.renew()
+                    position = message.id or position
+                    if message.event == "end":
+                        self.ended = msgspec.json.decode(message.data, type=TaskBody)
+                        return
+                    if message.event in ("stdout", "stderr"):
+                        yield Piece(message.event, base64.b64decode(message.data))
+            except Unavailable as error:
+                lost = error
+            patience.wait(lost)

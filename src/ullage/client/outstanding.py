@@ -1,0 +1,207 @@
+"""The futures of a session that have not ended, on their way to the server and at it.
+
+Only state under one lock: the threads that talk to the server are in `exchange.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ullage.client.future import TaskFuture
+from ullage.model.error import Conflict
+from ullage.wire.api import Result
+
+BATCH_TASKS = 1000
+"""Tasks in one submission."""
+
+BATCH_BYTES = 1 << 20
+"""Bytes of input after which a submission takes no further task."""
+
+UNSENT_BYTES = 64 << 20
+"""Bytes of input that wait to be sent before `add` makes its caller wait."""
+
+
+class Call(NamedTuple):
+    """One task to be: `shared` is the data it has in common with its neighbours."""
+
+    shared: bytes | None
+    input: bytes
+    future: TaskFuture[Any]
+
+
+class Outstanding:
+    """A call is unsent, then in flight in one batch at a time, then at the server, then settled."""
+
+    def __init__(self) -> None:
+        lock = threading.Lock()
+        self._lock = lock
+        self._to_send = threading.Condition(lock)
+        self._room = threading.Condition(lock)
+        self._at_server = threading.Condition(lock)
+        self._answered = threading.Condition(lock)
+        self._none_left = threading.Condition(lock)
+        self._unsent: deque[Call] = deque()
+        self._unsent_bytes = 0
+        self._in_flight: Sequence[Call] = ()
+        self._sent: dict[int, TaskFuture[Any]] = {}
+        self._early: dict[int, Result] = {}
+        self._count = 0
+        self._sender_waits = False
+        self._stopped = False
+
+    # --- callers ---
+
+    def add(self, call: Call) -> None:
+        """Queue a call; waits while too much is unsent.
+
+        Raises:
+            Conflict: the session was closed here.
+
+        """
+        with self._lock:
+            while self._unsent_bytes > UNSENT_BYTES and not self._stopped:
+                self._room.wait()
+            if self._stopped:
+                raise Conflict("the session is closed; open a new one", code="session-closed")
+            self._unsent.append(call)
+            self._unsent_bytes += len(call.input)
+            self._count += 1
+            if self._sender_waits:
+                self._to_send.notify()
+
+    def withdraw(self, future: TaskFuture[Any]) -> bool:
+        """Take an unsent call back; False if it is on its way."""
+        with self._lock:
+            call = next((call for call in self._unsent if call.future is future), None)
+            if call is None:
+                return False
+            self._unsent.remove(call)
+            self._unsent_bytes -= len(call.input)
+        future.become_cancelled()
+        self._settled(1)
+        return True
+
+    def task_of(self, future: TaskFuture[Any]) -> int | None:
+        """The task's id once the server has taken it; None if it never did."""
+        with self._lock:
+            while future.task is None and any(call.future is future for call in self._in_flight):
+                self._answered.wait()
+        return future.task
+
+    def wait_until_none(self, timeout: float | None = None) -> bool:
+        """Wait until every call is settled; False after `timeout` seconds."""
+        with self._lock:
+            return self._none_left.wait_for(lambda: not self._count, timeout)
+
+    def stop(self) -> None:
+        """Take no more; the two threads end."""
+        with self._lock:
+            self._stopped = True
+            self._to_send.notify_all()
+            self._room.notify_all()
+            self._at_server.notify_all()
+
+    def drop_all(self) -> list[TaskFuture[Any]]:
+        """Forget every call that is not in flight, and return their futures for the caller to end."""
+        with self._lock:
+            futures = [call.future for call in self._unsent]
+            futures += self._sent.values()
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            self._sent.clear()
+            self._room.notify_all()
+        self._settled(len(futures))
+        return futures
+
+    def futures(self) -> list[TaskFuture[Any]]:
+        """All that are not settled, the unsent ones first."""
+        with self._lock:
+            calls = (*self._unsent, *self._in_flight)
+            return [*(call.future for call in calls), *self._sent.values()]
+
+    # --- the sender ---
+
+    def take(self) -> Sequence[Call] | None:
+        """The next batch, as soon as there is a call; None when stopped. Answer with `sent` or `refused`."""
+        with self._lock:
+            self._sender_waits = True
+            self._to_send.wait_for(lambda: self._unsent or self._stopped)
+            self._sender_waits = False
+            if not self._unsent:
+                return None
+            batch: list[Call] = []
+            size, shared = 0, self._unsent[0].shared
+            while self._unsent and len(batch) < BATCH_TASKS and size < BATCH_BYTES:
+                if self._unsent[0].shared != shared:
+                    break
+                call = self._unsent.popleft()
+                batch.append(call)
+                size += len(call.input)
+            self._unsent_bytes -= size
+            self._in_flight = batch
+            self._room.notify_all()
+            return batch
+
+    def sent(self, first: int) -> None:
+        """The server has taken the batch: its tasks are `first` and the numbers after it."""
+        early: list[tuple[TaskFuture[Any], Result]] = []
+        with self._lock:
+            for task, call in enumerate(self._in_flight, first):
+                call.future.task = task
+                result = self._early.get(task)
+                if result is None:
+                    self._sent[task] = call.future
+                else:
+                    early.append((call.future, result))
+            self._landed()
+            self._at_server.notify_all()
+        self._settle(early)
+
+    def refused(self, error: BaseException) -> None:
+        """The server has not taken the batch."""
+        with self._lock:
+            batch = self._in_flight
+            self._landed()
+        for call in batch:
+            call.future.fail(error)
+        self._settled(len(batch))
+
+    # --- the collector ---
+
+    def wait_for_sent(self) -> bool:
+        """Wait until there are results to expect; False when stopped."""
+        with self._lock:
+            self._at_server.wait_for(lambda: self._sent or self._stopped)
+            return not self._stopped
+
+    def ended(self, results: Iterable[Result]) -> None:
+        """Tasks that ended, also those of other clients of the session."""
+        mine: list[tuple[TaskFuture[Any], Result]] = []
+        with self._lock:
+            for result in results:
+                future = self._sent.pop(result.task, None)
+                if future is not None:
+                    mine.append((future, result))
+                elif self._in_flight:  # perhaps a task of the batch whose numbers are not known yet
+                    self._early[result.task] = result
+        self._settle(mine)
+
+    def _landed(self) -> None:
+        """The batch is in flight no more."""
+        self._in_flight = ()
+        self._early.clear()
+        self._answered.notify_all()
+
+    def _settle(self, ended: list[tuple[TaskFuture[Any], Result]]) -> None:
+        for future, result in ended:  # without the lock: callbacks of futures may do anything
+            future.settle(result)
+        self._settled(len(ended))
+
+    def _settled(self, count: int) -> None:
+        with self._lock:
+            self._count -= count
+            if not self._count:
+                self._none_left.notify_all()

@@ -1,0 +1,208 @@
+"""A session, as its user sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, starmap
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from ullage.client.api import PAGE, Api
+from ullage.client.chunk import Chunk, cut
+from ullage.client.exchange import Exchange
+from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
+from ullage.client.log import Log
+from ullage.client.outstanding import Call
+from ullage.client.pickling import PickledFunctions, dump_call
+from ullage.client.results import Deadline, as_they_end, in_order, with_progress
+from ullage.client.transport import Patience
+from ullage.model.error import Conflict, invalid
+from ullage.wire.api import Explanation, SessionBody, TaskBody, UpdateSession
+
+T = TypeVar("T")
+
+_CLOSE_S = 30.0
+"""Seconds that cancelled tasks may take to end before closing gives up."""
+
+
+class Session:
+    """Runs tasks under one claim; made by `Client.session` and `Client.open_session`.
+
+    Leaving its `with` block waits for what was submitted and closes the session; an exception in
+    the block cancels it. A session that was reached with `open_session` is left open.
+    """
+
+    def __init__(self, api: Api, body: SessionBody, *, keep_open: bool = False) -> None:
+        self.id = body.id
+        self._api = api
+        self._keep_open = keep_open
+        self._functions = PickledFunctions()
+        # Results are numbered from 1 in the order of the endings: earlier ones are not of this client.
+        self._exchange = Exchange(api, body.id, body.succeed + body.failed + body.cancelled)
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._give_up()
+            return
+        try:
+            self._exchange.wait()
+        except BaseException:  # interrupted
+            self._give_up()
+            raise
+        if self._keep_open:
+            self._exchange.stop()
+        else:
+            self.close()
+
+    # --- work ---
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
+        """Call `function(*args, **kwargs)` in an executor.
+
+        A function is pickled when it is first submitted, with the globals that it uses then.
+        """
+        return self._add(self._functions.dump(function), dump_call(args, kwargs), decode_value)
+
+    def map(
+        self,
+        function: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        ordered: bool = True,
+        chunksize: int = 1,
+        progress: bool = False,
+        timeout: float | None = None,
+    ) -> Iterator[T]:
+        """Call `function` with one item of each iterable at a time; everything is submitted at once.
+
+        Results come in order, or with `ordered=False` as they end; the first failure is raised.
+        `chunksize` calls make one task. `progress` draws a bar if stderr is a terminal.
+
+        Raises:
+            InvalidRequest: `chunksize` is below 1.
+            TimeoutError: from the iterator, `timeout` seconds after this call.
+
+        """
+        if chunksize < 1:
+            raise invalid("chunksize", chunksize, "1 or more is needed")
+        deadline = Deadline(timeout)
+        arrange = in_order if ordered else as_they_end
+        calls = zip(*iterables, strict=False)  # as the built-in map
+        if chunksize == 1:
+            futures: list[Any] = list(starmap(lambda *args: self.submit(function, *args), calls))
+        else:
+            futures = self._submit_chunks(function, cut(calls, chunksize))
+        total = len(futures)
+        results: Iterator[Any] = arrange(futures, deadline)
+        if progress:
+            results = with_progress(results, total)
+        return results if chunksize == 1 else chain.from_iterable(results)
+
+    def run(self, data: bytes) -> TaskFuture[bytes | None]:
+        """Submit a raw task: `data` goes to the application's worker, its output comes back."""
+        return self._add(None, data, decode_bytes)
+
+    def invoke(self, data: bytes, timeout: float | None = None) -> bytes | None:
+        """Run a raw task to its end.
+
+        Raises:
+            TaskFailed: it did not succeed.
+            TimeoutError: it did not end in `timeout` seconds.
+
+        """
+        return self.run(data).result(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until everything submitted here has ended; False after `timeout` seconds."""
+        return self._exchange.wait(timeout)
+
+    # --- the session ---
+
+    def status(self) -> SessionBody:
+        """The session now: counts, what it holds, what it deserves."""
+        return self._api.session(self.id)
+
+    def why(self) -> Explanation:
+        """Why the session has what it has."""
+        return self._api.why(self.id)
+
+    def tasks(self) -> Iterator[TaskBody]:
+        """All tasks of the session, fetched page by page."""
+        after = 0
+        while page := self._api.tasks(self.id, after):
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].task
+
+    def log(self, task: int, *, follow: bool = False) -> Log:
+        """What a task of a program prints; with `follow` until it ends."""
+        return Log(self._api, self.id, task, follow=follow)
+
+    def update(
+        self,
+        *,
+        priority: int | msgspec.UnsetType = msgspec.UNSET,
+        weight: int | msgspec.UnsetType = msgspec.UNSET,
+        min_instances: int | msgspec.UnsetType = msgspec.UNSET,
+        max_instances: int | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> SessionBody:
+        """Change what is given; the rest stays."""
+        changes = UpdateSession(
+            priority=priority, weight=weight, min_instances=min_instances, max_instances=max_instances
+        )
+        return self._api.update_session(self.id, changes)
+
+    def cancel(self) -> None:
+        """Cancel all tasks, running ones too, and close."""
+        self._api.cancel_session(self.id)
+        self._exchange.stop()
+
+    def cancel_pending(self) -> None:
+        """Cancel what was submitted here and does not run yet."""
+        self._exchange.cancel_pending()
+
+    def close(self) -> None:
+        """Wait for what was submitted here, then close the session.
+
+        Raises:
+            Conflict: tasks of others still run.
+
+        """
+        self._exchange.wait()
+        patience = Patience(_CLOSE_S)
+        while True:
+            try:
+                self._api.close_session(self.id)
+                break
+            except Conflict as refusal:
+                if refusal.code != "tasks-running":
+                    raise
+                patience.wait(refusal)  # a cancelled task takes a moment to end
+        self._exchange.stop()
+
+    def _add(self, shared: bytes | None, data: bytes, decode: Decode) -> TaskFuture[Any]:
+        future: TaskFuture[Any] = TaskFuture(decode, self._exchange.cancel)
+        self._exchange.add(Call(shared, data, future))
+        return future
+
+    def _submit_chunks(self, function: Callable[..., T], chunks: Iterator[list[tuple[Any, ...]]]) -> list[Any]:
+        shared = self._functions.dump(Chunk(function))
+        return [self._add(shared, dump_call((calls,), {}), decode_value) for calls in chunks]
+
+    def _give_up(self) -> None:
+        if self._keep_open:
+            self._exchange.cancel_each()
+            self._exchange.stop()
+        else:
+            self.cancel()

@@ -1,0 +1,35 @@
+"""Server-sent events: the messages of an answer that comes piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+
+class Message(NamedTuple):
+    """One event. `id` is where to resume after it; the last one seen stays in force."""
+
+    event: str
+    data: str
+    id: str | None
+
+
+def read_messages(lines: Iterable[bytes]) -> Iterator[Message]:
+    """The messages in `lines`; one that is cut off at the end is not given."""
+    event, position = "message", None
+    data: list[str] = []
+    for raw in lines:
+        line = raw.decode().rstrip("\r\n")
+        if not line:
+            if data:
+                yield Message(event, "\n".join(data), position)
+            event, data = "message", []
+            continue
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "event":
+            event = value
+        elif field == "data":
+            data.append(value)
+        elif field == "id":
+            position = value

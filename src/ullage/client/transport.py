@@ -1,0 +1,221 @@
+"""Requests to the server over HTTP, repeated until it answers or patience ends.
+
+Each thread keeps one connection alive. A request that may be repeated is sent again after a lost
+connection, also while the server restarts, perhaps at another address. The standard library's
+client is used because importing a larger one takes longer than the command line may take as a whole.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+from ullage.client.answer import JSON, MSGPACK, error_of, may_be_repeated
+from ullage.client.endpoint import Endpoint
+from ullage.model.error import UllageError, Unavailable, invalid
+
+ANSWER_S = 60.0
+"""Seconds the server may take to answer, on top of what the request itself asks it to wait."""
+
+RETRY_S = 60.0
+"""Seconds for which a request is repeated while no server answers."""
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+_OK = range(200, 300)
+
+
+class Patience:
+    """Pauses between attempts, each twice the one before, until `seconds` without success have passed."""
+
+    def __init__(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._seconds = seconds
+        self._sleep = sleep
+        self.renew()
+
+    def renew(self) -> None:
+        """Something worked: begin anew."""
+        self._ends = time.monotonic() + self._seconds
+        self._pause = _FIRST_PAUSE_S
+
+    def wait(self, reason: UllageError) -> None:
+        """Pause before the next attempt.
+
+        Raises:
+            UllageError: `reason`, when patience is at its end.
+
+        """
+        if time.monotonic() + self._pause > self._ends:
+            raise reason
+        self._sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+
+
+class Transport:
+    """Sends requests to the server that `locate` names; it is asked again after a connection is lost."""
+
+    def __init__(
+        self,
+        locate: Callable[[], Endpoint | None],
+        retry_s: float = RETRY_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._locate = locate
+        self._retry_s = retry_s
+        self._sleep = sleep
+        self._own = threading.local()
+        self._all: set[http.client.HTTPConnection] = set()
+        self._lock = threading.Lock()
+
+    def patience(self) -> Patience:
+        """For a caller that repeats something larger than one request."""
+        return Patience(self._retry_s, self._sleep)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        packed: bool = False,
+        repeat: bool = True,
+        wait_s: float = 0.0,
+    ) -> bytes:
+        """The body of a good answer; MessagePack both ways if `packed`.
+
+        `repeat` says that doing it twice is doing it once. `wait_s` is how long the server may hold
+        the request before it starts to answer.
+
+        Raises:
+            Unavailable: no server answers, and patience is at its end.
+            UllageError: what the server says against the request.
+
+        """
+        patience = self.patience()
+        if not repeat:
+            self.close_own()  # on an old connection, a loss would leave open whether the server has acted
+        kind = MSGPACK if packed else JSON
+        headers = {"Accept": kind} | ({} if body is None else {"Content-Type": kind})
+        while True:
+            try:
+                return self._send(method, path, body, headers, ANSWER_S + wait_s)
+            except _NotConnected as error:
+                patience.wait(error)
+            except Unavailable as error:
+                if not repeat:
+                    raise
+                patience.wait(error)
+
+    @contextmanager
+    def open_stream(self, path: str, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
+        """A good answer whose body is read while it comes, on a connection of its own.
+
+        Raises:
+            Unavailable: no server answers. It is not asked again: the caller knows where to resume.
+            UllageError: what the server says against the request.
+
+        """
+        connection, endpoint = self._connect(ANSWER_S)
+        try:
+            connection.request("GET", path, headers=_with_token(headers, endpoint))
+            answer = connection.getresponse()
+            if answer.status not in _OK:
+                raise error_of(answer.status, answer.headers.get("Content-Type", ""), answer.read())
+            yield answer
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"the connection to {endpoint.url} was lost: {_text(error)}") from error
+        finally:
+            connection.close()
+
+    def close_own(self) -> None:
+        """Close the calling thread's connection."""
+        connection = getattr(self._own, "connection", None)
+        if connection is not None:
+            self._forget(connection)
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        with self._lock:
+            connections = list(self._all)
+            self._all.clear()
+        for connection in connections:
+            connection.close()
+
+    def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float) -> bytes:
+        connection, endpoint = self._connection(timeout_s)
+        try:
+            connection.request(method, path, body=body, headers=_with_token(headers, endpoint))
+            answer = connection.getresponse()
+            data = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._forget(connection)
+            raise Unavailable(f"the connection to {endpoint.url} was lost: {_text(error)}") from error
+        except BaseException:  # interrupted in the middle: what would be read next belongs to this request
+            self._forget(connection)
+            raise
+        if answer.status in _OK:
+            return data
+        refusal = error_of(answer.status, answer.headers.get("Content-Type", ""), data)
+        if may_be_repeated(answer.status):
+            raise _as_unavailable(refusal)
+        raise refusal
+
+    def _connection(self, timeout_s: float) -> tuple[http.client.HTTPConnection, Endpoint]:
+        """The calling thread's connection, made if need be."""
+        connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
+        if connection is not None and connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+            endpoint: Endpoint = self._own.endpoint
+            return connection, endpoint
+        connection, endpoint = self._connect(timeout_s)
+        self._own.connection, self._own.endpoint = connection, endpoint
+        with self._lock:
+            self._all.add(connection)
+        return connection, endpoint
+
+    def _connect(self, timeout_s: float) -> tuple[http.client.HTTPConnection, Endpoint]:
+        endpoint = self._locate()
+        if endpoint is None:
+            raise _NotConnected("no server is running")
+        connection = _new_connection(endpoint, timeout_s)
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            raise _NotConnected(f"no server answers at {endpoint.url}: {_text(error)}") from error
+        return connection, endpoint
+
+    def _forget(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            self._all.discard(connection)
+        with suppress(OSError):
+            connection.close()
+        self._own.connection = None
+
+
+class _NotConnected(Unavailable):
+    """The request was not sent: any request may be repeated after that."""
+
+
+def _new_connection(endpoint: Endpoint, timeout_s: float) -> http.client.HTTPConnection:
+    parts = urlsplit(endpoint.url)
+    if parts.hostname is None:
+        raise invalid("endpoint", endpoint.url, "write a URL such as http://127.0.0.1:8080")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname, parts.port, timeout=timeout_s)
+
+
+def _with_token(headers: dict[str, str], endpoint: Endpoint) -> dict[str, str]:
+    return headers if endpoint.token is None else {**headers, "Authorization": f"Bearer {endpoint.token}"}
+
+
+def _as_unavailable(error: UllageError) -> Unavailable:
+    return error if isinstance(error, Unavailable) else Unavailable(error.message, code=error.code, field=error.field)
+
+
+def _text(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

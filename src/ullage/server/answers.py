@@ -1,0 +1,310 @@
+"""What the API answers: service state as wire bodies, one function per body."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ullage.core.explain import Reasons
+from ullage.core.placement import Placer
+from ullage.core.sentences import MEANINGS, reject_text
+from ullage.core.shares import dominant_share
+from ullage.model.application import BUILT_IN, Application, ApplicationState
+from ullage.model.event import Event
+from ullage.model.node import Node
+from ullage.model.queue import Limit, Queue
+from ullage.model.rejection import Code
+from ullage.model.resources import Resources
+from ullage.model.task import TaskResult, TaskState
+from ullage.service.ports import TaskView
+from ullage.service.service import Service
+from ullage.service.state import ExecutorRecord, SessionRecord
+from ullage.wire import api
+
+_BUILT_IN = frozenset(application.name for application in BUILT_IN)
+
+
+class Answers:
+    """Reads the service's state; changes nothing."""
+
+    def __init__(self, service: Service, server: api.ServerBody, notes: dict[str, str]) -> None:
+        self._service = service
+        self._server = server
+        self._notes = notes
+
+    def server(self) -> api.ServerBody:
+        """The server itself."""
+        return self._server
+
+    def session(self, record: SessionRecord) -> api.SessionBody:
+        """A session; a request that can never be placed says so from the start."""
+        spec, counts = record.session.spec, record.counts
+        reason, message = self._reason(record)
+        return api.SessionBody(
+            id=record.id,
+            application=spec.application,
+            state=record.session.state.value,
+            resreq=str(spec.resreq),
+            queue=spec.queue,
+            owner=spec.owner,
+            priority=spec.priority,
+            weight=spec.weight,
+            min_instances=spec.min_instances,
+            max_instances=spec.max_instances,
+            batch_size=spec.batch_size,
+            created_at=record.session.created_at,
+            closed_at=record.session.closed_at,
+            pending=counts[TaskState.PENDING],
+            running=counts[TaskState.RUNNING],
+            succeed=counts[TaskState.SUCCEED],
+            failed=counts[TaskState.FAILED],
+            cancelled=counts[TaskState.CANCELLED],
+            held=len(record.executors),
+            deserved=record.deserved,
+            share=dominant_share(spec.resreq.resources * len(record.executors), self._service.state.fleet.total),
+            bind_failures=record.session.bind_failures,
+            reason=reason,
+            message=message,
+        )
+
+    def _reason(self, record: SessionRecord) -> tuple[str | None, str]:
+        if not record.open:
+            return None, ""
+        spec, code = record.session.spec, record.waiting_for
+        if code is None:
+            room = Placer(self._service.state.fleet.emptied(), self._service.policy).room(spec.resreq)
+            code = Code.TOO_LARGE if len(room) and int(room.sum()) < spec.batch_size else None
+        if code is None:
+            return None, ""
+        if code is Code.TOO_LARGE:
+            why = self._service.why(record.id)
+            return code.value, why.summary if why.code is code else MEANINGS[code]
+        return code.value, MEANINGS[code]
+
+    def sessions(self, state: str | None = None, owner: str | None = None) -> list[api.SessionBody]:
+        """Sessions by creation."""
+        records = sorted(self._service.state.sessions.values(), key=lambda record: record.session.number)
+        return [
+            self.session(record)
+            for record in records
+            if (state is None or record.session.state.value == state)
+            and (owner is None or record.session.spec.owner == owner)
+        ]
+
+    def executors(self) -> list[api.ExecutorBody]:
+        """Worker processes by id."""
+        return [
+            api.ExecutorBody(
+                id=executor.id,
+                node=executor.node,
+                state=executor.state.value,
+                session=executor.session,
+                resreq=str(executor.requirement),
+                gpus=list(executor.gpus),
+                pid=executor.pid,
+                tasks_running=len(executor.tasks),
+                gang=executor.gang.id if executor.gang else None,
+                since=executor.since,
+            )
+            for executor in sorted(self._service.state.executors.values(), key=_age)
+        ]
+
+    def gpus(self) -> list[api.GpuBody]:
+        """Cards by node and index, with who holds them."""
+        state = self._service.state
+        holder = {uuid: executor for executor in state.executors.values() for uuid in executor.gpus}
+        found = []
+        for node in sorted(state.nodes.values(), key=lambda node: node.name):
+            for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
+                executor = holder.get(gpu.uuid)
+                session = state.sessions.get(executor.session or "") if executor else None
+                found.append(
+                    api.GpuBody(
+                        node=node.name,
+                        index=gpu.index,
+                        uuid=gpu.uuid,
+                        model=gpu.model,
+                        vendor=gpu.vendor,
+                        vram_bytes=gpu.vram_bytes,
+                        numa_zone=gpu.numa_zone,
+                        bus_id=gpu.bus_id,
+                        healthy=gpu.healthy,
+                        executor=executor.id if executor else None,
+                        session=session.id if session else None,
+                        owner=session.session.spec.owner if session else None,
+                    )
+                )
+        return found
+
+    def nodes(self) -> list[api.NodeBody]:
+        """Machines by name."""
+        return [self.node(node) for node in sorted(self._service.state.nodes.values(), key=lambda node: node.name)]
+
+    def node(self, node: Node) -> api.NodeBody:
+        """A machine and what is held of it."""
+        here = [executor for executor in self._service.state.executors.values() if executor.node == node.name]
+        held = sum((executor.requirement.resources for executor in here), Resources())
+        return api.NodeBody(
+            name=node.name,
+            state=node.state.value,
+            cordoned=node.cordoned,
+            capacity=_amount(node.capacity),
+            allocatable=_amount(node.allocatable),
+            held=_amount(held),
+            executors=len(here),
+            max_executors=node.max_executors,
+            gpu_source=node.gpu_source,
+            note=self._notes.get(node.name, ""),
+            labels=node.labels,
+            arch=node.arch,
+            os=node.os,
+        )
+
+    def queues(self) -> list[api.QueueBody]:
+        """The share tree, parents before children; a queue counts what the queues below it hold."""
+        state = self._service.state
+        held: dict[str, Resources] = {}
+        members: dict[str, list[SessionRecord]] = {}
+        for record in state.sessions.values():
+            if not record.open:
+                continue
+            amount = record.session.spec.resreq.resources * len(record.executors)
+            queue: Queue | None = state.queues.get(record.session.spec.queue)
+            while queue is not None:
+                held[queue.name] = held.get(queue.name, Resources()) + amount
+                members.setdefault(queue.name, []).append(record)
+                queue = state.queues.get(queue.parent)
+        total = state.fleet.total
+        return [
+            self._queue(queue, held.get(queue.name, Resources()), members.get(queue.name, []), total)
+            for queue in sorted(state.queues.values(), key=lambda queue: queue.name)
+        ]
+
+    def _queue(self, queue: Queue, held: Resources, members: list[SessionRecord], total: Resources) -> api.QueueBody:
+        return api.QueueBody(
+            name=queue.name,
+            parent=queue.parent,
+            weight=queue.weight,
+            guarantee=str(queue.guarantee) if queue.guarantee else None,
+            limit=_limit_text(queue.limit),
+            held=_amount(held),
+            share=dominant_share(held, total),
+            sessions=len(members),
+            pending=sum(record.counts[TaskState.PENDING] for record in members),
+            running=sum(record.counts[TaskState.RUNNING] for record in members),
+        )
+
+    def applications(self) -> list[api.ApplicationBody]:
+        """Applications by name."""
+        return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
+
+    def explanation(self, reasons: Reasons) -> api.Explanation:
+        """The answer to why."""
+        owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
+        return api.Explanation(
+            session=reasons.session,
+            code=reasons.code.value,
+            cure=reasons.cure.value if reasons.cure else None,
+            summary=reasons.summary,
+            want=reasons.want,
+            held=reasons.held,
+            deserved=reasons.deserved,
+            share=reasons.share,
+            position=reasons.position,
+            rejections=[
+                api.RejectionBody(
+                    node=r.node, code=r.code.value, cure=r.cure.value, needed=r.needed, had=r.had, text=reject_text(r)
+                )
+                for r in reasons.rejections
+            ],
+            holders=[
+                api.HolderBody(
+                    session=h.session,
+                    owner=owners.get(h.session, ""),
+                    executors=h.executors,
+                    deserved=h.deserved,
+                    amount=str(h.amount),
+                )
+                for h in reasons.holders
+            ],
+            suggestions=list(reasons.suggestions),
+        )
+
+    def overview(self, at: float) -> api.Overview:
+        """Everything at once, for live views; closed sessions are left out."""
+        return api.Overview(
+            at=at,
+            server=self._server,
+            nodes=self.nodes(),
+            gpus=self.gpus(),
+            queues=self.queues(),
+            sessions=self.sessions(state="open"),
+        )
+
+
+def result_body(result: TaskResult) -> api.Result:
+    """How a task ended."""
+    return api.Result(
+        task=result.task,
+        sequence=result.sequence,
+        state=result.state.value,
+        code=result.code,
+        output=result.output,
+        message=result.message,
+        executor=result.executor,
+        started_at=result.started_at,
+        ended_at=result.ended_at,
+    )
+
+
+def task_body(view: TaskView, state: TaskState) -> api.TaskBody:
+    """One task."""
+    result = view.result
+    return api.TaskBody(
+        session=view.session,
+        task=view.task,
+        state=state.value,
+        created_at=view.created_at,
+        executor=result.executor if result else view.executor,
+        started_at=result.started_at if result else view.claimed_at,
+        ended_at=result.ended_at if result else None,
+        code=result.code if result else None,
+        message=result.message if result else "",
+        losses=view.losses,
+    )
+
+
+def application_body(application: Application) -> api.ApplicationBody:
+    """An application."""
+    values = {
+        name: getattr(application, name)
+        for name in api.ApplicationBody.__struct_fields__
+        if name not in {"enabled", "built_in", "arguments", "labels"}
+    }
+    return api.ApplicationBody(
+        **values,
+        arguments=list(application.arguments),
+        labels=list(application.labels),
+        enabled=application.state is ApplicationState.ENABLED,
+        built_in=application.name in _BUILT_IN,
+    )
+
+
+def event_body(event: Event) -> api.EventBody:
+    """What happened."""
+    return msgspec.convert(event, api.EventBody, from_attributes=True)
+
+
+def _amount(amount: Resources) -> api.AmountBody:
+    return api.AmountBody(cpu_milli=amount.cpu_milli, memory_bytes=amount.memory_bytes, gpu_milli=amount.gpu_milli)
+
+
+def _limit_text(limit: Limit) -> str | None:
+    """A limit as the text that made it; an unlimited dimension is left out."""
+    amounts = (limit.cpu_milli, limit.memory_bytes, limit.gpu_milli)
+    whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
+    named = [text for text, amount in zip(whole, amounts, strict=True) if amount is not None]
+    return ",".join(named) or None
+
+
+def _age(executor: ExecutorRecord) -> tuple[float, str]:
+    return (executor.created_at, executor.id)

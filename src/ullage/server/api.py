@@ -1,0 +1,314 @@
+"""The handlers of the HTTP API: decode, call a use case, wait until it is durable, answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from ullage.model.error import NotFound, invalid
+from ullage.model.name import check_name
+from ullage.model.session import SessionSpec
+from ullage.server import bodies
+from ullage.server.answers import Answers, application_body, event_body, result_body, task_body
+from ullage.server.routes import Endpoint
+from ullage.service.ports import Page
+from ullage.service.service import Service
+from ullage.wire import api
+
+BODY_LIMIT = 8 * 1024 * 1024
+TASKS_LIMIT = 512 * 1024 * 1024
+MAX_WAIT_S = 60.0
+MAX_PAGE = 10_000
+
+_Result = TypeVar("_Result")
+
+
+class Api:
+    """Handlers over one service. `shut_down` ends the server."""
+
+    def __init__(self, service: Service, answers: Answers, shut_down: Callable[[], None]) -> None:
+        self._service = service
+        self._answers = answers
+        self._shut_down = shut_down
+
+    def endpoints(self) -> list[Endpoint]:
+        """Every route under /v1 that answers with a body."""
+        s, t = "/v1/sessions/{session}", "/v1/sessions/{session}/tasks"
+        return [
+            Endpoint("GET", "/v1/server", self.server, "the server", api.ServerBody),
+            Endpoint("POST", "/v1/shutdown", self.shut_down, "end the server and all it runs"),
+            Endpoint("GET", "/v1/overview", self.overview, "everything at once", api.Overview),
+            Endpoint("GET", "/v1/applications", self.applications, "applications", list[api.ApplicationBody]),
+            Endpoint("GET", "/v1/applications/{name}", self.application, "one application", api.ApplicationBody),
+            Endpoint(
+                "PUT",
+                "/v1/applications/{name}",
+                self.put_application,
+                "register or replace an application",
+                api.ApplicationBody,
+                api.PutApplication,
+            ),
+            Endpoint("DELETE", "/v1/applications/{name}", self.drop_application, "unregister an application"),
+            Endpoint("GET", "/v1/queues", self.queues, "the share tree", list[api.QueueBody]),
+            Endpoint(
+                "PUT", "/v1/queues/{name}", self.put_queue, "create or replace a queue", api.QueueBody, api.PutQueue
+            ),
+            Endpoint("GET", "/v1/nodes", self.nodes, "machines", list[api.NodeBody]),
+            Endpoint("POST", "/v1/nodes/{name}/cordon", self.cordon, "keep new work off a node", api.NodeBody),
+            Endpoint("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "let work back on a node", api.NodeBody),
+            Endpoint("GET", "/v1/gpus", self.gpus, "cards and who holds them", list[api.GpuBody]),
+            Endpoint("GET", "/v1/executors", self.executors, "worker processes", list[api.ExecutorBody]),
+            Endpoint(
+                "GET",
+                "/v1/events",
+                self.list_events,
+                "what happened",
+                list[api.EventBody],
+                query=("after", "limit", "session"),
+            ),
+            Endpoint(
+                "GET",
+                "/v1/sessions",
+                self.sessions,
+                "sessions",
+                list[api.SessionBody],
+                query=("state", "owner"),
+            ),
+            Endpoint(
+                "POST", "/v1/sessions", self.create_session, "open a session", api.SessionBody, api.CreateSession, 201
+            ),
+            Endpoint("GET", s, self.session, "one session", api.SessionBody),
+            Endpoint("PATCH", s, self.update_session, "change a session", api.SessionBody, api.UpdateSession),
+            Endpoint("DELETE", s, self.delete_session, "forget a closed session"),
+            Endpoint(
+                "POST", f"{s}/open", self.open_session, "get or open a session", api.SessionBody, api.CreateSession
+            ),
+            Endpoint("POST", f"{s}/close", self.close_session, "close a session", api.SessionBody),
+            Endpoint("POST", f"{s}/cancel", self.cancel_session, "end all tasks and close", api.SessionBody),
+            Endpoint("POST", f"{s}/clear-failures", self.clear_failures, "forget bind failures", api.SessionBody),
+            Endpoint("GET", f"{s}/why", self.why, "why it has what it has", api.Explanation),
+            Endpoint("POST", t, self.submit, "submit tasks", api.Submitted, api.SubmitTasks, 201),
+            Endpoint("GET", t, self.tasks, "tasks", list[api.TaskBody], query=("after", "limit")),
+            Endpoint("GET", t + "/{task:int}", self.task, "one task", api.TaskBody),
+            Endpoint("POST", t + "/{task:int}/cancel", self.cancel_task, "end a task", api.TaskBody),
+            Endpoint(
+                "GET",
+                f"{s}/results",
+                self.results,
+                "endings after a cursor, waiting for the first if asked",
+                api.Results,
+                query=("after", "limit", "wait"),
+            ),
+        ]
+
+    # --- the server ---
+
+    async def server(self, _: Request) -> api.ServerBody:
+        return self._answers.server()
+
+    async def shut_down(self, _: Request) -> None:
+        self._shut_down()
+
+    async def overview(self, _: Request) -> api.Overview:
+        return self._answers.overview(time.time())
+
+    async def list_events(self, request: Request) -> list[api.EventBody]:
+        page = _page(request)
+        recent = self._service.events.recent
+        session = request.query_params.get("session")
+        if recent and recent[0].number <= page.after + 1:
+            found = [e for e in recent if e.number > page.after and session in (None, e.session)]
+            return [event_body(event) for event in found[: page.limit]]
+        return [event_body(event) for event in self._service.store.events(page, session)]
+
+    # --- applications, queues, nodes ---
+
+    async def applications(self, _: Request) -> list[api.ApplicationBody]:
+        return self._answers.applications()
+
+    async def application(self, request: Request) -> api.ApplicationBody:
+        return application_body(self._service.state.application(_name(request)))
+
+    async def put_application(self, request: Request) -> api.ApplicationBody:
+        body = await bodies.read_body(request, api.PutApplication, BODY_LIMIT)
+        application = bodies.application(_name(request), body)
+        await durable(self._service.catalog.put_application, application)
+        return application_body(application)
+
+    async def drop_application(self, request: Request) -> None:
+        await durable(self._service.catalog.drop_application, _name(request))
+
+    async def queues(self, _: Request) -> list[api.QueueBody]:
+        return self._answers.queues()
+
+    async def put_queue(self, request: Request) -> api.QueueBody:
+        body = await bodies.read_body(request, api.PutQueue, BODY_LIMIT)
+        queue = bodies.queue(_name(request), body)
+        await durable(self._service.catalog.put_queue, queue)
+        return next(answer for answer in self._answers.queues() if answer.name == queue.name)
+
+    async def nodes(self, _: Request) -> list[api.NodeBody]:
+        return self._answers.nodes()
+
+    async def cordon(self, request: Request) -> api.NodeBody:
+        return self._answers.node(self._service.nodes.cordon(_name(request), cordoned=True))
+
+    async def uncordon(self, request: Request) -> api.NodeBody:
+        return self._answers.node(self._service.nodes.cordon(_name(request), cordoned=False))
+
+    async def gpus(self, _: Request) -> list[api.GpuBody]:
+        return self._answers.gpus()
+
+    async def executors(self, _: Request) -> list[api.ExecutorBody]:
+        return self._answers.executors()
+
+    # --- sessions ---
+
+    async def sessions(self, request: Request) -> list[api.SessionBody]:
+        return self._answers.sessions(request.query_params.get("state"), request.query_params.get("owner"))
+
+    async def session(self, request: Request) -> api.SessionBody:
+        return self._answers.session(self._service.state.session(_session(request)))
+
+    async def create_session(self, request: Request) -> api.SessionBody:
+        body = await bodies.read_body(request, api.CreateSession, BODY_LIMIT)
+        record = await durable(self._service.sessions.create, body.id, self._spec(body))
+        return self._answers.session(record)
+
+    async def open_session(self, request: Request) -> api.SessionBody:
+        session, spec = _session(request), None
+        if request.headers.get("content-length", "0") != "0":
+            body = await bodies.read_body(request, api.CreateSession, BODY_LIMIT)
+            if body.id not in (None, session):
+                raise invalid("id", body.id, f"leave it out, or say {session} as in the path")
+            spec = self._spec(body)
+        return self._answers.session(await durable(self._service.sessions.open, session, spec))
+
+    def _spec(self, body: api.CreateSession) -> SessionSpec:
+        application = self._service.state.application(body.application)
+        return bodies.session_spec(body, application, self._service.sessions.default_requirement)
+
+    async def update_session(self, request: Request) -> api.SessionBody:
+        body = await bodies.read_body(request, api.UpdateSession, BODY_LIMIT)
+        changes = {
+            field: value for field in body.__struct_fields__ if (value := getattr(body, field)) is not msgspec.UNSET
+        }
+        return self._answers.session(await durable(self._service.sessions.update, _session(request), changes))
+
+    async def close_session(self, request: Request) -> api.SessionBody:
+        return self._answers.session(await durable(self._service.sessions.close, _session(request)))
+
+    async def cancel_session(self, request: Request) -> api.SessionBody:
+        return self._answers.session(await durable(self._service.sessions.cancel, _session(request)))
+
+    async def clear_failures(self, request: Request) -> api.SessionBody:
+        return self._answers.session(await durable(self._service.sessions.clear_failures, _session(request)))
+
+    async def delete_session(self, request: Request) -> None:
+        await durable(self._service.sessions.delete, _session(request))
+
+    async def why(self, request: Request) -> api.Explanation:
+        return self._answers.explanation(self._service.why(_session(request)))
+
+    # --- tasks ---
+
+    async def submit(self, request: Request) -> api.Submitted:
+        body = await bodies.read_body(request, api.SubmitTasks, TASKS_LIMIT)
+        check_name("key", body.key)
+        taken: asyncio.Future[api.Submitted] = asyncio.get_running_loop().create_future()
+
+        def done(first: int, count: int) -> None:
+            if not taken.done():
+                taken.set_result(api.Submitted(first=first, count=count))
+
+        self._service.tasks.submit(_session(request), body.key, body.inputs, body.shared, done)
+        return await taken
+
+    async def tasks(self, request: Request) -> list[api.TaskBody]:
+        return [task_body(view, state) for view, state in self._service.tasks.list(_session(request), _page(request))]
+
+    async def task(self, request: Request) -> api.TaskBody:
+        return self.find_task(_session(request), request.path_params["task"])
+
+    async def cancel_task(self, request: Request) -> api.TaskBody:
+        session, task = _session(request), request.path_params["task"]
+        self._service.tasks.cancel(session, task)
+        await durable(self._service.tasks.settled)
+        return self.find_task(session, task)
+
+    def find_task(self, session: str, task: int) -> api.TaskBody:
+        """One task.
+
+        Raises:
+            NotFound: no such session or task.
+
+        """
+        found = self._service.tasks.list(session, Page(task - 1, 1))
+        if not found or found[0][0].task != task:
+            raise NotFound(f"task {task} of session {session} does not exist", field="task")
+        return task_body(*found[0])
+
+    async def results(self, request: Request) -> api.Results:
+        session, page = _session(request), _page(request, default=1000)
+        wait = min(_number(request, "wait", 0.0), MAX_WAIT_S)
+        ends_at = asyncio.get_running_loop().time() + wait
+        while True:
+            found = self._service.tasks.results(session, page)
+            left = ends_at - asyncio.get_running_loop().time()
+            record = self._service.state.session(session)
+            closed = not record.open and record.durable == record.sequence
+            if found or closed or left <= 0:
+                break
+            await self._service.news.wait((session,), left)
+        following = found[-1].sequence if found else page.after
+        return api.Results(
+            results=[result_body(result) for result in found],
+            next=following,
+            closed=closed and following == record.durable,
+        )
+
+
+async def durable(use_case: Callable[..., _Result], *args: Any) -> _Result:
+    """Call a use case that takes a callback last, and wait until what it changed is stored."""
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done() -> None:
+        if not stored.done():
+            stored.set_result(None)
+
+    result = use_case(*args, done)
+    await stored
+    return result
+
+
+def _name(request: Request) -> str:
+    return check_name("name", request.path_params["name"])
+
+
+def _session(request: Request) -> str:
+    return check_name("session", request.path_params["session"])
+
+
+def _page(request: Request, default: int = 100) -> Page:
+    after, limit = int(_number(request, "after", 0)), int(_number(request, "limit", default))
+    if not 1 <= limit <= MAX_PAGE:
+        raise invalid("limit", limit, f"1 to {MAX_PAGE} is needed")
+    return Page(after, limit)
+
+
+def _number(request: Request, name: str, default: float) -> float:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise invalid(name, text, "a number is needed") from None
+    if not 0 <= value < 2**53:  # also refuses nan
+        raise invalid(name, text, "0 or more is needed")
+    return value

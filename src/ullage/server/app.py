@@ -1,0 +1,65 @@
+"""The HTTP application: routes, errors, guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from ullage.model.error import UllageError
+from ullage.server import metrics
+from ullage.server.answers import Answers
+from ullage.server.api import Api
+from ullage.server.errors import on_error
+from ullage.server.guard import Guard
+from ullage.server.routes import openapi
+from ullage.server.streams import Streams
+from ullage.service.service import Service
+from ullage.wire.api import ServerBody
+
+
+def make_app(
+    service: Service,
+    server: ServerBody,
+    notes: dict[str, str],
+    token: str,
+    hosts: Iterable[str],
+    task_logs: Path,
+    shut_down: Callable[[], None],
+    pages: Iterable[BaseRoute] = (),
+) -> Starlette:
+    """The application over one service. `hosts` are the names it may be called by, `pages` the web front."""
+    answers = Answers(service, server, notes)
+    handlers = Api(service, answers, shut_down)
+    endpoints = [*handlers.endpoints(), *Streams(service, answers, handlers, task_logs).endpoints()]
+    document = msgspec.json.encode(openapi(endpoints, server.version))
+
+    async def scrape(_: Request) -> Response:
+        return Response(metrics.render(service, answers), media_type=CONTENT_TYPE_LATEST)
+
+    async def describe(_: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    routes = [
+        *(endpoint.route() for endpoint in endpoints),
+        Route("/metrics", scrape),
+        Route("/v1/openapi.json", describe),
+        Route("/healthz", alive),
+        Route("/readyz", alive),
+        *pages,
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token, hosts=frozenset(hosts))],
+        exception_handlers={UllageError: on_error},
+    )

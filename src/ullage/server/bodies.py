@@ -1,0 +1,90 @@
+"""What callers send, as model values: decoded, checked, and refused with field, value and fix."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from ullage.model.application import Application, ApplicationState
+from ullage.model.error import InvalidRequest, invalid
+from ullage.model.queue import Queue, parse_queue
+from ullage.model.request import ResourceRequirement
+from ullage.model.session import SessionSpec, Setup
+from ullage.wire import api
+
+MSGPACK = "application/msgpack"
+_PATH = re.compile(r" - at `\$\.?(.*?)`")
+_Body = TypeVar("_Body")
+
+
+async def read_body(request: Request, kind: type[_Body], limit_bytes: int) -> _Body:
+    """The request's body as `kind`, from JSON or MessagePack.
+
+    Raises:
+        InvalidRequest: too large, not decodable, or not of that shape.
+
+    """
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit_bytes:
+            raise InvalidRequest(
+                f"body: it is larger than {limit_bytes} bytes; send less at a time", code="body-too-large"
+            )
+        chunks.append(chunk)
+    raw = b"".join(chunks)
+    packed = request.headers.get("content-type", "").startswith(MSGPACK)
+    try:
+        return msgspec.msgpack.decode(raw, type=kind) if packed else msgspec.json.decode(raw or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        found = _PATH.search(str(error))
+        field = found.group(1) if found else "body"
+        raise InvalidRequest(f"{field}: {_PATH.sub('', str(error))}", field=field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"body: it cannot be decoded: {error}", field="body") from None
+
+
+def session_spec(body: api.CreateSession, application: Application, default: ResourceRequirement) -> SessionSpec:
+    """The specification of a session: what is left out comes from its application and the operator."""
+    return SessionSpec(
+        application=body.application,
+        resreq=default if body.resreq is None else requirement(body.resreq),
+        queue=body.queue,
+        owner=body.owner,
+        priority=application.default_priority if body.priority is None else body.priority,
+        weight=application.default_weight if body.weight is None else body.weight,
+        min_instances=body.min_instances,
+        max_instances=body.max_instances,
+        batch_size=body.batch_size,
+        common_data=body.common_data,
+        setup=Setup(body.setup.python, body.setup.working_directory, body.setup.environment),
+        retries=body.retries,
+        task_timeout_s=body.task_timeout_s,
+    )
+
+
+def requirement(value: str | api.ResourceMap) -> ResourceRequirement:
+    """A requirement from its text or its mapping."""
+    if isinstance(value, str):
+        return ResourceRequirement.from_string(value)
+    if value.mem is not None and value.memory is not None:
+        raise invalid("resreq", "mem, memory", "give one of the two")
+    memory = value.memory if value.mem is None else value.mem
+    return ResourceRequirement.from_value({"cpu": value.cpu, "memory": memory or 0, "gpu": value.gpu})
+
+
+def application(name: str, body: api.PutApplication) -> Application:
+    """An application from its whole specification."""
+    fields = {field: getattr(body, field) for field in body.__struct_fields__}
+    enabled = fields.pop("enabled")
+    fields["arguments"], fields["labels"] = tuple(body.arguments), tuple(body.labels)
+    state = ApplicationState.ENABLED if enabled else ApplicationState.DISABLED
+    return Application(name=name, state=state, **fields)
+
+
+def queue(name: str, body: api.PutQueue) -> Queue:
+    """A queue from its whole specification."""
+    return parse_queue(name, body.parent, body.weight, body.guarantee, body.limit)

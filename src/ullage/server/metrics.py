@@ -1,0 +1,77 @@
+"""Numbers for Prometheus, read from the state at each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ullage.model.resources import DIMENSIONS
+from ullage.model.task import TaskState
+from ullage.server.answers import Answers
+from ullage.service.service import Service
+
+UNITS = ("cpu_milli", "memory_bytes", "gpu_milli")
+
+
+class ServiceCollector(Collector):
+    """The service as metric families."""
+
+    def __init__(self, service: Service, answers: Answers) -> None:
+        self._service = service
+        self._answers = answers
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        yield self._tasks()
+        yield CounterMetricFamily("ullage_cycles", "Scheduling cycles run", value=self._service.loop.cycles)
+        yield from self._nodes()
+        yield from self._queues()
+        yield self._waiting()
+
+    def _tasks(self) -> Metric:
+        family = GaugeMetricFamily("ullage_tasks", "Tasks of known sessions by state", labels=["state"])
+        for state in TaskState:
+            known = (record.counts[state] for record in self._service.state.sessions.values())
+            family.add_metric([state.value], sum(known))
+        return family
+
+    def _nodes(self) -> Iterator[Metric]:
+        for what in ("allocatable", "held"):
+            family = GaugeMetricFamily(
+                f"ullage_node_{what}", f"What work may hold, or holds, of a node ({what})", labels=["node", "resource"]
+            )
+            for node in self._answers.nodes():
+                for name, unit in zip(DIMENSIONS, UNITS, strict=True):
+                    family.add_metric([node.name, name], getattr(getattr(node, what), unit))
+            yield family
+
+    def _queues(self) -> Iterator[Metric]:
+        share = GaugeMetricFamily("ullage_queue_share", "Dominant share of a queue, 0 to 1", labels=["queue"])
+        pending = GaugeMetricFamily("ullage_queue_pending_tasks", "Tasks that wait in a queue", labels=["queue"])
+        for queue in self._answers.queues():
+            share.add_metric([queue.name], queue.share)
+            pending.add_metric([queue.name], queue.pending)
+        yield share
+        yield pending
+
+    def _waiting(self) -> Metric:
+        family = GaugeMetricFamily(
+            "ullage_sessions_waiting", "Open sessions that want more, by reason", labels=["reason"]
+        )
+        counts: dict[str, int] = {}
+        for record in self._service.state.sessions.values():
+            if record.open and record.waiting_for is not None:
+                counts[record.waiting_for.value] = counts.get(record.waiting_for.value, 0) + 1
+        for reason, count in sorted(counts.items()):
+            family.add_metric([reason], count)
+        return family
+
+
+def render(service: Service, answers: Answers) -> bytes:
+    """The page Prometheus scrapes."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ServiceCollector(service, answers))
+    return generate_latest(registry)

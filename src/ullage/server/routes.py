@@ -1,0 +1,92 @@
+"""One table of routes: it makes the application and its OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ullage.server.bodies import MSGPACK
+from ullage.wire.api import ErrorBody
+
+Handler = Callable[[Request], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A route: `body` and `answer` are the schemas; an answer of None is 204 without a body.
+
+    `raw` handlers build their own response (streams). `query` names the query parameters.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    answer: Any = None
+    body: Any = None
+    status: int = 200
+    query: tuple[str, ...] = ()
+    raw: bool = False
+
+    def route(self) -> Route:
+        """As Starlette wants it."""
+        return Route(self.path, self._respond, methods=[self.method], name=self.summary)
+
+    async def _respond(self, request: Request) -> Response:
+        answer = await self.handler(request)
+        if self.raw:
+            assert isinstance(answer, Response)
+            return answer
+        if answer is None:
+            return Response(status_code=204)
+        if request.headers.get("accept", "").startswith(MSGPACK):
+            return Response(msgspec.msgpack.encode(answer), self.status, media_type=MSGPACK)
+        return Response(msgspec.json.encode(answer), self.status, media_type="application/json")
+
+
+def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of the routes, with schemas from the wire structs."""
+    endpoints = list(endpoints)
+    kinds = [kind for endpoint in endpoints for kind in (endpoint.body, endpoint.answer) if kind is not None]
+    schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    schema_of = dict(zip(map(repr, kinds), schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of)
+    components["ErrorBody"] = msgspec.json.schema_components([ErrorBody])[1]["ErrorBody"]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Ullage", "version": version},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
+    names = [part[1:-1].partition(":")[0] for part in endpoint.path.split("/") if part.startswith("{")]
+    parameters = [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names]
+    parameters += [{"name": n, "in": "query", "required": False, "schema": {"type": "string"}} for n in endpoint.query]
+    success: dict[str, Any] = {"description": endpoint.summary}
+    if endpoint.answer is not None:
+        success["content"] = {"application/json": {"schema": schema_of[repr(endpoint.answer)]}}
+    error = {"description": "an error", "content": {"application/json": {"schema": _reference("ErrorBody")}}}
+    status = str(204 if endpoint.answer is None and not endpoint.raw else endpoint.status)
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "parameters": parameters,
+        "responses": {status: success, "default": error},
+    }
+    if endpoint.body is not None:
+        operation["requestBody"] = {"content": {"application/json": {"schema": schema_of[repr(endpoint.body)]}}}
+    return operation
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}

@@ -1,0 +1,473 @@
+"""A server that speaks the routes of the API, in this process and without any scheduling.
+
+A task ends the moment it is submitted, unless `hold` is set; functions are really called.
+"""
+
+import base64
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+
+from ullage.wire import api
+from ullage.worker.function import FunctionService
+from ullage.worker.service import Task, TaskFailed
+
+TOKEN = "secret"
+END = object()
+
+
+@dataclass
+class FakeTask:
+    number: int
+    input: bytes
+    shared: bytes | None
+    state: str = "pending"
+    code: int | None = None
+    output: bytes | None = None
+    message: str = ""
+
+
+@dataclass
+class FakeSession:
+    spec: api.CreateSession
+    id: str
+    state: str = "open"
+    tasks: list[FakeTask] = field(default_factory=list)
+    results: list[api.Result] = field(default_factory=list)
+    keys: dict[str, api.Submitted] = field(default_factory=dict)
+
+    def count(self, state: str) -> int:
+        return sum(task.state == state for task in self.tasks)
+
+
+class FakeApi:
+    """State and rules; `url` is where it listens. What tests turn: the attributes below."""
+
+    def __init__(self) -> None:
+        self.hold = False
+        self.drop_answers = 0  # requests that are carried out, and whose connection is then cut
+        self.refuse: tuple[int, str, str] | None = None
+        self.reason: str | None = None
+        self.logs: dict[str, list[Any]] = {}
+        self.on_log = lambda: None
+        self.seen: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+        self.last_event_ids: list[str | None] = []
+        self.sessions: dict[str, FakeSession] = {}
+        self.applications: dict[str, api.ApplicationBody] = {}
+        self.nodes: list[api.NodeBody] = []
+        self.gpus: list[api.GpuBody] = []
+        self.events: list[api.EventBody] = []
+        self.changed = threading.Condition()
+        self.on_shutdown = lambda: None
+        handler = type("Handler", (_Handler,), {"fake": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    # --- rules ---
+
+    def body(self, session: FakeSession) -> api.SessionBody:
+        spec = session.spec
+        return api.SessionBody(
+            id=session.id,
+            application=spec.application,
+            state=session.state,
+            resreq=spec.resreq or "cpu=1,mem=1Gi,gpu=0",
+            queue=spec.queue,
+            owner=spec.owner,
+            priority=spec.priority or 0,
+            weight=spec.weight or 1,
+            min_instances=spec.min_instances,
+            max_instances=spec.max_instances,
+            batch_size=spec.batch_size,
+            created_at=1_700_000_000.0,
+            closed_at=None,
+            pending=session.count("pending"),
+            running=session.count("running"),
+            succeed=session.count("succeed"),
+            failed=session.count("failed"),
+            cancelled=session.count("cancelled"),
+            held=1,
+            deserved=2,
+            share=0.25,
+            bind_failures=0,
+            reason=self.reason,
+            message="",
+        )
+
+    def task_body(self, session: FakeSession, task: FakeTask) -> api.TaskBody:
+        return api.TaskBody(
+            session=session.id,
+            task=task.number,
+            state=task.state,
+            created_at=1_700_000_000.0,
+            code=task.code,
+            message=task.message,
+        )
+
+    def end(self, session: FakeSession, task: FakeTask, state: str, code: int, output: bytes | None, text: str) -> None:
+        with self.changed:
+            if task.state not in ("pending", "running"):
+                return
+            task.state, task.code, task.output, task.message = state, code, output, text
+            session.results.append(
+                api.Result(
+                    task=task.number,
+                    sequence=len(session.results) + 1,
+                    state=state,
+                    code=code,
+                    output=output,
+                    message=text,
+                    executor="e1",
+                    started_at=1.0,
+                    ended_at=2.0,
+                )
+            )
+            self.changed.notify_all()
+
+    def work(self, session: FakeSession, task: FakeTask) -> None:
+        """Run a task to its end, as a worker would."""
+        if session.spec.application != "function":
+            self.end(session, task, "succeed", 0, task.input.upper(), "")
+            return
+        service = FunctionService()
+        try:
+            output = service.on_task_invoke(Task(task.number, task.input, 1, task.shared))
+        except TaskFailed as failed:
+            self.end(session, task, "failed", failed.code, failed.output, failed.message)
+        else:
+            self.end(session, task, "succeed", 0, output, "")
+
+    def release(self) -> None:
+        """Run everything that was held."""
+        self.hold = False
+        for session in self.sessions.values():
+            for task in session.tasks:
+                if task.state == "pending":
+                    self.work(session, task)
+
+    def submit(self, session: FakeSession, body: api.SubmitTasks) -> api.Submitted:
+        if body.key in session.keys:
+            return session.keys[body.key]
+        first = len(session.tasks) + 1
+        new = [FakeTask(first + n, data, body.shared) for n, data in enumerate(body.inputs)]
+        session.tasks += new
+        answer = session.keys[body.key] = api.Submitted(first=first, count=len(new))
+        if not self.hold and session.spec.application != "command":
+            for task in new:
+                self.work(session, task)
+        return answer
+
+    def results(self, session: FakeSession, after: int, limit: int, wait_s: float) -> api.Results:
+        with self.changed:
+            self.changed.wait_for(lambda: len(session.results) > after or session.state == "closed", wait_s)
+            page = session.results[after : after + limit]
+            return api.Results(results=page, next=after + len(page), closed=session.state == "closed")
+
+    def cancel(self, session: FakeSession) -> None:
+        for task in session.tasks:
+            self.end(session, task, "cancelled", 0, None, "cancelled by its owner")
+        with self.changed:
+            session.state = "closed"
+            self.changed.notify_all()
+
+    def why(self, session: FakeSession) -> api.Explanation:
+        return api.Explanation(
+            session=session.id,
+            code=self.reason or "nothing-pending",
+            cure="capacity",
+            summary="0 of 4 gpus are free",
+            want=1,
+            held=0,
+            deserved=1,
+            share=0.0,
+            position=2,
+            rejections=[
+                api.RejectionBody(node="n1", code="insufficient-gpu", cure="capacity", needed=1, had=0, text="no gpu")
+            ],
+            holders=[],
+            suggestions=["ask for gpu=0"],
+        )
+
+
+class _Refusal(Exception):
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    fake: FakeApi
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do(self) -> None:
+        parts = urlsplit(self.path)
+        self.query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        self.data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.fake.seen.append((self.command, self.path))
+        try:
+            self._answer(200, self._route([unquote(part) for part in parts.path.strip("/").split("/")]))
+        except _Refusal as refusal:
+            body = api.ErrorBody(code=refusal.code, message=refusal.message)
+            self._answer(refusal.status, body)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do  # noqa: N815
+
+    def _route(self, path: list[str]) -> Any:
+        fake = self.fake
+        if path == ["readyz"]:
+            return {}
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            raise _Refusal(401, "unauthorized", "the token is wrong")
+        if fake.refuse is not None:
+            refusal, fake.refuse = fake.refuse, None
+            raise _Refusal(*refusal)
+        name = "_".join([self.command.lower(), *(part for n, part in enumerate(path[1:]) if n % 2 == 0)])
+        method = getattr(self, name.replace("-", "_"), None)
+        if method is None:
+            raise _Refusal(404, "not-found", f"no route {name}")
+        return method(*(part for n, part in enumerate(path[1:]) if n % 2))
+
+    def _answer(self, status: int, body: Any) -> None:
+        if self.fake.drop_answers and status == 200 and self.path != "/readyz":
+            self.fake.drop_answers -= 1
+            self.close_connection = True
+            return
+        if body is END:
+            return
+        packed = self.headers.get("Accept") == "application/msgpack" and status == 200
+        data = (msgspec.msgpack if packed else msgspec.json).encode(body)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/msgpack" if packed else "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _json(self, kind: Any) -> Any:
+        body = msgspec.json.decode(self.data, type=kind)
+        self.fake.bodies.append(body)
+        return body
+
+    def _session(self, name: str) -> FakeSession:
+        session = self.fake.sessions.get(name)
+        if session is None:
+            raise _Refusal(404, "not-found", f"session {name} does not exist")
+        return session
+
+    def _task(self, name: str, number: str) -> tuple[FakeSession, FakeTask]:
+        session = self._session(name)
+        if not 1 <= int(number) <= len(session.tasks):
+            raise _Refusal(404, "not-found", f"task {name}/{number} does not exist")
+        return session, session.tasks[int(number) - 1]
+
+    # --- routes: method, then every second part of the path ---
+
+    def post_sessions(self, name: str | None = None) -> Any:
+        spec = self._json(api.CreateSession)
+        chosen = spec.id or f"{spec.application}-{len(self.fake.sessions) + 1}"
+        if chosen in self.fake.sessions:
+            raise _Refusal(409, "already-exists", f"session {chosen} exists")
+        session = self.fake.sessions[chosen] = FakeSession(spec, chosen)
+        return self.fake.body(session)
+
+    def get_sessions(self, name: str | None = None) -> Any:
+        if name is not None:
+            return self.fake.body(self._session(name))
+        state, owner = self.query.get("state"), self.query.get("owner")
+        return [
+            self.fake.body(s)
+            for s in self.fake.sessions.values()
+            if state in (None, s.state) and owner in (None, s.spec.owner)
+        ]
+
+    def patch_sessions(self, name: str) -> Any:
+        self._json(api.UpdateSession)
+        return self.fake.body(self._session(name))
+
+    def post_sessions_open(self, name: str) -> Any:
+        if name not in self.fake.sessions and self.data:
+            self.fake.sessions[name] = FakeSession(self._json(api.CreateSession), name)
+        return self.fake.body(self._session(name))
+
+    def post_sessions_close(self, name: str) -> Any:
+        session = self._session(name)
+        if session.count("running"):
+            raise _Refusal(409, "tasks-running", "1 task runs")
+        self.fake.cancel(session)
+        return {}
+
+    def post_sessions_cancel(self, name: str) -> Any:
+        self.fake.cancel(self._session(name))
+        return {}
+
+    def get_sessions_why(self, name: str) -> Any:
+        return self.fake.why(self._session(name))
+
+    def post_sessions_tasks(self, name: str) -> Any:
+        session = self._session(name)
+        if session.state == "closed":
+            raise _Refusal(409, "session-closed", f"session {name} is closed")
+        assert self.headers["Content-Type"] == "application/msgpack"
+        return self.fake.submit(session, msgspec.msgpack.decode(self.data, type=api.SubmitTasks))
+
+    def get_sessions_tasks(self, name: str, number: str | None = None) -> Any:
+        if number is not None:
+            return self.fake.task_body(*self._task(name, number))
+        session, after, limit = self._session(name), int(self.query["after"]), int(self.query["limit"])
+        return [self.fake.task_body(session, task) for task in session.tasks[after : after + limit]]
+
+    def post_sessions_tasks_cancel(self, name: str, number: str) -> Any:
+        session, task = self._task(name, number)
+        self.fake.end(session, task, "cancelled", 0, None, "cancelled by its owner")
+        return self.fake.task_body(session, task)
+
+    def get_sessions_results(self, name: str) -> Any:
+        query = self.query
+        return self.fake.results(
+            self._session(name), int(query["after"]), int(query["limit"]), float(query.get("wait", 0))
+        )
+
+    def get_sessions_tasks_log(self, name: str, number: str) -> Any:
+        """The pieces in `logs`; None among them cuts the connection, and the next one goes on after it."""
+        session, task = self._task(name, number)
+        self.fake.last_event_ids.append(self.headers.get("Last-Event-ID"))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        pieces = self.fake.logs.setdefault(session.spec.application, [])
+        while pieces:
+            piece = pieces.pop(0)
+            if piece is None:
+                return END
+            if callable(piece):
+                piece(session, task)
+            else:
+                stream, data, position = piece
+                text = base64.b64encode(data).decode()
+                self.wfile.write(f": ping\r\nid: {position}\r\nevent: {stream}\r\ndata: {text}\r\n\r\n".encode())
+        body = msgspec.json.encode(self.fake.task_body(session, task)).decode()
+        self.wfile.write(f"event: end\r\ndata: {body}\r\n\r\n".encode())
+        return END
+
+    def get_applications(self, name: str | None = None) -> Any:
+        if name is None:
+            return list(self.fake.applications.values())
+        if name not in self.fake.applications:
+            raise _Refusal(404, "not-found", f"application {name} does not exist")
+        return self.fake.applications[name]
+
+    def put_applications(self, name: str) -> Any:
+        spec = msgspec.to_builtins(self._json(api.PutApplication))
+        self.fake.applications[name] = api.ApplicationBody(name=name, built_in=False, **spec)
+        return self.fake.applications[name]
+
+    def delete_applications(self, name: str) -> Any:
+        del self.fake.applications[name]
+        return {}
+
+    def get_nodes(self) -> Any:
+        return self.fake.nodes
+
+    def post_nodes_cordon(self, name: str) -> Any:
+        return {}
+
+    def get_gpus(self) -> Any:
+        return self.fake.gpus
+
+    def get_executors(self) -> Any:
+        return []
+
+    def get_queues(self) -> Any:
+        nothing = api.AmountBody(cpu_milli=0, memory_bytes=0, gpu_milli=0)
+        return [
+            api.QueueBody(
+                name="default",
+                parent="root",
+                weight=1,
+                guarantee=None,
+                limit=None,
+                held=nothing,
+                share=0.5,
+                sessions=1,
+                pending=0,
+                running=0,
+            )
+        ]
+
+    def get_events(self) -> Any:
+        after, limit = int(self.query["after"]), int(self.query["limit"])
+        return [event for event in self.fake.events if event.number > after][:limit]
+
+    def get_overview(self) -> Any:
+        return api.Overview(
+            at=1_700_000_000.0,
+            server=self.get_server(),
+            nodes=self.fake.nodes,
+            gpus=self.fake.gpus,
+            queues=[],
+            sessions=[self.fake.body(session) for session in self.fake.sessions.values()],
+        )
+
+    def get_server(self) -> api.ServerBody:
+        return api.ServerBody(
+            version="0.1.0", epoch=1, started_at=1.0, home="/nowhere", storage="memory", isolation="none", policy={}
+        )
+
+    def post_shutdown(self) -> Any:
+        self.fake.on_shutdown()
+        return {}
+
+
+def node(name: str, gpus: int = 4) -> api.NodeBody:
+    amount = api.AmountBody(cpu_milli=8000, memory_bytes=32 << 30, gpu_milli=gpus * 1000)
+    held = api.AmountBody(cpu_milli=1500, memory_bytes=1 << 30, gpu_milli=1000)
+    return api.NodeBody(
+        name=name,
+        state="ready",
+        cordoned=False,
+        capacity=amount,
+        allocatable=amount,
+        held=held,
+        executors=1,
+        max_executors=128,
+        gpu_source="nvml",
+        note="",
+        labels={"zone": "a"},
+        arch="x86_64",
+        os="linux",
+    )
+
+
+def gpu(node: str, index: int) -> api.GpuBody:
+    return api.GpuBody(
+        node=node,
+        index=index,
+        uuid=f"GPU-{index}",
+        model="H100",
+        vendor="nvidia",
+        vram_bytes=80 << 30,
+        numa_zone=0,
+        bus_id=None,
+        healthy=True,
+        executor=None,
+        session=None,
+        owner=None,
+    )

@@ -1,0 +1,232 @@
+"""A whole service on simulated nodes: real store (in memory), real loop, a clock that the test turns.
+
+`SimulatedEngine` is an adapter of the engine port whose workers are entries in a dictionary: orders
+are answered when the test pumps, tasks end when the test says so (or at once).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ullage.core.policy import Policy
+from ullage.model.executor import BindCode
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.queue import Queue
+from ullage.model.request import ResourceRequirement
+from ullage.model.session import SessionSpec
+from ullage.model.task import TaskState
+from ullage.service.ports import (
+    BindOrder,
+    Bound,
+    Completed,
+    EngineEvent,
+    Gone,
+    LaunchOrder,
+    NodeReported,
+    Page,
+    Registered,
+    TaskOrder,
+    TaskOutcome,
+    Unbound,
+)
+from ullage.service.service import Service
+from ullage.service.state import SessionRecord
+from ullage.storage.open import open_store
+
+
+def a_node(name: str = "n1", cpu: int = 8, memory: str = "64g", gpus: int = 0, **facts: object) -> Node:
+    cards = tuple(Gpu(f"GPU-{name}-{index}", index) for index in range(gpus))
+    size = ResourceRequirement.of(memory=memory).memory_bytes
+    return Node(name, cpu * 1000, size, cards, **facts)  # type: ignore[arg-type]
+
+
+@dataclass
+class Worker:
+    launch: LaunchOrder
+    bound: BindOrder | None = None
+    tasks: deque[TaskOrder] = field(default_factory=deque)
+    leaving: bool = False
+    stopped: bool = False
+
+
+class SimulatedEngine:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.workers: dict[str, Worker] = {}
+        self.events: deque[EngineEvent] = deque()
+        self.bind_code: dict[str, BindCode] = {}
+        self.launched: list[LaunchOrder] = []
+
+    def launch(self, order: LaunchOrder) -> None:
+        self.workers[order.executor] = Worker(order)
+        self.launched.append(order)
+        self.events.append(Registered(order.executor, pid=1))
+
+    def bind(self, order: BindOrder) -> None:
+        self.workers[order.executor].bound = order
+        code = self.bind_code.get(order.session, BindCode.OK)
+        self.events.append(Bound(order.executor, code, "" if code is BindCode.OK else "no such model"))
+
+    def hand_out(self, executor: str, tasks: Sequence[TaskOrder]) -> None:
+        self.workers[executor].tasks.extend(tasks)
+
+    def unbind(self, executor: str) -> None:
+        worker = self.workers[executor]
+        worker.leaving = True
+        self._leave_if_done(executor)
+
+    def stop(self, executor: str, grace_s: float) -> None:
+        worker = self.workers.get(executor)
+        if worker is not None and not worker.stopped:
+            worker.stopped = True
+            self.events.append(Gone(executor, "stopped"))
+
+    def finish(self, executor: str, code: int = 0, output: bytes = b"done", message: str = "") -> TaskOrder:
+        """The worker ends the task it is at."""
+        worker = self.workers[executor]
+        task = worker.tasks.popleft()
+        now = self.clock()
+        outcome = TaskOutcome(task.task, task.claim, code, output, message, now, now)
+        self.events.append(Completed(executor, (outcome,)))
+        self._leave_if_done(executor)
+        return task
+
+    def kill(self, executor: str, reason: str = "killed") -> None:
+        self.workers[executor].stopped = True
+        self.events.append(Gone(executor, reason))
+
+    def _leave_if_done(self, executor: str) -> None:
+        worker = self.workers[executor]
+        if worker.leaving and not worker.tasks:
+            worker.leaving, worker.bound = False, None
+            self.events.append(Unbound(executor))
+
+
+class Lab:
+    def __init__(self, *nodes: Node, policy: Policy | None = None, queues: Sequence[Queue] = ()) -> None:
+        self.now = 1000.0
+        self.engine = SimulatedEngine(lambda: self.now)
+        self.store = open_store("memory://")
+        self._woken: deque[Callable[[], None]] = deque()
+        self.service = Service(
+            self.store,
+            self.engine,
+            policy or Policy(),
+            lambda: self.now,
+            self._woken.append,
+            self._fail,
+            queues=queues,
+        )
+        for node in nodes:
+            self.service.on_engine_event(NodeReported(node))
+        self.pump()
+
+    def _fail(self, error: BaseException) -> None:
+        raise error
+
+    def close(self) -> None:
+        self.store.close()
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- driving ---
+
+    def pump(self) -> None:
+        """Let everything happen that happens without time passing; check the books at each turn."""
+        for _ in range(1000):
+            self.store.write().result()
+            busy = bool(self._woken or self.engine.events) or self.service.loop.dirty
+            while self._woken:
+                self._woken.popleft()()
+            while self.engine.events:
+                event = self.engine.events.popleft()
+                if isinstance(event, Gone):
+                    self.engine.workers.pop(event.executor, None)
+                self.service.on_engine_event(event)
+            if self.service.loop.dirty:
+                self.service.tick()
+            self.check()
+            if not busy:
+                return
+        raise AssertionError("the service does not come to rest")
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.service.tick()
+        self.pump()
+
+    def session(self, name: str, resreq: str = "cpu=1", tasks: int = 0, **spec: object) -> SessionRecord:
+        built = SessionSpec("function", ResourceRequirement.from_string(resreq), **spec)  # type: ignore[arg-type]
+        record = self.service.sessions.create(name, built, lambda: None)
+        self.pump()
+        if tasks:
+            self.submit(name, tasks)
+        return record
+
+    def submit(self, name: str, count: int, key: str | None = None) -> tuple[int, int]:
+        answer: list[tuple[int, int]] = []
+        record = self.service.state.session(name)
+        key = key or f"{name}-{record.next_task}"
+        self.service.tasks.submit(name, key, [b"x"] * count, None, lambda first, n: answer.append((first, n)))
+        self.pump()
+        return answer[0]
+
+    def finish(self, name: str, count: int = 1, code: int = 0, message: str = "") -> None:
+        """End `count` running tasks of a session, lowest ids first."""
+        for _ in range(count):
+            running = sorted((w.tasks[0].task, e) for e, w in self.engine.workers.items() if self._works_for(w, name))
+            self.engine.finish(running[0][1], code, message=message)
+            self.pump()
+
+    @staticmethod
+    def _works_for(worker: Worker, name: str) -> bool:
+        return bool(worker.tasks) and worker.tasks[0].session == name and not worker.stopped
+
+    # --- looking ---
+
+    def held(self, name: str) -> int:
+        return sum(e.session == name and e.phase.value in {"starting", "vacant", "busy"} for e in self.executors)
+
+    @property
+    def executors(self) -> list:  # type: ignore[type-arg]
+        return list(self.service.state.executors.values())
+
+    def counts(self, name: str) -> dict[str, int]:
+        return {state.value: n for state, n in self.service.state.session(name).counts.items()}
+
+    def states(self, name: str) -> list[str]:
+        return [state.value for _, state in self.service.tasks.list(name, Page(0, 10_000))]
+
+    def deserved(self, name: str) -> int:
+        return self.service.state.session(name).deserved
+
+    def check(self) -> None:
+        """The laws that hold after every step."""
+        check_books(self.service)
+
+
+def check_books(service: Service) -> None:
+    """Columns equal inventory minus ledger; nothing is over-committed; counts add up."""
+    state = service.state
+    fleet = state.fleet
+    rebuilt = type(fleet)(fleet.nodes, fleet.ledger.values())
+    for name in ("cpu_free", "memory_free", "gpu_free", "slots_free", "card_taken"):
+        assert (getattr(fleet, name) == getattr(rebuilt, name)).all(), name
+    assert set(fleet.ledger) == set(state.executors)
+    cards = [uuid for allocation in fleet.ledger.values() for uuid in allocation.gpus]
+    assert len(cards) == len(set(cards)), "a card has two owners"
+    for executor in state.executors.values():
+        if executor.session is not None:
+            assert executor.id in state.sessions[executor.session].executors
+    for record in state.sessions.values():
+        running = sum(task.executor is not None for task in record.tasks.values())
+        assert record.counts[TaskState.RUNNING] == running
+        assert record.counts[TaskState.PENDING] == len(record.pending) == len(record.tasks) - running
+        assert sum(record.counts.values()) <= record.next_task - 1

@@ -1,0 +1,152 @@
+"""Sessions on simulated nodes: who gets what, through the real service."""
+
+from ullage.core.policy import Policy
+from ullage.model.rejection import Code
+
+from tests.lab import Lab, a_node
+
+
+def test_one_busy_session_among_four_open_ones_gets_the_whole_machine():
+    with Lab(a_node(cpu=8)) as lab:
+        for name in ("a", "b", "c"):
+            lab.session(name)
+        lab.session("busy", tasks=20)
+        assert lab.held("busy") == 8
+
+
+def test_a_maximum_leaves_the_rest_to_the_others():
+    with Lab(a_node(cpu=16)) as lab:
+        lab.session("small", tasks=50, max_instances=2)
+        lab.session("b", tasks=50)
+        lab.session("c", tasks=50)
+        for _ in range(40):
+            lab.pass_time(31)
+        assert [lab.deserved(name) for name in ("small", "b", "c")] == [2, 7, 7]
+
+
+def test_a_late_session_of_equal_weight_gets_its_half_within_the_grace_period():
+    with Lab(a_node(cpu=8), policy=Policy(reclaim_grace_s=30)) as lab:
+        lab.session("early", tasks=100)
+        assert lab.held("early") == 8
+        lab.session("late", tasks=100)
+        assert (lab.held("early"), lab.held("late")) == (4, 0)
+        lab.pass_time(30)
+        assert (lab.held("early"), lab.held("late")) == (4, 4)
+        assert lab.counts("early")["failed"] == 0
+
+
+def test_a_late_session_gets_its_half_sooner_when_tasks_end_by_themselves():
+    with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=None)) as lab:
+        lab.session("early", tasks=100)
+        lab.session("late", tasks=100)
+        assert (lab.held("early"), lab.held("late")) == (2, 0)
+        lab.finish("early", 4)
+        assert (lab.held("early"), lab.held("late")) == (2, 2)
+
+
+def test_a_gpu_request_on_a_machine_without_gpus_leaves_others_running():
+    with Lab(a_node(cpu=4)) as lab:
+        lab.session("gpu", "gpu=1", tasks=5, priority=100)
+        lab.session("cpu", tasks=10)
+        assert lab.held("cpu") == 4
+        assert lab.service.why("gpu").code is Code.TOO_LARGE
+
+
+def test_gpu_executors_go_to_the_node_with_gpus_and_never_beyond_it():
+    with Lab(a_node("g", 64, "256g", 8), a_node("c", 64, "256g")) as lab:
+        lab.session("train", "cpu=4,mem=16g,gpu=1", tasks=20)
+        assert {e.node for e in lab.executors} == {"g"}
+        assert len(lab.executors) == 8
+
+
+def test_work_without_gpus_prefers_the_node_without_them():
+    with Lab(a_node("a-gpu", 8, gpus=4), a_node("b-plain", 8)) as lab:
+        lab.session("s", tasks=4)
+        assert {e.node for e in lab.executors} == {"b-plain"}
+
+
+def test_ten_tasks_on_four_cpus_run_four_at_a_time():
+    with Lab(a_node(cpu=4)) as lab:
+        lab.session("s", tasks=10)
+        for _ in range(10):
+            assert lab.held("s") <= 4
+            lab.finish("s")
+        assert lab.counts("s")["succeed"] == 10
+
+
+def test_two_sessions_of_eight_cpus_on_one_eight_cpu_node_run_one_after_the_other():
+    with Lab(a_node(cpu=8)) as lab:
+        lab.session("first", "cpu=8", tasks=1)
+        lab.session("second", "cpu=8", tasks=1)
+        assert (lab.held("first"), lab.held("second")) == (1, 0)
+        lab.finish("first")
+        assert lab.held("second") == 1
+
+
+def test_32_tasks_on_15_cpus_never_hold_more_than_15_executors():
+    with Lab(a_node(cpu=15)) as lab:
+        lab.session("a", tasks=16)
+        lab.session("b", tasks=16)
+        while any(lab.counts(s)["running"] for s in "ab"):
+            assert len(lab.executors) <= 15
+            lab.finish("a" if lab.counts("a")["running"] else "b")
+        assert lab.counts("a")["succeed"] == lab.counts("b")["succeed"] == 16
+
+
+def test_a_maximum_of_five_is_never_exceeded():
+    with Lab(a_node(cpu=16)) as lab:
+        lab.session("s", tasks=20, max_instances=5)
+        while lab.counts("s")["running"]:
+            assert len(lab.executors) <= 5
+            lab.finish("s")
+        assert lab.counts("s")["succeed"] == 20
+
+
+def test_a_minimum_is_kept_without_tasks():
+    with Lab(a_node(cpu=4)) as lab:
+        lab.session("s", min_instances=2)
+        assert lab.held("s") == 2
+        lab.pass_time(1000)
+        assert lab.held("s") == 2
+
+
+def test_a_high_priority_without_tasks_blocks_nothing():
+    with Lab(a_node(cpu=4)) as lab:
+        lab.session("important", priority=100)
+        lab.session("other", tasks=10)
+        assert lab.held("other") == 4
+
+
+def test_of_two_equal_sessions_the_older_gets_the_only_cpu():
+    with Lab(a_node(cpu=1)) as lab:
+        lab.session("older")
+        lab.session("younger")
+        lab.submit("younger", 1)
+        lab.finish("younger")
+        lab.submit("older", 1)
+        lab.submit("younger", 1)
+        assert (lab.held("older"), lab.held("younger")) == (1, 0)
+
+
+def test_higher_priority_goes_first_in_a_queue():
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("low", tasks=2)
+        lab.session("high", tasks=4, priority=10)
+        lab.finish("low", 2)
+        assert (lab.held("high"), lab.held("low")) == (2, 0)
+
+
+def test_a_batch_of_four_waits_for_its_fourth_task():
+    with Lab(a_node(cpu=8)) as lab:
+        lab.session("gang", tasks=3, batch_size=4)
+        assert lab.held("gang") == 0
+        assert lab.service.why("gang").code is Code.GANG_INCOMPLETE
+        lab.submit("gang", 1)
+        assert lab.counts("gang")["running"] == 4
+
+
+def test_no_nodes_means_nothing_deserved_and_no_error():
+    with Lab() as lab:
+        lab.session("s", tasks=3)
+        assert lab.deserved("s") == 0
+        assert lab.service.why("s").code is Code.NO_NODES
