@@ -18,10 +18,11 @@ from __future__ import annotations
 from ullage.core.entitlement import (
     application_limits,
     entitlement,
+    has_room,
     leaf_of,
     place_unit,
     shortage,
-    useful_want,
+    wanted_units,
 )
 from ullage.core.placement import Placer
 from ullage.core.plan import Action, Evict, Plan, Release, Reuse, Start, Unbind
@@ -120,7 +121,7 @@ class _Cycle:
         overdue: dict[int, Demand] = {}
         for demand in sorted(self._world.demands, key=lambda d: (d.waiting_since or 0.0, d.number, d.session)):
             leaf = self._leaves[demand.session]
-            if demand.waiting_since is None or not useful_want(demand, self._empty):
+            if demand.waiting_since is None or not wanted_units(demand) or not has_room(self._empty, demand):
                 continue
             if leaf.held and leaf.held * demand.batch_size >= self._deserved.get(demand.session, 0):
                 continue
@@ -136,9 +137,7 @@ class _Cycle:
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
             leaf.stopped = None
-            leaf.target = min(
-                self._deserved.get(demand.session, 0) // demand.batch_size, useful_want(demand, self._empty)
-            )
+            leaf.target = min(self._deserved.get(demand.session, 0) // demand.batch_size, wanted_units(demand))
         self._tree.fill_floors(self._grant_entitled)
         self._tree.fill_guarantees(self._grant_entitled)
         self._tree.fill(self._grant_entitled)
@@ -148,7 +147,7 @@ class _Cycle:
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
             leaf.stopped = None
-            leaf.target = useful_want(demand, self._empty)
+            leaf.target = wanted_units(demand)
         self._tree.fill(self._grant_free)
 
     def _let_go(self) -> None:
@@ -199,7 +198,7 @@ class _Cycle:
                 continue
             if not demand.ready:
                 self._waiting[demand.session] = Code.BIND_FAILURES
-            elif not self._fits_empty(demand):
+            elif not has_room(self._empty, demand):
                 self._waiting[demand.session] = Code.TOO_LARGE if self._world.fleet.schedulable.any() else Code.NO_NODES
             elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
                 self._waiting[demand.session] = leaf.stopped
@@ -207,9 +206,6 @@ class _Cycle:
                 self._waiting[demand.session] = Code.SHARE
             else:
                 self._waiting[demand.session] = leaf.stopped or shortage(self._world.fleet, demand)
-
-    def _fits_empty(self, demand: Demand) -> bool:
-        return int(self._empty.room(demand.requirement).sum()) >= demand.batch_size
 
     # --- one unit ---
 

@@ -21,7 +21,7 @@ from ullage.model.request import ResourceRequirement
 def entitlement(world: World, policy: Policy) -> dict[str, int]:
     """Executors each session deserves in this world; depends on demand and inventory only."""
     empty = Placer(world.fleet.emptied(), policy)
-    leaves = [leaf_of(demand, target=useful_want(demand, empty)) for demand in world.demands]
+    leaves = [leaf_of(demand, target=wanted_units(demand)) for demand in world.demands]
     demands = {demand.session: demand for demand in world.demands}
     tree = ShareTree(empty.fleet.total, world.queues, leaves, policy.order, application_limits(world))
 
@@ -34,10 +34,13 @@ def entitlement(world: World, policy: Policy) -> dict[str, int]:
             full[shape] = shortage(empty.fleet, demand)
         return full.get(shape)
 
+    def fits(leaf: Leaf) -> bool:
+        return has_room(empty, demands[leaf.session])
+
     trial = empty.fleet.checkpoint()
     tree.fill_floors(grant)
-    tree.fill_guarantees(grant)
-    tree.fill(grant)
+    tree.fill_guarantees(grant, fits)
+    tree.fill(grant, fits)
     empty.fleet.rollback(trial)
     return {leaf.session: leaf.held * leaf.executors_per_unit for leaf in tree.leaves}
 
@@ -46,17 +49,25 @@ def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
     """Equal keys have equal entitlements: what changes from cycle to cycle is mostly only usage."""
     empty = Placer(world.fleet.emptied(), policy)
     wants = tuple(
-        (demand.session, useful_want(demand, empty), demand.requirement, demand.queue, demand.priority, demand.weight)
-        for demand in world.demands
+        (d.session, _placeable_want(d, empty), d.floor, d.batch_size, d.requirement, d.queue, d.priority, d.weight)
+        for d in world.demands
     )
-    return (world.fleet.nodes, world.queues, policy, wants)
+    return (world.fleet.nodes, world.queues, policy, wants, tuple(application_limits(world).items()))
 
 
-def useful_want(demand: Demand, empty: Placer) -> int:
-    """Units a session can use at most: what it wants, no more than the empty fleet could ever hold."""
-    if not demand.ready:
-        return 0
-    return min(demand.want // demand.batch_size, int(empty.room(demand.requirement).sum()) // demand.batch_size)
+def _placeable_want(demand: Demand, empty: Placer) -> int:
+    """The want as far as it can matter: no more than the empty fleet could ever hold, and one beyond."""
+    return min(wanted_units(demand), int(empty.room(demand.requirement).sum()) // demand.batch_size + 1)
+
+
+def wanted_units(demand: Demand) -> int:
+    """Units a session asks for; none past its retry limit."""
+    return demand.want // demand.batch_size if demand.ready else 0
+
+
+def has_room(placer: Placer, demand: Demand) -> bool:
+    """Whether one unit of the demand fits: executors of one requirement never stand in each other's way."""
+    return int(placer.room(demand.requirement).sum()) >= demand.batch_size
 
 
 def leaf_of(demand: Demand, target: int, held: int = 0) -> Leaf:
@@ -73,6 +84,7 @@ def leaf_of(demand: Demand, target: int, held: int = 0) -> Leaf:
         floor=demand.floor // demand.batch_size,
         application=demand.application,
         executors_per_unit=demand.batch_size,
+        shape=(demand.requirement, demand.batch_size),
     )
 
 

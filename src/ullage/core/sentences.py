@@ -62,24 +62,24 @@ def summary(
     code: Code, demand: Demand | None, rejections: Sequence[Rejection] = (), deserved: int = 0, held: int = 0
 ) -> str:
     """The reason in one sentence with its numbers."""
-    text = MEANINGS[code]
-    if demand is None:
-        return text
+    numbers = "" if demand is None else _numbers(code, demand, rejections, deserved, held)
+    return f"{MEANINGS[code]}: {numbers}" if numbers else MEANINGS[code]
+
+
+def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserved: int, held: int) -> str:
     if code is Code.TOO_LARGE:
-        best = _best(rejections)
-        return f"{text}: {_shortfall(best)}" if best else f"{text} can hold a batch of {demand.batch_size}"
+        best = _best([rejection for rejection in rejections if rejection.cure is Cure.NODE_CHANGE])
+        return _shortfall(best) if best else f"a batch of {demand.batch_size} does not fit all of them together"
     if code in _SHORT:
         best = _best([rejection for rejection in rejections if rejection.code is code])
-        return f"{text}: {_shortfall(best)}" if best else text
-    if code is Code.SHARE:
-        return f"{text} (holds {held} of {deserved} executors it deserves, wants {demand.want})"
-    if code is Code.GANG_INCOMPLETE:
-        return f"{text}: {demand.pending + demand.running} of {demand.batch_size}"
-    if code is Code.MAX_INSTANCES:
-        return f"{text}: {demand.max_instances}"
-    if code is Code.RUNNING:
-        return f"{text}: {held} executors"
-    return text
+        return _shortfall(best) if best else ""
+    numbers = {
+        Code.SHARE: f"it holds {held} executors, deserves {deserved}, wants {demand.want}",
+        Code.GANG_INCOMPLETE: f"{demand.pending + demand.running} of {demand.batch_size}",
+        Code.MAX_INSTANCES: str(demand.max_instances),
+        Code.RUNNING: f"{held} executors",
+    }
+    return numbers.get(code, "")
 
 
 def _best(rejections: Sequence[Rejection]) -> Rejection | None:

@@ -14,7 +14,7 @@ would starve its other sessions of the cpus that nobody else has taken yet (SoCC
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import lcm
@@ -35,7 +35,10 @@ SATURATED = frozenset(
 
 @dataclass(slots=True)
 class Leaf:
-    """A session in the tree: it takes units of `unit` until it holds `target` of them."""
+    """A session in the tree: it takes units of `unit` until it holds `target` of them.
+
+    Leaves of equal `shape` fit the same places.
+    """
 
     session: str
     queue: str
@@ -48,6 +51,7 @@ class Leaf:
     floor: int = 0
     application: str = ""
     executors_per_unit: int = 1
+    shape: Hashable = None
     stopped: Code | None = None
 
 
@@ -70,6 +74,9 @@ class _Group:
 
 Grant = Callable[[Leaf], Code | None]
 """Tries to place one unit of a leaf: None if it was placed, else why not."""
+
+Fits = Callable[[Leaf], bool]
+"""Whether one more unit of a leaf would find room."""
 
 
 class ShareTree:
@@ -157,19 +164,32 @@ class ShareTree:
             while leaf.held < min(leaf.floor, leaf.target) and self.give(leaf, grant) is None:
                 pass
 
-    def fill_guarantees(self, grant: Grant) -> None:
+    def fill_guarantees(self, grant: Grant, fits: Fits | None = None) -> None:
         """Fill what fits inside the guarantee of its queue or of one above it."""
         if any(any(group.guarantee) for group in self._groups.values()):
-            self._fill(grant, self._within_guarantee)
+            self._fill(grant, fits, self._within_guarantee)
 
-    def fill(self, grant: Grant) -> None:
-        """Fill until every session has its target, met a limit, or fits nowhere."""
-        self._fill(grant, lambda _leaf: True)
+    def fill(self, grant: Grant, fits: Fits | None = None) -> None:
+        """Fill until every session has its target, met a limit, or fits nowhere.
 
-    def _fill(self, grant: Grant, eligible: Callable[[Leaf], bool]) -> None:
+        With `fits`, sessions that ran out of room are known at once, not when their turn comes.
+        """
+        self._fill(grant, fits, lambda _leaf: True)
+
+    def _fill(self, grant: Grant, fits: Fits | None, eligible: Callable[[Leaf], bool]) -> None:
+        competing = {leaf.queue for leaf in self.leaves if leaf.held < leaf.target}
+        shapes = {leaf.shape: leaf for leaf in self.leaves if leaf.held < leaf.target}
+        if fits is None or len(competing) == 1:
+            shapes = {}  # inside one queue it is enough to find out when the turn comes
         self._enter_children(eligible)
         root = self._groups[ROOT]
         while root.heap:
+            if fits is not None and (full := [shape for shape, leaf in shapes.items() if not fits(leaf)]):
+                for shape in full:
+                    del shapes[shape]
+                self._saturate(set(full), grant)
+                self._enter_children(eligible)
+                continue
             path = [root]
             child = heappop(root.heap)[-1]
             while isinstance(child, _Group):
@@ -181,6 +201,13 @@ class ShareTree:
             elif stopped in SATURATED:
                 self._cap(path[-1], self.leaf_share(child), _times(child.unit, child.held))
             self._climb(path)
+
+    def _saturate(self, shapes: set[Hashable], grant: Grant) -> None:
+        """Stop every session of these shapes: there is no room for them."""
+        for leaf in self.leaves:
+            if leaf.shape in shapes and leaf.held < leaf.target and leaf.stopped is None:
+                leaf.stopped = self._over_limit(leaf) or grant(leaf)
+                assert leaf.stopped is not None, "what does not fit cannot be placed"
 
     def _enter_children(self, eligible: Callable[[Leaf], bool]) -> None:
         for group in self._groups.values():
