@@ -58,24 +58,29 @@ class Bench:
 
     def next(self, kind: type[F]) -> F:
         """The next frame, which must be of this kind."""
+        frame = self.any()
+        assert isinstance(frame, kind), frame
+        return frame
+
+    def any(self) -> frames.FromWorker:
+        """The next frame."""
         while not self._frames:
             data = self.connection.recv(1 << 16)
             assert data, "the worker hung up"
             self._frames.extend(self._reader.feed(data))
-        frame = self._frames.popleft()
-        assert isinstance(frame, kind), frame
-        return frame
+        return self._frames.popleft()
 
     def outcomes(self, *orders: frames.HandOut) -> list[frames.Outcome]:
         """Run tasks to the last one; those given back, as on a busy machine any may be, once more."""
         self.send(frames.Run(list(orders)))
         found: list[frames.Outcome] = []
         while len(found) < len(orders):
-            frame = self.next(frames.Done | frames.GaveBack)  # type: ignore[arg-type]
+            frame = self.any()
             if isinstance(frame, frames.Done):
                 found += frame.outcomes
-            else:
-                self.send(frames.Run([order for order in orders if order.claim in frame.claims]))  # type: ignore[attr-defined]
+                continue
+            assert isinstance(frame, frames.GaveBack)
+            self.send(frames.Run([order for order in orders if order.claim in frame.claims]))
         return found
 
     def outcome(self) -> frames.Outcome:

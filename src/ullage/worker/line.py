@@ -97,11 +97,14 @@ class Line:
             self._connection.sendall(frames.encode(frame))
 
     def add(self, outcome: frames.Outcome) -> None:
-        """Keep an outcome for the next flush; flush if much is kept. For the main thread only."""
+        """Keep an outcome for the next flush. For the main thread only."""
         self._done.append(outcome)
         self._done_bytes += len(outcome.output or b"")
-        if self._done_bytes > _FLUSH_BYTES:
-            self.flush()
+
+    @property
+    def full(self) -> bool:
+        """Whether what is kept had better be sent."""
+        return self._done_bytes > _FLUSH_BYTES
 
     def flush(self) -> None:
         """Send the outcomes that are kept."""

@@ -152,12 +152,15 @@ class _Loop:
         flushed = time.monotonic()
         while job is not None and not self._stopping:
             self._line.add(self._run_one(job))
+            job = _take(batch)
+            if job is None:
+                break
             now = time.monotonic()
-            if now - flushed >= FLUSH_S:
+            if self._line.full or now - flushed >= FLUSH_S:
                 self._line.flush()
                 flushed = now
-            job = _take(batch)
         set_task(None)
+        # In this order: the answer to the last outcome must not find the watcher giving tasks back.
         self._watcher.end()
         self._line.flush()
 

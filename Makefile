@@ -1,0 +1,42 @@
+# On a fresh machine: `make run` shows Ullage at work, `make test` runs everything. Both need python3 (3.11+) only.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test check bench format lock clean docs
+
+run: $(READY)
+	@$(BIN)/python -m ullage.cli.main demo $(ARGS)
+
+test: $(READY)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(READY)
+	@$(BIN)/python -m docs.tables
+
+format: $(READY)
+	@$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
+
+# The lock names exact versions with hashes and no host; `make lock` renews it.
+lock: $(READY)
+	@$(BIN)/python -m pip install -q uv
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--extra server --extra gpu --extra dev -o requirements.lock pyproject.toml
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	@echo "Setting up $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot make virtual environments; on Debian or Ubuntu install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
