@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from tests.engines.recorder import opened
 from ullage.engines.local.environment import expand, visible_devices, worker_command
@@ -123,6 +126,28 @@ def test_another_interpreter_gets_this_package_and_nothing_else_of_ours(tmp_path
     reason = asyncio.run(main())
     assert reason == "" or "No module named 'msgspec'" in reason
     assert [entry.name for entry in (tmp_path / "data/run/python").iterdir()] == ["ullage"]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_worker_inherits_nothing_that_is_open(
+    tmp_path: Path, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    def descriptors() -> list[str]:
+        return sorted(
+            str(link.readlink()).split(":")[0] for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+        )
+
+    async def main() -> None:
+        async with opened(tmp_path / "data") as recorder:
+            await recorder.enter()
+            logs = str(tmp_path / "data/logs/executors/e")
+            seen = await recorder.run(1, descriptors)
+            # Its three, the connection, and the watcher's eventfd; the open directory is gone when its link is read.
+            assert [name for name in seen if not name.startswith("/proc")] == sorted(
+                ["/dev/null", f"{logs}.out", f"{logs}.err", "socket", "anon_inode"]
+            )
+
+    run(main())
 
 
 def test_the_working_directory_is_private_and_goes_with_the_executor(tmp_path: Path) -> None:

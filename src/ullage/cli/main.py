@@ -44,6 +44,7 @@ VERBS = {
     "cordon": Verb("fleet", "place nothing new on a node", "ullage cordon node-1"),
     "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),
     "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
+    "demo": Verb("demo", "watch three tenants share this machine", "ullage demo --once"),
     "completion": Verb("completion", "completions for a shell", "ullage completion bash > ullage.bash"),
     "version": Verb("server", "the version of this program", "ullage version"),
 }

@@ -117,7 +117,7 @@ def _nodes(overview: Overview) -> Any:
         )
         for node in overview.nodes
     ]
-    return _table(("NODE", "STATE", "CPU", "MEM", "GPU", "EXECUTORS"), rows)
+    return table(("NODE", "STATE", "CPU", "MEM", "GPU", "EXECUTORS"), rows)
 
 
 def _gpus(overview: Overview) -> Any:
@@ -125,7 +125,7 @@ def _gpus(overview: Overview) -> Any:
         (f"{gpu.node}/{gpu.index}", gpu.model or "-", "yes" if gpu.healthy else "no", gpu.session or "-")
         for gpu in overview.gpus
     ]
-    return _table(("GPU", "MODEL", "HEALTHY", "SESSION"), rows)
+    return table(("GPU", "MODEL", "HEALTHY", "SESSION"), rows)
 
 
 def _sessions(overview: Overview) -> Any:
@@ -144,10 +144,11 @@ def _sessions(overview: Overview) -> Any:
         for session in overview.sessions
     ]
     titles = ("SESSION", "QUEUE", "OWNER", "STATE", "PENDING", "RUNNING", "HELD/DESERVED", "AGE", "REASON")
-    return _table(titles, rows)
+    return table(titles, rows)
 
 
-def _table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
+def table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
+    """A table for a live view."""
     from rich.table import Table  # noqa: PLC0415  # as above
     from rich.text import Text  # noqa: PLC0415
 

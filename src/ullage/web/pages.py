@@ -1,4 +1,4 @@
-"""The live page: one HTML document, one style sheet, one script, all ours.
+"""The live page: documents, one style sheet and small scripts, all ours.
 
 The page is entered with the token once (`/enter#TOKEN` keeps it out of logs and history); from then
 on a cookie that opens reading only is enough.
@@ -14,9 +14,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 COOKIE = "ullage"
+_COOKIE_S = 30 * 24 * 3600
 _KINDS = {"css": "text/css", "js": "text/javascript", "html": "text/html", "svg": "image/svg+xml"}
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",  # a new server brings a new page
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
@@ -24,19 +26,20 @@ _HEADERS = {
 
 def pages(page_cookie: str) -> Iterable[BaseRoute]:
     """Routes of the page. `page_cookie` is what the guard accepts for reading."""
+    assets = _read_assets()
 
     async def page(_: Request) -> Response:
-        return _file("index.html")
+        return _answer(assets, "index.html")
 
     async def static(request: Request) -> Response:
-        return _file(request.path_params["name"])
+        return _answer(assets, request.path_params["name"])
 
     async def enter(_: Request) -> Response:
-        return _file("enter.html")
+        return _answer(assets, "enter.html")
 
     async def admit(_: Request) -> Response:
         response = Response(status_code=204)
-        response.set_cookie(COOKIE, page_cookie, httponly=True, samesite="strict", max_age=30 * 24 * 3600)
+        response.set_cookie(COOKIE, page_cookie, httponly=True, samesite="strict", max_age=_COOKIE_S)
         return response
 
     async def icon(_: Request) -> Response:
@@ -51,9 +54,17 @@ def pages(page_cookie: str) -> Iterable[BaseRoute]:
     ]
 
 
-def _file(name: str) -> Response:
-    place = files("ullage.web") / "static" / name
-    kind = _KINDS.get(name.rpartition(".")[2])
-    if kind is None or not place.is_file():
+def _read_assets() -> dict[str, bytes]:
+    """Everything that may be served, by name: a request can name no other file."""
+    found = (files("ullage.web") / "static").iterdir()
+    return {asset.name: asset.read_bytes() for asset in found if _kind(asset.name) is not None}
+
+
+def _answer(assets: dict[str, bytes], name: str) -> Response:
+    if name not in assets:
         return Response(status_code=404)
-    return Response(place.read_bytes(), media_type=kind, headers=_HEADERS)
+    return Response(assets[name], media_type=_kind(name), headers=_HEADERS)
+
+
+def _kind(name: str) -> str | None:
+    return _KINDS.get(name.rpartition(".")[2])

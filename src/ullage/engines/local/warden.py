@@ -508,6 +508,8 @@ def _say(**event: object) -> None:
 
 def main() -> None:
     """Be the warden. Only the end of standard input ends it, or SIGKILL."""
+    # Some event loops leave a child more than its three descriptors; workers would hold the pipes open.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they are meant for the server, which then closes the pipe
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -1,0 +1,239 @@
+"""`ullage demo`: three tenants of different needs share this machine, and one can watch it become fair.
+
+The cast is the example of the DRF paper (Ghodsi et al., NSDI 2011): a machine of 9 cpus and 18 GB, one
+tenant that needs memory, one that needs cpu; a third one wants GPUs. They arrive one after the other,
+so that what the first one had borrowed is given back in front of the viewer's eyes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple, Self
+
+from ullage.cli.exits import FAILED
+from ullage.cli.table import format_table, terminal_width
+from ullage.client.client import Client, connect
+from ullage.client.endpoint import home, local
+from ullage.client.local import INSTALL, answers, missing_packages
+from ullage.client.session import Session
+from ullage.model.error import Conflict, UllageError, Unavailable
+from ullage.model.resources import show_milli
+from ullage.wire.api import Overview, SessionBody
+
+CARDS = 4
+"""Cards that are declared on a machine without any."""
+
+TICK_S = 0.5
+ONCE_S = 120.0
+"""Within which `--once` must have seen every tenant at its fair point."""
+
+BACKLOG = 24
+"""Tasks each tenant keeps waiting or running."""
+
+
+class Tenant(NamedTuple):
+    """Who asks for what, and when it arrives (seconds after the start)."""
+
+    name: str
+    request: str
+    arrives_s: float
+
+
+CAST = (
+    Tenant("memory-hungry", "cpu=1,mem=4g", 0.0),
+    Tenant("cpu-hungry", "cpu=3,mem=1g", 4.0),
+    Tenant("gpu-hungry", "cpu=1,mem=1g,gpu=1", 8.0),
+)
+
+
+def estimate_pi(samples: int, seed: int) -> float:
+    """The tenants' work: throw darts at a quarter circle."""
+    draw = random.Random(seed)  # noqa: S311 - darts, no secrets
+    hits = sum(draw.random() ** 2 + draw.random() ** 2 <= 1.0 for _ in range(samples))
+    return 4.0 * hits / samples
+
+
+def configure_demo(parser: argparse.ArgumentParser) -> None:
+    """`ullage demo`."""
+    parser.add_argument("--once", action="store_true", help="end when the shares are fair (a private server)")
+    parser.set_defaults(act=_demo)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    if missing := missing_packages():
+        raise Unavailable(f"{', '.join(missing)} not installed: {INSTALL}", code="not-installed")
+    with ExitStack() as stack:
+        if arguments.once:
+            os.environ["ULLAGE_HOME"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="ullage-demo-"))
+        elif answers(local()):
+            raise Conflict("a server is running already; end it with `ullage down` first", code="already-running")
+        server = stack.enter_context(_Server())
+        client = stack.enter_context(connect())
+        _greet(client, server.note)
+        tenants = [_Guest(client, tenant) for tenant in CAST]
+        try:
+            return _watch(client, tenants, once=arguments.once)
+        except KeyboardInterrupt:
+            print("\nThe server and everything it runs end now.")
+            return 0
+        finally:
+            for guest in tenants:
+                guest.leave()
+
+
+class _Server:
+    """A server of our own, for as long as the demonstration lasts."""
+
+    def __enter__(self) -> Self:
+        cards, self.note = _cards()
+        config = home() / "demo.toml"
+        config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lines = ["[node]", "cpu = 9", 'memory = "18g"', *([f"gpus = {cards}"] if cards else [])]
+        config.write_text("\n".join(lines) + "\n")
+        port = ["--port=0"] if "ullage-demo-" in str(home()) else []
+        command = [sys.executable, "-m", "ullage.cli.main", "up", f"--config={config}", *port]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
+        if done.returncode:
+            raise Unavailable(done.stderr.strip(), code="not-started")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        command = [sys.executable, "-m", "ullage.cli.main", "down"]
+        subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - fixed arguments
+
+
+def _cards() -> tuple[int | None, str]:
+    """How many cards to declare (None: those that are there), and a sentence that says so."""
+    from ullage.inventory.machine import MachineSettings, discover  # noqa: PLC0415 - part of the server extra
+    from ullage.inventory.nvml import NvmlCards  # noqa: PLC0415
+
+    found = discover(MachineSettings(), os.environ, NvmlCards()).node
+    declared = "9 cpus and 18 GB are declared, as in the DRF paper"
+    if found.gpus:
+        return None, f"{declared}; the {len(found.gpus)} cards of this machine are used."
+    return CARDS, f"{declared}; this machine has no GPUs, so {CARDS} cards are declared too."
+
+
+def _greet(client: Client, note: str) -> None:
+    there = local()
+    url = there.url if there else "?"
+    token = (home() / "token").read_text().strip()
+    print(f"Ullage {client.server().version} is running at {url}")
+    print(f"  live page   {url}/enter#{token}")
+    print(f"  token       {home() / 'token'}")
+    print(f"  this node   {note}")
+    print(f"  limits      {client.server().isolation}")
+    print("  try         ullage run -r cpu=1 -- echo hello      (in another terminal)")
+    print()
+
+
+class _Guest:
+    """A tenant with a thread that keeps it supplied with work."""
+
+    def __init__(self, client: Client, tenant: Tenant) -> None:
+        self.tenant = tenant
+        self._client = client
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """No more work from here."""
+        self._left.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        if self._left.wait(self.tenant.arrives_s):
+            return
+        session = self._client.session(self.tenant.name + f"-{os.getpid()}", resreq=self.tenant.request)
+        try:
+            self._feed(session)
+        except UllageError:  # the server was ended by somebody else: nothing is left to show
+            self._left.set()
+
+    def _feed(self, session: Session) -> None:
+        submitted = 0
+        while not self._left.is_set():
+            status = session.status()
+            for _ in range(BACKLOG - status.pending - status.running):
+                submitted += 1
+                session.submit(estimate_pi, 400_000, submitted)
+            self._left.wait(TICK_S)
+        session.cancel()
+
+
+def _watch(client: Client, guests: list[_Guest], *, once: bool) -> int:
+    """Draw until interrupted, or until every tenant holds what it deserves and has finished work."""
+    ends_at = time.monotonic() + ONCE_S
+    with _screen() as show:
+        while True:
+            overview = client.overview()
+            show(overview)
+            if once and _fair(overview, len(guests)):
+                break
+            if once and time.monotonic() > ends_at:
+                print(f"The shares were not fair within {ONCE_S:g} s.")
+                return FAILED
+            time.sleep(TICK_S)
+    print("\nEvery tenant holds what it deserves.")
+    return 0
+
+
+@contextmanager
+def _screen() -> Iterator[Callable[[Overview], None]]:
+    """Redraw in place on a terminal; elsewhere print a picture each time the shares have moved."""
+    if not sys.stdout.isatty():
+        seen: list[object] = []
+
+        def show(overview: Overview) -> None:
+            shares = [(session.id, session.held, session.deserved) for session in overview.sessions]
+            if shares not in seen[-1:]:
+                seen.append(shares)
+                print(_picture(overview), flush=True)
+
+        yield show
+        return
+    from rich.live import Live  # noqa: PLC0415 - slow to import, and needed only here
+    from rich.text import Text  # noqa: PLC0415
+
+    with Live(auto_refresh=False) as live:
+        yield lambda overview: live.update(Text(_picture(overview), no_wrap=True), refresh=True)
+
+
+def _fair(overview: Overview, tenants: int) -> bool:
+    sessions = overview.sessions
+    arrived = len(sessions) == tenants and all(session.succeed for session in sessions)
+    return arrived and all(session.held == session.deserved for session in sessions)
+
+
+def _picture(overview: Overview) -> str:
+    node = overview.nodes[0]
+    used = (
+        f"in use: cpu {show_milli(node.held.cpu_milli)}/{show_milli(node.allocatable.cpu_milli)}   "
+        f"memory {node.held.memory_bytes >> 30}/{node.allocatable.memory_bytes >> 30} GB   "
+        f"gpu {show_milli(node.held.gpu_milli)}/{show_milli(node.allocatable.gpu_milli)}\n"
+    )
+    titles = ("TENANT", "EACH EXECUTOR", "HOLDS", "DESERVES", "DOMINANT SHARE", "DONE", "WHY NOT MORE")
+    return used + format_table(titles, [_row(session) for session in overview.sessions], terminal_width())
+
+
+def _row(session: SessionBody) -> tuple[str, ...]:
+    share = f"{'█' * round(session.share * 10):<10} {session.share:4.0%}"
+    return (
+        session.id.rpartition("-")[0],
+        session.resreq,
+        str(session.held),
+        str(session.deserved),
+        share,
+        str(session.succeed),
+        session.reason or "-",
+    )

@@ -1,0 +1,52 @@
+// The way in: exchanges the token of the link (`/enter#TOKEN`) for the cookie that opens reading.
+//
+// A fragment is never sent to a server, so the token is in no log; it also leaves the address bar
+// before anything else happens. A link without a good token leads to a field to paste one.
+
+const state = document.getElementById("state");
+const form = document.getElementById("form");
+const field = document.getElementById("token");
+
+const ASK = "Open the link that the server printed, or paste the token from the file “token” in the server's home.";
+const WRONG = "This is not the token of this server. It is in the file “token” in the server's home; paste it here.";
+const SILENT = "The server does not answer. Is it still running? Try again when it is.";
+
+/** Takes the token out of the address bar and returns it. */
+function takeToken() {
+  const token = location.hash.slice(1).trim();
+  history.replaceState(null, "", location.pathname);
+  return token;
+}
+
+function ask(sentence) {
+  state.textContent = sentence;
+  form.hidden = false;
+  field.value = "";
+  field.focus();
+}
+
+/** Why the server said no, in words. */
+async function refusal(response) {
+  if (response.status === 401) return WRONG;
+  const body = await response.json().catch(() => ({}));
+  return `The server refused: ${body.message ?? `status ${response.status}`}.`;
+}
+
+async function admit(token) {
+  if (!/^[\x21-\x7e]+$/.test(token)) return ask(token ? WRONG : ASK);
+  state.textContent = "One moment…";
+  try {
+    const response = await fetch("/v1/admit", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
+    if (!response.ok) return ask(await refusal(response));
+    location.replace("/");
+  } catch {
+    ask(SILENT);
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  admit(field.value.trim());
+});
+addEventListener("hashchange", () => location.hash && admit(takeToken()));
+admit(takeToken());
