@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from ullage.core.policy import Policy
 from ullage.model.executor import BindCode
@@ -130,7 +131,7 @@ class Lab:
     def close(self) -> None:
         self.store.close()
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.lab import a_node
+
 from ullage.core.entitlement import entitlement
 from ullage.core.fleet import Fleet
 from ullage.core.policy import Order, Policy
@@ -206,20 +206,19 @@ requirements = st.builds(
 def small_worlds(draw):
     node = a_node(cpu=draw(st.integers(0, 30)), memory=f"{draw(st.integers(1, 40))}g", gpus=draw(st.integers(0, 8)))
     count = draw(st.integers(1, 6))
-    demands = []
-    for number in range(count):
-        demands.append(
-            Demand(
-                f"s{number}",
-                draw(st.integers(0, 3)),
-                draw(requirements),
-                pending=draw(st.integers(0, 12)),
-                priority=draw(st.sampled_from([0, 0, 5])),
-                weight=draw(st.integers(1, 4)),
-                batch_size=draw(st.sampled_from([1, 1, 2, 3])),
-                max_instances=draw(st.sampled_from([None, 3, 6])),
-            )
+    demands = [
+        Demand(
+            f"s{number}",
+            draw(st.integers(0, 3)),
+            draw(requirements),
+            pending=draw(st.integers(0, 12)),
+            priority=draw(st.sampled_from([0, 0, 5])),
+            weight=draw(st.integers(1, 4)),
+            batch_size=draw(st.sampled_from([1, 1, 2, 3])),
+            max_instances=draw(st.sampled_from([None, 3, 6])),
         )
+        for number in range(count)
+    ]
     return node, demands
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
 from tests.lab import Lab, a_node
+
 from ullage.core.cycle import schedule
 from ullage.core.policy import Policy
 from ullage.core.world import World
 from ullage.model.error import Conflict
 from ullage.model.queue import Limit, Queue
 from ullage.model.resources import MILLI
+from ullage.model.task import TaskState
 
 QUEUES = (Queue("default"), Queue("team", weight=2), Queue("capped", limit=Limit(gpu_milli=2 * MILLI)))
 REQUESTS = ["cpu=1", "cpu=2,mem=4g", "cpu=1,gpu=1", "cpu=3,gpu=2", "gpu=4", "cpu=99", "mem=30g"]
@@ -153,7 +154,7 @@ class History(RuleBasedStateMachine):
         if not hasattr(self, "lab"):
             return
         for record in self.lab.service.state.sessions.values():
-            if record.open and record.counts[list(record.counts)[0]]:
+            if record.open and record.counts[TaskState.PENDING]:
                 reasons = self.lab.service.why(record.id)
                 assert reasons.summary
                 if reasons.held < reasons.want:

@@ -1,9 +1,9 @@
 """Sessions on simulated nodes: who gets what, through the real service."""
 
+from tests.lab import Lab, a_node
+
 from ullage.core.policy import Policy
 from ullage.model.rejection import Code
-
-from tests.lab import Lab, a_node
 
 
 def test_one_busy_session_among_four_open_ones_gets_the_whole_machine():

@@ -18,6 +18,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
+from ullage.model.task import SHARED_KEPT
 from ullage.wire import frames
 
 F = TypeVar("F", bound=frames.FromWorker)
@@ -192,10 +193,10 @@ def test_shared_functions_are_kept_up_to_a_number(functions: Bench) -> None:
         functions.send(frames.Run([frames.HandOut(1, 1, cloudpickle.dumps(((), {})), shared_id, shared)]))
         return functions.outcome()
 
-    for number in range(frames.SHARED_KEPT + 1):
+    for number in range(SHARED_KEPT + 1):
         shared = cloudpickle.dumps(lambda number=number: number)
         assert cloudpickle.loads(run(number, shared).output or b"") == number
-    assert cloudpickle.loads(run(frames.SHARED_KEPT, None).output or b"") == frames.SHARED_KEPT
+    assert cloudpickle.loads(run(SHARED_KEPT, None).output or b"") == SHARED_KEPT
     assert cloudpickle.loads(run(1, None).output or b"") == 1
     assert "(shared data 0) did not reach this executor" in run(0, None).message
 

@@ -60,6 +60,7 @@ class _Cycle:
         self._outlook: Placer | None = None
         self._demands = {demand.session: demand for demand in world.demands}
         self._held = world.held()
+        self._leaving = world.leaving()
         self._leaves = {demand.session: self._leaf(demand) for demand in world.demands}
         self._tree = ShareTree(
             self._empty.fleet.total, world.queues, self._leaves.values(), policy.order, application_limits(world)
@@ -91,7 +92,16 @@ class _Cycle:
         )
 
     def _leaf(self, demand: Demand) -> Leaf:
-        return leaf_of(demand, target=0, held=len(self._held.get(demand.session, ())) // demand.batch_size)
+        held = len(self._held.get(demand.session, ())) // demand.batch_size
+        leaving = -(-self._leaving.get(demand.session, 0) // demand.batch_size)
+        return leaf_of(demand, target=0, held=held, leaving=leaving)
+
+    def _ceiling(self, demand: Demand) -> int:
+        """Units a session may hold while others of its units are still leaving."""
+        wanted = wanted_units(demand)
+        if demand.max_instances is None:
+            return wanted
+        return min(wanted, demand.max_instances // demand.batch_size - self._leaves[demand.session].leaving)
 
     def _idle_by_kind(self) -> dict[tuple[object, ...], list[ExecutorView]]:
         """Idle executors by what makes them interchangeable, warmest last."""
@@ -137,7 +147,7 @@ class _Cycle:
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
             leaf.stopped = None
-            leaf.target = min(self._deserved.get(demand.session, 0) // demand.batch_size, wanted_units(demand))
+            leaf.target = min(self._deserved.get(demand.session, 0) // demand.batch_size, self._ceiling(demand))
         self._tree.fill_floors(self._grant_entitled)
         self._tree.fill_guarantees(self._grant_entitled)
         self._tree.fill(self._grant_entitled)
@@ -147,7 +157,7 @@ class _Cycle:
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
             leaf.stopped = None
-            leaf.target = wanted_units(demand)
+            leaf.target = self._ceiling(demand)
         self._tree.fill(self._grant_free)
 
     def _let_go(self) -> None:

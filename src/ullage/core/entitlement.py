@@ -70,7 +70,7 @@ def has_room(placer: Placer, demand: Demand) -> bool:
     return int(placer.room(demand.requirement).sum()) >= demand.batch_size
 
 
-def leaf_of(demand: Demand, target: int, held: int = 0) -> Leaf:
+def leaf_of(demand: Demand, target: int, held: int = 0, leaving: int = 0) -> Leaf:
     """The session's place in the share tree; counts are in units (whole batches)."""
     return Leaf(
         session=demand.session,
@@ -80,6 +80,7 @@ def leaf_of(demand: Demand, target: int, held: int = 0) -> Leaf:
         weight=demand.weight,
         number=demand.number,
         held=held,
+        leaving=leaving,
         target=target,
         floor=demand.floor // demand.batch_size,
         application=demand.application,

@@ -37,7 +37,8 @@ SATURATED = frozenset(
 class Leaf:
     """A session in the tree: it takes units of `unit` until it holds `target` of them.
 
-    Leaves of equal `shape` fit the same places.
+    Leaves of equal `shape` fit the same places. Units that are `leaving` count against limits, for they
+    are not gone yet, and not as a share, for they are given up.
     """
 
     session: str
@@ -47,6 +48,7 @@ class Leaf:
     weight: int = 1
     number: int = 0
     held: int = 0
+    leaving: int = 0
     target: int = 0
     floor: int = 0
     application: str = ""
@@ -65,6 +67,7 @@ class _Group:
     guarantee: Vector
     limit: Vector
     usage: Vector = _ZERO
+    charged: Vector = _ZERO
     contributed: Vector = _ZERO
     counted: Vector = _ZERO
     capped: list[tuple[int, Vector]] = field(default_factory=list)
@@ -100,8 +103,8 @@ class ShareTree:
         self._groups = self._build(queues)
         self._application_left = dict(application_limits or {})
         for leaf in self.leaves:
-            if leaf.held:
-                self._add(leaf, leaf.held)
+            self._add(leaf, leaf.held)
+            self._charge(leaf, leaf.held + leaf.leaving)
 
     def _build(self, queues: list[Queue]) -> dict[str, _Group]:
         groups = {ROOT: _Group(ROOT, None, 1, _ZERO, (_UNLIMITED,) * 3)}
@@ -233,11 +236,13 @@ class ShareTree:
         if leaf.stopped is None:
             leaf.held += 1
             self._add(leaf, 1)
+            self._charge(leaf, 1)
         return leaf.stopped
 
     def take(self, leaf: Leaf, units: int) -> None:
-        """Take units back from a session."""
+        """Units of a session begin to leave."""
         leaf.held -= units
+        leaf.leaving += units
         self._add(leaf, -units)
 
     def _over_limit(self, leaf: Leaf) -> Code | None:
@@ -246,7 +251,7 @@ class ShareTree:
             return Code.APPLICATION_LIMIT
         group: _Group | None = self._groups[leaf.queue]
         while group is not None:
-            if any(u + a > most for u, a, most in zip(group.usage, leaf.unit, group.limit, strict=True)):
+            if any(u + a > most for u, a, most in zip(group.charged, leaf.unit, group.limit, strict=True)):
                 return Code.QUEUE_LIMIT
             group = group.parent
         return None
@@ -262,13 +267,19 @@ class ShareTree:
 
     def _add(self, leaf: Leaf, units: int) -> None:
         amount = _times(leaf.unit, units)
-        if leaf.application in self._application_left:
-            self._application_left[leaf.application] -= units * leaf.executors_per_unit
         group: _Group | None = self._groups[leaf.queue]
         assert group is not None
         group.contributed = _plus(group.contributed, amount)
         while group is not None:
             group.usage = _plus(group.usage, amount)
+            group = group.parent
+
+    def _charge(self, leaf: Leaf, units: int) -> None:
+        if leaf.application in self._application_left:
+            self._application_left[leaf.application] -= units * leaf.executors_per_unit
+        group: _Group | None = self._groups[leaf.queue]
+        while group is not None:
+            group.charged = _plus(group.charged, _times(leaf.unit, units))
             group = group.parent
 
     # --- keys ---

@@ -68,6 +68,10 @@ class Phase(StrEnum):
     ENDING = "ending"
 
 
+WORKING = frozenset({Phase.STARTING, Phase.VACANT, Phase.BUSY})
+"""Phases in which an executor counts as held by its session; one that is leaving does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutorView:
     """An executor: `since` is when it entered its phase, `bound_at` when it joined its session.
@@ -100,10 +104,18 @@ class World:
     executors: tuple[ExecutorView, ...] = ()
     queues: tuple[Queue, ...] = (Queue(DEFAULT_QUEUE),)
 
+    def leaving(self) -> dict[str, int]:
+        """Executors per session that are on their way out but not gone."""
+        leaving: dict[str, int] = {}
+        for executor in self.executors:
+            if executor.session is not None and executor.phase not in WORKING:
+                leaving[executor.session] = leaving.get(executor.session, 0) + 1
+        return leaving
+
     def held(self) -> dict[str, list[ExecutorView]]:
         """Executors per session that work for it or soon will."""
         held: dict[str, list[ExecutorView]] = {}
         for executor in self.executors:
-            if executor.session is not None and executor.phase in (Phase.STARTING, Phase.VACANT, Phase.BUSY):
+            if executor.session is not None and executor.phase in WORKING:
                 held.setdefault(executor.session, []).append(executor)
         return held

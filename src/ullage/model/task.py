@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+SHARED_KEPT = 8
+"""Pieces of shared data a worker keeps: the last ones that arrived since its session began."""
+
 LOST_LIMIT = 3
 """How often a task goes back to Pending after its executor was lost, before it fails."""
 

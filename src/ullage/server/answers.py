@@ -8,6 +8,7 @@ from ullage.core.explain import Reasons
 from ullage.core.placement import Placer
 from ullage.core.sentences import MEANINGS, reject_text
 from ullage.core.shares import dominant_share
+from ullage.core.world import WORKING
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.event import Event
 from ullage.model.node import Node
@@ -58,7 +59,7 @@ class Answers:
             succeed=counts[TaskState.SUCCEED],
             failed=counts[TaskState.FAILED],
             cancelled=counts[TaskState.CANCELLED],
-            held=len(record.executors),
+            held=sum(executor.phase in WORKING for executor in record.executors.values()),
             deserved=record.deserved,
             share=dominant_share(spec.resreq.resources * len(record.executors), self._service.state.fleet.total),
             bind_failures=record.session.bind_failures,

@@ -12,8 +12,10 @@ from ullage.core.cycle import schedule
 from ullage.core.entitlement import entitlement, entitlement_key
 from ullage.core.plan import Evict, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
+from ullage.core.sentences import CURES
 from ullage.core.world import World
 from ullage.model.executor import Gang
+from ullage.model.rejection import Cure
 from ullage.service.executors import Executors
 from ullage.service.state import State
 
@@ -85,7 +87,8 @@ class Loop:
                 continue
             record.deserved = plan.deserved.get(record.id, 0)
             record.waiting_for = plan.waiting.get(record.id)
-            if record.waiting_for is None or record.id in started:
+            waits_for_room = record.waiting_for is not None and CURES.get(record.waiting_for) is Cure.CAPACITY
+            if not waits_for_room or record.id in started:
                 record.waiting_since = None
-            if record.waiting_for is not None and record.waiting_since is None:
+            if waits_for_room and record.waiting_since is None:
                 record.waiting_since = now

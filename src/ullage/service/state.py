@@ -19,7 +19,7 @@ from ullage.model.queue import Queue
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import RETRY_LIMIT, Session, SessionState
-from ullage.model.task import TaskResult, TaskState
+from ullage.model.task import SHARED_KEPT, TaskResult, TaskState
 
 RECENT_RESULTS = 4096
 """Results per session kept in memory for followers; older ones are read from the store."""
@@ -127,7 +127,7 @@ class ExecutorRecord:
     reclaimed: bool = False
     spoilt: bool = False
     stopping: bool = False
-    shared_sent: set[int] = field(default_factory=set)
+    shared_sent: deque[int] = field(default_factory=lambda: deque(maxlen=SHARED_KEPT))
 
     @property
     def phase(self) -> Phase:

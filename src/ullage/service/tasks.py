@@ -173,7 +173,7 @@ class Tasks:
                 )
             )
             if unseen:
-                executor.shared_sent.add(task.submission)
+                executor.shared_sent.append(task.submission)
         record.counts[TaskState.RUNNING] += len(tasks)
         claims = tuple(order.claim for order in orders)
         self._journal.write(AddClaims(record.id, tuple(task.id for task in tasks), claims, executor.id, now))

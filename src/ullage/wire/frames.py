@@ -27,9 +27,6 @@ MAX_PAYLOAD = MAX_FRAME - (1 << 20)
 MAX_HELLO = 4096
 """Bytes a peer may send in a frame before it has proved who it is."""
 
-SHARED_KEPT = 8
-"""How many pieces of shared data a worker keeps, the oldest arrival going first."""
-
 _HEADER = 4
 
 

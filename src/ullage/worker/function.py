@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from ullage.wire.frames import SHARED_KEPT
+from ullage.model.task import SHARED_KEPT
 from ullage.worker import failure
 from ullage.worker.context import Context
 from ullage.worker.service import Task, TaskFailed

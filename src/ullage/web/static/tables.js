@@ -9,7 +9,7 @@ const ID = { label: "session", kind: "id", draw: drawId };
 const OWNER = { label: "owner", text: (session) => orDash(session.owner) };
 const QUEUE = { label: "queue", text: (session) => session.queue };
 const PRIORITY = { label: "priority", kind: "number", text: (session) => session.priority };
-const REQUEST = { label: "request", text: (session) => session.resreq.replaceAll(",", ", ") };
+const REQUEST = { label: "request", kind: "request", text: (session) => requestOf(session.resreq) };
 const HELD = { label: "held / deserved", kind: "number", text: (session) => `${session.held} / ${session.deserved}` };
 const AGE = { label: "age", kind: "number", text: (session, at) => age(at - session.created_at) };
 const REASON = { label: "reason", kind: "reason", draw: drawReason };
@@ -22,6 +22,9 @@ const SESSIONS = [
   ID, OWNER, APPLICATION, QUEUE, REQUEST, HELD, SHARE,
   count("running"), count("pending"), count("succeed"), count("failed"), count("cancelled"), AGE,
 ];
+
+/** A requirement without what it asks nothing of. */
+const requestOf = (resreq) => resreq.split(",").filter((entry) => !entry.endsWith("=0")).join(", ");
 
 const find = (id) => document.getElementById(id);
 

@@ -1,0 +1,74 @@
+"""A real server in a process of its own, that a test can kill and start again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 60.0) -> None:
+    ends_at = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < ends_at, f"not within {deadline_s:g} s: {what}"
+        time.sleep(0.02)
+
+
+class LiveServer:
+    def __init__(self, home: Path, *options: str) -> None:
+        self.home = home
+        self.options = options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.home.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "ullage.cli.main", "up", "--foreground", "--port=0", *self.options]
+        with (self.home / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env=os.environ | {"ULLAGE_HOME": str(self.home)}, stdout=log, stderr=log
+            )
+        wait_until(self._announced, "the server announces itself")
+
+    def _announced(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.home / "server.log").read_text()
+        try:
+            return json.loads((self.home / "server.json").read_text())["pid"] == self.process.pid
+        except (OSError, ValueError):
+            return False
+
+    @property
+    def url(self) -> str:
+        return str(json.loads((self.home / "server.json").read_text())["url"])
+
+    def kill(self) -> None:
+        """As a crash: nothing is cleaned up by the server itself."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+    def leftovers(self) -> list[str]:
+        """Command lines of processes that were started for executors of this server and still live."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                environment = (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                if str(self.home).encode() in environment and b"ULLAGE_EXECUTOR=" in environment and state != "Z":
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        return found

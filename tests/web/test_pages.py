@@ -1,0 +1,180 @@
+"""What the page is made of and who may read it, without a browser."""
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.lab import Lab, a_node
+from ullage.server.app import make_app
+from ullage.server.guard import page_cookie
+from ullage.web.pages import COOKIE, pages
+from ullage.wire.api import ServerBody
+
+TOKEN = "correct-token"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+TYPES = {"css": "text/css", "js": "text/javascript", "html": "text/html", "svg": "image/svg+xml"}
+ASSETS = sorted(asset.name for asset in (files("ullage.web") / "static").iterdir())
+DOCUMENTS = ("/", "/enter")
+SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="home", storage="memory://", isolation="none", policy={})
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[TestClient]:
+    with Lab(a_node(gpus=2)) as lab:
+        routes = pages(page_cookie(TOKEN))
+        app = make_app(lab.service, SERVER, {}, TOKEN, {"localhost"}, tmp_path, lambda: None, routes)
+        with closing(TestClient(app, base_url="http://localhost")) as client:
+            yield client
+
+
+@pytest.fixture
+def reader(client: TestClient) -> TestClient:
+    """A client that has the cookie and no token."""
+    assert client.post("/v1/admit", headers=BEARER).status_code == 204
+    return client
+
+
+class References(HTMLParser):
+    """Everything a document loads, and everything in it that a strict policy forbids."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.inline: list[str] = []
+        self._open = ""
+        self.feed(document)
+
+    def handle_starttag(self, tag, attrs):
+        self._open = tag
+        for name, value in attrs:
+            if name in {"src", "href", "action"}:
+                self.addresses.append(value)
+            if name == "style" or name.startswith("on"):
+                self.inline.append(f"{tag} {name}")
+
+    def handle_data(self, data):
+        if self._open in {"script", "style"} and data.strip():
+            self.inline.append(data)
+
+    def handle_endtag(self, tag):
+        self._open = ""
+
+
+def read(client: TestClient, path: str) -> str:
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.text
+
+
+@pytest.mark.parametrize("name", ASSETS)
+def test_every_asset_has_its_type_and_the_policy(reader, name):
+    response = reader.get(f"/static/{name}")
+    assert response.status_code == 200
+    assert response.headers["content-type"].split(";")[0] == TYPES[name.rpartition(".")[2]]
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, "/static/page.js"])
+def test_the_policy_allows_only_what_this_server_serves(reader, path):
+    policy = reader.get(path).headers["content-security-policy"]
+    assert policy.split("; ")[0] == "default-src 'self'"
+    assert "unsafe" not in policy
+    assert reader.get(path).headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no.js",
+        "index",
+        "index.html.bak",
+        "..%2fpages.py",
+        "..%2fstatic%2fpage.js",
+        "%2e%2e%2f%2e%2e%2f__init__.py",
+        "..%5cpages.py",
+        "%2fetc%2fpasswd",
+        "page.js%00.html",
+        "x" * 5000 + ".js",
+        "",
+    ],
+)
+def test_no_other_file_can_be_asked_for(reader, name):
+    assert reader.get(f"/static/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_documents_load_only_local_assets_that_exist(reader, path):
+    addresses = References(read(reader, path)).addresses
+    assert len(addresses) >= 3
+    for address in addresses:
+        assert re.fullmatch(r"/static/[a-z]+\.[a-z]+", address)
+        assert reader.get(address).status_code == 200
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_documents_have_no_inline_script_or_style(reader, path):
+    assert References(read(reader, path)).inline == []
+
+
+@pytest.mark.parametrize("name", [name for name in ASSETS if name.endswith(".js")])
+def test_scripts_import_only_each_other_and_never_write_markup(reader, name):
+    script = read(reader, f"/static/{name}")
+    for imported in re.findall(r"""\bfrom\s+["'](.*?)["']""", script):
+        assert imported.removeprefix("./") in ASSETS
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|://", script)
+
+
+def test_the_style_sheet_loads_nothing(reader):
+    assert not re.search(r"@import|url\(", read(reader, "/static/style.css"))
+
+
+def test_the_entrance_is_open_and_the_page_is_not(client):
+    opening = References(read(client, "/enter")).addresses
+    assert {client.get(address).status_code for address in opening} == {200}
+    assert client.get("/").status_code == 401
+    assert client.get("/static/page.js").status_code == 401
+
+
+def test_the_cookie_is_kept_from_scripts_and_other_sites(client):
+    cookie = client.post("/v1/admit", headers=BEARER).headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert TOKEN not in cookie
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}])
+def test_no_cookie_without_the_token(client, headers):
+    response = client.post("/v1/admit", headers=headers)
+    assert response.status_code == 401
+    assert "set-cookie" not in response.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/static/page.js", "/v1/overview", "/v1/sessions", "/metrics"])
+def test_the_cookie_opens_reading(reader, path):
+    assert reader.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/sessions"),
+        ("POST", "/v1/shutdown"),
+        ("POST", "/v1/admit"),
+        ("PUT", "/v1/queues/q"),
+        ("DELETE", "/v1/applications/function"),
+        ("POST", "/v1/nodes/n1/cordon"),
+    ],
+)
+def test_the_cookie_changes_nothing(reader, method, path):
+    assert reader.request(method, path, json={}).status_code == 401
+
+
+def test_a_wrong_cookie_opens_nothing(client):
+    client.cookies.set(COOKIE, page_cookie("another-token"))
+    assert client.get("/").status_code == 401
