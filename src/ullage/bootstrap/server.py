@@ -171,6 +171,7 @@ class _Ticker:
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | asyncio.Handle | None = None
         self._at = float("inf")
+        self._rest_s = 0.0
         self._stopped = False
         service.on_change = self._changed
 
@@ -180,7 +181,7 @@ class _Ticker:
             self._next.cancel()
 
     def _changed(self, urgent: bool) -> None:
-        self._wake_in(0.0 if urgent else CYCLE_GAP_S)
+        self._wake_in(self._rest_s if urgent else max(CYCLE_GAP_S, self._rest_s))
 
     def _wake_in(self, seconds: float) -> None:
         at = self._loop.time() + seconds
@@ -193,7 +194,9 @@ class _Ticker:
 
     def _turn(self) -> None:
         self._next, self._at = None, float("inf")
+        begin = self._loop.time()
         due = self._service.tick()
+        self._rest_s = self._loop.time() - begin  # at least as long for everything else as for this
         if due is not None:
             self._wake_in(max(0.0, due - self._clock()))
 

@@ -53,7 +53,7 @@ def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everyt
 
 
 def create(api: Api, name: str | None, options: SessionOptions) -> str:
-    """Make the session; its id, and the reason it already knows for not being placed."""
+    """Make the session; its id."""
     return api.create_session(session_spec(name, {**options, "application": COMMAND.name, "max_instances": 1})).id
 
 

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
-from ullage.client.api import Api
+from ullage.client.api import PAGE, Api
 from ullage.client.future import TaskFuture
 from ullage.client.outstanding import Call, Outstanding
 from ullage.model.error import Conflict
 from ullage.model.task import TaskState
-from ullage.wire.api import SubmitTasks
+from ullage.wire.api import SubmitTasks, TaskBody
 
 POLL_S = 20.0
 """Seconds that the server may hold a request for results."""
 
 _JOIN_S = 1.0
 """Seconds to wait for a thread that has nothing left to do but to end; it is a daemon in any case."""
+
+
+def list_tasks(api: Api, session: str) -> Iterator[TaskBody]:
+    """All tasks of a session, fetched page by page."""
+    after = 0
+    while page := api.tasks(session, after):
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1].task
 
 
 class Exchange:
@@ -55,15 +66,15 @@ class Exchange:
 
     def cancel_pending(self) -> None:
         """Cancel what does not run yet."""
-        for future in self._outstanding.futures():
-            if self._outstanding.withdraw(future):
-                continue
-            task = self._outstanding.task_of(future)
-            if task is not None and self._api.task(self._session, task).state == TaskState.PENDING:
-                self.cancel(future)
+        self._outstanding.withdraw_all()
+        mine = {self._outstanding.task_of(future): future for future in self._outstanding.futures()}
+        for task in list_tasks(self._api, self._session):
+            if task.state == TaskState.PENDING and task.task in mine:
+                self.cancel(mine[task.task])
 
     def cancel_each(self) -> None:
         """Cancel every task of this client, running ones too."""
+        self._outstanding.withdraw_all()
         for future in self._outstanding.futures():
             self.cancel(future)
 

@@ -74,6 +74,8 @@ class Outstanding:
 
     def withdraw(self, future: TaskFuture[Any]) -> bool:
         """Take an unsent call back; False if it is on its way."""
+        if future.task is not None:
+            return False
         with self._lock:
             call = next((call for call in self._unsent if call.future is future), None)
             if call is None:
@@ -116,6 +118,17 @@ class Outstanding:
         self._settled(len(futures))
         return futures
 
+    def withdraw_all(self) -> None:
+        """Take every unsent call back."""
+        with self._lock:
+            futures = [call.future for call in self._unsent]
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            self._room.notify_all()
+        for future in futures:
+            future.become_cancelled()
+        self._settled(len(futures))
+
     def futures(self) -> list[TaskFuture[Any]]:
         """All that are not settled, the unsent ones first."""
         with self._lock:
@@ -149,16 +162,20 @@ class Outstanding:
         """The server has taken the batch: its tasks are `first` and the numbers after it."""
         early: list[tuple[TaskFuture[Any], Result]] = []
         with self._lock:
-            for task, call in enumerate(self._in_flight, first):
+            stopped, batch = self._stopped, self._in_flight
+            for task, call in enumerate(batch, first):
                 call.future.task = task
                 result = self._early.get(task)
                 if result is None:
-                    self._sent[task] = call.future
+                    if not stopped:
+                        self._sent[task] = call.future
                 else:
                     early.append((call.future, result))
             self._landed()
             self._at_server.notify_all()
         self._settle(early)
+        if stopped:  # nobody collects results any more
+            self._abandon(batch, len(early))
 
     def refused(self, error: BaseException) -> None:
         """The server has not taken the batch."""
@@ -188,6 +205,11 @@ class Outstanding:
                 elif self._in_flight:  # perhaps a task of the batch whose numbers are not known yet
                     self._early[result.task] = result
         self._settle(mine)
+
+    def _abandon(self, batch: Sequence[Call], settled: int) -> None:
+        for call in batch:
+            call.future.become_cancelled()  # those that have ended stay as they are
+        self._settled(len(batch) - settled)
 
     def _landed(self) -> None:
         """The batch is in flight no more."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, starmap
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
-from ullage.client.api import PAGE, Api
+from ullage.client.api import Api
 from ullage.client.chunk import Chunk, cut
-from ullage.client.exchange import Exchange
+from ullage.client.exchange import Exchange, list_tasks
 from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
 from ullage.client.log import Log
 from ullage.client.outstanding import Call
 from ullage.client.pickling import PickledFunctions, dump_call
 from ullage.client.results import Deadline, as_they_end, in_order, with_progress
 from ullage.client.transport import Patience
-from ullage.model.error import Conflict, invalid
+from ullage.model.error import Conflict, UllageError, invalid
 from ullage.wire.api import Explanation, SessionBody, TaskBody, UpdateSession
 
 T = TypeVar("T")
@@ -138,12 +139,7 @@ class Session:
 
     def tasks(self) -> Iterator[TaskBody]:
         """All tasks of the session, fetched page by page."""
-        after = 0
-        while page := self._api.tasks(self.id, after):
-            yield from page
-            if len(page) < PAGE:
-                return
-            after = page[-1].task
+        return list_tasks(self._api, self.id)
 
     def log(self, task: int, *, follow: bool = False) -> Log:
         """What a task of a program prints; with `follow` until it ends."""
@@ -201,8 +197,12 @@ class Session:
         return [self._add(shared, dump_call((calls,), {}), decode_value) for calls in chunks]
 
     def _give_up(self) -> None:
-        if self._keep_open:
-            self._exchange.cancel_each()
+        """Cancel after an exception, which must not be hidden by what the server says to that."""
+        try:
+            with suppress(UllageError):
+                if self._keep_open:
+                    self._exchange.cancel_each()
+                else:
+                    self._api.cancel_session(self.id)
+        finally:
             self._exchange.stop()
-        else:
-            self.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ullage.core.fleet import Fleet
-from ullage.core.placement import Placer
+from ullage.core.placement import UNREACHABLE, Placer
 from ullage.core.policy import Policy
 from ullage.core.shares import Leaf, ShareTree, Vector
 from ullage.core.world import Demand, World
@@ -126,7 +126,7 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
     asked = demand.requirement
     enough = {
         Code.GPU: (fleet.gpu_free >= asked.gpu_count) if asked.gpu_count else None,
-        Code.CPU: (fleet.cpu_free >= min(asked.cpu_milli, 2**62)) if asked.cpu_milli else None,
+        Code.CPU: (fleet.cpu_free >= min(asked.cpu_milli, UNREACHABLE)) if asked.cpu_milli else None,
         Code.MEMORY: (fleet.memory_free >= asked.memory_bytes) if asked.memory_bytes else None,
         Code.SLOTS: fleet.slots_free >= 1,
     }

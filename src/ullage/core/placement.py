@@ -6,8 +6,9 @@ node only that row is computed again, so a decision does not rescan the cluster.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
-import numpy.typing as npt
 
 from ullage.core.fleet import Column, Fleet
 from ullage.core.policy import Policy
@@ -18,7 +19,12 @@ _FULL = 1 << 20
 """A whole node's worth of one term of the score; terms are integers so that every CPU agrees."""
 
 _NO_ROOM = -1
-_ENDLESS = np.int64(2**62)
+
+UNREACHABLE = 2**62
+"""Larger than any node: requests beyond the range of a column are cut to it."""
+
+Amounts = tuple[int, int, int]
+"""cpu in thousandths, memory in bytes, whole cards."""
 
 
 class Placer:
@@ -126,54 +132,50 @@ class _Table:
     def __init__(self, fleet: Fleet, requirement: ResourceRequirement, spread: bool) -> None:
         self._fleet = fleet
         self._spread = spread
-        self._gpus = requirement.gpu_count
-        self._asked = tuple(
-            min(amount, int(_ENDLESS))
-            for amount in (requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count)
+        self._asked = (
+            min(requirement.cpu_milli, UNREACHABLE),
+            min(requirement.memory_bytes, UNREACHABLE),
+            requirement.gpu_count,
         )
         self._clock = fleet.clock
         self.room: Column = np.zeros(len(fleet.nodes), dtype=np.int64)
         self.ranked: Column = np.full(len(fleet.nodes), _NO_ROOM, dtype=np.int64)
-        self._compute(np.arange(len(fleet.nodes)))
+        self._compute(range(len(fleet.nodes)))
 
     def refresh(self) -> None:
         """Bring the rows up to date that were touched since the last look."""
         if self._clock != self._fleet.clock:
             rows = self._fleet.touched_since(self._clock)
-            self._compute(np.arange(len(self.room)) if rows is None else np.array(rows, dtype=np.int64))
+            self._compute(range(len(self.room)) if rows is None else rows)
             self._clock = self._fleet.clock
 
-    def _compute(self, rows: Column) -> None:
+    def _compute(self, rows: Iterable[int]) -> None:
         fleet = self._fleet
-        columns = (
-            (fleet.cpu_free[rows], fleet.cpu_total[rows]),
-            (fleet.memory_free[rows], fleet.memory_total[rows]),
-            (fleet.gpu_free[rows], fleet.gpu_total[rows]),
-        )
-        room = np.where(fleet.schedulable[rows], np.maximum(fleet.slots_free[rows], 0), 0)
-        left = np.zeros(len(rows), dtype=np.int64)
-        for (free, total), asked in zip(columns, self._asked, strict=True):
-            if asked:
-                room = np.minimum(room, np.maximum(free, 0) // asked)
-                left += _fraction(free - asked, total)
-        used = fleet.slots_free[rows] < fleet.slots_total[rows]
-        self.room[rows] = room
-        self.ranked[rows] = np.where(room > 0, self._score(left, used, fleet.gpu_total[rows]), _NO_ROOM)
-
-    def _score(self, left: Column, used: npt.NDArray[np.bool_], gpu_total: Column) -> Column:
-        """Higher is better: keep GPU nodes for GPU work, fill used nodes first, then the tightest fit."""
-        if self._spread:
-            tight, used = left, ~used
-        else:
-            tight = 3 * _FULL - left
-        score = np.clip(tight, 0, 3 * _FULL) + used * (4 * _FULL)
-        if not self._gpus:
-            score += (gpu_total == 0) * (8 * _FULL)
-        return np.asarray(score, dtype=np.int64)
+        for row in rows:
+            free = (int(fleet.cpu_free[row]), int(fleet.memory_free[row]), int(fleet.gpu_free[row]))
+            total = (int(fleet.cpu_total[row]), int(fleet.memory_total[row]), int(fleet.gpu_total[row]))
+            slots, most = int(fleet.slots_free[row]), int(fleet.slots_total[row])
+            room = room_on(free, self._asked, slots) if fleet.schedulable[row] else 0
+            self.room[row] = room
+            self.ranked[row] = rank(free, total, self._asked, slots < most, self._spread) if room else _NO_ROOM
 
 
-def _fraction(amount: Column, total: Column) -> Column:
-    """Amount / total in units of 1/_FULL, exact integers; memory is cut to MiB first against overflow."""
-    shift = np.where(total > 2**40, 20, 0)
-    parts = (np.maximum(amount, 0) >> shift) * _FULL // np.maximum(total >> shift, 1)
-    return np.asarray(parts, dtype=np.int64)
+def room_on(free: Amounts, asked: Amounts, slots: int) -> int:
+    """How many executors that ask for `asked` fit into `free` cpu, memory, cards and executor slots."""
+    room = max(slots, 0)
+    for have, need in zip(free, asked, strict=True):
+        if need:
+            room = min(room, max(have, 0) // need)
+    return room
+
+
+def rank(free: Amounts, total: Amounts, asked: Amounts, used: bool, spread: bool) -> int:
+    """How good a node with room is, higher is better.
+
+    Nodes without cards come first for work without cards, then nodes in use before empty ones, then
+    the tightest fit; with `spread` empty nodes and the loosest fit.
+    """
+    left = sum((have - need) * _FULL // whole for have, whole, need in zip(free, total, asked, strict=True) if need)
+    tight = left if spread else 3 * _FULL - left
+    spares_cards = not asked[2] and not total[2]
+    return tight + 4 * _FULL * (used != spread) + 8 * _FULL * spares_cards

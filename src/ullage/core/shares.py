@@ -70,7 +70,7 @@ class _Group:
     charged: Vector = _ZERO
     contributed: Vector = _ZERO
     counted: Vector = _ZERO
-    capped: list[tuple[int, Vector]] = field(default_factory=list)
+    capped: dict[tuple[int, Vector], int] = field(default_factory=dict)
     heap: list[tuple[int, int, int, str, Leaf | _Group]] = field(default_factory=list)
     saturated: bool = False
 
@@ -310,16 +310,16 @@ class ShareTree:
 
     def _cap(self, group: _Group, share: int, amount: Vector) -> None:
         group.saturated = True
-        group.capped.append((share, amount))
+        group.capped[share, amount] = group.capped.get((share, amount), 0) + 1
 
     def _recount(self, group: _Group) -> None:
         """What the queue weighs: saturated children at most at the level of those that can grow."""
         counted = group.contributed
-        if group.heap:
+        if group.heap and group.capped:
             level = self._level(group.heap[0][-1])
-            for share, amount in group.capped:
+            for (share, amount), times in group.capped.items():
                 if share > level:
-                    counted = _plus(counted, tuple(level * a // share - a for a in amount))  # type: ignore[arg-type]
+                    counted = _plus(counted, tuple(times * (level * a // share - a) for a in amount))  # type: ignore[arg-type]
         if counted != group.counted:
             assert group.parent is not None
             change = tuple(new - old for new, old in zip(counted, group.counted, strict=True))

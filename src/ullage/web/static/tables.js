@@ -92,7 +92,7 @@ function drawId(cell, session) {
 }
 
 function drawReason(cell, session) {
-  if (!cell.firstElementChild) cell.append(make("code"), make("span", "text"));
+  if (!cell.firstElementChild) cell.append(make("code"), " ", make("span", "text"));
   setText(cell.firstElementChild, session.reason ?? "new");
   setText(cell.lastElementChild, session.reason ? messageOf(session) : "the next cycle looks at it");
 }

@@ -1,0 +1,12 @@
+"""`make bench`: every benchmark, or those named in ARGS."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+ALL = ("tasks", "cycle", "store", "engine")
+
+for name in sys.argv[1:] or ALL:
+    import_module(f"benchmarks.{name}").main()
+    print()

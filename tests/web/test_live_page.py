@@ -1,0 +1,152 @@
+"""The page in a real browser, on a real server with four declared cards."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.web.browser import MISSING, WAIT_S, Browser, browser, call, free_port, running
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}")
+
+SERVE = (
+    "import sys; from pathlib import Path; from ullage.bootstrap.server import serve;"
+    "sys.exit(serve(Path(sys.argv[1]), None, None, int(sys.argv[2]), '4'))"
+)
+HOSTILE = "<img src=x onerror=document.title='broken'>"
+
+
+class Server:
+    """A server process at one address that can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        home = self._folder / "home"
+        with running([sys.executable, "-c", SERVE, str(home), str(self.port)], self._folder / "server.log"):
+            deadline = time.monotonic() + WAIT_S
+            while not (home / "server.json").exists():
+                assert time.monotonic() < deadline, (self._folder / "server.log").read_text()
+                time.sleep(0.05)
+            yield
+
+    @property
+    def token(self) -> str:
+        return (self._folder / "home" / "token").read_text().strip()
+
+    def create_session(self, name: str, resreq: str = "cpu=1", owner: str = "ada") -> None:
+        body = {"application": "function", "id": name, "owner": owner, "resreq": resreq}
+        call("POST", f"{self.url}/v1/sessions", body, {"Authorization": f"Bearer {self.token}"})
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture
+def server(tmp_path) -> Server:
+    return Server(tmp_path)
+
+
+def enter(window: Browser, server: Server) -> None:
+    window.open("about:blank")
+    window.complaints()
+    window.open(f"{server.url}/enter#{server.token}")
+    window.until("document.body.dataset.link === 'live'")
+
+
+def has_row(table: str, name: str) -> str:
+    return f"[...document.querySelectorAll('#{table} tbody th')].some(cell => cell.textContent === '{name}')"
+
+
+def test_the_link_leads_to_four_empty_cards_and_a_session_appears(server, window):
+    with server.up():
+        enter(window, server)
+        assert window.run("return document.querySelectorAll('.card.free.declared').length") == 4
+        assert window.run("return location.href") == f"{server.url}/"
+        assert window.run("return document.cookie") == ""
+        assert window.run("return document.getElementById('pending-none').checkVisibility()")
+        server.create_session("train")
+        window.until(has_row("sessions", "train"))
+        assert window.complaints() == []
+
+
+def test_a_session_that_can_never_run_waits_with_its_reason(server, window):
+    with server.up():
+        enter(window, server)
+        server.create_session("huge", "gpu=5")
+        window.until(has_row("pending", "huge"))
+        reason = window.run("return document.querySelector('#pending td.reason').innerText")
+        assert "unplaceable" in reason
+        assert "the request is larger than any node" in reason
+
+
+def test_a_redraw_keeps_the_elements_of_what_stayed(server, window):
+    with server.up():
+        server.create_session("first")
+        enter(window, server)
+        window.run("window.kept = [...document.querySelectorAll('.card, #sessions tbody tr, .queue')]")
+        server.create_session("second")
+        window.until(has_row("sessions", "second"))
+        assert window.run("return window.kept.length") >= 6
+        assert window.run("return window.kept.every(element => element.isConnected)")
+
+
+def test_what_users_write_is_text(server, window):
+    with server.up():
+        server.create_session("named", owner=HOSTILE)
+        enter(window, server)
+        window.until(has_row("sessions", "named"))
+        assert HOSTILE in window.run("return document.querySelector('#sessions tbody').textContent")
+        assert window.run("return document.querySelectorAll('main img').length") == 0
+        assert window.run("return document.title") == "Ullage"
+
+
+def test_a_lost_server_is_shown_and_found_again(server, window):
+    with server.up():
+        enter(window, server)
+    window.until("document.getElementById('link').textContent === 'reconnecting…'")
+    assert window.run("return document.querySelectorAll('.card').length") == 4
+    with server.up():
+        window.until("document.getElementById('link').textContent === 'live'")
+
+
+def test_a_browser_that_is_no_longer_admitted_is_told_what_to_do(server, window):
+    with server.up():
+        enter(window, server)
+        window.devtools("Network.clearBrowserCookies")
+    with server.up():
+        window.until("document.body.dataset.link === 'closed'")
+        assert "Open the link that the server printed" in window.run("return document.body.innerText")
+
+
+def test_a_bad_token_leads_to_a_field_for_the_right_one(server, window):
+    with server.up():
+        window.open("about:blank")
+        window.open(f"{server.url}/enter#wrong")
+        window.until("!document.getElementById('form').hidden")
+        assert "not the token" in window.run("return document.getElementById('state').textContent")
+        assert window.run("return location.href") == f"{server.url}/enter"
+        window.run(f"document.getElementById('token').value = '{server.token}'; form.requestSubmit()")
+        window.until("document.body.dataset.link === 'live'")
+
+
+@pytest.mark.parametrize("width", [360, 800, 1300, 1600])
+def test_nothing_is_wider_than_the_screen(server, window, width):
+    with server.up():
+        server.create_session("a-session-with-a-name-that-goes-on-and-on", "cpu=1,mem=1g,gpu=5", owner="o" * 60)
+        window.devtools(
+            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
+        )
+        enter(window, server)
+        window.until("document.querySelectorAll('#pending tbody tr').length")
+        assert window.run("return document.documentElement.scrollWidth") <= width
