@@ -21,7 +21,7 @@ import structlog
 import uvicorn
 
 import ullage
-from ullage.bootstrap.settings import Settings, read_settings
+from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
@@ -214,7 +214,12 @@ def _override(settings: Settings, host: str | None, port: int | None, gpus: str 
     return msgspec.structs.replace(settings, server=server, node=node)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int | None) -> socket.socket:
+    if port is None:
+        try:
+            return _listen(host, PREFERRED_PORT)
+        except Unavailable:
+            return _listen(host, 0)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -17,7 +17,8 @@ from ullage.model.queue import ROOT, Queue, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 
-DEFAULT_PORT = 7480
+PREFERRED_PORT = 7480
+"""Taken when no port is named and it is free; else any free one."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,10 +26,13 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ServerSection(_Section, frozen=True, kw_only=True):
-    """Where the server listens, and where it keeps its state (a path, `sqlite:///path` or `memory://`)."""
+    """Where the server listens, and where it keeps its state (a path, `sqlite:///path` or `memory://`).
+
+    Without a port it takes 7480, or any other if that one is in use; 0 is any free one.
+    """
 
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
+    port: int | None = None
     storage: str | None = None
 
 

@@ -82,11 +82,15 @@ class Exchange:
         """Wait until every future has ended; False after `timeout` seconds."""
         return self._outstanding.wait_until_none(timeout)
 
-    def stop(self) -> None:
-        """End the threads; futures that have not ended are cancelled."""
+    def abandon(self) -> None:
+        """Collect nothing more: futures that have not ended are cancelled here."""
         self._outstanding.stop()
         for future in self._outstanding.drop_all():
             future.become_cancelled()
+
+    def stop(self) -> None:
+        """Abandon what is left, and end the threads."""
+        self.abandon()
         for thread in self._threads:
             if thread is not threading.current_thread():  # closed from the callback of a future
                 thread.join(_JOIN_S)

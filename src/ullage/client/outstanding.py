@@ -89,7 +89,7 @@ class Outstanding:
     def task_of(self, future: TaskFuture[Any]) -> int | None:
         """The task's id once the server has taken it; None if it never did."""
         with self._lock:
-            while future.task is None and any(call.future is future for call in self._in_flight):
+            while future.task is None and self._is_under_way(future):
                 self._answered.wait()
         return future.task
 
@@ -115,6 +115,7 @@ class Outstanding:
             self._unsent_bytes = 0
             self._sent.clear()
             self._room.notify_all()
+            self._answered.notify_all()
         self._settled(len(futures))
         return futures
 
@@ -125,6 +126,7 @@ class Outstanding:
             self._unsent.clear()
             self._unsent_bytes = 0
             self._room.notify_all()
+            self._answered.notify_all()
         for future in futures:
             future.become_cancelled()
         self._settled(len(futures))
@@ -180,8 +182,11 @@ class Outstanding:
     def refused(self, error: BaseException) -> None:
         """The server has not taken the batch."""
         with self._lock:
-            batch = self._in_flight
+            stopped, batch = self._stopped, self._in_flight
             self._landed()
+        if stopped:  # refused because the session was cancelled here
+            self._abandon(batch, 0)
+            return
         for call in batch:
             call.future.fail(error)
         self._settled(len(batch))
@@ -205,6 +210,9 @@ class Outstanding:
                 elif self._in_flight:  # perhaps a task of the batch whose numbers are not known yet
                     self._early[result.task] = result
         self._settle(mine)
+
+    def _is_under_way(self, future: TaskFuture[Any]) -> bool:
+        return any(call.future is future for call in (*self._in_flight, *self._unsent))
 
     def _abandon(self, batch: Sequence[Call], settled: int) -> None:
         for call in batch:

@@ -161,6 +161,7 @@ class Session:
 
     def cancel(self) -> None:
         """Cancel all tasks, running ones too, and close."""
+        self._exchange.abandon()
         self._api.cancel_session(self.id)
         self._exchange.stop()
 
@@ -203,6 +204,7 @@ class Session:
                 if self._keep_open:
                     self._exchange.cancel_each()
                 else:
+                    self._exchange.abandon()
                     self._api.cancel_session(self.id)
         finally:
             self._exchange.stop()

@@ -212,7 +212,7 @@ class _Cycle:
                 self._waiting[demand.session] = Code.TOO_LARGE if self._world.fleet.schedulable.any() else Code.NO_NODES
             elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
                 self._waiting[demand.session] = leaf.stopped
-            elif held >= self._deserved.get(demand.session, 0):
+            elif held and held >= self._deserved.get(demand.session, 0):
                 self._waiting[demand.session] = Code.SHARE
             else:
                 self._waiting[demand.session] = leaf.stopped or shortage(self._world.fleet, demand)

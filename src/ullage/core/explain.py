@@ -78,7 +78,7 @@ def explain(world: World, policy: Policy, now: float, session: str, *, open_: bo
         share=tree.fraction(shares[session]) * demand.weight,
         position=_position(world, plan, shares, session),
         rejections=rejections,
-        holders=_holders(world, demand, plan) if waits and code is not Code.TOO_LARGE else (),
+        holders=_holders(world, demand, plan, rejections) if waits and code is not Code.TOO_LARGE else (),
         suggestions=suggest(world, policy, demand, code) if waits else (),
     )
 
@@ -129,9 +129,13 @@ def _position(world: World, plan: Plan, shares: dict[str, int], session: str) ->
     return names.index(session) + 1 if session in names else None
 
 
-def _holders(world: World, demand: Demand, plan: Plan) -> tuple[Holder, ...]:
-    """Other sessions on the nodes that could run this request, the largest holders first."""
+_MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_bytes=1), Code.GPU: Resources(gpu_milli=1)}
+
+
+def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejection, ...]) -> tuple[Holder, ...]:
+    """Other sessions that hold what is missing on the nodes that could run this request, the largest first."""
     fleet = world.fleet
+    missing = sum((_MISSING.get(code, Resources()) for code in {r.code for r in rejections}), Resources())
     useful = Placer(fleet.emptied(), Policy()).room(demand.requirement) > 0
     by_session: dict[str, list[Resources]] = {}
     for executor in world.executors:
@@ -143,6 +147,7 @@ def _holders(world: World, demand: Demand, plan: Plan) -> tuple[Holder, ...]:
     holders = [
         Holder(session, len(amounts), plan.deserved.get(session, 0), sum(amounts, Resources()))
         for session, amounts in by_session.items()
+        if not missing or sum(amounts, Resources()).min(missing)
     ]
     return tuple(sorted(holders, key=lambda h: (-h.amount.gpu_milli, -h.amount.cpu_milli, h.session))[:10])
 
@@ -162,7 +167,7 @@ def suggest(world: World, policy: Policy, demand: Demand, code: Code) -> tuple[s
             found.append(f"{smaller.requirement} {verb}")
             break
     urgent = replace(demand, priority=max((d.priority for d in world.demands), default=0) + 1)
-    if code is Code.SHARE and demand.priority < urgent.priority:
+    if code in (Code.SHARE, Code.CPU, Code.MEMORY, Code.GPU) and demand.priority < urgent.priority:
         others = tuple(urgent if d.session == demand.session else d for d in world.demands)
         due = entitlement(replace(world, demands=others), policy)[demand.session]
         if due > entitlement(world, policy)[demand.session]:

@@ -17,7 +17,8 @@ class Demand:
     """An open session as the cycle sees it.
 
     `number` is its order of creation; `ready` is False past the retry limit (it keeps what it has
-    and gets nothing new); `waiting_since` is when work first waited without an executor to run it.
+    and gets nothing new); `waiting_since` is since when it has held
+    nothing, or less than it deserves, for want of room.
     """
 
     session: str

@@ -13,7 +13,7 @@ from ullage.core.entitlement import entitlement, entitlement_key
 from ullage.core.plan import Evict, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
 from ullage.core.sentences import CURES
-from ullage.core.world import World
+from ullage.core.world import WORKING, World
 from ullage.model.executor import Gang
 from ullage.model.rejection import Cure
 from ullage.service.executors import Executors
@@ -87,8 +87,10 @@ class Loop:
                 continue
             record.deserved = plan.deserved.get(record.id, 0)
             record.waiting_for = plan.waiting.get(record.id)
-            waits_for_room = record.waiting_for is not None and CURES.get(record.waiting_for) is Cure.CAPACITY
-            if not waits_for_room or record.id in started:
+            short_of_room = record.waiting_for is not None and CURES.get(record.waiting_for) is Cure.CAPACITY
+            held = sum(executor.phase in WORKING for executor in record.executors.values())
+            starves = short_of_room and (not held or held < record.deserved)
+            if not starves or record.id in started:
                 record.waiting_since = None
-            if waits_for_room and record.waiting_since is None:
+            if starves and record.waiting_since is None:
                 record.waiting_since = now

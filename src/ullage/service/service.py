@@ -107,7 +107,10 @@ class Service:
         if self._wake_at is not None and self._wake_at <= now:
             self.loop.dirty = True
         if self.loop.dirty:
-            self._wake_at = self.loop.run().wake_at
+            plan = self.loop.run()
+            self._wake_at = plan.wake_at
+            if plan.actions:
+                self._changed(True)  # what was done may have opened more; a cycle without actions is the end
             self.news.publish(News.EVERYTHING)
         due.append(self._wake_at)
         return min((at for at in due if at is not None), default=None)

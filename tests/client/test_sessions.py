@@ -1,0 +1,321 @@
+"""Work under a session, against a server without a scheduler."""
+
+import os
+import sys
+import threading
+from concurrent.futures import CancelledError, Future, as_completed, wait
+
+import pytest
+
+import ullage
+from ullage.client.outstanding import BATCH_TASKS
+from ullage.model.request import ResourceRequirement
+from ullage.wire.api import UpdateSession
+
+
+@pytest.fixture
+def client(fake):
+    with ullage.connect() as client:
+        yield client
+
+
+class Custom(Exception):
+    def __init__(self, left, right):
+        super().__init__(left, right)
+
+
+class Unpicklable(Exception):
+    def __reduce__(self):
+        raise TypeError("not this one")
+
+
+def square(number):
+    return number * number
+
+
+def fail_with(error):
+    raise error
+
+
+def test_a_function_returns_its_value(client):
+    with client.session() as session:
+        future = session.submit(divmod, 17, 5)
+        assert isinstance(future, Future)
+        assert future.result() == (3, 2)
+        assert future.task == 1
+
+
+def test_keyword_arguments_and_a_closure_travel(client):
+    offset = 10
+    with client.session() as session:
+        assert session.submit(lambda a, *, b: a + b + offset, 1, b=2).result() == 13
+
+
+def test_the_exception_of_a_task_keeps_its_type_and_its_traceback(client):
+    with client.session() as session:
+        future = session.submit(fail_with, Custom(1, 2))
+        with pytest.raises(Custom) as caught:
+            future.result()
+    assert caught.value.args == (1, 2)
+    assert "in fail_with" in caught.value.__notes__[0]
+
+
+def test_an_exception_that_cannot_travel_is_a_task_failed_with_its_text(client):
+    with client.session() as session, pytest.raises(ullage.TaskFailed, match="Unpicklable") as caught:
+        session.submit(lambda: fail_with(Unpicklable())).result()
+    assert caught.value.code == 1
+
+
+def test_map_keeps_the_order_and_ends_with_the_shortest_iterable(client):
+    with client.session() as session:
+        assert list(session.map(pow, [2, 3, 4], [5, 2])) == [32, 9]
+
+
+def test_map_sends_many_tasks_in_few_requests(fake, client):
+    count = 3 * BATCH_TASKS
+    with client.session() as session:
+        assert list(session.map(square, range(count))) == [n * n for n in range(count)]
+    submissions = [path for method, path in fake.seen if method == "POST" and path.endswith("/tasks")]
+    assert len(submissions) < count / 10
+    assert len(fake.sessions[session.id].tasks) == count
+
+
+def test_map_in_chunks_makes_fewer_tasks(fake, client):
+    with client.session() as session:
+        assert list(session.map(square, range(10), chunksize=4)) == [n * n for n in range(10)]
+    assert len(fake.sessions[session.id].tasks) == 3
+
+
+def test_unordered_map_gives_every_result_once(client):
+    with client.session() as session:
+        assert sorted(session.map(square, range(50), ordered=False)) == [n * n for n in range(50)]
+
+
+def test_map_raises_the_first_failure_in_its_place(client):
+    with client.session() as session:
+        results = session.map(lambda n: 1 // n, [1, 0, 1])
+        assert next(results) == 1
+        with pytest.raises(ZeroDivisionError):
+            next(results)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_map_with_a_timeout_gives_up(fake, client, ordered):
+    fake.hold = True
+    with client.session() as session:
+        with pytest.raises(TimeoutError):
+            next(session.map(square, [1], ordered=ordered, timeout=0))
+        fake.release()
+
+
+def test_a_chunksize_below_one_is_refused(client):
+    with client.session() as session, pytest.raises(ullage.InvalidRequest, match="chunksize"):
+        session.map(square, [1], chunksize=0)
+
+
+def test_progress_draws_nothing_where_there_is_no_terminal(client, capfd):
+    with client.session() as session:
+        assert list(session.map(square, range(3), progress=True)) == [0, 1, 4]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_raw_tasks_carry_bytes_both_ways(client):
+    with client.session(application="shout") as session:
+        assert session.invoke(b"\x00abc") == b"\x00ABC"
+        assert session.run(b"x").result() == b"X"
+
+
+def test_a_raw_task_that_fails_shows_code_text_and_output(fake, client):
+    fake.hold = True
+    with client.session(application="shout") as session:
+        future = session.run(b"x")
+        known(future)
+        stored = fake.sessions[session.id]
+        fake.end(stored, stored.tasks[0], "failed", 9, b"half", "out of paper")
+        with pytest.raises(ullage.TaskFailed, match="out of paper") as caught:
+            future.result()
+    assert (caught.value.code, caught.value.output) == (9, b"half")
+
+
+def known(future):
+    """Wait until the server has taken the task of `future`."""
+    assert future._cancel_at_server.__self__._outstanding.task_of(future) is not None
+
+
+def test_futures_work_with_the_standard_helpers(client):
+    with client.session() as session:
+        futures = [session.submit(square, n) for n in range(5)]
+        assert {future.result() for future in as_completed(futures)} == {0, 1, 4, 9, 16}
+
+
+def test_cancelling_a_future_cancels_its_task_at_the_server(fake, client):
+    fake.hold = True
+    with client.session() as session:
+        future = session.submit(square, 1)
+        assert future.cancel()
+        assert future.cancelled()
+        wait([future], timeout=10)
+        with pytest.raises(CancelledError):
+            future.result()
+    assert all(task.state == "cancelled" for task in fake.sessions[session.id].tasks)
+
+
+def test_a_future_that_has_ended_cannot_be_cancelled(client):
+    with client.session() as session:
+        future = session.submit(square, 3)
+        assert future.result() == 9
+        assert not future.cancel()
+
+
+def test_a_task_cancelled_by_somebody_else_is_a_cancelled_future(fake, client):
+    fake.hold = True
+    session = client.session()
+    future = session.submit(square, 1)
+    known(future)
+    client._api.cancel_session(session.id)
+    with pytest.raises((CancelledError, ullage.Conflict)):
+        future.result(10)
+    session.cancel()
+
+
+def test_leaving_the_block_waits_for_what_was_submitted_and_closes(fake, client):
+    with client.session() as session:
+        futures = [session.submit(square, n) for n in range(20)]
+    assert all(future.done() for future in futures)
+    assert fake.sessions[session.id].state == "closed"
+
+
+def test_an_exception_in_the_block_cancels_the_session(fake, client):
+    fake.hold = True
+    with pytest.raises(LookupError), client.session() as session:
+        future = session.submit(square, 1)
+        raise LookupError
+    assert future.cancelled()
+    assert ("POST", f"/v1/sessions/{session.id}/cancel") in fake.seen
+
+
+def test_an_exception_in_the_block_is_not_hidden_by_the_server(fake, client):
+    with pytest.raises(LookupError), client.session():
+        fake.refuse = (409, "conflict", "not now")
+        raise LookupError
+
+
+def test_a_closed_session_takes_no_more_work(client):
+    with client.session() as session:
+        pass
+    with pytest.raises(ullage.Conflict, match="closed"):
+        session.submit(square, 1)
+
+
+def test_a_session_closed_by_somebody_else_refuses_through_the_future(fake, client):
+    session = client.session()
+    fake.cancel(fake.sessions[session.id])
+    with pytest.raises(ullage.Conflict) as caught:
+        session.submit(square, 1).result(10)
+    assert caught.value.code == "session-closed"
+    session.cancel()
+
+
+def test_a_lost_answer_submits_nothing_twice(fake, client):
+    session = client.session()
+    fake.drop_answers = 1
+    assert session.submit(square, 7).result() == 49
+    assert len(fake.sessions[session.id].tasks) == 1
+    session.close()
+
+
+def test_lost_result_requests_are_repeated(fake, client):
+    session = client.session()
+    fake.drop_answers = 4
+    assert list(session.map(square, range(10))) == [n * n for n in range(10)]
+    session.close()
+
+
+def test_an_opened_session_stays_open_and_ignores_earlier_results(fake, client):
+    with client.open_session("shared", application="function") as first:
+        assert first.submit(square, 2).result() == 4
+    with client.open_session("shared") as second:
+        assert second.submit(square, 3).result() == 9
+        assert [task.task for task in second.tasks()] == [1, 2]
+    assert fake.sessions["shared"].state == "open"
+
+
+def test_two_clients_of_one_session_get_their_own_results(client):
+    with client.open_session("shared", priority=1) as first, client.open_session("shared") as second:
+        mine, theirs = first.map(square, range(100)), second.map(str, range(100))
+        assert list(mine) == [n * n for n in range(100)]
+        assert list(theirs) == [str(n) for n in range(100)]
+
+
+def test_opening_an_unknown_session_without_options_is_not_found(client):
+    with pytest.raises(ullage.NotFound):
+        client.open_session("nowhere")
+
+
+def test_a_name_that_is_taken_is_refused(client):
+    with client.session("mine"), pytest.raises(ullage.AlreadyExists):
+        client.session("mine")
+
+
+@pytest.mark.parametrize(
+    "resreq",
+    [ResourceRequirement.of(cpu=2, memory="4g", gpu=1), "cpu=2,mem=4g,gpu=1", {"cpu": 2, "memory": "4g", "gpu": 1}],
+)
+def test_a_requirement_is_an_object_a_text_or_a_mapping(fake, client, resreq):
+    with client.session(resreq=resreq):
+        assert fake.bodies[-1].resreq == "cpu=2,mem=4Gi,gpu=1"
+
+
+def test_functions_run_with_the_callers_interpreter_and_scripts(fake, client, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setattr(sys, "path", ["/scripts", *sys.path])
+    with client.session(environment={"A": "b"}):
+        setup = fake.bodies[-1].setup
+    assert setup.python == sys.executable
+    assert setup.environment == {"A": "b", "PYTHONPATH": f"/scripts{os.pathsep}/elsewhere"}
+
+
+def test_other_applications_are_left_to_their_own_set_up(fake, client):
+    with client.session(application="shout"):
+        assert (fake.bodies[-1].setup.python, fake.bodies[-1].setup.environment) == (None, {})
+
+
+def test_an_update_sends_only_what_changes(fake, client):
+    with client.session() as session:
+        session.update(priority=5, max_instances=None)
+        assert fake.bodies[-1] == UpdateSession(priority=5, max_instances=None)
+
+
+def test_why_and_status_are_asked_of_the_server(client):
+    with client.session() as session:
+        assert session.why().session == session.id
+        assert session.status().state == "open"
+
+
+def test_the_executor_facade_is_a_drop_in(fake):
+    with ullage.Executor(max_instances=2) as executor:
+        assert executor.submit(square, 4).result() == 16
+        assert list(executor.map(square, range(5), chunksize=2)) == [0, 1, 4, 9, 16]
+    assert fake.sessions[executor.session.id].state == "closed"
+    with pytest.raises(RuntimeError):
+        executor.submit(square, 1)
+
+
+def test_shutdown_of_the_facade_can_cancel_what_waits(fake):
+    fake.hold = True
+    executor = ullage.Executor()
+    futures = [executor.submit(square, n) for n in range(3)]
+    executor.shutdown(cancel_futures=True)
+    assert all(future.cancelled() for future in futures)
+
+
+def test_shutdown_without_waiting_leaves_the_rest_to_a_thread(fake):
+    fake.hold = True
+    executor = ullage.Executor()
+    future = executor.submit(square, 5)
+    executor.shutdown(wait=False)
+    assert not future.done()
+    known(future)
+    fake.release()
+    assert future.result() == 25
+    next(thread for thread in threading.enumerate() if thread.name == "ullage-shutdown").join()
