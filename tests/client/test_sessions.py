@@ -187,17 +187,16 @@ def test_leaving_the_block_waits_for_what_was_submitted_and_closes(fake, client)
 
 def test_an_exception_in_the_block_cancels_the_session(fake, client):
     fake.hold = True
+    futures = []
     with pytest.raises(LookupError), client.session() as session:
-        future = session.submit(square, 1)
-        raise LookupError
-    assert future.cancelled()
+        fail_with(futures.append(session.submit(square, 1)) or LookupError())
+    assert futures[0].cancelled()
     assert ("POST", f"/v1/sessions/{session.id}/cancel") in fake.seen
 
 
 def test_an_exception_in_the_block_is_not_hidden_by_the_server(fake, client):
     with pytest.raises(LookupError), client.session():
-        fake.refuse = (409, "conflict", "not now")
-        raise LookupError
+        fail_with(setattr(fake, "refuse", (409, "conflict", "not now")) or LookupError())
 
 
 def test_a_closed_session_takes_no_more_work(client):

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tests.lab import Lab, a_node
 from ullage.server.app import make_app
 from ullage.server.guard import page_cookie
-from ullage.web.pages import COOKIE, pages
+from ullage.web.pages import pages
 from ullage.wire.api import ServerBody
 
 TOKEN = "correct-token"
@@ -176,5 +176,5 @@ def test_the_cookie_changes_nothing(reader, method, path):
 
 
 def test_a_wrong_cookie_opens_nothing(client):
-    client.cookies.set(COOKIE, page_cookie("another-token"))
+    client.cookies.set(page_cookie(TOKEN)[0], page_cookie("another-token")[1])
     assert client.get("/").status_code == 401

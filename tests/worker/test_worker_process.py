@@ -263,6 +263,7 @@ def test_sigterm_ends_an_idle_worker(functions: Bench) -> None:
 def test_sigterm_interrupts_a_task(functions: Bench, tmp_path: Path) -> None:
     def interrupted() -> None:
         try:
+            Path("begun").touch()
             time.sleep(3600)
         except KeyboardInterrupt as stop:
             Path("stop").write_text(type(stop).__name__)
@@ -270,6 +271,8 @@ def test_sigterm_interrupts_a_task(functions: Bench, tmp_path: Path) -> None:
 
     functions.send(frames.Run([call(1, interrupted), call(2, abs, 1)]))
     assert functions.next(frames.GaveBack).claims == [102]
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.001)
     functions.process.terminate()
     assert functions.process.wait(30) == 0
     assert (tmp_path / "stop").read_text() == "Stopped"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -46,7 +47,7 @@ VERBS = {
     "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
     "demo": Verb("demo", "watch three tenants share this machine", "ullage demo --once"),
     "completion": Verb("completion", "completions for a shell", "ullage completion bash > ullage.bash"),
-    "version": Verb("server", "the version of this program", "ullage version"),
+    "version": Verb("version", "the version of this program", "ullage version"),
 }
 
 _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit codes: 2 wrong request, 69 no server, \
@@ -56,7 +57,11 @@ _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; its exit code."""
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
+        if argv is None:
+            arguments = _parse_quickly(sys.argv[1:])
+        else:
+            arguments = _parse(list(argv))
+        code = cast("Callable[[argparse.Namespace], int]", arguments.act)(arguments)
         sys.stdout.flush()
     except UllageError as error:
         _raise_for_debugging()
@@ -91,13 +96,22 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def _run(argv: list[str]) -> int:
+def _parse_quickly(argv: list[str]) -> argparse.Namespace:
+    """`_parse` for a process of its own: what is loaded now stays to its end, and no collection looks at it."""
+    gc.disable()
+    try:
+        return _parse(argv)
+    finally:
+        gc.freeze()  # saves 20 ms, most of it when the interpreter ends
+        gc.enable()
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
     verb = argv[0] if argv and argv[0] in VERBS else ""
     try:
-        arguments = build_parser(verb).parse_args(argv)
+        return build_parser(verb).parse_args(argv)
     except SystemExit as end:  # argparse has said what is wrong, or has shown the help
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
-    return cast("Callable[[argparse.Namespace], int]", arguments.act)(arguments)
 
 
 def _raise_for_debugging() -> None:

@@ -25,7 +25,7 @@ from ullage.model.task import TaskState
 QUIET_S = 1.0
 """Seconds after which a program that does not start is explained."""
 
-_AGAIN_S = 5.0
+AGAIN_S = 5.0
 """Seconds between looks whether the reason has changed."""
 
 
@@ -124,7 +124,7 @@ def _explain_wait(api: Api, session: str, started: threading.Event) -> None:
     said = ""
     pause = QUIET_S
     while not started.wait(pause):
-        pause = _AGAIN_S
+        pause = AGAIN_S
         try:
             if api.task(session, program.TASK).state != TaskState.PENDING:
                 break

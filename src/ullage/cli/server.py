@@ -1,4 +1,4 @@
-"""The server itself: `up`, `down`, `version`."""
+"""The server itself: `up`, `down`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import select
 import sys
 from pathlib import Path
 
-from ullage import __version__
 from ullage.client.api import Api
 from ullage.client.endpoint import Endpoint, given, home, local
 from ullage.client.local import INSTALL, answers, missing_packages
@@ -38,11 +37,6 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
 def configure_down(parser: argparse.ArgumentParser) -> None:
     """`ullage down`."""
     parser.set_defaults(act=_down)
-
-
-def configure_version(parser: argparse.ArgumentParser) -> None:
-    """`ullage version`."""
-    parser.set_defaults(act=_version)
 
 
 def _up(arguments: argparse.Namespace) -> int:
@@ -151,8 +145,3 @@ def _wait_for_silence(there: Endpoint) -> None:
 
 def _still_there() -> Unavailable:
     return Unavailable(f"the server still runs after {_STOP_S:.0f} seconds; its log says more", code="not-ended")
-
-
-def _version(_arguments: argparse.Namespace) -> int:
-    print(f"ullage {__version__}")
-    return 0

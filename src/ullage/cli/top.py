@@ -25,6 +25,9 @@ from ullage.wire.api import Overview
 _TICK_S = 0.25
 """Seconds between looks at the keyboard."""
 
+_PIPE_WIDTH = 200
+"""Characters of a line where there is no terminal to ask."""
+
 
 def configure_top(parser: argparse.ArgumentParser) -> None:
     """`ullage top`."""
@@ -39,11 +42,10 @@ def _top(arguments: argparse.Namespace) -> int:
         return 0
     from rich.console import Console  # noqa: PLC0415  # slow to import, and needed only here
 
-    console = Console()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        console.print(_picture(api.overview()))
+        Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(_picture(api.overview()))
         return 0
-    _live(api, console)
+    _live(api, Console())
     return 0
 
 

@@ -71,6 +71,9 @@ class Transport:
         self._all: set[http.client.HTTPConnection] = set()
         self._lock = threading.Lock()
 
+    def __del__(self) -> None:
+        self.close()  # a caller that drops its client leaves no connection behind
+
     def patience(self) -> Patience:
         """For a caller that repeats something larger than one request."""
         return Patience(self._retry_s, self._sleep)

@@ -264,7 +264,7 @@ class Api:
             closed = not record.open and record.durable == record.sequence
             if found or closed or left <= 0:
                 break
-            await self._service.news.wait((session,), left)
+            await self._service.news.wait(session, left)
         following = found[-1].sequence if found else page.after
         return api.Results(
             results=[result_body(result) for result in found],

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ullage.model.error import InvalidRequest
 from ullage.server.errors import error_response
 
-COOKIE = "ullage"
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/enter", "/static/enter.js", "/static/style.css", "/static/icon.svg"})
 _READING = frozenset({"GET", "HEAD"})
 
@@ -58,12 +57,17 @@ class Guard:
         if scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self._token.encode()):
             return True
         reading = request.scope["method"] in _READING
-        return reading and hmac.compare_digest(request.cookies.get(COOKIE, ""), page_cookie(self._token))
+        name, value = page_cookie(self._token)
+        return reading and hmac.compare_digest(request.cookies.get(name, ""), value)
 
 
-def page_cookie(token: str) -> str:
-    """What the page's cookie holds: derived from the token, so that it cannot be used in its place."""
-    return hashlib.sha256(b"ullage page " + token.encode()).hexdigest()
+def page_cookie(token: str) -> tuple[str, str]:
+    """Name and value of the page's cookie: derived from the token, so that it cannot be used in its place.
+
+    The name differs from server to server, for a browser sends a host's cookies to all of its ports.
+    """
+    digest = hashlib.sha256(b"ullage page " + token.encode()).hexdigest()
+    return f"ullage-{digest[:8]}", digest[8:]
 
 
 def _refuse(status: int, code: str, message: str) -> Response:

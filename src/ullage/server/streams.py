@@ -63,10 +63,12 @@ class Streams:
 
     async def _overviews(self) -> AsyncIterator[dict[str, str]]:
         while True:
-            overview = self._answers.overview(time.time())
-            yield {"event": "overview", "data": msgspec.json.encode(overview).decode()}
-            await asyncio.sleep(LIVE_GAP_S)
-            await self._service.news.wait((News.EVERYTHING,), LIVE_BEAT_S)
+            # Listening begins before the picture is taken: what changes while it is sent is not missed.
+            with self._service.news.listen(News.EVERYTHING) as heard:
+                overview = self._answers.overview(time.time())
+                yield {"event": "overview", "data": msgspec.json.encode(overview).decode()}
+                await asyncio.sleep(LIVE_GAP_S)
+                await heard(LIVE_BEAT_S)
 
     async def log(self, request: Request) -> EventSourceResponse:
         """What the task wrote, as base64; `Last-Event-ID` resumes where a lost connection stopped."""
@@ -98,7 +100,7 @@ class Streams:
                 if ended or not follow:
                     yield {"event": "end", "data": msgspec.json.encode(body).decode()}
                     return
-                await self._service.news.wait((session,), LOG_POLL_S)
+                await self._service.news.wait(session, LOG_POLL_S)
 
 
 def _read(path: Path, offset: int) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 
 class News:
@@ -21,19 +22,25 @@ class News:
                 if not future.done():
                     future.set_result(None)
 
-    async def wait(self, topics: Iterable[str], timeout_s: float) -> bool:
-        """Wait until one of `topics` has news; False after `timeout_s` seconds without."""
+    @contextmanager
+    def listen(self, *topics: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
+        """Listen from here on; the value given, awaited with a number of seconds, says whether there was news."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        topics = tuple(topics)
         for topic in topics:
             self._waiting.setdefault(topic, set()).add(future)
+
+        async def heard(timeout_s: float) -> bool:
+            done, _ = await asyncio.wait([future], timeout=timeout_s)
+            return bool(done)
+
         try:
-            async with asyncio.timeout(timeout_s):
-                await future
-        except TimeoutError:
-            return False
-        else:
-            return True
+            yield heard
         finally:
             for topic in topics:
                 self._waiting.get(topic, set()).discard(future)
+            future.cancel()
+
+    async def wait(self, topic: str, timeout_s: float) -> bool:
+        """Wait until `topic` has news; False after `timeout_s` seconds without."""
+        with self.listen(topic) as heard:
+            return await heard(timeout_s)

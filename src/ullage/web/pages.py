@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-COOKIE = "ullage"
 _COOKIE_S = 30 * 24 * 3600
 _KINDS = {"css": "text/css", "js": "text/javascript", "html": "text/html", "svg": "image/svg+xml"}
 _HEADERS = {
@@ -24,8 +23,8 @@ _HEADERS = {
 }
 
 
-def pages(page_cookie: str) -> Iterable[BaseRoute]:
-    """Routes of the page. `page_cookie` is what the guard accepts for reading."""
+def pages(page_cookie: tuple[str, str]) -> Iterable[BaseRoute]:
+    """Routes of the page. `page_cookie` is the name and value that the guard accepts for reading."""
     assets = _read_assets()
 
     async def page(_: Request) -> Response:
@@ -39,7 +38,8 @@ def pages(page_cookie: str) -> Iterable[BaseRoute]:
 
     async def admit(_: Request) -> Response:
         response = Response(status_code=204)
-        response.set_cookie(COOKIE, page_cookie, httponly=True, samesite="strict", max_age=_COOKIE_S)
+        name, value = page_cookie
+        response.set_cookie(name, value, httponly=True, samesite="strict", max_age=_COOKIE_S)
         return response
 
     async def icon(_: Request) -> Response:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Self
 
 import msgspec
 
@@ -72,10 +72,14 @@ class CommandService:
         """
         command = msgspec.msgpack.decode(task.input, type=Command)
         log = self._logs / self._session / str(task.id)
-        with _append(log, ".out") as out, _append(log, ".err") as err, _stdin(command.stdin) as given:
+        with (
+            _append(log, ".out") as out,
+            _append(log, ".err") as err,
+            _stdin(command.stdin) as given,
+            _Forwarding() as to,
+        ):
             started = time.monotonic()
-            child = _start(command, given, out, err)
-            ended = _wait(child, started)
+            ended = _wait(to.child(_start(command, given, out, err)), started)
         output = msgspec.msgpack.encode(ended)
         if ended.exit_code:
             raise TaskFailed(_how(command.argv[0], ended), code=ended.exit_code, output=output)
@@ -100,24 +104,37 @@ def _start(command: Command, given: int, out: IO[bytes], err: IO[bytes]) -> subp
         raise TaskFailed(f"{program}: cannot be run: {error.strerror}", code=NOT_EXECUTABLE) from None
 
 
+class _Forwarding:
+    """Passes SIGTERM on to a program, also one that comes while the program is being started."""
+
+    def __enter__(self) -> Self:
+        self._terminated = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._before = signal.signal(signal.SIGTERM, self._forward)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+        if self._terminated:
+            os.kill(os.getpid(), signal.SIGTERM)  # now it is the worker's turn
+
+    def child(self, child: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """Forward to `child` from now on, and what came before."""
+        self._child = child
+        if self._terminated:
+            child.send_signal(signal.SIGTERM)
+        return child
+
+    def _forward(self, _number: int, _frame: FrameType | None) -> None:
+        self._terminated = True
+        if self._child is not None:
+            self._child.send_signal(signal.SIGTERM)
+
+
 def _wait(child: subprocess.Popen[bytes], started: float) -> Ended:
-    """Wait for `child`, begun at `started` (monotonic seconds), passing SIGTERM on to it."""
-    before = signal.getsignal(signal.SIGTERM)
-    terminated = False
-
-    def forward(_number: int, _frame: FrameType | None) -> None:
-        nonlocal terminated
-        terminated = True
-        child.send_signal(signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, forward)
-    try:
-        _, status, usage = os.wait4(child.pid, 0)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    """Wait for `child`, begun at `started` (monotonic seconds)."""
+    _, status, usage = os.wait4(child.pid, 0)
     code = child.returncode = os.waitstatus_to_exitcode(status)
-    if terminated:
-        os.kill(os.getpid(), signal.SIGTERM)  # now it is the worker's turn
     number = -code if code < 0 else None
     # ru_maxrss is in KiB: getrusage(2).
     return Ended(_SIGNALLED - code if code < 0 else code, number, time.monotonic() - started, usage.ru_maxrss * 1024)

@@ -91,6 +91,12 @@ class _Loop:
             self._interruptible = False  # once: what the task does to clean up is not interrupted
             raise Stopped
 
+    def _allow_interrupt(self) -> None:
+        """User code begins; a SIGTERM that came a moment earlier counts as well."""
+        self._interruptible = True
+        if self._stopping:
+            raise Stopped
+
     def run(self) -> None:
         try:
             while not self._stopping and self._wait():
@@ -123,7 +129,7 @@ class _Loop:
         enter_session(context)
         answer = frames.Entered(0)
         try:
-            self._interruptible = True
+            self._allow_interrupt()
             self._service.on_session_enter(context)
         except Stopped:
             raise
@@ -135,7 +141,7 @@ class _Loop:
 
     def _leave(self) -> None:
         try:
-            self._interruptible = True
+            self._allow_interrupt()
             self._service.on_session_leave()
         except Stopped:
             raise
@@ -170,7 +176,7 @@ class _Loop:
         output, code, message = None, 0, ""
         started_at = time.time()
         try:
-            self._interruptible = True
+            self._allow_interrupt()
             output = self._service.on_task_invoke(task)
         except Stopped:
             raise

@@ -1,0 +1,1 @@
+"""The documentation; `tables` keeps its reference tables equal to the code."""

@@ -1,0 +1,418 @@
+"""Writes the reference tables from the code: `python -m docs.tables`, or `make docs`.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->` in a file of docs/reference.
+tests/docs/test_tables.py fails while one of them differs from the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+import ullage
+from ullage.bootstrap import settings
+from ullage.cli import exits
+from ullage.cli.main import VERBS, build_parser
+from ullage.client.client import Client
+from ullage.client.session import Session
+from ullage.client.spec import SessionOptions
+from ullage.core.policy import Policy
+from ullage.core.sentences import CURES, MEANINGS
+from ullage.model import error
+from ullage.model.executor import TRANSITIONS, BindCode, ExecutorState
+from ullage.model.node import NodeState
+from ullage.model.rejection import Code
+from ullage.model.session import SessionState
+from ullage.model.task import TaskState
+from ullage.server.api import Api
+from ullage.server.errors import status_of
+from ullage.server.metrics import ServiceCollector
+from ullage.server.streams import Streams
+from ullage.wire import api as wire
+
+REFERENCE = Path(__file__).parent / "reference"
+SOURCE = Path(ullage.__file__).parent
+
+EVENTS = {
+    "executor.evicted": "an executor was ended before its task was; the task waits again, and that is no loss",
+    "executor.gone": "an executor ended that nobody had ended; `message` says why",
+    "executor.reclaimed": "an executor must leave its session after its running task; `claimant` gets the room",
+    "executor.started": "the plan gave a session a new executor",
+    "gang.released": "a gang lost a member, or did not come together, and goes back as a whole",
+    "node.cordoned": "an operator keeps new work off a node",
+    "node.not-ready": "an unknown node did not come back; its executors are given up",
+    "node.ready": "a node reported itself",
+    "node.uncordoned": "an operator lets work back on a node",
+    "node.unknown": "contact with a node was lost",
+    "session.bind-failed": "an executor could not start, or could not enter the session (code 1001)",
+    "session.cancelled": "all tasks of a session are being ended",
+    "session.closed": "a session was closed",
+    "session.created": "a session was opened",
+    "session.retry-limit": "too many bind failures: no new executor until they are cleared (code 1002)",
+    "session.updated": "an open session was changed",
+}
+"""What each kind of event means. The kinds themselves are read from the service."""
+
+NODE_STATES = {
+    NodeState.READY: "takes work",
+    NodeState.UNKNOWN: "contact is lost; it is given time to come back",
+    NodeState.NOT_READY: "it did not come back; its executors are given up and their tasks wait again",
+}
+TASK_STATES = {
+    TaskState.PENDING: "waits for an executor",
+    TaskState.RUNNING: "was handed to an executor",
+    TaskState.SUCCEED: "ended with code 0",
+    TaskState.FAILED: "ended with another code, ran too long, or was lost too often",
+    TaskState.CANCELLED: "was ended by its owner",
+}
+SESSION_STATES = {
+    SessionState.OPEN: "takes tasks and executors",
+    SessionState.CLOSED: "takes nothing new and never opens again; its results stay",
+}
+EXECUTOR_STATES = {
+    ExecutorState.VOID: "decided and charged; its process is starting",
+    ExecutorState.IDLE: "a process without a session",
+    ExecutorState.BINDING: "entering a session",
+    ExecutorState.BOUND: "runs tasks of its session",
+    ExecutorState.UNBINDING: "leaving its session after the running task",
+    ExecutorState.RELEASING: "ending; still charged",
+    ExecutorState.RELEASED: "known to be gone; no longer charged",
+}
+
+
+def write_tables() -> list[Path]:
+    """Bring every table up to date; the files that changed."""
+    changed = []
+    for path in sorted(REFERENCE.glob("*.md")):
+        old = path.read_text()
+        new = renew(old)
+        if new != old:
+            path.write_text(new)
+            changed.append(path)
+    return changed
+
+
+def renew(text: str) -> str:
+    """A reference page with its tables as the code says they are."""
+
+    def table(match: re.Match[str]) -> str:
+        return f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]().strip()}\n\n<!-- end -->"
+
+    return re.sub(r"<!-- table: ([a-z-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+def _rows(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    def line(cells: Iterable[object]) -> str:
+        return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+    titles = list(titles)
+    return "\n".join([line(titles), line("---" for _ in titles), *map(line, rows)])
+
+
+def _doc(thing: object) -> str:
+    """A docstring as paragraphs, without the list of what it raises."""
+    text = (inspect.getdoc(thing) or "").partition("\nRaises:")[0].strip()
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def _first(thing: object) -> str:
+    return _doc(thing).partition("\n\n")[0]
+
+
+def _signature(thing: Callable[..., object]) -> str:
+    given = inspect.signature(thing)
+    kept = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in given.parameters.values()]
+    text = str(given.replace(parameters=kept, return_annotation=inspect.Signature.empty))
+    return text.replace("self, ", "").replace("(self)", "()").replace("<UNSET>", "UNSET").replace("/, ", "")
+
+
+# --- reasons, states, events, metrics ---
+
+
+def reasons() -> str:
+    """Codes of `why`, with what they mean and what kind of change helps."""
+    rows = ((f"`{code}`", MEANINGS[code], f"`{CURES[code]}`" if code in CURES else "-") for code in Code)
+    return _rows(("code", "meaning", "cure"), rows)
+
+
+def _states(meanings: dict[Any, str], kind: Iterable[object]) -> str:
+    return _rows(("state", "meaning"), ((f"`{state}`", meanings[state]) for state in kind))
+
+
+def transitions() -> str:
+    """The life of an executor: what the table does not list is refused."""
+    rows = ((f"`{state}`", f"`{operation}`", f"`{after}`") for (state, operation), after in TRANSITIONS.items())
+    return _rows(("state", "operation", "next state"), rows)
+
+
+def bind_codes() -> str:
+    """How a bind can end."""
+    return _rows(("code", "meaning"), ((code.value, code.name.lower().replace("_", " ")) for code in BindCode))
+
+
+def _trees(under: str) -> Iterator[ast.AST]:
+    for path in sorted((SOURCE / under).rglob("*.py")):
+        yield from ast.walk(ast.parse(path.read_text()))
+
+
+def event_kinds() -> set[str]:
+    """Kinds of events that the service records."""
+    return {
+        node.value
+        for call in _trees("service")
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add" and call.args
+        for node in ast.walk(call.args[0])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value
+    }
+
+
+def events() -> str:
+    """Kinds of events and their meaning."""
+    return _rows(("kind", "meaning"), ((f"`{kind}`", EVENTS[kind]) for kind in sorted(event_kinds())))
+
+
+def metrics() -> str:
+    """Names, types and labels, from one scrape of a service that is not there."""
+    amounts = SimpleNamespace(cpu_milli=0, memory_bytes=0, gpu_milli=0)
+    record = SimpleNamespace(counts=dict.fromkeys(TaskState, 0), open=True, waiting_for=Code.CPU)
+    service = SimpleNamespace(loop=SimpleNamespace(cycles=0), state=SimpleNamespace(sessions={"": record}))
+    answers = SimpleNamespace(
+        nodes=lambda: [SimpleNamespace(name="", allocatable=amounts, held=amounts)],
+        queues=lambda: [SimpleNamespace(name="", share=0.0, pending=0)],
+    )
+    rows = [
+        (
+            f"`{family.samples[0].name}`",
+            family.type,
+            ", ".join(f"`{label}`" for label in family.samples[0].labels) or "-",
+            family.documentation,
+        )
+        for family in ServiceCollector(cast("Any", service), cast("Any", answers)).collect()
+    ]
+    return _rows(("name", "type", "labels", "meaning"), rows)
+
+
+# --- settings ---
+
+
+def settings_() -> str:
+    """Sections of the settings file, with keys, types and defaults."""
+    kinds = (
+        ("server", settings.ServerSection),
+        ("node", settings.NodeSection),
+        ("policy", settings.PolicySection),
+        ("queues.NAME", settings.QueueSection),
+    )
+    top = [field for field in msgspec.structs.fields(settings.Settings) if isinstance(field.default, str | None)]
+    text = ["### Top of the file", _doc(settings.Settings), _fields(settings.Settings, {field.name for field in top})]
+    for name, kind in kinds:
+        text += [f"### `[{name}]`", _doc(kind), _fields(kind)]
+    return "\n\n".join(text)
+
+
+def policy() -> str:
+    """What the rules of the cycle mean."""
+    return _doc(Policy)
+
+
+def _fields(kind: type[msgspec.Struct], only: set[str] | None = None) -> str:
+    types = {
+        name: text for base in reversed(kind.__mro__) for name, text in vars(base).get("__annotations__", {}).items()
+    }
+    rows = (
+        (f"`{field.name}`", f"`{_type(types[field.name])}`", _default(field))
+        for field in msgspec.structs.fields(kind)
+        if only is None or field.name in only
+    )
+    return _rows(("key", "type", "default"), rows)
+
+
+def _type(text: str) -> str:
+    return text.replace("msgspec.UnsetType | ", "").replace(" | msgspec.UnsetType", "")
+
+
+def _default(field: Any) -> str:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return f"`{field.default_factory()!r}`"
+    if field.default is msgspec.NODEFAULT:
+        return "required"
+    if field.default is msgspec.UNSET or field.default is None:
+        return "-"
+    if isinstance(field.default, msgspec.Struct):
+        return "`{}`"
+    return f"`{msgspec.json.encode(field.default).decode()}`"
+
+
+# --- the command line ---
+
+
+def verbs() -> str:
+    """Every verb, with its one line."""
+    return _rows(("verb", "does"), ((f"[`{name}`](#ullage-{name})", verb.help) for name, verb in VERBS.items()))
+
+
+def exit_codes() -> str:
+    """The table in the module that makes the codes."""
+    return "\n".join(line for line in (exits.__doc__ or "").splitlines() if line.startswith("|"))
+
+
+def options() -> str:
+    """Every verb with its arguments and an example."""
+    sections = []
+    for name, parser in _subparsers(build_parser()).items():
+        text = [f"### ullage {name}", f"{_sentence(VERBS[name].help)}", f"    {VERBS[name].example}"]
+        text += [table for table in (_arguments(parser),) if table]
+        for action, own in _subparsers(parser).items():
+            text += [f"`ullage {name} {action}`:", _arguments(own) or "No options."]
+        sections.append("\n\n".join(text))
+    return "\n\n".join(sections)
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public way to list them
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
+            found.update(action.choices)
+    return found
+
+
+def _arguments(parser: argparse.ArgumentParser) -> str:
+    rows = []
+    for action in parser._actions:  # noqa: SLF001 - as above
+        if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):  # noqa: SLF001 - as above
+            continue
+        value = action.metavar or (",".join(action.choices) if action.choices else action.dest.upper())
+        takes = f" {value}" if action.nargs != 0 else ""
+        shown = ", ".join(f"`{option}{takes}`" for option in action.option_strings) or f"`{value}`"
+        rows.append((shown, (action.help or "-") % {"default": action.default, "prog": parser.prog}))
+    return _rows(("argument", "meaning"), rows) if rows else ""
+
+
+# --- the HTTP API ---
+
+
+def routes() -> str:
+    """Every endpoint under /v1."""
+    nothing = cast("Any", None)
+    handlers = Api(nothing, nothing, nothing)
+    rows = [
+        (
+            f"`{endpoint.method} {endpoint.path.replace(':int', '')}`",
+            endpoint.summary,
+            ", ".join(f"`{name}`" for name in endpoint.query) or "-",
+            _schema(endpoint.body),
+            "stream" if endpoint.raw else f"{endpoint.status if endpoint.answer else 204} {_schema(endpoint.answer)}",
+        )
+        for endpoint in [*handlers.endpoints(), *Streams(nothing, nothing, handlers, Path()).endpoints()]
+    ]
+    return _rows(("route", "does", "query", "body", "answer"), rows)
+
+
+def _schema(kind: Any) -> str:
+    if kind is None:
+        return "-"
+    name = getattr(kind, "__args__", [kind])[0].__name__
+    link = f"[{name}](#{name.lower()})"
+    return f"list of {link}" if getattr(kind, "__args__", None) else link
+
+
+def bodies() -> str:
+    """Every schema of the API."""
+    kinds = [
+        kind
+        for kind in vars(wire).values()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == wire.__name__
+    ]
+    named = [kind for kind in kinds if kind not in (wire.Schema, wire.View)]
+    return "\n\n".join(f"### {kind.__name__}\n\n{_doc(kind)}\n\n{_fields(kind)}" for kind in named)
+
+
+def errors() -> str:
+    """Codes of errors with the HTTP status of their kind."""
+    kinds = {
+        name: kind
+        for name, kind in vars(error).items()
+        if isinstance(kind, type) and issubclass(kind, error.UllageError) and kind is not error.UllageError
+    }
+    found = {(kind.code, name) for name, kind in kinds.items()}
+    for call in (call for layer in ("model", "service", "storage", "server") for call in _trees(layer)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in kinds:
+            found |= {
+                (str(keyword.value.value), call.func.id)
+                for keyword in call.keywords
+                if keyword.arg == "code" and isinstance(keyword.value, ast.Constant)
+            }
+    order = sorted(found, key=lambda pair: (status_of(kinds[pair[1]]("")), pair))
+    rows = ((f"`{code}`", f"`{kind}`", status_of(kinds[kind](""))) for code, kind in order)
+    return _rows(("code", "exception", "status"), rows)
+
+
+# --- Python ---
+
+
+def names() -> str:
+    """What `import ullage` gives."""
+    kept = [name for name in ullage.__all__ if name != "__version__"]
+    return _rows(("name", "is"), ((f"`ullage.{name}`", _first(getattr(ullage, name))) for name in kept))
+
+
+def _methods(kind: type) -> str:
+    rows = [
+        (f"`{name}{_signature(function)}`", _first(function))
+        for name, function in vars(kind).items()
+        if inspect.isfunction(function) and not name.startswith("_")
+    ]
+    return _rows(("method", "does"), rows)
+
+
+def session_options() -> str:
+    """Options of a session."""
+    return f"{_doc(SessionOptions)}\n\n" + _rows(
+        ("option", "type"), ((f"`{name}`", f"`{text}`") for name, text in _option_types())
+    )
+
+
+def _option_types() -> Iterator[tuple[str, str]]:
+    for name, kind in SessionOptions.__annotations__.items():
+        yield name, kind.__forward_arg__ if hasattr(kind, "__forward_arg__") else str(kind)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "reasons": reasons,
+    "task-states": lambda: _states(TASK_STATES, TaskState),
+    "session-states": lambda: _states(SESSION_STATES, SessionState),
+    "executor-states": lambda: _states(EXECUTOR_STATES, ExecutorState),
+    "node-states": lambda: _states(NODE_STATES, NodeState),
+    "transitions": transitions,
+    "bind-codes": bind_codes,
+    "events": events,
+    "metrics": metrics,
+    "settings": settings_,
+    "policy": policy,
+    "verbs": verbs,
+    "options": options,
+    "exit-codes": exit_codes,
+    "routes": routes,
+    "bodies": bodies,
+    "errors": errors,
+    "names": names,
+    "client": lambda: _methods(Client),
+    "session": lambda: _methods(Session),
+    "session-options": session_options,
+}
+
+
+if __name__ == "__main__":
+    write_tables()

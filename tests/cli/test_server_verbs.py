@@ -1,0 +1,95 @@
+"""`ullage up` and `down`, around a server process that is a stand-in."""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from tests.fake_api import TOKEN, FakeApi
+from ullage.cli import server
+from ullage.cli.main import main
+
+
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    home = tmp_path / "home"
+    monkeypatch.setenv("ULLAGE_HOME", str(home))
+    monkeypatch.delenv("ULLAGE_ENDPOINT", raising=False)
+    return home
+
+
+@pytest.fixture
+def fake(home):
+    fake = FakeApi()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def process():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def leave_files(home, url, pid):
+    home.mkdir(exist_ok=True)
+    (home / "token").write_text(TOKEN)
+    (home / "server.json").write_bytes(msgspec.json.encode({"url": url, "pid": pid}))
+
+
+def test_up_starts_a_process_and_waits_until_it_answers(capsys, monkeypatch, home, fake):
+    leave = f"import pathlib; pathlib.Path({str(home)!r}, 'server.json').write_text"
+    code = f"""{leave}('{{"url": "{fake.url}", "pid": 7}}')"""
+    monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", code])
+    assert main(["up"]) == 0
+    assert capsys.readouterr().out == (
+        f"ullage is running at {fake.url} (process 7)\nits token is in {home / 'token'}\n"
+    )
+
+
+def test_up_twice_says_so(capsys, home, fake):
+    leave_files(home, fake.url, 7)
+    assert main(["up"]) == 0
+    assert capsys.readouterr().out == f"ullage is already running at {fake.url}\n"
+
+
+def test_a_server_that_does_not_come_up_shows_the_end_of_its_log(capsys, monkeypatch, home):
+    command = [sys.executable, "-c", "import sys; sys.exit('the port is taken')"]
+    monkeypatch.setattr(server, "_foreground_command", lambda _: command)
+    assert main(["up"]) == 69
+    assert "the port is taken" in capsys.readouterr().err
+
+
+def test_the_options_of_up_reach_the_process(monkeypatch, home, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr(server, "_start", lambda arguments: seen.append(server._foreground_command(arguments)) or None)
+    main(["up", "--port", "0", "--config", "c.toml", "--gpus", "2"])
+    assert seen[0][-3:] == ["--port=0", f"--config={tmp_path / 'c.toml'}", "--gpus=2"]
+
+
+def test_down_waits_until_the_process_is_gone(capsys, home, fake, process):
+    leave_files(home, fake.url, process.pid)
+    fake.on_shutdown = process.kill
+    assert main(["down"]) == 0
+    assert capsys.readouterr().out == "the server has ended\n"
+    assert os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1]) == -9
+    process.returncode = -9
+
+
+def test_down_without_a_server_is_fine(capsys, home):
+    assert main(["down"]) == 0
+    assert capsys.readouterr().out == "no server is running\n"
+
+
+def test_down_of_a_dead_server_whose_files_are_left_is_fine(capsys, home):
+    leave_files(home, "http://127.0.0.1:1", 2**22)
+    assert main(["down"]) == 0
+
+
+def test_version_is_printed(capsys):
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == "ullage 0.1.0\n"

@@ -1,0 +1,123 @@
+"""Requests, their errors and their repetition."""
+
+import pytest
+
+from tests.fake_api import TOKEN
+from ullage.client.answer import error_of
+from ullage.client.api import Api
+from ullage.client.endpoint import Endpoint
+from ullage.client.transport import Patience, Transport
+from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
+from ullage.wire.api import CreateSession
+
+
+class Pauses:
+    """Stands for `time.sleep`, and does something at the n-th pause."""
+
+    def __init__(self, **at):
+        self.taken = []
+        self.at = at
+
+    def __call__(self, seconds):
+        self.taken.append(seconds)
+        self.at.get(f"pause_{len(self.taken)}", lambda: None)()
+
+
+@pytest.fixture
+def api(fake):
+    transport = Transport(lambda: Endpoint(fake.url, TOKEN), sleep=Pauses())
+    yield Api(transport)
+    transport.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "invalid-request", InvalidRequest),
+        (422, "invalid-request", InvalidRequest),
+        (404, "not-found", NotFound),
+        (409, "already-exists", AlreadyExists),
+        (409, "tasks-running", Conflict),
+    ],
+)
+def test_each_status_has_its_error(fake, api, status, code, kind):
+    fake.refuse = (status, code, "the text")
+    with pytest.raises(kind, match="the text") as caught:
+        api.server()
+    assert (type(caught.value), caught.value.code) == (kind, code)
+
+
+def test_a_wrong_token_says_what_to_do(fake):
+    transport = Transport(lambda: Endpoint(fake.url, "wrong"))
+    with pytest.raises(InvalidRequest, match="ULLAGE_TOKEN") as caught:
+        Api(transport).server()
+    transport.close()
+    assert caught.value.code == "unauthorized"
+
+
+def test_an_answer_that_is_not_from_ullage_is_shown():
+    error = error_of(500, "text/html", b"<h1>boom</h1>")
+    assert type(error) is UllageError
+    assert "boom" in error.message
+
+
+def test_a_busy_server_is_asked_again(fake, api):
+    fake.refuse = (503, "unavailable", "starting")
+    assert api.server().version == "0.1.0"
+
+
+def test_a_lost_answer_is_asked_for_again(fake, api):
+    fake.drop_answers = 2
+    assert api.queues()[0].name == "default"
+    assert len(fake.seen) == 3
+
+
+def test_what_must_not_happen_twice_is_not_repeated_after_a_lost_answer(fake, api):
+    fake.drop_answers = 1
+    with pytest.raises(Unavailable, match="lost"):
+        api.create_session(CreateSession(application="function"))
+    assert len(fake.sessions) == 1
+
+
+def test_a_connection_is_kept_and_one_that_broke_is_replaced(fake, api):
+    api.server()
+    own = api.transport._own.connection
+    api.server()
+    assert api.transport._own.connection is own
+    own.sock.close()
+    own.sock = None
+    assert api.server().version == "0.1.0"
+
+
+def test_a_server_that_comes_back_elsewhere_is_found(fake):
+    place = [Endpoint("http://127.0.0.1:1", TOKEN)]
+    pauses = Pauses(pause_2=lambda: place.append(Endpoint(fake.url, TOKEN)))
+    transport = Transport(lambda: place[-1], sleep=pauses)
+    assert Api(transport).server().version == "0.1.0"
+    transport.close()
+    assert len(pauses.taken) == 2
+
+
+def test_patience_ends():
+    patience = Patience(0.0, sleep=Pauses())
+    with pytest.raises(Unavailable, match="gone"):
+        patience.wait(Unavailable("gone"))
+
+
+def test_pauses_grow():
+    pauses = Pauses()
+    patience = Patience(1e9, sleep=pauses)
+    for _ in range(9):
+        patience.wait(Unavailable("gone"))
+    assert pauses.taken == sorted(pauses.taken)
+    assert pauses.taken[0] < pauses.taken[-1] <= 1
+
+
+def test_names_are_quoted_in_paths(fake, api):
+    with pytest.raises(NotFound, match=r"a/\.\./b\?c"):
+        api.session("a/../b?c")
+    assert fake.seen[-1] == ("GET", "/v1/sessions/a%2F..%2Fb%3Fc")
+
+
+def test_an_endpoint_does_not_show_its_token():
+    assert "secret" not in repr(Endpoint("http://h", "secret"))

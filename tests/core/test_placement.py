@@ -1,0 +1,194 @@
+"""Which node, which cards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.lab import a_node
+
+from ullage.core.entitlement import place_unit, shortage
+from ullage.core.fleet import Fleet
+from ullage.core.placement import Placer
+from ullage.core.policy import Policy
+from ullage.core.world import Demand
+from ullage.model.allocation import Allocation
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node, NodeState
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+
+
+def request(text: str) -> ResourceRequirement:
+    return ResourceRequirement.from_string(text)
+
+
+def used(node: Node, resreq: str = "cpu=1", cards: int = 0) -> Allocation:
+    uuids = tuple(gpu.uuid for gpu in node.gpus[:cards])
+    return Allocation(f"held/{node.name}", node.name, request(resreq), uuids)
+
+
+def place(nodes: list[Node], resreq: str, held: list[Allocation] | None = None, *, spread: bool = False) -> str | None:
+    allocation = Placer(Fleet(nodes, held or []), Policy(spread=spread)).place("x", request(resreq))
+    return None if allocation is None else allocation.node
+
+
+A, B, C = a_node("a", 8), a_node("b", 8), a_node("c", 4)
+WITH_CARDS = a_node("a", 8, gpus=4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "resreq", "held", "expected"),
+    [
+        pytest.param([WITH_CARDS, B], "cpu=1", [], "b", id="work without cards goes where there are none"),
+        pytest.param([WITH_CARDS, B], "cpu=1", [used(WITH_CARDS)], "b", id="even if the one with cards is in use"),
+        pytest.param([WITH_CARDS, B], "cpu=1", [used(B, "cpu=8")], "a", id="but rather there than not at all"),
+        pytest.param([WITH_CARDS, B], "gpu=1", [], "a", id="cards are where they are"),
+        pytest.param([A, B], "cpu=1", [used(B)], "b", id="used before empty"),
+        pytest.param([A, B], "cpu=1", [used(A), used(B, "cpu=5")], "b", id="the tightest of the used"),
+        pytest.param([A, B, C], "cpu=2", [], "c", id="the tightest of the empty"),
+        pytest.param([B, A], "cpu=1", [], "a", id="ties by name"),
+        pytest.param([A, B], "cpu=9", [], None, id="larger than any node"),
+        pytest.param([A, B], "cpu=8", [used(A), used(B)], None, id="larger than what is left of any"),
+    ],
+)
+def test_a_request_goes_to(nodes, resreq, held, expected):
+    assert place(nodes, resreq, held) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "held", "expected"),
+    [
+        pytest.param([A, B], [used(A)], "b", id="empty before used"),
+        pytest.param([A, B, C], [used(A), used(B, "cpu=5"), used(C)], "a", id="the emptiest of the used"),
+        pytest.param([WITH_CARDS, B], [used(B)], "b", id="nodes with cards stay for work with cards"),
+    ],
+)
+def test_spread_goes_to(nodes, held, expected):
+    assert place(nodes, "cpu=1", held, spread=True) == expected
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"cordoned": True},
+        {"state": NodeState.UNKNOWN},
+        {"state": NodeState.NOT_READY},
+        {"max_executors": 0},
+    ],
+    ids=["cordoned", "unknown", "not ready", "without executors"],
+)
+def test_nothing_is_placed_on_a_node_that_is(facts):
+    assert place([replace(A, **facts)], "cpu=1") is None
+    assert place([replace(A, **facts), B], "cpu=1") == "b"
+
+
+def test_a_node_takes_no_more_executors_than_it_may():
+    placer = Placer(Fleet([replace(A, max_executors=2)]), Policy())
+    assert [placer.place(str(i), request("cpu=1")) is not None for i in range(3)] == [True, True, False]
+
+
+def test_an_overfull_node_takes_nothing():
+    assert place([a_node("a", 2)], "cpu=1", [used(A, "cpu=4")]) is None
+    assert place([a_node("a", 2)], "mem=1g", [used(A, "cpu=4")]) == "a"
+
+
+def zoned(*zones: int | None, sick: frozenset[int] = frozenset()) -> Node:
+    cards = tuple(Gpu(f"g{i}", i, numa_zone=zone, healthy=i not in sick) for i, zone in enumerate(zones))
+    return replace(a_node("n", 64), gpus=cards)
+
+
+def cards_of(node: Node, count: int, taken: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+    held = [Allocation("held", node.name, request(f"gpu={len(taken)}"), taken)] if taken else []
+    allocation = Placer(Fleet([node], held), Policy()).place("x", request(f"gpu={count}"))
+    return None if allocation is None else allocation.gpus
+
+
+@pytest.mark.parametrize(
+    ("node", "count", "taken", "expected"),
+    [
+        pytest.param(zoned(0, 0, 1, 1), 2, (), ("g0", "g1"), id="one zone"),
+        pytest.param(zoned(0, 0, 1, 1), 2, ("g0",), ("g2", "g3"), id="the zone that has enough"),
+        pytest.param(zoned(0, 1, 0, 1), 2, (), ("g0", "g2"), id="by zone, not by position"),
+        pytest.param(zoned(0, 0, 0, 1, 1), 2, (), ("g3", "g4"), id="the zone in which the least is left over"),
+        pytest.param(zoned(0, 0, 0, 1, 1), 1, ("g3",), ("g4",), id="the fuller zone for one card"),
+        pytest.param(zoned(0, 0, 1, 1), 3, (), ("g0", "g1", "g2"), id="several zones if none has enough"),
+        pytest.param(zoned(None, None, None), 2, (), ("g0", "g1"), id="unknown zones are one"),
+        pytest.param(zoned(0, 0, 1, 1, sick=frozenset({1})), 2, (), ("g2", "g3"), id="never a sick card"),
+        pytest.param(zoned(0, 0, sick=frozenset({0})), 2, (), None, id="rather none than a sick card"),
+        pytest.param(zoned(0, 0), 2, ("g1",), None, id="never a card that is held"),
+    ],
+)
+def test_cards_given_are(node, count, taken, expected):
+    assert cards_of(node, count, taken) == expected
+
+
+def test_two_executors_never_share_a_card():
+    placer = Placer(Fleet([zoned(0, 0, 1, 1)]), Policy())
+    given_out = [placer.place(str(i), request("gpu=1")) for i in range(5)]
+    assert given_out[4] is None
+    assert len({uuid for a in given_out[:4] for uuid in a.gpus}) == 4
+
+
+def test_a_batch_is_placed_whole_or_not_at_all():
+    fleet = Fleet([a_node("a", 2), a_node("b", 1)])
+    demand = Demand("s", 0, request("cpu=1"), batch_size=4)
+    assert place_unit(Placer(fleet, Policy()), demand, "x", 4) is None
+    assert not fleet.ledger
+    placed = place_unit(Placer(fleet, Policy()), demand, "x", 3)
+    assert sorted(allocation.node for allocation in placed) == ["a", "a", "b"]
+
+
+def test_a_place_counts_only_if_it_is_free_in_both_books():
+    now, later = Fleet([A, B]), Fleet([A, B], [used(A, "cpu=8")])
+    assert Placer(now, Policy()).place("x", request("cpu=1"), Placer(later, Policy())).node == "b"
+    assert "x" in now.ledger
+    assert "x" in later.ledger
+
+
+def test_cards_held_for_another_are_not_given():
+    node = zoned(0, 0, 1, 1)
+    now, later = Fleet([node]), Fleet([node], [Allocation("other", "n", request("gpu=2"), ("g0", "g1"))])
+    assert Placer(now, Policy()).place("x", request("gpu=2"), Placer(later, Policy())).gpus == ("g2", "g3")
+    assert Placer(now, Policy()).place("y", request("gpu=1"), Placer(later, Policy())) is None
+
+
+@pytest.mark.parametrize(
+    ("resreq", "held", "batch", "expected"),
+    [
+        pytest.param("cpu=1", [used(WITH_CARDS, "cpu=8")], 1, Code.CPU, id="cpu"),
+        pytest.param("mem=1g", [used(WITH_CARDS, "mem=64g")], 1, Code.MEMORY, id="memory"),
+        pytest.param("cpu=1,gpu=2", [used(WITH_CARDS, "gpu=3", 3)], 1, Code.GPU, id="cards"),
+        pytest.param("cpu=4", [], 4, Code.GANG_ROOM, id="room for some of a batch"),
+    ],
+)
+def test_what_is_short_is(resreq, held, batch, expected):
+    demand = Demand("s", 0, request(resreq), batch_size=batch)
+    assert shortage(Fleet([WITH_CARDS], held), demand) is expected
+
+
+requests = st.builds(ResourceRequirement.of, cpu=st.integers(1, 4), memory=st.just(0), gpu=st.integers(0, 2))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3)), min_size=1, max_size=4),
+    st.lists(requests, max_size=25),
+    st.booleans(),
+)
+def test_something_is_placed_exactly_if_some_node_has_room(sizes, asked, spread):
+    nodes = [a_node(f"n{i}", cpu, gpus=gpus) for i, (cpu, gpus) in enumerate(sizes)]
+    placer = Placer(Fleet(nodes), Policy(spread=spread))
+    free = {node.name: [node.cpu_milli, len(node.gpus)] for node in nodes}
+    for i, requirement in enumerate(asked):
+        fits = {n for n, (cpu, gpus) in free.items() if cpu >= requirement.cpu_milli and gpus >= requirement.gpu_count}
+        room = dict(zip(free, placer.room(requirement).tolist(), strict=True))
+        assert {name for name, executors in room.items() if executors} == fits
+        allocation = placer.place(str(i), requirement)
+        assert (allocation is not None) == bool(fits)
+        if allocation is not None:
+            assert allocation.node in fits
+            free[allocation.node][0] -= requirement.cpu_milli
+            free[allocation.node][1] -= requirement.gpu_count
