@@ -9,7 +9,7 @@ from tests.lab import Lab, a_node
 
 from ullage.core.cycle import schedule
 from ullage.core.policy import Policy
-from ullage.core.world import World
+from ullage.core.world import WORKING, World
 from ullage.model.error import Conflict
 from ullage.model.queue import Limit, Queue
 from ullage.model.resources import MILLI
@@ -144,7 +144,7 @@ class History(RuleBasedStateMachine):
             return
         gangs: dict[str, list] = {}
         for executor in self.lab.executors:
-            if executor.gang and not executor.stopping:
+            if executor.gang and executor.phase in WORKING:
                 gangs.setdefault(executor.gang.id, []).append(executor)
         for members in gangs.values():
             assert len(members) == members[0].gang.size

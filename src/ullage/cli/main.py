@@ -57,10 +57,7 @@ _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; its exit code."""
     try:
-        if argv is None:
-            arguments = _parse_quickly(sys.argv[1:])
-        else:
-            arguments = _parse(list(argv))
+        arguments = _parse_quickly(sys.argv[1:]) if argv is None else _parse(list(argv))
         code = cast("Callable[[argparse.Namespace], int]", arguments.act)(arguments)
         sys.stdout.flush()
     except UllageError as error:

@@ -30,7 +30,7 @@ def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: in
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
         _shrink(widths, width)
-    right = [bool(rows) and all(_is_number(row[n]) for row in rows) for n in range(len(titles))]
+    right = [_holds_numbers([row[n] for row in rows]) for n in range(len(titles))]
     return "".join(f"{_line(row, widths, right)}\n" for row in cells)
 
 
@@ -55,5 +55,5 @@ def _one_line(cell: str) -> str:
     return cell if cell.isprintable() else "".join(c if c.isprintable() else " " for c in cell)
 
 
-def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.isdecimal()
+def _holds_numbers(column: Sequence[str]) -> bool:
+    return any(map(str.isdecimal, column)) and all(cell == "-" or cell.isdecimal() for cell in column)
