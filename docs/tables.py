@@ -43,7 +43,7 @@ SOURCE = Path(ullage.__file__).parent
 
 EVENTS = {
     "executor.evicted": "an executor was ended before its task was; the task waits again, and that is no loss",
-    "executor.gone": "an executor ended that nobody had ended; `message` says why",
+    "executor.gone": "an executor of a session is gone; `message` says why",
     "executor.reclaimed": "an executor must leave its session after its running task; `claimant` gets the room",
     "executor.started": "the plan gave a session a new executor",
     "gang.released": "a gang lost a member, or did not come together, and goes back as a whole",
@@ -267,10 +267,10 @@ def exit_codes() -> str:
 def options() -> str:
     """Every verb with its arguments and an example."""
     sections = []
-    for name, parser in _subparsers(build_parser()).items():
+    for name, parser in subparsers(build_parser()).items():
         text = [f"### ullage {name}", f"{_sentence(VERBS[name].help)}", f"    {VERBS[name].example}"]
         text += [table for table in (_arguments(parser),) if table]
-        for action, own in _subparsers(parser).items():
+        for action, own in subparsers(parser).items():
             text += [f"`ullage {name} {action}`:", _arguments(own) or "No options."]
         sections.append("\n\n".join(text))
     return "\n\n".join(sections)
@@ -280,7 +280,8 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Parsers of the words that may follow."""
     found: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to list them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above

@@ -173,7 +173,6 @@ def test_a_limit_binds_only_what_it_names(text, limit):
 
 
 @pytest.mark.parametrize("text", ["gpu=0", "cpu=0,gpu=0", "mem=0"])
-@pytest.mark.xfail(reason="a limit is parsed as a request, and a request of nothing is refused")
 def test_a_limit_of_none_is_a_limit(text):
     named = {entry.partition("=")[0] for entry in text.split(",")}
     expected = {"cpu_milli": "cpu", "memory_bytes": "mem", "gpu_milli": "gpu"}
@@ -225,7 +224,6 @@ def test_an_application_out_of_range_is_refused(field, value):
 
 
 @pytest.mark.parametrize(("field", "value"), [("default_priority", -1), ("default_weight", 0)], ids=str)
-@pytest.mark.xfail(reason="an application's defaults are not checked; sessions that rely on them are refused later")
 def test_defaults_for_sessions_are_checked_with_the_application(field, value):
     assert_refused(lambda: an_application(**{field: value}), field, repr(value))
 

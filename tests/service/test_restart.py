@@ -208,7 +208,6 @@ def test_shared_data_comes_back_with_its_tasks(machine):
     assert all(order.shared == b"shared" for order in orders)
 
 
-@pytest.mark.xfail(reason="that a session is being cancelled is not stored: it is open again and its tasks run again")
 def test_a_session_whose_cancelling_was_acknowledged_stays_cancelled(machine):
     machine.session("s", tasks=2)
     answered = []
@@ -221,7 +220,6 @@ def test_a_session_whose_cancelling_was_acknowledged_stays_cancelled(machine):
     assert not machine.service.state.session("s").open
 
 
-@pytest.mark.xfail(reason="nodes are not stored: the cordon is lost")
 def test_a_cordon_outlives_a_restart(machine):
     machine.service.nodes.cordon("n1", True)
     machine.pump()

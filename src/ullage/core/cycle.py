@@ -83,6 +83,7 @@ class _Cycle:
         self._lend_the_rest()
         self._let_go()
         self._explain_stops()
+        self._wake_when_protection_ends()
         return Plan(
             tuple(self._actions),
             self._deserved,
@@ -133,7 +134,8 @@ class _Cycle:
             leaf = self._leaves[demand.session]
             if demand.waiting_since is None or not wanted_units(demand) or not has_room(self._empty, demand):
                 continue
-            if leaf.held and leaf.held * demand.batch_size >= self._deserved.get(demand.session, 0):
+            served = leaf.held and leaf.held * demand.batch_size >= self._deserved.get(demand.session, 0)
+            if served or leaf.held >= self._ceiling(demand):
                 continue
             due = demand.waiting_since + self._policy.reserve_after_s
             if due > self._time:
@@ -200,14 +202,20 @@ class _Cycle:
             self._wake_at.append(at)
         return at <= self._time
 
+    def _wake_when_protection_ends(self) -> None:
+        """Somebody waits, and time alone may make the one it waits for give way."""
+        if self._waiting:
+            ends = (executor.protected_until for executor in self._world.executors if executor.phase is Phase.BUSY)
+            self._wake_at.extend(at for at in ends if at > self._time)
+
     def _explain_stops(self) -> None:
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
             held = leaf.held * demand.batch_size
             if held >= demand.want or demand.session in self._waiting:
                 continue
-            if not demand.ready:
-                self._waiting[demand.session] = Code.BIND_FAILURES
+            if demand.held_back is not None:
+                self._waiting[demand.session] = demand.held_back
             elif not has_room(self._empty, demand):
                 self._waiting[demand.session] = Code.TOO_LARGE if self._world.fleet.schedulable.any() else Code.NO_NODES
             elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):

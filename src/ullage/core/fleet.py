@@ -144,9 +144,9 @@ class Fleet:
         self.slots_free[row] -= sign
         for card in cards:
             before = int(self.card_taken[card])
-            self.card_taken[card] = before + sign * MILLI
-            if self.card_healthy[card] and (before == 0) == (sign > 0):
-                self.gpu_free[row] -= sign
+            after = self.card_taken[card] = before + sign * MILLI
+            if self.card_healthy[card]:
+                self.gpu_free[row] += (after == 0) - (before == 0)
         self._touch(row)
 
     def _touch(self, row: int) -> None:

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 
 from ullage.core.entitlement import place_unit
 from ullage.core.placement import Placer
-from ullage.core.shares import Leaf, ShareTree
+from ullage.core.shares import Leaf, ShareTree, Vector
 from ullage.core.world import Demand, ExecutorView, Phase, World
 from ullage.model.allocation import Allocation
 
@@ -102,13 +102,13 @@ class Reclaim:
         for executor in self._idle:
             if executor.id not in self._taken:
                 yield Victim((executor,), None)
-        surplus = dict(self._surplus)
+        surplus, losses = dict(self._surplus), dict[str, Vector]()
         queue = [entry for session in self._groups if (entry := self._entry(session, surplus, 0)) is not None]
         heapify(queue)
         while queue:
             *_, session, position = heappop(queue)
             victim = self._groups[session][position]
-            if self._may_take(victim, claimant, surplus[session], now):
+            if self._may_take(victim, claimant, surplus[session], now) and self._spares(victim, claimant, losses):
                 surplus[session] -= len(victim.members)
                 yield victim
             following = self._entry(session, surplus, position + 1)
@@ -143,13 +143,19 @@ class Reclaim:
         if loser is None:
             return True
         leaf = self._leaves[loser.session]
-        if loser.queue != claimant.queue:
-            return not self._tree.guaranteed(loser.queue, leaf.unit)
-        if loser.priority != claimant.priority:
+        if loser.queue != claimant.queue or loser.priority != claimant.priority:
             return True
         units_after = (leaf.held * loser.batch_size - len(victim.members)) // loser.batch_size
         before = self._tree.leaf_share(self._leaves[claimant.session])
         return self._tree.leaf_share(leaf, units_after) >= before
+
+    def _spares(self, victim: Victim, claimant: Demand, losses: dict[str, Vector]) -> bool:
+        """Whether no guarantee is broken by this victim on top of those before it; notes its loss."""
+        loser = self._demands.get(victim.session or "")
+        if loser is None or loser.queue == claimant.queue:
+            return True
+        units = -(-len(victim.members) // loser.batch_size)
+        return all(self._tree.lose(loser.queue, self._leaves[loser.session].unit, losses) for _ in range(units))
 
 
 def _groups(session: str, executors: list[ExecutorView]) -> list[Victim]:

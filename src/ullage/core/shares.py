@@ -149,15 +149,23 @@ class ShareTree:
         """What the sessions below a queue hold."""
         return self._groups[queue].usage
 
-    def guaranteed(self, queue: str, less: Vector) -> bool:
-        """Whether the queue, or one above it, would fall below its guarantee by losing `less`."""
+    def lose(self, queue: str, amount: Vector, losses: dict[str, Vector]) -> bool:
+        """Add a loss to those of one claim, unless the queue or one above it would fall below its guarantee.
+
+        `losses` holds, by queue, what the claim takes so far. False: nothing was added.
+        """
+        line: list[_Group] = []
         group: _Group | None = self._groups[queue]
         while group is not None:
-            after = tuple(a - b for a, b in zip(group.usage, less, strict=True))
-            if any(loss and a < g for a, g, loss in zip(after, group.guarantee, less, strict=True)):
-                return True
+            lost = _plus(losses.get(group.name, _ZERO), amount)
+            left = (a - b for a, b in zip(group.usage, lost, strict=True))
+            if any(loss and a < g for a, g, loss in zip(left, group.guarantee, amount, strict=True)):
+                return False
+            line.append(group)
             group = group.parent
-        return False
+        for group in line:
+            losses[group.name] = _plus(losses.get(group.name, _ZERO), amount)
+        return True
 
     # --- filling ---
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from ullage.core.fleet import Fleet
 from ullage.model.application import DELAY_RELEASE_S, MAX_INSTANCES
 from ullage.model.queue import DEFAULT_QUEUE, Queue
+from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
 
@@ -16,9 +17,9 @@ from ullage.model.resources import Resources
 class Demand:
     """An open session as the cycle sees it.
 
-    `number` is its order of creation; `ready` is False past the retry limit (it keeps what it has
-    and gets nothing new); `waiting_since` is since when it has held
-    nothing, or less than it deserves, for want of room.
+    `number` is its order of creation; `held_back` says why it gets no new executors for now (it keeps
+    what it has); `waiting_since` is since when it has held nothing, or less than it deserves, for want
+    of room.
     """
 
     session: str
@@ -36,8 +37,13 @@ class Demand:
     max_instances: int | None = None
     application_max: int = MAX_INSTANCES
     delay_release_s: float = DELAY_RELEASE_S
-    ready: bool = True
+    held_back: Code | None = None
     waiting_since: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may have new executors."""
+        return self.held_back is None
 
     @property
     def want(self) -> int:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from ullage.model.error import invalid
 from ullage.model.name import check_name
+from ullage.model.queue import MAX_PRIORITY, check_weight
 
 MAX_INSTANCES = 1_000_000
 DELAY_RELEASE_S = 60.0
@@ -57,6 +58,9 @@ class Application:
             raise invalid("retries", self.retries, "0 or more is needed")
         if self.delay_release_s < 0:
             raise invalid("delay_release_s", self.delay_release_s, "0 seconds or more is needed")
+        if not 0 <= self.default_priority <= MAX_PRIORITY:
+            raise invalid("default_priority", self.default_priority, f"0 (lowest) to {MAX_PRIORITY} is needed")
+        check_weight("default_weight", self.default_weight)
         if self.task_timeout_s is not None and self.task_timeout_s <= 0:
             raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
 

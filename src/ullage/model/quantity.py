@@ -28,7 +28,7 @@ def parse_bytes(text: str, field: str = "memory") -> int:
         InvalidRequest: not a size, not a whole number of bytes, or above 2^63-1.
 
     """
-    match = _SIZE.fullmatch(text.lower())
+    match = _SIZE.fullmatch(text.lower()) if text.isascii() else None
     factor = _suffix_factor(match.group(3)) if match else None
     if match is None or factor is None:
         raise invalid(field, text, _SIZE_FIX)

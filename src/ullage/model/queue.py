@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from ullage.model.error import invalid
 from ullage.model.name import check_name
-from ullage.model.request import ResourceRequirement
+from ullage.model.request import ResourceRequirement, parse_amounts
 from ullage.model.resources import DIMENSIONS, MILLI, Resources
 
 ROOT = "root"
 DEFAULT_QUEUE = "default"
 MAX_WEIGHT = 1000
+MAX_PRIORITY = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,12 @@ def parse_queue(name: str, parent: str, weight: int, guarantee: str | None, limi
 
 
 def parse_limit(text: str) -> Limit:
-    """A limit from a text such as `gpu=8,mem=1t`; what it does not name is unlimited."""
-    named = {entry.partition("=")[0].strip().lower() for entry in text.split(",")}
-    amounts = ResourceRequirement.from_string(text)
-    return Limit(
-        cpu_milli=amounts.cpu_milli if "cpu" in named else None,
-        memory_bytes=amounts.memory_bytes if named & {"mem", "memory"} else None,
-        gpu_milli=amounts.gpu_count * MILLI if "gpu" in named else None,
-    )
+    """A limit from a text such as `gpu=8,mem=1t`; what it does not name is unlimited, `gpu=0` allows none.
+
+    Raises:
+        InvalidRequest: with the offending entry named.
+
+    """
+    amounts = parse_amounts(text)
+    cards = amounts.get("gpu")
+    return Limit(amounts.get("cpu"), amounts.get("memory"), None if cards is None else cards * MILLI)

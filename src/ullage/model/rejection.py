@@ -33,6 +33,7 @@ class Code(StrEnum):
     GANG_INCOMPLETE = "gang-incomplete"
     GANG_ROOM = "gang-does-not-fit"
     BIND_FAILURES = "bind-failures"
+    BACKOFF = "gang-backoff"
     RECLAIMING = "waiting-for-reclaim"
     STARTING = "executors-starting"
     NO_NODES = "no-nodes"

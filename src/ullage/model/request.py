@@ -16,6 +16,45 @@ _KEYS = {"cpu": "cpu", "mem": "memory", "memory": "memory", "gpu": "gpu"}
 _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 
 
+def parse_amounts(text: str) -> dict[str, int]:
+    """What a text names: cpu in thousandths of a core, memory in bytes, gpu in cards; nothing else.
+
+    Raises:
+        InvalidRequest: with the offending entry named.
+
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise invalid("resreq", text, _FORM)
+    entries = []
+    for entry in text.split(","):
+        key, separator, value = (part.strip() for part in entry.partition("="))
+        if not separator or not key or not value or "=" in value:
+            raise invalid("resreq", entry, _FORM)
+        entries.append((key, value))
+    return _amounts(entries)
+
+
+def _amounts(entries: list[tuple[str, str]]) -> dict[str, int]:
+    amounts: dict[str, int] = {}
+    for key, value in entries:
+        name, shown = _KEYS.get(key.lower()), f"{key}={value}"
+        if name is None:
+            raise invalid("resreq", shown, "the keys are cpu, mem (or memory) and gpu")
+        if name in amounts:
+            raise invalid("resreq", shown, f"{name} is given twice; keep one")
+        try:
+            amounts[name] = _amount(name, value)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"resreq {shown!r}: {error.message}", field=error.field) from None
+    return amounts
+
+
+def _amount(name: str, text: str) -> int:
+    if name == "memory":
+        return parse_bytes(text)
+    return parse_count(text, "cpu", MAX_INT64) * MILLI if name == "cpu" else parse_count(text, "gpu", MAX_INT32)
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceRequirement:
     """The request of one executor: cores, bytes of memory, whole cards on one node.
@@ -62,27 +101,8 @@ class ResourceRequirement:
             InvalidRequest: with the offending entry named.
 
         """
-        if not isinstance(text, str) or not text.strip():
-            raise invalid("resreq", text, _FORM)
-        values: dict[str, str] = {}
-        for entry in text.split(","):
-            key, separator, value = (part.strip() for part in entry.partition("="))
-            if not separator or not key or not value or "=" in value:
-                raise invalid("resreq", entry, _FORM)
-            name = _KEYS.get(key.lower())
-            if name is None:
-                raise invalid("resreq", entry, "the keys are cpu, mem (or memory) and gpu")
-            if name in values:
-                raise invalid("resreq", entry, f"{name} is given twice; keep one")
-            values[name] = value
-        try:
-            return cls(
-                cpu_milli=parse_count(values.get("cpu", "0"), "cpu", MAX_INT64) * MILLI,
-                memory_bytes=parse_bytes(values.get("memory", "0")),
-                gpu_count=parse_count(values.get("gpu", "0"), "gpu", MAX_INT32),
-            )
-        except InvalidRequest as error:
-            raise InvalidRequest(f"resreq {text!r}: {error.message}", field=error.field) from None
+        amounts = parse_amounts(text)
+        return cls(amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("gpu", 0))
 
     @classmethod
     def from_value(cls, value: object) -> ResourceRequirement:
@@ -97,7 +117,8 @@ class ResourceRequirement:
         if isinstance(value, str):
             return cls.from_string(value)
         if isinstance(value, Mapping):
-            return cls.from_string(",".join(f"{key}={amount}" for key, amount in value.items()))
+            amounts = _amounts([(str(key), str(amount)) for key, amount in value.items()])
+            return cls(amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("gpu", 0))
         raise invalid("resreq", value, _FORM)
 
     @property

@@ -7,14 +7,13 @@ from enum import StrEnum
 
 from ullage.model.error import Conflict, invalid
 from ullage.model.name import check_name
-from ullage.model.queue import DEFAULT_QUEUE, check_weight
+from ullage.model.queue import DEFAULT_QUEUE, MAX_PRIORITY, check_weight
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 
 RETRY_LIMIT = 5
 """Bind failures after which a session gets no new executor until an operator clears the count."""
 
 MAX_BATCH = 4096
-MAX_PRIORITY = 2**31 - 1
 
 
 class SessionState(StrEnum):
@@ -46,7 +45,8 @@ class Setup:
 class SessionSpec:
     """What the owner asks for. `max_instances` None leaves the number of executors to the queue.
 
-    `retries` and `task_timeout_s` override those of the application.
+    `retries` and `task_timeout_s` override those of the application. With `close_when_done` the session
+    closes by itself once all of its tasks, of which there was at least one, have ended.
 
     With `batch_size` n, executors come in gangs of n that start together or not at all; minimum and
     maximum count executors and are held in whole gangs (minimum rounded up, maximum down).
@@ -69,6 +69,7 @@ class SessionSpec:
     setup: Setup = Setup()
     retries: int | None = None
     task_timeout_s: float | None = None
+    close_when_done: bool = False
 
     def __post_init__(self) -> None:
         check_name("application", self.application)
@@ -105,7 +106,10 @@ class SessionSpec:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as stored; counts of its tasks are kept beside it by the service."""
+    """A session as stored; counts of its tasks are kept beside it by the service.
+
+    `cancelled` says that it takes no more tasks and closes once those it has have ended.
+    """
 
     id: str
     spec: SessionSpec
@@ -114,6 +118,7 @@ class Session:
     state: SessionState = SessionState.OPEN
     closed_at: float | None = None
     bind_failures: int = 0
+    cancelled: bool = False
 
     def __post_init__(self) -> None:
         check_name("session", self.id)
@@ -125,5 +130,6 @@ class Session:
             Conflict: the session is closed.
 
         """
-        if self.state is not SessionState.OPEN:
-            raise Conflict(f"session {self.id} is closed; open a new one", code="session-closed")
+        if self.state is not SessionState.OPEN or self.cancelled:
+            how = "being cancelled" if self.state is SessionState.OPEN else "closed"
+            raise Conflict(f"session {self.id} is {how}; open a new one", code="session-closed")

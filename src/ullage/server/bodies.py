@@ -63,6 +63,7 @@ def session_spec(body: api.CreateSession, application: Application, default: Res
         setup=Setup(body.setup.python, body.setup.working_directory, body.setup.environment),
         retries=body.retries,
         task_timeout_s=body.task_timeout_s,
+        close_when_done=body.close_when_done,
     )
 
 

@@ -143,6 +143,13 @@ class Executors:
     def _protection(self, *, overdue: bool) -> float:
         return max(self._policy.min_runtime_s, self._policy.reserve_after_s if overdue else 0.0)
 
+    def let_go(self, record: SessionRecord) -> None:
+        """The session is forgotten: its executors leave, and work for nobody from now on."""
+        for executor in tuple(record.executors.values()):
+            if executor.state in (ExecutorState.BINDING, ExecutorState.BOUND):
+                self.unbind(Unbind(executor.id))
+            self._detach(executor)
+
     # --- reports ---
 
     def registered(self, event: Registered) -> None:
@@ -227,6 +234,11 @@ class Executors:
         for record in tuple(self._state.sessions.values()):
             if record.session.spec.batch_size == 1:
                 continue
+            if record.not_before:
+                due = record.not_before if due is None else min(due, record.not_before)
+                if record.not_before <= now:
+                    record.not_before = 0.0
+                    self._changed(True)
             for executor in tuple(record.executors.values()):
                 forming = executor.state in (ExecutorState.VOID, ExecutorState.IDLE, ExecutorState.BINDING)
                 if not forming or executor.gang is None or executor.stopping:
@@ -263,7 +275,10 @@ class Executors:
         record = self._state.session(executor.session or "")
         executor.state = apply(executor.state, Operation.BIND_FAILED)
         executor.spoilt = True
+        gang = executor.gang
         self._detach(executor)
+        if gang is not None:
+            self._break_up(record, gang, f"member {gang.rank} could not enter the session: {event.message}")
         self._failed_to_start(record, executor, event.code, event.message)
         self._engine.unbind(executor.id)
         self._changed(True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ullage.core.fleet import Fleet
@@ -10,7 +10,8 @@ from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.events import Events
-from ullage.service.ports import Gone
+from ullage.service.journal import Journal
+from ullage.service.ports import Gone, PutNode
 from ullage.service.state import State
 
 DRAIN_S = 30.0
@@ -23,17 +24,24 @@ class Nodes:
     def __init__(
         self,
         state: State,
+        journal: Journal,
         events: Events,
         clock: Callable[[], float],
         gone: Callable[[Gone], None],
         changed: Callable[[bool], None],
     ) -> None:
         self._state = state
+        self._journal = journal
+        self._cordoned: set[str] = set()
         self._events = events
         self._clock = clock
         self._gone = gone
         self._changed = changed
         self._lost_at: dict[str, float] = {}
+
+    def resume(self, cordoned: Iterable[str]) -> None:
+        """After a restart: nodes that an operator keeps new work off, once they are reported."""
+        self._cordoned = set(cordoned)
 
     def reported(self, node: Node) -> None:
         """A node registers, comes back, or has new facts; an operator's cordon stays."""
@@ -41,7 +49,8 @@ class Nodes:
         self._lost_at.pop(node.name, None)
         if known is not None:
             state = move_node(known.state, NodeState.READY)
-            node = replace(node, state=state, cordoned=known.cordoned, gpus=self._with_missing(known, node))
+            node = replace(node, state=state, gpus=self._with_missing(known, node))
+        node = replace(node, cordoned=node.name in self._cordoned)
         if node == known:
             return
         self._state.nodes[node.name] = node
@@ -88,7 +97,9 @@ class Nodes:
         if known is None:
             raise NotFound(f"node {name} does not exist", field="node")
         if known.cordoned != cordoned:
+            (self._cordoned.add if cordoned else self._cordoned.discard)(name)
             self._state.nodes[name] = replace(known, cordoned=cordoned)
+            self._journal.write(PutNode(name, cordoned))
             self._events.add("node.cordoned" if cordoned else "node.uncordoned", node=name)
             self._rebuild()
         return self._state.nodes[name]

@@ -193,6 +193,14 @@ class PutQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class PutNode:
+    """What an operator said of a node; its facts are reported afresh by its engine."""
+
+    name: str
+    cordoned: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PutSession:
     """Insert or replace a session."""
 
@@ -278,6 +286,7 @@ Record = (
     PutApplication
     | DropApplication
     | PutQueue
+    | PutNode
     | PutSession
     | DropSession
     | AddTasks
@@ -331,6 +340,7 @@ class Snapshot:
     epoch: int
     applications: tuple[Application, ...] = ()
     queues: tuple[Queue, ...] = ()
+    nodes: tuple[PutNode, ...] = ()
     sessions: tuple[StoredSession, ...] = ()
     executors: tuple[PutExecutor, ...] = ()
     last_event: int = 0

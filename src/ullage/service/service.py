@@ -13,7 +13,6 @@ from ullage.core.explain import Reasons, explain
 from ullage.core.policy import Policy
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
-from ullage.model.session import SessionState
 from ullage.model.task import TaskState
 from ullage.service.catalog import Catalog
 from ullage.service.events import Events
@@ -67,14 +66,22 @@ class Service:
         self.tasks = Tasks(self.state, journal, store, engine, self.news, clock, self._changed)
         self.executors = Executors(self.state, journal, engine, self.events, self.tasks, policy, clock, self._changed)
         self.sessions = Sessions(
-            self.state, journal, self.events, self.tasks, clock, self._changed, default_requirement
+            self.state,
+            journal,
+            self.events,
+            self.tasks,
+            clock,
+            self._changed,
+            self.executors.let_go,
+            default_requirement,
         )
-        self.nodes = Nodes(self.state, self.events, clock, self.executors.gone, self._changed)
+        self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.gone, self._changed)
         self.catalog = Catalog(self.state, journal, self._changed)
         self.loop = Loop(self.state, self.executors, policy, clock)
         self.store = store
         self._recover(store.load(), journal)
         self.catalog.install(queues)
+        self.sessions.resume()
 
     # --- facts ---
 
@@ -141,6 +148,7 @@ class Service:
         self.events.resume(snapshot.last_event)
         state.applications = {application.name: application for application in snapshot.applications}
         state.queues = {queue.name: queue for queue in snapshot.queues}
+        self.nodes.resume(mark.name for mark in snapshot.nodes if mark.cordoned)
         for stored in snapshot.sessions:
             state.sessions[stored.session.id] = _session_of(stored)
             state.session_number = max(state.session_number, stored.session.number)
@@ -165,5 +173,4 @@ def _session_of(stored: StoredSession) -> SessionRecord:
     record.pending = sorted(record.tasks)
     record.counts[TaskState.PENDING] = len(record.tasks)
     record.counts[TaskState.RUNNING] = 0
-    record.closing = record.session.state is SessionState.CLOSED
     return record

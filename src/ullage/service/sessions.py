@@ -21,7 +21,10 @@ _COMPARED = ("application", "resreq", "min_instances", "max_instances", "batch_s
 
 
 class Sessions:
-    """Use cases of sessions. `default_requirement` is the operator's; None means the built-in one."""
+    """Use cases of sessions. `let_go` takes the executors from a session that is forgotten.
+
+    `default_requirement` is the operator's; None means the built-in one.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Sessions:
         tasks: Tasks,
         clock: Callable[[], float],
         changed: Callable[[bool], None],
+        let_go: Callable[[SessionRecord], None],
         default_requirement: ResourceRequirement | None,
     ) -> None:
         self._state = state
@@ -39,6 +43,7 @@ class Sessions:
         self._tasks = tasks
         self._clock = clock
         self._changed = changed
+        self._let_go = let_go
         self.default_requirement = default_requirement or DEFAULT_REQUIREMENT
 
     def create(self, session_id: str | None, spec: SessionSpec, done: Callback) -> SessionRecord:
@@ -115,7 +120,6 @@ class Sessions:
                     f"session {session_id} has {running} running tasks; wait for them or cancel the session",
                     code="tasks-running",
                 )
-            record.closing = True
             self._tasks.cancel_all(record)
             self._finish(record)
         self._journal.write(then=done)
@@ -129,18 +133,25 @@ class Sessions:
 
         """
         record = self._state.session(session_id)
-        if record.open and not record.closing:
-            record.closing = True
+        if record.takes_tasks:
+            record.session = replace(record.session, cancelled=True)
+            self._journal.write(PutSession(record.session))
             self._events.add("session.cancelled", session_id)
             self._tasks.cancel_all(record)
             self.finish_closing()
         self._journal.write(then=done)
         return record
 
+    def resume(self) -> None:
+        """After a restart: sessions that were being cancelled go on to their end."""
+        for record in self._state.sessions.values():
+            if record.open and record.session.cancelled:
+                self._tasks.cancel_all(record)
+
     def finish_closing(self) -> None:
-        """Close the sessions that were being cancelled and have no task left."""
+        """Close the sessions that have no task left and were cancelled, or close by themselves."""
         for record in tuple(self._state.sessions.values()):
-            if record.closing and record.open and not record.tasks:
+            if record.open and not record.tasks and (record.session.cancelled or record.spent):
                 self._finish(record)
 
     def delete(self, session_id: str, done: Callback) -> None:
@@ -153,6 +164,7 @@ class Sessions:
         record = self._state.session(session_id)
         if record.open or record.tasks:
             raise Conflict(f"session {session_id} is open; close it before deleting it", code="session-open")
+        self._let_go(record)
         del self._state.sessions[session_id]
         self._journal.write(DropSession(session_id), then=done)
         self._changed(False)

@@ -72,9 +72,7 @@ class SessionRecord:
     waiting_since: float | None = None
     waiting_for: Code | None = None
     deserved: int = 0
-    closing: bool = False
     not_before: float = 0.0
-    dispatching: bool = False
 
     @property
     def id(self) -> str:
@@ -85,6 +83,24 @@ class SessionRecord:
     def open(self) -> bool:
         """Whether it takes tasks."""
         return self.session.state is SessionState.OPEN
+
+    @property
+    def spent(self) -> bool:
+        """Whether it was to close by itself, and its tasks have come and gone."""
+        return self.session.spec.close_when_done and self.next_task > 1 and self.durable == self.next_task - 1
+
+    def held_back(self, now: float) -> Code | None:
+        """Why it gets no new executors for now."""
+        if not self.takes_tasks:
+            return Code.CLOSED
+        if self.session.bind_failures >= RETRY_LIMIT:
+            return Code.BIND_FAILURES
+        return Code.BACKOFF if self.not_before > now else None
+
+    @property
+    def takes_tasks(self) -> bool:
+        """Whether it is open and not being cancelled."""
+        return self.open and not self.session.cancelled
 
     def push_pending(self, task: TaskRecord) -> None:
         """Queue a task; the smallest id goes first, also when it comes back."""
@@ -218,11 +234,11 @@ class State:
             priority=spec.priority,
             weight=spec.weight,
             batch_size=spec.batch_size,
-            min_instances=0 if record.closing else spec.min_instances,
+            min_instances=0 if record.session.cancelled else spec.min_instances,
             max_instances=spec.max_instances,
             application_max=application.max_instances,
             delay_release_s=application.delay_release_s,
-            ready=record.session.bind_failures < RETRY_LIMIT and record.not_before <= now and not record.closing,
+            held_back=record.held_back(now),
             waiting_since=record.waiting_since,
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ullage.model.error import Conflict, NotFound, invalid
+from ullage.model.error import NotFound, invalid
 from ullage.model.executor import ExecutorState, Operation, apply
 from ullage.model.task import LOST_LIMIT, TaskResult, TaskState
 from ullage.service.journal import Callback, Journal
@@ -78,8 +78,6 @@ class Tasks:
             self._journal.write(then=lambda: done(earlier.first, earlier.count))
             return
         record.session.require_open()
-        if record.closing:
-            raise Conflict(f"session {session_id} is being cancelled; open a new one", code="session-closed")
         if not 1 <= len(inputs) <= MAX_TASKS_PER_SUBMISSION:
             raise invalid("inputs", len(inputs), f"send 1 to {MAX_TASKS_PER_SUBMISSION} tasks at a time")
         number, first, now = len(record.submissions) + 1, record.next_task, self._clock()
@@ -100,13 +98,16 @@ class Tasks:
         now: float,
         done: Callable[[int, int], None],
     ) -> None:
+        if self._state.sessions.get(record.id) is not record:
+            done(first, len(inputs))  # deleted meanwhile, and its tasks with it
+            return
         tasks = [TaskRecord(record, first + i, submission, data, now) for i, data in enumerate(inputs)]
         for task in tasks:
             record.tasks[task.id] = task
         record.pending.extend(task.id for task in tasks)  # ids ascend: the heap stays a heap
         record.counts[TaskState.PENDING] += len(tasks)
         done(first, len(inputs))
-        if record.closing or not record.open:
+        if not record.takes_tasks:
             self._cancel_all(record, tasks, "cancelled: the session was closed")
             return
         self.dispatch(record)
@@ -194,7 +195,9 @@ class Tasks:
             taken = max(0.0, outcome.ended_at - outcome.started_at)
             mean = record.mean_task_s
             record.mean_task_s = taken if mean is None else 0.8 * mean + 0.2 * taken
-            if outcome.code and task.errors < self._retries_of(record):
+            if outcome.code and task.ending is not None:
+                ended.append(self._stopped(task, task.ending, task.ending_message))
+            elif outcome.code and task.errors < self._retries_of(record):
                 task.errors += 1
                 self._journal.write(PutAttempts(record.id, task.id, task.losses, task.errors))
                 record.push_pending(task)
@@ -212,10 +215,14 @@ class Tasks:
         """Queue tasks again that the worker never started; the tasks of this session run long."""
         for claim in claims:
             task = executor.tasks.pop(claim, None)
-            if task is not None:
-                record = task.session
-                record.counts[TaskState.RUNNING] -= 1
-                record.mean_task_s = max(record.mean_task_s or 0.0, 2 * AHEAD_S)
+            if task is None:
+                continue
+            record = task.session
+            record.counts[TaskState.RUNNING] -= 1
+            record.mean_task_s = max(record.mean_task_s or 0.0, 2 * AHEAD_S)
+            if task.ending is not None:
+                self._settle(record, [self._stopped(task, task.ending, task.ending_message)])
+            else:
                 record.push_pending(task)
                 self.dispatch(record)
         self._changed(False)

@@ -27,6 +27,7 @@ from ullage.service.ports import (
     PutApplication,
     PutAttempts,
     PutExecutor,
+    PutNode,
     PutQueue,
     PutSession,
     Record,
@@ -52,7 +53,7 @@ class Batch:
         self.dropped_sessions = False
         # By name; the last record wins, and None deletes.
         self._named: dict[Table, dict[str, tuple[Any, ...] | None]] = {
-            table: {} for table in (tables.applications, tables.queues, tables.executors, tables.sessions)
+            table: {} for table in (tables.applications, tables.queues, tables.nodes, tables.executors, tables.sessions)
         }
         # Flat: value after value, row after row.
         self._appended: dict[Table, list[Any]] = {table: [] for table in _APPENDED}
@@ -66,6 +67,7 @@ class Batch:
             PutApplication: self._put_application,
             DropApplication: lambda record: self._drop(tables.applications, record.name),
             PutQueue: self._put_queue,
+            PutNode: self._put_node,
             PutSession: self._put_session,
             DropSession: self._drop_session,
             PutExecutor: self._put_executor,
@@ -145,6 +147,9 @@ class Batch:
     def _put_queue(self, record: PutQueue) -> None:
         value = msgspec.json.encode(record.queue).decode()
         self._named[tables.queues][record.queue.name] = (record.queue.name, value)
+
+    def _put_node(self, record: PutNode) -> None:
+        self._named[tables.nodes][record.name] = (record.name, msgspec.json.encode(record).decode())
 
     def _put_executor(self, record: PutExecutor) -> None:
         value = msgspec.json.encode(record).decode()

@@ -13,7 +13,7 @@ from ullage.model.application import Application
 from ullage.model.queue import Queue
 from ullage.model.session import Session
 from ullage.model.task import TaskState
-from ullage.service.ports import PutExecutor, Snapshot, StoredSession, StoredSubmission, StoredTask
+from ullage.service.ports import PutExecutor, PutNode, Snapshot, StoredSession, StoredSubmission, StoredTask
 from ullage.storage import tables
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ def read_snapshot(connection: Connection) -> Snapshot:
         epoch=row.epoch,
         applications=_values(connection, "applications", Application),
         queues=_values(connection, "queues", Queue),
+        nodes=_values(connection, "nodes", PutNode),
         sessions=_read_sessions(connection),
         executors=_values(connection, "executors", PutExecutor),
         last_event=max(row.last_event, newest or 0),

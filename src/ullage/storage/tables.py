@@ -55,6 +55,14 @@ queues = Table(
     sqlite_with_rowid=False,
 )
 
+nodes = Table(
+    "nodes",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 executors = Table(
     "executors",
     METADATA,

@@ -60,6 +60,7 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     setup: SetupBody = SetupBody()
     retries: int | None = None
     task_timeout_s: float | None = None
+    close_when_done: bool = False
 
 
 class UpdateSession(Schema, frozen=True, kw_only=True):

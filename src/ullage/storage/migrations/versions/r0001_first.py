@@ -1,4 +1,4 @@
-"""The first schema: applications, queues, executors, sessions, tasks, results, events."""
+"""The first schema: applications, queues, nodes, executors, sessions, tasks, results, events."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+
+
+_NAMED = (("applications", "name"), ("queues", "name"), ("nodes", "name"), ("executors", "executor"))
 
 
 def upgrade() -> None:
@@ -34,7 +37,7 @@ def _create_store() -> None:
 
 
 def _create_named() -> None:
-    for table, key in (("applications", "name"), ("queues", "name"), ("executors", "executor")):
+    for table, key in _NAMED:
         op.create_table(
             table,
             sa.Column(key, sa.Text, primary_key=True),

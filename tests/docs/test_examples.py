@@ -1,0 +1,105 @@
+"""What the documents show is what happens, on a real server."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.live_server import LiveServer
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
+    home = tmp_path / "home"
+    monkeypatch.setenv("ULLAGE_HOME", str(home))
+    monkeypatch.delenv("ULLAGE_ENDPOINT", raising=False)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    live = LiveServer(home, "--gpus=4")
+    live.start()
+    yield live
+    assert live.stop() == 0
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall((ROOT / page).read_text()) if kind == language]
+
+
+def run(command: list[str], where: Path) -> str:
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_python(program: str, where: Path) -> str:
+    """A program in a file of its own, as a reader would have it."""
+    file = where / "example.py"
+    file.write_text(program)
+    return run([sys.executable, str(file)], where)
+
+
+def test_the_python_example_of_the_readme_prints_what_it_shows(server: LiveServer, tmp_path: Path) -> None:
+    (program,) = blocks("README.md", "python")
+    shown = next(text for text in blocks("README.md", "text") if text.startswith("[0, 1"))
+    assert run_python(program, tmp_path) == shown
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial/first-steps.md"])
+def test_the_run_example_ends_as_it_shows(server: LiveServer, tmp_path: Path, page: str) -> None:
+    shown = next(text for text in blocks(page, "console") if text.startswith("$ ullage run"))
+    lines = shown.splitlines()
+    script = "\n".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
+    expected = [line for line in lines if not line.startswith("$ ")]
+    assert run(["bash", "-c", script], tmp_path).splitlines() == expected
+
+
+def test_the_tutorials_program_prints_what_it_says(server: LiveServer, tmp_path: Path) -> None:
+    (program,) = blocks("docs/tutorial/first-steps.md", "python")
+    assert run_python(program, tmp_path) == "328350\n"
+
+
+def test_functions_raise_in_the_caller(server: LiveServer, tmp_path: Path) -> None:
+    (program,) = blocks("docs/how-to/call-functions.md", "python")
+    assert run_python(program, tmp_path) == "42 1\nthe task raised: bad 3\n"
+
+
+def test_the_executor_of_the_reference_sums_up(server: LiveServer, tmp_path: Path) -> None:
+    (program,) = blocks("docs/reference/python.md", "python")
+    assert run_python(program, tmp_path) == "25\n"
+
+
+def test_the_worker_of_the_guide_can_be_registered(server: LiveServer, tmp_path: Path) -> None:
+    worker, caller = blocks("docs/how-to/own-worker.md", "python")
+    (described,) = blocks("docs/how-to/own-worker.md", "toml")
+    (tmp_path / "echo.py").write_text(worker)
+    paths = described.replace("/path/to/venv/bin/python", sys.executable).replace(
+        "/path/to/echo.py", str(tmp_path / "echo.py")
+    )
+    (tmp_path / "echo.toml").write_text(paths)
+    run(["ullage", "apps", "register", "-f", "echo.toml"], tmp_path)
+    assert run_python(caller, tmp_path) == "b'HELLO!'\n[b'A!', b'B!']\n"
+
+
+def test_a_server_takes_the_settings_for_teams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (settings,) = blocks("docs/how-to/share-between-teams.md", "toml")
+    (tmp_path / "lab.toml").write_text(settings)
+    monkeypatch.setenv("ULLAGE_HOME", str(tmp_path / "home"))
+    live = LiveServer(tmp_path / "home", f"--config={tmp_path / 'lab.toml'}")
+    live.start()
+    try:
+        shown = run([sys.executable, "-m", "ullage.cli.main", "queues"], tmp_path)
+    finally:
+        assert live.stop() == 0
+    assert {line.split()[0] for line in shown.splitlines()[1:]} == {
+        "default",
+        "language",
+        "production",
+        "research",
+        "vision",
+    }
