@@ -557,7 +557,7 @@ def test_a_change_of_priority_weight_or_bounds_takes_effect():
 
 def test_a_lowered_maximum_lets_executors_go_after_their_task():
     with Lab(a_node(cpu=4)) as lab:
-        lab.session("s", tasks=10)
+        lab.session("s", tasks=10, task_timeout_s=1000)
         lab.service.sessions.update("s", {"max_instances": 1}, nothing)
         lab.pump()
         assert (lab.held("s"), lab.counts("s")["running"]) == (1, 4)

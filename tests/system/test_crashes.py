@@ -75,3 +75,12 @@ def test_a_stopped_server_leaves_no_process(server: LiveServer):
 
 def command_input(argv: list[str]) -> bytes:
     return msgspec.msgpack.encode({"argv": argv, "cwd": None, "env": {"PATH": os.environ["PATH"]}, "stdin": None})
+
+
+def test_a_program_past_its_time_limit_is_ended_and_its_session_closes(server: LiveServer):
+    with ullage.connect() as client:
+        options = {"application": "command", "resreq": "cpu=1,mem=256m", "task_timeout_s": 0.5, "close_when_done": True}
+        session = client.session("limited", **options)
+        error = session.run(command_input(["sleep", "300"])).exception(timeout=60)
+        assert "longer than its limit of 0.5 s" in str(error)
+        wait_until(lambda: session.status().state == "closed", "the session closes by itself")

@@ -54,7 +54,9 @@ def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everyt
 
 def create(api: Api, name: str | None, options: SessionOptions) -> str:
     """Make the session; its id."""
-    return api.create_session(session_spec(name, {**options, "application": COMMAND.name, "max_instances": 1})).id
+    return api.create_session(
+        session_spec(name, {**options, "application": COMMAND.name, "max_instances": 1, "close_when_done": True})
+    ).id
 
 
 def submit(api: Api, session: str, argv: list[str], environment: dict[str, str]) -> None:

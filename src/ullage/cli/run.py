@@ -13,6 +13,7 @@ from types import FrameType
 from ullage.cli import program
 from ullage.cli.exits import INTERRUPTED, UNPLACEABLE, Exit, complain
 from ullage.cli.logs import exit_code, print_log
+from ullage.cli.moment import parse_duration
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.log import Log
@@ -45,6 +46,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", "--resreq", metavar="LIST", help="what it holds, such as cpu=2,mem=4g,gpu=1")
     parser.add_argument("-q", "--queue", default=DEFAULT_QUEUE, help=f"its queue (default: {DEFAULT_QUEUE})")
     parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher goes first within the queue")
+    parser.add_argument("-t", "--time-limit", metavar="TIME", help="end it after 90, 90s, 30m, 12h or 2d")
     parser.add_argument("-n", "--name", help="id of its session (default: chosen by the server)")
     parser.add_argument(
         "-e", "--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass a variable on; may be repeated"
@@ -98,7 +100,12 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
     session = program.create(
         api,
         arguments.name,
-        {"resreq": resreq, "queue": arguments.queue, "priority": arguments.priority},
+        {
+            "resreq": resreq,
+            "queue": arguments.queue,
+            "priority": arguments.priority,
+            "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
+        },
     )
     try:
         program.submit(api, session, argv, environment)

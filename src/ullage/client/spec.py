@@ -19,7 +19,9 @@ class SessionOptions(TypedDict, total=False):
 
     `resreq` is what one executor holds: a `ResourceRequirement`, a text such as `cpu=2,mem=4g,gpu=1`,
     or a mapping. `min_instances` and `max_instances` count executors; with `batch_size` n they start
-    n at a time or not at all. `common_data` is given to every executor once. `environment` and
+    n at a time or not at all. `retries` is how often a failed task is run again, `task_timeout_s` how
+    long one may run (both: as the application says, if left out); with `close_when_done` the session
+    closes by itself once its tasks have ended. `common_data` is given to every executor once. `environment` and
     `working_directory` are for the executors.
     """
 
@@ -32,6 +34,9 @@ class SessionOptions(TypedDict, total=False):
     max_instances: int | None
     batch_size: int
     common_data: bytes | None
+    retries: int | None
+    task_timeout_s: float | None
+    close_when_done: bool
     environment: Mapping[str, str]
     working_directory: str | None
 
@@ -58,6 +63,9 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
         batch_size=options.get("batch_size", 1),
         common_data=options.get("common_data"),
         setup=_setup(application, options),
+        retries=options.get("retries"),
+        task_timeout_s=options.get("task_timeout_s"),
+        close_when_done=options.get("close_when_done", False),
     )
 
 

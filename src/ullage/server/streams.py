@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import re
 import time
 from collections.abc import AsyncIterator
@@ -90,9 +91,8 @@ class Streams:
             except NotFound:
                 return
             ended = body.state in _TERMINAL  # asked before reading: what is written before the end is read
-            fresh_out = _read(folder / f"{task}.out", out)
-            fresh_err = _read(folder / f"{task}.err", err)
-            out, err = out + len(fresh_out), err + len(fresh_err)
+            out, fresh_out = _read(folder / f"{task}.out", out)
+            err, fresh_err = _read(folder / f"{task}.err", err)
             for name, data in (("stdout", fresh_out), ("stderr", fresh_err)):
                 if data:
                     yield {"event": name, "id": f"o{out}e{err}", "data": base64.b64encode(data).decode()}
@@ -103,10 +103,14 @@ class Streams:
                 await self._service.news.wait(session, LOG_POLL_S)
 
 
-def _read(path: Path, offset: int) -> bytes:
+def _read(path: Path, offset: int) -> tuple[int, bytes]:
+    """The next bytes and where they end; a file that became shorter began anew, and is read from its beginning."""
     try:
         with path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < offset:
+                offset = 0
             file.seek(offset)
-            return file.read(_CHUNK)
+            data = file.read(_CHUNK)
     except FileNotFoundError:
-        return b""
+        return offset, b""
+    return offset + len(data), data

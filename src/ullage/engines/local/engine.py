@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from ullage.engines.local import cgroup
+from ullage.engines.local import cgroup, logs
 from ullage.engines.local.cgroup import Cell, Confinement
 from ullage.engines.local.door import WorkerLine
 from ullage.engines.local.environment import worker_command, worker_environment
@@ -77,6 +77,7 @@ class LocalEngine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: EngineListener | None = None
         self._server: asyncio.Server | None = None
+        self._trimmer: asyncio.Task[None] | None = None
         self._link = WardenLink(self._home.warden_log, self._on_warden, self._on_warden_lost)
 
     @property
@@ -109,6 +110,7 @@ class LocalEngine:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: WorkerLine(self._admit), str(path), backlog=512)
         path.chmod(0o600)
+        self._trimmer = loop.create_task(self._keep_logs_small())
         self._report(NodeReported(self._node))
 
     async def close(self, grace_s: float = GRACE_S) -> None:
@@ -119,6 +121,8 @@ class LocalEngine:
         while self._executors or self._doomed:
             self._idle.clear()
             await self._idle.wait()
+        if self._trimmer is not None:
+            self._trimmer.cancel()
         await self._link.close()
         if self._server is not None:
             self._server.close()
@@ -289,6 +293,13 @@ class LocalEngine:
             return
         grave = self._home.bury(executor.work)
         self._spawn(asyncio.to_thread(shutil.rmtree, grave, ignore_errors=True))
+
+    async def _keep_logs_small(self) -> None:
+        while True:
+            await asyncio.sleep(logs.CHECK_S)
+            for executor in self._executors.values():
+                for path in (*self._home.logs(executor.name), *self._home.logs_of_tasks(executor.running)):
+                    logs.begin_anew_if_larger(path)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

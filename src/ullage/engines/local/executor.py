@@ -52,7 +52,9 @@ class LocalExecutor:
         self.cell = Cell()
         self.work: Path | None = None  # the private directory, if it has one
         self.status: int | None = None
+        self.running: set[tuple[str, int]] = set()  # session and number of the tasks in hand
         self._memory = order.requirement.memory_bytes
+        self._session = ""
         self._secret = secret
         self._error_log = error_log
         self._report = report
@@ -108,6 +110,7 @@ class LocalExecutor:
         self._send(*waiting)
 
     def _outcome(self, outcome: frames.Outcome) -> TaskOutcome:
+        self.running.discard((self._session, outcome.task))
         message = outcome.message
         if outcome.code == _OUT_OF_MEMORY and (kills := self.cell.kills()) > self._kills_told:
             self._kills_told = kills
@@ -126,6 +129,8 @@ class LocalExecutor:
 
     def bind(self, order: BindOrder) -> None:
         """Send the session."""
+        self._session = order.session
+        self.running.clear()
         gang = None
         if order.gang is not None:
             gang = frames.Membership(order.gang.id, order.gang.rank, order.gang.size)
@@ -136,6 +141,7 @@ class LocalExecutor:
 
     def hand_out(self, tasks: Sequence[TaskOrder]) -> None:
         """Send tasks, in frames of a bearable size; fail those that fit in none."""
+        self.running.update((task.session, task.task) for task in tasks)
         batch: list[frames.HandOut] = []
         held = 0
         for order in tasks:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import ullage
@@ -108,6 +109,12 @@ class Home:
         grave = Path(tempfile.mkdtemp(prefix=".gone-", dir=self._work)) / work.name
         work.rename(grave)
         return grave.parent
+
+    def logs_of_tasks(self, tasks: Iterable[tuple[str, int]]) -> Iterator[Path]:
+        """Where programs write that run as these tasks (session, number)."""
+        for session, task in tasks:
+            yield self.task_logs / session / f"{task}.out"
+            yield self.task_logs / session / f"{task}.err"
 
     def logs(self, executor: str) -> tuple[Path, Path]:
         """Files for what a worker prints: standard output, standard error."""
