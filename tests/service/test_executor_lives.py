@@ -345,9 +345,7 @@ def test_contact_lost_for_30_seconds_gives_the_executors_up_and_the_node_comes_b
         lab.service.nodes.reported(a_node(cpu=1))
         lab.pump()
         assert lab.states("s") == ["running", "pending"]
-        lab.engine.finish(old)
-        lab.pump()
-        assert lab.states("s") == ["running", "pending"]
+        assert old not in lab.engine.workers, "the engine was told to end it, should it still live"
 
 
 def test_nothing_new_goes_to_a_node_out_of_contact():
@@ -550,7 +548,6 @@ def test_two_gangs_that_each_need_the_whole_cluster_run_one_after_the_other():
         assert lab.counts("g1")["succeed"] == lab.counts("g2")["succeed"] == 4
 
 
-@pytest.mark.xfail(reason="nobody goes below what it deserves where it sits, also if it would fit elsewhere")
 @pytest.mark.parametrize("priority", [0, 5], ids=["of equal priority", "of higher priority"])
 def test_a_large_request_is_served_though_its_node_is_full_of_small_ones(priority):
     """a and b deserve 1 each and hold 3 each; one of theirs on n2 could as well run on n1."""

@@ -229,7 +229,7 @@ class _Cycle:
 
     def _grant_overdue(self, leaf: Leaf) -> Code | None:
         demand = self._demands[leaf.session]
-        if self._start(demand, overdue=True) or self._hold(demand):
+        if self._start(demand, overdue=True) or self._hold(demand) or self._hold(demand, overdue=True):
             return None
         outlook = self._open_outlook()
         name = self._name(demand)
@@ -277,13 +277,13 @@ class _Cycle:
             self._actions.append(Start(demand.session, allocation, gang, rank, overdue))
         return True
 
-    def _hold(self, demand: Demand) -> bool:
+    def _hold(self, demand: Demand, *, overdue: bool = False) -> bool:
         """Keep room for one unit that others are leaving, or make them leave."""
         outlook = self._open_outlook()
         name = self._name(demand)
         placed = place_unit(outlook, demand, name, demand.batch_size)
         if placed is None:
-            claimed = self._reclaim.claim(demand, outlook, self._empty, self._time, name)
+            claimed = self._reclaim.claim(demand, outlook, self._empty, self._time, name, overdue=overdue)
             if claimed is None:
                 return False
             victims, placed = claimed

@@ -45,22 +45,23 @@ class Reclaim:
             (executor for executor in world.executors if executor.phase is Phase.IDLE),
             key=lambda executor: (executor.since, executor.id),
         )
-        self._groups: dict[str, list[Victim]] = {}
-        self._surplus: dict[str, int] = {}
+        held = world.held()
+        self._groups = {session: _groups(session, executors) for session, executors in held.items()}
+        self._held = {session: len(executors) for session, executors in held.items()}
+        self._floors = {session: self._demands[session].floor for session in held if session in self._demands}
+        self._keeps = {session: max(deserved.get(session, 0), floor) for session, floor in self._floors.items()}
         self._deserved = deserved
-        for session, executors in world.held().items():
-            demand = self._demands.get(session)
-            floor = max(deserved.get(session, 0), demand.floor) if demand else 0
-            surplus = len(executors) - floor
-            if surplus > 0:
-                self._surplus[session] = surplus
-                self._groups[session] = _groups(session, executors)
 
     def claim(
-        self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str
+        self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str, *, overdue: bool = False
     ) -> tuple[tuple[Victim, ...], tuple[Allocation, ...]] | None:
-        """Fewest victims that make one unit of `claimant` fit in `outlook`; both are charged there."""
-        kind = (claimant.requirement, claimant.batch_size, claimant.queue, claimant.priority)
+        """Fewest victims that make one unit of `claimant` fit in `outlook`; both are charged there.
+
+        For an overdue request sessions of no higher priority give way down to their minimum: a request
+        that is larger than anybody's surplus would otherwise wait for ever.
+        """
+        share = self._tree.leaf_share(self._leaves[claimant.session])
+        kind = (claimant.requirement, claimant.batch_size, claimant.queue, claimant.priority, share, overdue)
         if kind in self._hopeless:
             return None
         useful = vacant.room(claimant.requirement) > 0
@@ -68,7 +69,7 @@ class Reclaim:
         trial = outlook.fleet.checkpoint()
         chosen: list[Victim] = []
         placed = None
-        for victim in self._in_order(claimant, now):
+        for victim in self._in_order(claimant, now, overdue=overdue):
             nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
             if any(node in rows and useful[rows[node]] for node in nodes):
                 chosen.append(victim)
@@ -85,7 +86,7 @@ class Reclaim:
             _leave(outlook, victim)
             self._taken.update(member.id for member in victim.members)
             if victim.session is not None:
-                self._surplus[victim.session] -= len(victim.members)
+                self._held[victim.session] -= len(victim.members)
         placed = place_unit(outlook, claimant, name, claimant.batch_size)
         assert placed is not None, "the spared set was tried"
         return tuple(needed), placed
@@ -98,44 +99,47 @@ class Reclaim:
         """An idle executor found a session: it is nobody's victim."""
         self._taken.add(executor)
 
-    def _in_order(self, claimant: Demand, now: float) -> Iterator[Victim]:
+    def _in_order(self, claimant: Demand, now: float, *, overdue: bool) -> Iterator[Victim]:
         for executor in self._idle:
             if executor.id not in self._taken:
                 yield Victim((executor,), None)
-        surplus, losses = dict(self._surplus), dict[str, Vector]()
-        queue = [entry for session in self._groups if (entry := self._entry(session, surplus, 0)) is not None]
+        held, losses = dict(self._held), dict[str, Vector]()
+        keeps = self._floors if overdue else self._keeps
+        queue = [entry for session in self._groups if (entry := self._entry(session, held, keeps, 0)) is not None]
         heapify(queue)
         while queue:
             *_, session, position = heappop(queue)
             victim = self._groups[session][position]
-            if self._may_take(victim, claimant, surplus[session], now) and self._spares(victim, claimant, losses):
-                surplus[session] -= len(victim.members)
+            left = held[session] - keeps.get(session, 0)
+            lower = session not in self._demands or self._demands[session].priority <= claimant.priority
+            allowed = (lower or not overdue) and len(victim.members) <= left
+            if allowed and self._may_take(victim, claimant, now) and self._spares(victim, claimant, losses):
+                held[session] -= len(victim.members)
                 yield victim
-            following = self._entry(session, surplus, position + 1)
+            following = self._entry(session, held, keeps, position + 1)
             if following is not None:
                 heappush(queue, following)
 
     def _entry(
-        self, session: str, surplus: dict[str, int], position: int
+        self, session: str, held: dict[str, int], keeps: dict[str, int], position: int
     ) -> tuple[bool, int, int, int, str, int] | None:
         """Sort key of a session's next victim: vacant, low priority, far above what it deserves first."""
         groups = self._groups[session]
         while position < len(groups) and groups[position].members[0].id in self._taken:
             position += 1
-        if position == len(groups) or surplus[session] <= 0:
+        if position == len(groups) or held[session] <= keeps.get(session, 0):
             return None
         demand = self._demands.get(session)
         if demand is None:
             return (groups[position].busy, -1, 0, 0, session, position)
         leaf = self._leaves[session]
-        held = self._deserved.get(session, 0) + surplus[session]
-        excess = self._tree.leaf_share(leaf, held // demand.batch_size)
+        excess = self._tree.leaf_share(leaf, held[session] // demand.batch_size)
         excess -= self._tree.leaf_share(leaf, self._deserved.get(session, 0) // demand.batch_size)
         return (groups[position].busy, demand.priority, -excess, demand.number, session, position)
 
-    def _may_take(self, victim: Victim, claimant: Demand, surplus: int, now: float) -> bool:
+    def _may_take(self, victim: Victim, claimant: Demand, now: float) -> bool:
         assert victim.session is not None
-        if len(victim.members) > surplus or victim.session == claimant.session:
+        if victim.session == claimant.session:
             return False
         if any(member.phase is Phase.BUSY and member.protected_until > now for member in victim.members):
             return False

@@ -18,11 +18,15 @@ from ullage.server.answers import Answers, application_body, event_body, result_
 from ullage.server.routes import Endpoint
 from ullage.service.ports import Page
 from ullage.service.service import Service
+from ullage.service.tasks import STOP_GRACE_S
 from ullage.wire import api
 
 BODY_LIMIT = 8 * 1024 * 1024
 TASKS_LIMIT = 512 * 1024 * 1024
 MAX_WAIT_S = 60.0
+CANCEL_WAIT_S = 2 * STOP_GRACE_S
+"""How long the answer to a cancel may take, so that it says how the task ended; it ends in any case."""
+
 MAX_PAGE = 10_000
 
 _Result = TypeVar("_Result")
@@ -238,6 +242,10 @@ class Api:
     async def cancel_task(self, request: Request) -> api.TaskBody:
         session, task = _session(request), request.path_params["task"]
         self._service.tasks.cancel(session, task)
+        ends_at = asyncio.get_running_loop().time() + CANCEL_WAIT_S
+        while self._service.tasks.unfinished(session, task):
+            if not await self._service.news.wait(session, max(0.0, ends_at - asyncio.get_running_loop().time())):
+                break
         await durable(self._service.tasks.settled)
         return self.find_task(session, task)
 

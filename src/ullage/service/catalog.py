@@ -9,17 +9,24 @@ from ullage.model.error import Conflict, invalid
 from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from ullage.service.journal import Callback, Journal
 from ullage.service.ports import DropApplication, PutApplication, PutQueue
-from ullage.service.state import State
+from ullage.service.state import SessionRecord, State
 
 _BUILT_IN = {application.name for application in BUILT_IN}
 
 
 class Catalog:
-    """Use cases of applications and queues."""
+    """Use cases of applications and queues. `forget` drops a closed session."""
 
-    def __init__(self, state: State, journal: Journal, changed: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        state: State,
+        journal: Journal,
+        forget: Callable[[SessionRecord], None],
+        changed: Callable[[bool], None],
+    ) -> None:
         self._state = state
         self._journal = journal
+        self._forget = forget
         self._changed = changed
 
     def install(self, queues: Iterable[Queue]) -> None:
@@ -50,7 +57,7 @@ class Catalog:
         self._changed(True)
 
     def drop_application(self, name: str, done: Callback) -> None:
-        """Unregister an application.
+        """Unregister an application and forget its closed sessions.
 
         Raises:
             NotFound: no such application. Conflict: it is built in, or has sessions.
@@ -59,13 +66,15 @@ class Catalog:
         self._state.application(name)
         if name in _BUILT_IN:
             raise Conflict(f"application {name} is built in and stays", code="built-in")
-        users = [record.id for record in self._state.sessions.values() if record.session.spec.application == name]
-        still_open = [user for user in users if self._state.sessions[user].open]
+        users = [record for record in self._state.sessions.values() if record.session.spec.application == name]
+        still_open = [record.id for record in users if record.open]
         if still_open:
             raise Conflict(
                 f"application {name} has open sessions ({', '.join(still_open[:3])}); close them first",
                 code="sessions-open",
             )
+        for record in users:
+            self._forget(record)
         del self._state.applications[name]
         self._journal.write(DropApplication(name), then=done)
 

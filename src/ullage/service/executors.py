@@ -150,6 +150,12 @@ class Executors:
                 self.unbind(Unbind(executor.id))
             self._detach(executor)
 
+    def give_up(self, node: str) -> None:
+        """The node is lost: its executors are gone for us, and are ended should they be seen again."""
+        for executor in [executor for executor in self._state.executors.values() if executor.node == node]:
+            self.gone(Gone(executor.id, f"node {node} was lost"))
+            self._engine.stop(executor.id, 0.0)
+
     # --- reports ---
 
     def registered(self, event: Registered) -> None:
@@ -157,6 +163,8 @@ class Executors:
         executor = self._state.executors.get(event.executor)
         if executor is None:
             self._engine.stop(event.executor, 0.0)
+            return
+        if executor.state is not ExecutorState.VOID:
             return
         executor.state = apply(executor.state, Operation.REGISTER)
         executor.pid, executor.since = event.pid, self._clock()

@@ -79,6 +79,13 @@ class Loop:
         size = self._state.session(action.session).session.spec.batch_size
         return Gang(gangs[action.gang], action.rank, size)
 
+    def overdue_at(self) -> float | None:
+        """When the next session that waits for room will have waited too long."""
+        now = self._clock()
+        since = (record.waiting_since for record in self._state.sessions.values() if record.open)
+        due = (at + self.policy.reserve_after_s for at in since if at is not None)
+        return min((at for at in due if at > now), default=None)
+
     def _note_waiting(self, plan: Plan) -> None:
         started = {action.session for action in plan.actions if isinstance(action, (Start, Reuse))}
         now = self._clock()

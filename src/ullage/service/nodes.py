@@ -11,7 +11,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.events import Events
 from ullage.service.journal import Journal
-from ullage.service.ports import Gone, PutNode
+from ullage.service.ports import PutNode
 from ullage.service.state import State
 
 DRAIN_S = 30.0
@@ -19,7 +19,7 @@ DRAIN_S = 30.0
 
 
 class Nodes:
-    """Use cases of nodes. `gone` takes the executors of a node that is given up."""
+    """Use cases of nodes. `give_up` ends the executors of a node that is given up."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Nodes:
         journal: Journal,
         events: Events,
         clock: Callable[[], float],
-        gone: Callable[[Gone], None],
+        give_up: Callable[[str], None],
         changed: Callable[[bool], None],
     ) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class Nodes:
         self._cordoned: set[str] = set()
         self._events = events
         self._clock = clock
-        self._gone = gone
+        self._give_up = give_up
         self._changed = changed
         self._lost_at: dict[str, float] = {}
 
@@ -82,7 +82,7 @@ class Nodes:
                 known = self._state.nodes[name]
                 self._state.nodes[name] = replace(known, state=move_node(known.state, NodeState.NOT_READY))
                 self._events.add("node.not-ready", node=name)
-                self._drop_executors(name)
+                self._give_up(name)
                 self._rebuild()
         return min((since + DRAIN_S for since in self._lost_at.values()), default=None)
 
@@ -113,14 +113,10 @@ class Nodes:
         """
         if name not in self._state.nodes:
             raise NotFound(f"node {name} does not exist", field="node")
-        self._drop_executors(name)
+        self._give_up(name)
         del self._state.nodes[name]
         self._lost_at.pop(name, None)
         self._rebuild()
-
-    def _drop_executors(self, name: str) -> None:
-        for executor in [e for e in self._state.executors.values() if e.node == name]:
-            self._gone(Gone(executor.id, f"node {name} was lost"))
 
     def _with_missing(self, known: Node, node: Node) -> tuple[Gpu, ...]:
         """Cards that vanished while held stay known, unhealthy: their executor still holds them."""

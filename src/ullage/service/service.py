@@ -75,8 +75,8 @@ class Service:
             self.executors.let_go,
             default_requirement,
         )
-        self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.gone, self._changed)
-        self.catalog = Catalog(self.state, journal, self._changed)
+        self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
+        self.catalog = Catalog(self.state, journal, self.sessions.forget, self._changed)
         self.loop = Loop(self.state, self.executors, policy, clock)
         self.store = store
         self._recover(store.load(), journal)
@@ -115,7 +115,7 @@ class Service:
             self.loop.dirty = True
         if self.loop.dirty:
             plan = self.loop.run()
-            self._wake_at = plan.wake_at
+            self._wake_at = min((at for at in (plan.wake_at, self.loop.overdue_at()) if at is not None), default=None)
             if plan.actions:
                 self._changed(True)  # what was done may have opened more; a cycle without actions is the end
             self.news.publish(News.EVERYTHING)

@@ -164,9 +164,14 @@ class Sessions:
         record = self._state.session(session_id)
         if record.open or record.tasks:
             raise Conflict(f"session {session_id} is open; close it before deleting it", code="session-open")
+        self.forget(record)
+        self._journal.write(then=done)
+
+    def forget(self, record: SessionRecord) -> None:
+        """Drop a closed session with everything stored of it."""
         self._let_go(record)
-        del self._state.sessions[session_id]
-        self._journal.write(DropSession(session_id), then=done)
+        del self._state.sessions[record.id]
+        self._journal.write(DropSession(record.id))
         self._changed(False)
 
     def clear_failures(self, session_id: str, done: Callback) -> SessionRecord:

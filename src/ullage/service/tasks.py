@@ -355,6 +355,8 @@ class Tasks:
         record.recent.extend(results)
         record.durable = results[-1].sequence
         self._news.publish(record.id)
+        if not record.tasks:
+            self._changed(False)  # it may be time to close
 
     def _retries_of(self, record: SessionRecord) -> int:
         own = record.session.spec.retries
@@ -369,6 +371,11 @@ class Tasks:
     def settled(self, done: Callback) -> None:
         """Call `done` once everything decided so far is stored."""
         self._journal.write(then=done)
+
+    def unfinished(self, session_id: str, task_id: int) -> bool:
+        """Whether a task is still to end."""
+        record = self._state.sessions.get(session_id)
+        return record is not None and task_id in record.tasks
 
     def results(self, session_id: str, page: Page) -> list[TaskResult]:
         """Endings after a sequence number, oldest first.
