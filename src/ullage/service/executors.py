@@ -16,6 +16,7 @@ from ullage.model.allocation import Allocation
 from ullage.model.event import BIND_FAILED, RETRY_LIMIT_REACHED
 from ullage.model.executor import BindCode, ExecutorState, Gang, Operation, apply
 from ullage.model.session import RETRY_LIMIT
+from ullage.service.dispatch import Dispatcher
 from ullage.service.events import Events
 from ullage.service.journal import Journal
 from ullage.service.ports import (
@@ -51,6 +52,7 @@ class Executors:
         engine: Engine,
         events: Events,
         tasks: Tasks,
+        dispatcher: Dispatcher,
         policy: Policy,
         clock: Callable[[], float],
         changed: Callable[[bool], None],
@@ -60,6 +62,7 @@ class Executors:
         self._engine = engine
         self._events = events
         self._tasks = tasks
+        self._dispatcher = dispatcher
         self._policy = policy
         self._clock = clock
         self._changed = changed
@@ -188,7 +191,7 @@ class Executors:
         record = self._state.session(executor.session or "")
         if record.session.bind_failures:
             self._count_failures(record, 0)
-        self._tasks.dispatch(record)
+        self._dispatcher.dispatch(record)
         self._changed(False)
 
     def completed(self, event: Completed) -> None:
@@ -231,7 +234,7 @@ class Executors:
                 self._failed_to_start(record, executor, BindCode.WORKER_FAILED, event.reason)
             if executor.gang is not None:
                 self._break_up(record, executor.gang, f"member {executor.gang.rank} was lost: {event.reason}")
-            self._tasks.dispatch(record)
+            self._dispatcher.dispatch(record)
         self._changed(True)
 
     # --- gangs ---

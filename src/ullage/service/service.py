@@ -15,6 +15,7 @@ from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
 from ullage.service.catalog import Catalog
+from ullage.service.dispatch import Dispatcher
 from ullage.service.events import Events
 from ullage.service.executors import Executors
 from ullage.service.journal import Callback, Journal
@@ -63,8 +64,19 @@ class Service:
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         journal = Journal(store, wake, on_failure)
         self.events = Events(journal, self.news, clock)
-        self.tasks = Tasks(self.state, journal, store, engine, self.news, clock, self._changed)
-        self.executors = Executors(self.state, journal, engine, self.events, self.tasks, policy, clock, self._changed)
+        dispatcher = Dispatcher(self.state, journal, engine, clock)
+        self.tasks = Tasks(self.state, journal, store, engine, dispatcher, self.news, clock, self._changed)
+        self.executors = Executors(
+            self.state,
+            journal,
+            engine,
+            self.events,
+            self.tasks,
+            dispatcher,
+            policy,
+            clock,
+            self._changed,
+        )
         self.sessions = Sessions(
             self.state,
             journal,

@@ -213,6 +213,11 @@ class State:
             raise NotFound(f"application {name!r} is not registered; known are {known}", field="application")
         return application
 
+    def timeout_of(self, record: SessionRecord) -> float | None:
+        """Seconds a task of the session may run: its own rule, else its application's."""
+        own = record.session.spec.task_timeout_s
+        return self.applications[record.session.spec.application].task_timeout_s if own is None else own
+
     def next_claim(self) -> int:
         """A claim number that no earlier hand-out of this store ever had."""
         self.claims += 1

@@ -1,11 +1,7 @@
-"""Tasks: taken in, handed out, ended.
+"""Tasks: taken in, taken back, ended.
 
-A task is handed out under a claim number that is never used again; a result with another claim is
-dropped, so a task ends once. Results are told to others only after they are durable.
-
-Short tasks are handed out several at a time, so that an executor never waits for the next one. How
-many follows from how long the session's tasks took so far; a worker gives back what it has not
-started when a task turns out to be long.
+A result with another claim than that of the present hand-out is dropped, so a task ends once. Results
+are told to others only after they are durable.
 """
 
 from __future__ import annotations
@@ -13,28 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ullage.model.error import NotFound, invalid
-from ullage.model.executor import ExecutorState, Operation, apply
 from ullage.model.task import LOST_LIMIT, TaskResult, TaskState
+from ullage.service.dispatch import AHEAD_S, Dispatcher
 from ullage.service.journal import Callback, Journal
 from ullage.service.news import News
 from ullage.service.ports import (
-    AddClaims,
     AddResults,
     AddTasks,
     Engine,
     Page,
     PutAttempts,
     Store,
-    TaskOrder,
     TaskOutcome,
     TaskView,
 )
 from ullage.service.state import ExecutorRecord, SessionRecord, State, Submission, TaskRecord
 
-AHEAD_S = 0.005
-"""Work an executor may have in hand beyond its present task, in seconds."""
-
-MAX_AHEAD = 64
 MAX_TASKS_PER_SUBMISSION = 100_000
 MESSAGE_LIMIT = 64 * 1024
 
@@ -48,6 +38,7 @@ class Tasks:
         journal: Journal,
         store: Store,
         engine: Engine,
+        dispatcher: Dispatcher,
         news: News,
         clock: Callable[[], float],
         changed: Callable[[bool], None],
@@ -56,6 +47,7 @@ class Tasks:
         self._journal = journal
         self._store = store
         self._engine = engine
+        self._dispatcher = dispatcher
         self._news = news
         self._clock = clock
         self._changed = changed
@@ -110,75 +102,8 @@ class Tasks:
         if not record.takes_tasks:
             self._cancel_all(record, tasks, "cancelled: the session was closed")
             return
-        self.dispatch(record)
+        self._dispatcher.dispatch(record)
         self._changed(True)
-
-    # --- out ---
-
-    def dispatch(self, record: SessionRecord) -> None:
-        """Hand pending tasks to the session's executors that can take more."""
-        if not record.pending:
-            return
-        if record.session.spec.batch_size > 1:
-            self._dispatch_gangs(record)
-            return
-        for executor in tuple(record.executors.values()):
-            if executor.state is ExecutorState.BOUND and not executor.stopping:
-                self._feed(record, executor)
-            if not record.pending:
-                return
-
-    def _feed(self, record: SessionRecord, executor: ExecutorRecord) -> None:
-        ahead = self._ahead(record)
-        if executor.tasks and (ahead == 1 or len(executor.tasks) > ahead):
-            return
-        most = ahead if ahead == 1 else 2 * ahead - len(executor.tasks)
-        fair = -(-len(record.pending) // max(1, len(record.executors)))
-        tasks = [record.pop_pending() for _ in range(min(most, fair, len(record.pending)))]
-        if tasks:
-            self._hand_out(record, executor, tasks)
-
-    def _ahead(self, record: SessionRecord) -> int:
-        """How many tasks of this session fit in `AHEAD_S`; one until durations are known."""
-        if record.mean_task_s is None or self._timeout_of(record) is not None:
-            return 1
-        return max(1, min(MAX_AHEAD, int(AHEAD_S / max(record.mean_task_s, 1e-6))))
-
-    def _dispatch_gangs(self, record: SessionRecord) -> None:
-        gangs: dict[str, list[ExecutorRecord]] = {}
-        for executor in record.executors.values():
-            if executor.gang and executor.state is ExecutorState.BOUND and not (executor.tasks or executor.stopping):
-                gangs.setdefault(executor.gang.id, []).append(executor)
-        for members in gangs.values():
-            size = record.session.spec.batch_size
-            if len(members) == size and len(record.pending) >= size:
-                for executor in sorted(members, key=lambda m: m.gang.rank if m.gang else 0):
-                    self._hand_out(record, executor, [record.pop_pending()])
-
-    def _hand_out(self, record: SessionRecord, executor: ExecutorRecord, tasks: list[TaskRecord]) -> None:
-        executor.state = apply(executor.state, Operation.LAUNCH_TASK)
-        now, orders = self._clock(), []
-        for task in tasks:
-            task.claim, task.executor, task.handed_out_at = self._state.next_claim(), executor.id, now
-            executor.tasks[task.claim] = task
-            shared = record.submissions[task.submission].shared
-            unseen = shared is not None and task.submission not in executor.shared_sent
-            orders.append(
-                TaskOrder(
-                    record.id,
-                    task.id,
-                    task.claim,
-                    task.input,
-                    None if shared is None else task.submission,
-                    shared if unseen else None,
-                )
-            )
-            if unseen:
-                executor.shared_sent.append(task.submission)
-        record.counts[TaskState.RUNNING] += len(tasks)
-        claims = tuple(order.claim for order in orders)
-        self._journal.write(AddClaims(record.id, tuple(task.id for task in tasks), claims, executor.id, now))
-        self._engine.hand_out(executor.id, orders)
 
     # --- back ---
 
@@ -208,7 +133,7 @@ class Tasks:
         if not executor.tasks:
             executor.since = self._clock()
         self._settle(record, ended)
-        self.dispatch(record)
+        self._dispatcher.dispatch(record)
         self._changed(False)
 
     def give_back(self, executor: ExecutorRecord, claims: Iterable[int]) -> None:
@@ -224,7 +149,7 @@ class Tasks:
                 self._settle(record, [self._stopped(task, task.ending, task.ending_message)])
             else:
                 record.push_pending(task)
-                self.dispatch(record)
+                self._dispatcher.dispatch(record)
         self._changed(False)
 
     def lose(self, executor: ExecutorRecord, reason: str, *, blame: bool) -> None:
@@ -282,7 +207,7 @@ class Tasks:
         due: float | None = None
         for executor in tuple(self._state.executors.values()):
             for task in tuple(executor.tasks.values()):
-                limit = self._timeout_of(task.session)
+                limit = self._state.timeout_of(task.session)
                 if limit is None or task.ending is not None:
                     continue
                 ends_at = task.handed_out_at + limit
@@ -361,10 +286,6 @@ class Tasks:
     def _retries_of(self, record: SessionRecord) -> int:
         own = record.session.spec.retries
         return self._state.applications[record.session.spec.application].retries if own is None else own
-
-    def _timeout_of(self, record: SessionRecord) -> float | None:
-        own = record.session.spec.task_timeout_s
-        return self._state.applications[record.session.spec.application].task_timeout_s if own is None else own
 
     # --- queries ---
 

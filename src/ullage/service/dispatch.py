@@ -1,0 +1,97 @@
+"""Handing tasks to executors.
+
+A task is handed out under a claim number that is never used again. Short tasks are handed out several
+at a time, so that an executor never waits for the next one. How many follows from how long the
+session's tasks took so far; a worker gives back what it has not started when a task turns out to be
+long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ullage.model.executor import ExecutorState, Operation, apply
+from ullage.model.task import TaskState
+from ullage.service.journal import Journal
+from ullage.service.ports import AddClaims, Engine, TaskOrder
+from ullage.service.state import ExecutorRecord, SessionRecord, State, TaskRecord
+
+AHEAD_S = 0.005
+"""Work an executor may have in hand beyond its present task, in seconds."""
+
+MAX_AHEAD = 64
+
+
+class Dispatcher:
+    """Gives pending tasks to the executors of their session."""
+
+    def __init__(self, state: State, journal: Journal, engine: Engine, clock: Callable[[], float]) -> None:
+        self._state = state
+        self._journal = journal
+        self._engine = engine
+        self._clock = clock
+
+    def dispatch(self, record: SessionRecord) -> None:
+        """Hand pending tasks to the session's executors that can take more."""
+        if not record.pending:
+            return
+        if record.session.spec.batch_size > 1:
+            self._dispatch_gangs(record)
+            return
+        for executor in tuple(record.executors.values()):
+            if executor.state is ExecutorState.BOUND and not executor.stopping:
+                self._feed(record, executor)
+            if not record.pending:
+                return
+
+    def _feed(self, record: SessionRecord, executor: ExecutorRecord) -> None:
+        ahead = self._ahead(record)
+        if executor.tasks and (ahead == 1 or len(executor.tasks) > ahead):
+            return
+        most = ahead if ahead == 1 else 2 * ahead - len(executor.tasks)
+        fair = -(-len(record.pending) // max(1, len(record.executors)))
+        tasks = [record.pop_pending() for _ in range(min(most, fair, len(record.pending)))]
+        if tasks:
+            self._hand_out(record, executor, tasks)
+
+    def _ahead(self, record: SessionRecord) -> int:
+        """How many tasks of this session fit in `AHEAD_S`; one until durations are known."""
+        if record.mean_task_s is None or self._state.timeout_of(record) is not None:
+            return 1
+        return max(1, min(MAX_AHEAD, int(AHEAD_S / max(record.mean_task_s, 1e-6))))
+
+    def _dispatch_gangs(self, record: SessionRecord) -> None:
+        gangs: dict[str, list[ExecutorRecord]] = {}
+        for executor in record.executors.values():
+            if executor.gang and executor.state is ExecutorState.BOUND and not (executor.tasks or executor.stopping):
+                gangs.setdefault(executor.gang.id, []).append(executor)
+        for members in gangs.values():
+            size = record.session.spec.batch_size
+            if len(members) == size and len(record.pending) >= size:
+                for executor in sorted(members, key=lambda m: m.gang.rank if m.gang else 0):
+                    self._hand_out(record, executor, [record.pop_pending()])
+
+    def _hand_out(self, record: SessionRecord, executor: ExecutorRecord, tasks: list[TaskRecord]) -> None:
+        executor.state = apply(executor.state, Operation.LAUNCH_TASK)
+        now, orders = self._clock(), []
+        for task in tasks:
+            task.claim, task.executor, task.handed_out_at = self._state.next_claim(), executor.id, now
+            executor.tasks[task.claim] = task
+            shared = record.submissions[task.submission].shared
+            unseen = shared is not None and task.submission not in executor.shared_sent
+            orders.append(
+                TaskOrder(
+                    record.id,
+                    task.id,
+                    task.claim,
+                    task.input,
+                    None if shared is None else task.submission,
+                    shared if unseen else None,
+                )
+            )
+            if unseen:
+                executor.shared_sent.append(task.submission)
+        record.counts[TaskState.RUNNING] += len(tasks)
+        claims = tuple(order.claim for order in orders)
+        self._journal.write(AddClaims(record.id, tuple(task.id for task in tasks), claims, executor.id, now))
+        self._engine.hand_out(executor.id, orders)
