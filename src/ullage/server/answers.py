@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ullage.core.explain import Reasons
+from ullage.core.explain import Reasons, reject
 from ullage.core.placement import Placer
-from ullage.core.sentences import MEANINGS, reject_text
+from ullage.core.sentences import MEANINGS, reject_text, summary
 from ullage.core.shares import dominant_share
 from ullage.core.world import WORKING
 from ullage.model.application import BUILT_IN, Application, ApplicationState
@@ -70,15 +70,15 @@ class Answers:
     def _reason(self, record: SessionRecord) -> tuple[str | None, str]:
         if not record.open:
             return None, ""
-        spec, code = record.session.spec, record.waiting_for
+        state, spec, code = self._service.state, record.session.spec, record.waiting_for
         if code is None:
-            room = Placer(self._service.state.fleet.emptied(), self._service.policy).room(spec.resreq)
+            room = Placer(state.fleet.emptied(), self._service.policy).room(spec.resreq)
             code = Code.TOO_LARGE if len(room) and int(room.sum()) < spec.batch_size else None
         if code is None:
             return None, ""
         if code is Code.TOO_LARGE:
-            why = self._service.why(record.id)
-            return code.value, why.summary if why.code is code else MEANINGS[code]
+            demand = state.demand(record, record.session.created_at)
+            return code.value, summary(code, demand, reject(state.fleet, spec.resreq))
         return code.value, MEANINGS[code]
 
     def sessions(self, state: str | None = None, owner: str | None = None) -> list[api.SessionBody]:

@@ -1,0 +1,262 @@
+"""The HTTP API as a client without our SDK sees it, on a real server."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+
+import httpx2
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.system.live_server import LiveServer
+
+FUNCTION = {"application": "function", "resreq": "cpu=1,mem=256m"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    live = LiveServer(tmp_path_factory.mktemp("api") / "home", "--gpus=2")
+    live.start()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def http(server: LiveServer) -> Iterator[httpx2.Client]:
+    token = (server.home / "token").read_text().strip()
+    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+        yield client
+
+
+def program(*argv: str) -> bytes:
+    return msgspec.msgpack.encode({"argv": argv, "cwd": None, "env": {"PATH": "/usr/bin:/bin"}, "stdin": None})
+
+
+def opened(http: httpx2.Client, **body: object) -> str:
+    answer = http.post("/v1/sessions", json={**FUNCTION, **body})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+def refusal(answer: httpx2.Response) -> tuple[int, str, str | None]:
+    body = answer.json()
+    assert body["message"]
+    return answer.status_code, body["code"], body["field"]
+
+
+# --- who may come in ------------------------------------------------------------------------------
+
+
+def test_without_a_token_nothing_is_told_but_that_the_server_lives(server: LiveServer):
+    with httpx2.Client(base_url=server.url) as stranger:
+        assert stranger.get("/healthz").text == "ok"
+        assert refusal(stranger.get("/v1/nodes"))[:2] == (401, "unauthorized")
+        assert stranger.get("/metrics").status_code == 401
+        wrong = {"Authorization": "Bearer " + "0" * 64}
+        assert refusal(stranger.post("/v1/sessions", json=FUNCTION, headers=wrong))[:2] == (401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"Host": "evil.example"}, id="under another name"),
+        pytest.param({"Origin": "http://evil.example"}, id="from another page"),
+    ],
+)
+def test_a_request_from_elsewhere_is_refused_even_with_the_token(http: httpx2.Client, headers: dict[str, str]):
+    assert http.get("/v1/nodes", headers=headers).status_code == 403
+
+
+def test_the_token_file_is_for_its_owner_alone(server: LiveServer):
+    assert (server.home / "token").stat().st_mode & 0o777 == 0o600
+    assert (server.home / "state.db").stat().st_mode & 0o777 == 0o600
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"application": "function", "resreq": "cpu=two"}, "cpu"),
+        ({"application": "function", "resreq": "cpu=1,foo=2"}, "resreq"),
+        ({"application": "function", "resreq": "cpu=0"}, "resreq"),
+        ({"application": "function", "resreq": {"cpu": -1}}, "cpu"),
+        ({"application": "function", "resreq": {"mem": "1g", "memory": "1g"}}, "resreq"),
+        ({"application": "function", "priority": -1}, "priority"),
+        ({"application": "function", "priority": "high"}, "priority"),
+        ({"application": "function", "weight": 0}, "weight"),
+        ({"application": "function", "batch_size": 0}, "batch_size"),
+        ({"application": "function", "min_instances": 5, "max_instances": 2}, "max_instances"),
+        ({"application": "function", "batch_size": 4, "max_instances": 3}, "max_instances"),
+        ({"application": "function", "id": "../etc"}, "session"),
+        ({"application": "function", "surprise": 1}, "body"),
+        ({"application": "function", "queue": "nowhere"}, "queue"),
+        ({"application": "nothing"}, "application"),
+        ({}, "body"),
+    ],
+    ids=str,
+)
+def test_a_bad_session_is_refused_with_the_field_and_nothing_changes(
+    http: httpx2.Client, body: dict[str, object], field: str
+):
+    before = http.get("/v1/sessions").json()
+    status, _, named = refusal(http.post("/v1/sessions", json=body))
+    assert (status in (400, 404), named) == (True, field)
+    assert http.get("/v1/sessions").json() == before
+
+
+def test_what_is_not_json_is_refused(http: httpx2.Client):
+    assert refusal(http.post("/v1/sessions", content=b"{nope"))[:2] == (400, "invalid-request")
+
+
+def test_a_body_that_is_too_large_is_refused(http: httpx2.Client):
+    answer = http.post("/v1/sessions", content=b" " * (9 << 20))
+    assert refusal(answer)[:2] == (400, "body-too-large")
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=100000", "after=-1", "after=nan", "limit=x"])
+def test_a_bad_page_is_refused(http: httpx2.Client, query: str):
+    assert http.get(f"/v1/events?{query}").status_code == 400
+
+
+def test_what_does_not_exist_is_not_found(http: httpx2.Client):
+    for path in ("/v1/sessions/none", "/v1/sessions/none/why", "/v1/sessions/none/results", "/v1/applications/none"):
+        assert refusal(http.get(path))[:2] == (404, "not-found"), path
+    assert refusal(http.post("/v1/nodes/none/cordon"))[:2] == (404, "not-found")
+
+
+# --- sessions and tasks ---------------------------------------------------------------------------
+
+
+def test_a_program_runs_and_its_output_and_result_are_read(http: httpx2.Client):
+    session = opened(http, application="command")
+    inputs = [base64.b64encode(program("sh", "-c", "echo out; echo err >&2; exit 3")).decode()]
+    submitted = http.post(f"/v1/sessions/{session}/tasks", json={"inputs": inputs, "key": "k"})
+    assert (submitted.status_code, submitted.json()) == (201, {"first": 1, "count": 1})
+    (result,) = http.get(f"/v1/sessions/{session}/results?wait=30").json()["results"]
+    assert (result["task"], result["state"], result["code"]) == (1, "failed", 3)
+    log = http.get(f"/v1/sessions/{session}/tasks/1/log?follow=1").text
+    for name, data in (("stdout", b"out\n"), ("stderr", b"err\n")):
+        assert f"event: {name}\r\ndata: {base64.b64encode(data).decode()}" in log
+    rest = http.get(f"/v1/sessions/{session}/tasks/1/log", headers={"Last-Event-ID": "o4e0"}).text
+    assert "stdout" not in rest
+    assert "stderr" in rest
+    assert http.post(f"/v1/sessions/{session}/close").json()["state"] == "closed"
+    closed = http.get(f"/v1/sessions/{session}/results?after=1&wait=30").json()
+    assert closed == {"results": [], "next": 1, "closed": True}
+
+
+def test_a_submission_is_taken_once_however_often_it_is_sent(http: httpx2.Client):
+    session = opened(http, resreq="gpu=99")
+    body = msgspec.msgpack.encode({"inputs": [b"a", b"b"], "key": "same"})
+    headers = {"Content-Type": "application/msgpack", "Accept": "application/msgpack"}
+    answers = [http.post(f"/v1/sessions/{session}/tasks", content=body, headers=headers) for _ in range(3)]
+    assert [msgspec.msgpack.decode(answer.content) for answer in answers] == [{"first": 1, "count": 2}] * 3
+    assert http.get(f"/v1/sessions/{session}").json()["pending"] == 2
+
+
+def test_a_request_no_node_can_hold_says_so_at_once_and_blocks_nobody(http: httpx2.Client):
+    answer = http.post("/v1/sessions", json={**FUNCTION, "resreq": "gpu=3"}).json()
+    assert answer["reason"] == "unplaceable"
+    assert "needs 3 GPUs" in answer["message"]
+    other = opened(http, application="command")
+    tasks = {"inputs": [base64.b64encode(program("true")).decode()], "key": "k"}
+    http.post(f"/v1/sessions/{other}/tasks", json=tasks)
+    assert http.get(f"/v1/sessions/{other}/results?wait=30").json()["results"][0]["state"] == "succeed"
+
+
+def test_a_running_task_can_be_cancelled_and_a_session_only_then_closed(http: httpx2.Client):
+    session = opened(http, application="command")
+    tasks = {"inputs": [base64.b64encode(program("sleep", "300")).decode()], "key": "k"}
+    http.post(f"/v1/sessions/{session}/tasks", json=tasks)
+    ends_at = time.monotonic() + 30
+    while http.get(f"/v1/sessions/{session}").json()["running"] == 0:
+        assert time.monotonic() < ends_at
+    assert refusal(http.post(f"/v1/sessions/{session}/close"))[:2] == (409, "tasks-running")
+    assert refusal(http.delete(f"/v1/sessions/{session}"))[:2] == (409, "session-open")
+    assert http.post(f"/v1/sessions/{session}/tasks/1/cancel").json()["state"] == "cancelled"
+    assert http.post(f"/v1/sessions/{session}/close").json()["cancelled"] == 1
+    assert http.delete(f"/v1/sessions/{session}").status_code == 204
+    assert http.get(f"/v1/sessions/{session}").status_code == 404
+
+
+def test_an_open_session_changes_and_a_closed_one_does_not(http: httpx2.Client):
+    session = opened(http)
+    assert http.patch(f"/v1/sessions/{session}", json={"priority": 7, "max_instances": None}).json()["priority"] == 7
+    assert http.patch(f"/v1/sessions/{session}", json={"weight": 0}).status_code == 400
+    http.post(f"/v1/sessions/{session}/close")
+    assert refusal(http.patch(f"/v1/sessions/{session}", json={"priority": 1}))[:2] == (409, "session-closed")
+
+
+def test_opening_the_same_session_twice_is_one_session_and_another_spec_is_refused(http: httpx2.Client):
+    for _ in range(2):
+        assert http.post("/v1/sessions/mine/open", json=FUNCTION).json()["id"] == "mine"
+    assert http.post("/v1/sessions/mine/open").json()["id"] == "mine"
+    other = {**FUNCTION, "resreq": "cpu=2"}
+    assert refusal(http.post("/v1/sessions/mine/open", json=other))[::2] == (400, "resreq")
+    assert refusal(http.post("/v1/sessions", json={**FUNCTION, "id": "mine"}))[:2] == (409, "already-exists")
+    assert refusal(http.post("/v1/sessions/yours/open"))[:2] == (404, "not-found")
+
+
+# --- applications, queues, nodes ------------------------------------------------------------------
+
+
+def test_applications_are_registered_replaced_and_dropped(http: httpx2.Client):
+    assert refusal(http.put("/v1/applications/mine", json={}))[::2] == (400, "command")
+    http.put("/v1/applications/mine", json={"command": "python3 worker.py", "labels": ["a"], "retries": 2})
+    assert http.put("/v1/applications/mine", json={"command": "other"}).json()["labels"] == []
+    assert http.get("/v1/applications/mine").json()["retries"] == 0
+    assert http.delete("/v1/applications/mine").status_code == 204
+    assert refusal(http.delete("/v1/applications/function"))[:2] == (409, "built-in")
+
+
+def test_queues_form_a_tree(http: httpx2.Client):
+    body = {"weight": 3, "guarantee": "gpu=1", "limit": "gpu=2,cpu=8"}
+    answer = http.put("/v1/queues/team", json=body).json()
+    assert (answer["guarantee"], answer["limit"]) == ("cpu=0,mem=0,gpu=1", "cpu=8,gpu=2")
+    assert http.put("/v1/queues/sub", json={"parent": "team"}).status_code == 200
+    assert refusal(http.put("/v1/queues/team", json={"parent": "sub"}))[0] == 400
+    assert refusal(http.put("/v1/queues/lost", json={"parent": "nowhere"}))[0] == 400
+    assert refusal(http.post("/v1/sessions", json={**FUNCTION, "queue": "team"}))[::2] == (400, "queue")
+
+
+def test_a_cordoned_node_takes_nothing_new(http: httpx2.Client):
+    (node,) = http.get("/v1/nodes").json()
+    assert http.post(f"/v1/nodes/{node['name']}/cordon").json()["cordoned"]
+    session = opened(http)
+    body = {"inputs": [base64.b64encode(b"x").decode()], "key": "k"}
+    http.post(f"/v1/sessions/{session}/tasks", json=body)
+    why = http.get(f"/v1/sessions/{session}/why").json()
+    assert [rejection["code"] for rejection in why["rejections"]] == ["node-cordoned"]
+    assert not http.post(f"/v1/nodes/{node['name']}/uncordon").json()["cordoned"]
+    http.post(f"/v1/sessions/{session}/cancel")
+
+
+# --- what describes the server --------------------------------------------------------------------
+
+
+def test_the_openapi_document_names_every_route_and_its_schemas(http: httpx2.Client):
+    document = http.get("/v1/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    assert {"/v1/sessions", "/v1/sessions/{session}/why", "/v1/live"} <= set(document["paths"])
+    text = msgspec.json.encode(document).decode()
+    named = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert named <= set(document["components"]["schemas"])
+
+
+def test_the_metrics_are_what_prometheus_reads(http: httpx2.Client):
+    families = {family.name: family for family in text_string_to_metric_families(http.get("/metrics").text)}
+    assert {"ullage_tasks", "ullage_cycles", "ullage_queue_share", "ullage_node_held"} <= set(families)
+    gpus = [s.value for s in families["ullage_node_allocatable"].samples if s.labels["resource"] == "gpu"]
+    assert gpus == [2000.0]
+
+
+def test_events_are_numbered_and_paged(http: httpx2.Client):
+    opened(http)
+    first = http.get("/v1/events?limit=2").json()
+    assert [event["number"] for event in first] == [1, 2]
+    assert http.get("/v1/events?after=1&limit=1").json() == [first[1]]
