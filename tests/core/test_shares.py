@@ -148,6 +148,19 @@ def test_a_guarantee_comes_before_weights_and_is_lent_while_unused():
     assert deserve([a_node(cpu=10)], big, queues=queues) == {"big": 10}
 
 
+def test_a_guarantee_binds_in_the_dimensions_it_names():
+    queues = (Queue("small", guarantee=Resources(gpu_milli=2000)), Queue("big", weight=9))
+    big = a_demand("big", 0, "cpu=1,mem=1g,gpu=1", queue="big")
+    small = a_demand("small", 1, "cpu=1,mem=1g,gpu=1", queue="small")
+    assert deserve([a_node(cpu=8, gpus=4)], big, small, queues=queues) == {"big": 2, "small": 2}
+
+
+def test_of_two_queues_at_a_tie_the_one_whose_session_is_older_goes_first():
+    queues = (Queue("a"), Queue("b"))
+    young, old = a_demand("young", 2, "gpu=1", queue="a"), a_demand("old", 1, "gpu=1", queue="b")
+    assert deserve([a_node(gpus=1)], young, old, queues=queues) == {"young": 0, "old": 1}
+
+
 def test_a_limit_of_a_parent_binds_all_below_it():
     queues = (Queue("team", limit=Limit(gpu_milli=3000)), Queue("x", "team"), Queue("y", "team"), Queue("z"))
     demands = [a_demand(name, i, "gpu=1", queue=name) for i, name in enumerate("xyz")]

@@ -222,6 +222,9 @@ def test_queues_form_a_tree(http: httpx2.Client):
     assert refusal(http.put("/v1/queues/team", json={"parent": "sub"}))[0] == 400
     assert refusal(http.put("/v1/queues/lost", json={"parent": "nowhere"}))[0] == 400
     assert refusal(http.post("/v1/sessions", json={**FUNCTION, "queue": "team"}))[::2] == (400, "queue")
+    assert refusal(http.delete("/v1/queues/team"))[:2] == (409, "queue-in-use")
+    assert refusal(http.delete("/v1/queues/default"))[:2] == (409, "queue-in-use")
+    assert [http.delete(f"/v1/queues/{name}").status_code for name in ("sub", "team", "team")] == [204, 204, 404]
 
 
 def test_a_cordoned_node_takes_nothing_new(http: httpx2.Client):

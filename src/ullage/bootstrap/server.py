@@ -33,6 +33,9 @@ from ullage.storage.open import open_store
 from ullage.web.pages import pages
 from ullage.wire.api import ServerBody
 
+SETTINGS_FILE = "ullage.toml"
+"""Read from the home if no other file is named."""
+
 HEARTBEAT_S = 5.0
 """How often this machine is looked at again."""
 
@@ -51,7 +54,8 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
         InvalidRequest: a setting is wrong. Unavailable: the state or the port cannot be had.
 
     """
-    settings = _override(read_settings(config), host, port, gpus)
+    usual = home / SETTINGS_FILE
+    settings = _override(read_settings(usual if config is None and usual.exists() else config), host, port, gpus)
     settings.rules(), settings.share_tree(), settings.default_requirement()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     _log_plainly()

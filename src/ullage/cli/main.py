@@ -35,6 +35,7 @@ VERBS = {
     "why": Verb("why", "why a session has what it has", "ullage why command-7"),
     "cancel": Verb("sessions", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"),
     "close": Verb("sessions", "close sessions whose tasks have ended", "ullage close function-3"),
+    "retry": Verb("sessions", "start executors again after their failures were mended", "ullage retry function-3"),
     "nodes": Verb("fleet", "machines: what they have and what is held", "ullage nodes"),
     "gpus": Verb("fleet", "cards and who holds them", "ullage gpus -o wide"),
     "executors": Verb("fleet", "worker processes", "ullage executors"),

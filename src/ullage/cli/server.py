@@ -28,8 +28,8 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
     """`ullage up`."""
     parser.add_argument("--foreground", action="store_true", help="stay in this terminal until Ctrl-C")
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on (default: a free one)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file")
+    parser.add_argument("--port", type=int, help="port to listen on (default: 7480, or a free one if that is taken)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (default: ullage.toml in its home)")
     parser.add_argument("--gpus", metavar="N", help="use N cards, or these: a list of indexes or uuids")
     parser.set_defaults(act=_up)
 

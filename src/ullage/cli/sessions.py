@@ -118,6 +118,12 @@ def configure_close(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_close)
 
 
+def configure_retry(parser: argparse.ArgumentParser) -> None:
+    """`ullage retry`."""
+    parser.add_argument("sessions", nargs="+", metavar="SESSION")
+    parser.set_defaults(act=_retry)
+
+
 def _queue(arguments: argparse.Namespace) -> int:
     owner = user_name() if arguments.me else None
     sessions = reach(start=False).sessions(SessionState.OPEN, owner)
@@ -146,6 +152,13 @@ def _cancel(arguments: argparse.Namespace) -> int:
             api.cancel_session(target.session)
         else:
             api.cancel_task(target.session, target.task)
+    return 0
+
+
+def _retry(arguments: argparse.Namespace) -> int:
+    api = reach(start=False)
+    for session in arguments.sessions:
+        api.clear_failures(session)
     return 0
 
 

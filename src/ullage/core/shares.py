@@ -267,8 +267,8 @@ class ShareTree:
     def _within_guarantee(self, leaf: Leaf) -> bool:
         group: _Group | None = self._groups[leaf.queue]
         while group is not None:
-            fits = (u + a <= g for u, a, g in zip(group.usage, leaf.unit, group.guarantee, strict=True) if a)
-            if any(group.guarantee) and all(fits):
+            named = [(u, a, g) for u, a, g in zip(group.usage, leaf.unit, group.guarantee, strict=True) if g]
+            if any(a for _, a, _ in named) and all(u + a <= g for u, a, g in named):
                 return True
             group = group.parent
         return False
@@ -297,7 +297,8 @@ class ShareTree:
         return (-leaf.priority, share, leaf.number, leaf.session, leaf)
 
     def _group_key(self, group: _Group) -> tuple[int, int, int, str, Leaf | _Group]:
-        return (0, self.share(group.counted, group.weight), 0, group.name, group)
+        oldest = group.heap[0][2]  # at a tie the queue whose next session is older goes first
+        return (0, self.share(group.counted, group.weight), oldest, group.name, group)
 
     def _level(self, child: Leaf | _Group) -> int:
         return self.leaf_share(child) if isinstance(child, Leaf) else self.share(child.counted, child.weight)

@@ -40,6 +40,8 @@ class Limit:
 class Queue:
     """`weight` scales its share among its siblings; `guarantee` comes first and is lent while unused.
 
+    A guarantee binds in the dimensions it names (those above 0), like a limit.
+
     Raises:
         InvalidRequest: bad name, a weight outside 1..1000, or a queue that is its own parent.
 

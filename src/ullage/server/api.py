@@ -62,6 +62,7 @@ class Api:
             Endpoint(
                 "PUT", "/v1/queues/{name}", self.put_queue, "create or replace a queue", api.QueueBody, api.PutQueue
             ),
+            Endpoint("DELETE", "/v1/queues/{name}", self.drop_queue, "remove a queue that nobody uses"),
             Endpoint("GET", "/v1/nodes", self.nodes, "machines", list[api.NodeBody]),
             Endpoint("POST", "/v1/nodes/{name}/cordon", self.cordon, "keep new work off a node", api.NodeBody),
             Endpoint("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "let work back on a node", api.NodeBody),
@@ -155,6 +156,9 @@ class Api:
         queue = bodies.queue(_name(request), body)
         await durable(self._service.catalog.put_queue, queue)
         return next(answer for answer in self._answers.queues() if answer.name == queue.name)
+
+    async def drop_queue(self, request: Request) -> None:
+        await durable(self._service.catalog.drop_queue, _name(request))
 
     async def nodes(self, _: Request) -> list[api.NodeBody]:
         return self._answers.nodes()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ullage.model.application import BUILT_IN, Application
-from ullage.model.error import Conflict, invalid
+from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from ullage.service.journal import Callback, Journal
-from ullage.service.ports import DropApplication, PutApplication, PutQueue
+from ullage.service.ports import DropApplication, DropQueue, PutApplication, PutQueue
 from ullage.service.state import SessionRecord, State
 
 _BUILT_IN = {application.name for application in BUILT_IN}
@@ -90,6 +90,26 @@ class Catalog:
         check_tree([*(q for q in self._state.queues.values() if q.name != queue.name), queue])
         self._state.queues[queue.name] = queue
         self._journal.write(PutQueue(queue), then=done)
+        self._changed(True)
+
+    def drop_queue(self, name: str, done: Callback) -> None:
+        """Remove a queue that nobody uses; one in the settings comes back at the next start.
+
+        Raises:
+            NotFound: no such queue. Conflict: it is the default, has children, or has open sessions.
+
+        """
+        if name not in self._state.queues:
+            raise NotFound(f"queue {name} does not exist", field="queue")
+        children = sorted(queue.name for queue in self._state.queues.values() if queue.parent == name)
+        users = [
+            record.id for record in self._state.sessions.values() if record.open and record.session.spec.queue == name
+        ]
+        if name == DEFAULT_QUEUE or children or users:
+            blocker = children[0] if children else users[0] if users else "the default of every session"
+            raise Conflict(f"queue {name} is in use ({blocker})", code="queue-in-use")
+        del self._state.queues[name]
+        self._journal.write(DropQueue(name), then=done)
         self._changed(True)
 
 

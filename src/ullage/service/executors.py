@@ -299,7 +299,7 @@ class Executors:
         self._events.add("session.bind-failed", record.id, code=BIND_FAILED, message=text, return_code=int(code))
         self._count_failures(record, record.session.bind_failures + 1)
         if record.session.bind_failures == RETRY_LIMIT:
-            text = f"no new executor after {RETRY_LIMIT} failures; mend the cause, then clear the failures"
+            text = f"no new executor after {RETRY_LIMIT} failures; mend the cause, then retry it"
             self._events.add("session.retry-limit", record.id, code=RETRY_LIMIT_REACHED, message=text)
 
     def _count_failures(self, record: SessionRecord, failures: int) -> None:

@@ -193,6 +193,13 @@ class PutQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class DropQueue:
+    """Forget a queue."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class PutNode:
     """What an operator said of a node; its facts are reported afresh by its engine."""
 
@@ -286,6 +293,7 @@ Record = (
     PutApplication
     | DropApplication
     | PutQueue
+    | DropQueue
     | PutNode
     | PutSession
     | DropSession
