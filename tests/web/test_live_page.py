@@ -41,7 +41,7 @@ class Server:
     def token(self) -> str:
         return (self._folder / "home" / "token").read_text().strip()
 
-    def create_session(self, name: str, resreq: str = "cpu=1", owner: str = "ada") -> None:
+    def create_session(self, name: str, resreq: str = "cpu=1", owner: str = "team") -> None:
         body = {"application": "function", "id": name, "owner": owner, "resreq": resreq}
         call("POST", f"{self.url}/v1/sessions", body, {"Authorization": f"Bearer {self.token}"})
 

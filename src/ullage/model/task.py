@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 SHARED_KEPT = 8
 """Pieces of shared data a worker keeps: the last ones that arrived since its session began."""
@@ -27,8 +27,7 @@ class TaskState(StrEnum):
         return self in (TaskState.SUCCEED, TaskState.FAILED, TaskState.CANCELLED)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResult:
+class TaskResult(NamedTuple):
     """How a task ended: written once, never changed.
 
     `code` is the worker's return code (0 for success), `sequence` the order of endings within the

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ullage.model.application import Application
 from ullage.model.event import Event
@@ -46,8 +46,7 @@ class BindOrder:
     gang: Gang | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOrder:
+class TaskOrder(NamedTuple):
     """One hand-out of a task. `claim` names this hand-out for good: a result carries it back.
 
     `shared_id` names data that many tasks use; `shared` holds it only if the executor lacks it.
@@ -114,8 +113,7 @@ class Bound:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOutcome:
+class TaskOutcome(NamedTuple):
     """What the worker says of one hand-out; code 0 is success. Times are seconds since the epoch."""
 
     task: int
