@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from ullage.inventory.nvml import CardReader, NvmlCards
 from ullage.model.error import UllageError, Unavailable
 from ullage.server.app import make_app
 from ullage.server.guard import page_cookie
+from ullage.service.ports import EngineEvent
 from ullage.service.service import Service
 from ullage.storage.open import open_store
 from ullage.web.pages import pages
@@ -96,8 +98,8 @@ class _Server:
                 queues=self._settings.share_tree(),
                 default_requirement=self._settings.default_requirement(),
             )
-            ticker = _Ticker(service, clock)
-            await engine.open(service)
+            ticker = _Ticker(service, clock, self._fail)
+            await engine.open(_Reports(service, self._fail))
             try:
                 await self._serve(service, engine, machine, listener)
             finally:
@@ -162,16 +164,33 @@ class _Server:
                 log.warning("node.unreadable", error=error.message)
 
     def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            log.error("server.fault", error="".join(traceback.format_exception(error)))
         self._failure = self._failure or error
         self._end.set()
+
+
+class _Reports:
+    """Passes the engine's reports on; a fault in taking one may have left memory half changed, so it ends us."""
+
+    def __init__(self, service: Service, fail: Callable[[BaseException], None]) -> None:
+        self._service = service
+        self._fail = fail
+
+    def on_engine_event(self, event: EngineEvent) -> None:
+        try:
+            self._service.on_engine_event(event)
+        except Exception as fault:  # noqa: BLE001 - see above
+            self._fail(fault)
 
 
 class _Ticker:
     """Gives the service its turns: at once when something changed that matters, else when time has made it due."""
 
-    def __init__(self, service: Service, clock: Callable[[], float]) -> None:
+    def __init__(self, service: Service, clock: Callable[[], float], fail: Callable[[BaseException], None]) -> None:
         self._service = service
         self._clock = clock
+        self._fail = fail
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | asyncio.Handle | None = None
         self._at = float("inf")
@@ -199,7 +218,11 @@ class _Ticker:
     def _turn(self) -> None:
         self._next, self._at = None, float("inf")
         begin = self._loop.time()
-        due = self._service.tick()
+        try:
+            due = self._service.tick()
+        except Exception as fault:  # noqa: BLE001 - an error in the books stops everything, and a restart recovers
+            self._fail(fault)
+            return
         self._rest_s = self._loop.time() - begin  # at least as long for everything else as for this
         if due is not None:
             self._wake_in(max(0.0, due - self._clock()))

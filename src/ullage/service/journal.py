@@ -48,4 +48,7 @@ class Journal:
             if error is not None:
                 self._on_failure(error)
             elif then is not None:
-                then()
+                try:
+                    then()
+                except Exception as fault:  # noqa: BLE001 - memory may be half changed: end, and recover
+                    self._on_failure(fault)
