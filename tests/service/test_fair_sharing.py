@@ -150,3 +150,14 @@ def test_no_nodes_means_nothing_deserved_and_no_error():
         lab.session("s", tasks=3)
         assert lab.deserved("s") == 0
         assert lab.service.why("s").code is Code.NO_NODES
+
+
+def test_room_is_not_held_idle_for_a_request_that_a_minimum_stands_in_the_way_of():
+    with Lab(a_node(cpu=4), policy=Policy(reserve_after_s=20)) as lab:
+        lab.session("keeper", min_instances=2)
+        lab.session("big", "cpu=4", tasks=1)
+        lab.pass_time(100)
+        lab.session("small", tasks=3)
+        lab.pass_time(100)
+        assert (lab.held("small"), lab.held("big")) == (2, 0)
+        assert lab.service.why("big").code is Code.CPU

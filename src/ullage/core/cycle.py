@@ -233,9 +233,10 @@ class _Cycle:
             return None
         outlook = self._open_outlook()
         name = self._name(demand)
-        held = [outlook.reserve(f"{name}/{rank}", demand.requirement, self._empty) for rank in range(demand.batch_size)]
-        placed = tuple(allocation for allocation in held if allocation is not None)
-        self._note_held(demand, placed)
+        awaited = self._reclaim.claim(demand, outlook, self._empty, self._time, name, overdue=True, patient=True)
+        if awaited is None:
+            return self._why_full(demand)  # only minima or higher priorities leaving could help: hold nothing idle
+        self._note_held(demand, awaited[1])
         return None
 
     def _grant_entitled(self, leaf: Leaf) -> Code | None:

@@ -66,39 +66,6 @@ class Placer:
             ranked[row] = _NO_ROOM
         return None
 
-    def reserve(self, allocation_id: str, requirement: ResourceRequirement, vacant: Placer) -> Allocation | None:
-        """Hold capacity that others occupy today, on the node that needs the least to become free.
-
-        `vacant` is the same fleet with nothing allocated: it says which nodes are large enough.
-        """
-        large_enough = np.flatnonzero(vacant.room(requirement) > 0)
-        best: tuple[int, int] | None = None
-        for row in map(int, large_enough):
-            missing = self._missing(row, requirement)
-            if best is None or missing < best[0]:
-                best = (missing, row)
-        if best is None:
-            return None
-        row = best[1]
-        free = self.fleet.free_cards(row)
-        others = [card for card in self.fleet.usable_cards(row) if card not in free]
-        others.sort(key=lambda card: int(self.fleet.card_taken[card]))
-        cards = sorted((free + others)[: requirement.gpu_count])
-        allocation = Allocation(allocation_id, self.fleet.nodes[row].name, requirement, self.fleet.uuids(row, cards))
-        self.fleet.charge(allocation, force=True)
-        return allocation
-
-    def _missing(self, row: int, requirement: ResourceRequirement) -> int:
-        """How far a node is from having room, in millionths of a node summed over dimensions."""
-        fleet = self.fleet
-        gaps = (
-            (requirement.cpu_milli - int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
-            (requirement.memory_bytes - int(fleet.memory_free[row]), int(fleet.memory_total[row])),
-            (requirement.gpu_count - int(fleet.gpu_free[row]), int(fleet.gpu_total[row])),
-            (1 - int(fleet.slots_free[row]), int(fleet.slots_total[row])),
-        )
-        return sum(gap * _FULL // max(1, total) for gap, total in gaps if gap > 0)
-
     def _pick_cards(self, row: int, count: int, also: Placer | None) -> list[int] | None:
         """Cards of one zone if a zone has enough, the fullest such zone first; else lowest positions."""
         if not count:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from ullage.core.entitlement import place_unit
 from ullage.core.placement import Placer
@@ -53,15 +54,24 @@ class Reclaim:
         self._deserved = deserved
 
     def claim(
-        self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str, *, overdue: bool = False
+        self,
+        claimant: Demand,
+        outlook: Placer,
+        vacant: Placer,
+        now: float,
+        name: str,
+        *,
+        overdue: bool = False,
+        patient: bool = False,
     ) -> tuple[tuple[Victim, ...], tuple[Allocation, ...]] | None:
         """Fewest victims that make one unit of `claimant` fit in `outlook`; both are charged there.
 
         For an overdue request sessions of no higher priority give way down to their minimum: a request
-        that is larger than anybody's surplus would otherwise wait for ever.
+        that is larger than anybody's surplus would otherwise wait for ever. A `patient` claim waits for
+        the protection of its victims to end: it holds their room and does not make them leave.
         """
         share = self._tree.leaf_share(self._leaves[claimant.session])
-        kind = (claimant.requirement, claimant.batch_size, claimant.queue, claimant.priority, share, overdue)
+        kind = (claimant.requirement, claimant.batch_size, claimant.queue, claimant.priority, share, overdue, patient)
         if kind in self._hopeless:
             return None
         useful = vacant.room(claimant.requirement) > 0
@@ -69,7 +79,7 @@ class Reclaim:
         trial = outlook.fleet.checkpoint()
         chosen: list[Victim] = []
         placed = None
-        for victim in self._in_order(claimant, now, overdue=overdue):
+        for victim in self._in_order(claimant, inf if patient else now, overdue=overdue):
             nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
             if any(node in rows and useful[rows[node]] for node in nodes):
                 chosen.append(victim)
@@ -84,6 +94,8 @@ class Reclaim:
         needed = _spare(chosen, claimant, outlook, name)
         for victim in needed:
             _leave(outlook, victim)
+            if patient:
+                continue
             self._taken.update(member.id for member in victim.members)
             if victim.session is not None:
                 self._held[victim.session] -= len(victim.members)

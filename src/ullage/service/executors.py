@@ -256,8 +256,8 @@ class Executors:
                     continue
                 if executor.bound_at + GANG_TIMEOUT_S <= now:
                     record.not_before = now + GANG_BACKOFF_S
+                    due = record.not_before if due is None else min(due, record.not_before)
                     self._break_up(record, executor.gang, f"not all members started within {GANG_TIMEOUT_S:g} s")
-                    due = record.not_before
                 else:
                     ends_at = executor.bound_at + GANG_TIMEOUT_S
                     due = ends_at if due is None else min(due, ends_at)
