@@ -237,6 +237,8 @@ class ShareTree:
                 self._recount(group)
                 if group.heap:
                     heappush(group.parent.heap, self._group_key(group))
+                elif group.saturated:
+                    self._cap(group.parent, self.share(group.counted, group.weight), group.counted)
 
     def give(self, leaf: Leaf, grant: Grant) -> Code | None:
         """Try one unit of one session; the code says what stopped it."""

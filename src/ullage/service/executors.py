@@ -156,6 +156,7 @@ class Executors:
     def give_up(self, node: str) -> None:
         """The node is lost: its executors are gone for us, and are ended should they be seen again."""
         for executor in [executor for executor in self._state.executors.values() if executor.node == node]:
+            executor.lost = True  # with its node: no fault of its session
             self.gone(Gone(executor.id, f"node {node} was lost"))
             self._engine.stop(executor.id, 0.0)
 
@@ -230,7 +231,9 @@ class Executors:
         if record is not None:
             record.executors.pop(executor.id, None)
             self._events.add("executor.gone", record.id, message=event.reason, executor=executor.id)
-            if executor.state in (ExecutorState.VOID, ExecutorState.BINDING) and not executor.stopping:
+            if executor.state in (ExecutorState.VOID, ExecutorState.BINDING) and not (
+                executor.stopping or executor.lost
+            ):
                 self._failed_to_start(record, executor, BindCode.WORKER_FAILED, event.reason)
             if executor.gang is not None:
                 self._break_up(record, executor.gang, f"member {executor.gang.rank} was lost: {event.reason}")

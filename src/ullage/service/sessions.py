@@ -143,9 +143,9 @@ class Sessions:
         return record
 
     def resume(self) -> None:
-        """After a restart: sessions that were being cancelled go on to their end."""
+        """After a restart: sessions that were closed or being cancelled go on to the end of their tasks."""
         for record in self._state.sessions.values():
-            if record.open and record.session.cancelled:
+            if record.tasks and not record.takes_tasks:
                 self._tasks.cancel_all(record)
 
     def finish_closing(self) -> None:

@@ -143,6 +143,7 @@ class ExecutorRecord:
     reclaimed: bool = False
     spoilt: bool = False
     stopping: bool = False
+    lost: bool = False
     shared_sent: deque[int] = field(default_factory=lambda: deque(maxlen=SHARED_KEPT))
 
     @property
