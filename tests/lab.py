@@ -229,5 +229,7 @@ def check_books(service: Service) -> None:
     for record in state.sessions.values():
         running = sum(task.executor is not None for task in record.tasks.values())
         assert record.counts[TaskState.RUNNING] == running
-        assert record.counts[TaskState.PENDING] == len(record.pending) == len(record.tasks) - running
+        assert record.counts[TaskState.PENDING] == len(record.tasks) - running
+        waiting = {task for task in record.line if task in record.tasks and not record.tasks[task].executor}
+        assert not record.open or len(waiting) == record.pending
         assert sum(record.counts.values()) <= record.next_task - 1

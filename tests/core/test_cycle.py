@@ -429,6 +429,27 @@ def test_a_session_is_told(nodes, demand, executors, code, cure, numbers):
     assert reasons.held == len(executors)
 
 
+def test_nothing_is_suggested_that_would_change_nothing():
+    """A request that fits now is not the obstacle; what is, only its owner or time can change."""
+    one_at_most = Demand("s", 1, ONE, pending=3, running=1, max_instances=1)
+    incomplete = Demand("s", 1, ONE, pending=1, batch_size=2)
+    for demand, executors in ((one_at_most, work("s", B)), (incomplete, [])):
+        reasons = explain(world([G], [demand], executors), PATIENT, 0.0, "s")
+        assert (reasons.cure, reasons.suggestions, reasons.holders) == (Cure.OWNER, (), ())
+
+
+def test_the_share_is_a_fraction_also_when_no_node_takes_work():
+    nodes = [a_node("n1", 4, cordoned=True)]
+    reasons = explain(world(nodes, [Demand("s", 1, ONE, 1, 1)], work("s", B)), PATIENT, 0.0, "s")
+    assert (reasons.code, reasons.share) == (Code.NO_NODES, 0.0)
+
+
+def test_a_session_at_its_maximum_while_its_old_gang_leaves_is_told_so():
+    demand = Demand("s", 1, ONE, pending=2, running=0, batch_size=2, max_instances=2)
+    gang = [replace(e, gang="g") for e in work("s", Phase.LEAVING, Phase.LEAVING)]
+    assert explain(world([a_node("n1", 4)], [demand], gang), PATIENT, 0.0, "s").code is Code.MAX_INSTANCES
+
+
 def test_a_closed_or_unknown_session_is_told_so():
     one = world([G], [Demand("s", 1, ONE, 1)], [])
     assert explain(one, PATIENT, 0.0, "t").code is Code.CLOSED

@@ -472,9 +472,9 @@ def test_a_gang_serves_the_next_batch_too():
     with Lab(a_node(cpu=2)) as lab:
         lab.session("s", tasks=4, batch_size=2)
         lab.finish("s")
-        assert lab.counts("s")["running"] == 1
+        assert lab.states("s") == ["running", "running", "pending", "pending"]
         lab.finish("s")
-        assert lab.counts("s")["running"] == 2
+        assert lab.states("s") == ["succeed", "succeed", "running", "running"]
         lab.finish("s", 2)
         assert (lab.counts("s")["succeed"], launched(lab)) == (4, 2)
 
@@ -520,15 +520,108 @@ def test_a_batch_of_which_one_member_fails_to_bind_starts_again_whole():
         assert lab.counts("s")["running"] == 2
 
 
-def test_a_cancelled_member_sends_the_others_back_to_wait_for_a_whole_batch():
+def test_what_a_batch_has_done_is_done_anew_when_a_member_is_lost():
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("s", tasks=2, batch_size=2, close_when_done=True)
+        lab.finish("s")
+        lab.engine.kill(next(e.id for e in lab.executors if e.tasks))
+        lab.pump()
+        assert lab.states("s") == ["running", "running"]
+        lab.finish("s", 2)
+        lab.pass_time(1)
+        assert (lab.states("s"), lab.service.state.session("s").open) == (["succeed", "succeed"], False)
+
+
+def test_a_batch_is_tried_again_whole_when_a_task_of_it_fails():
+    with Lab(a_node(cpu=3)) as lab:
+        lab.session("s", tasks=3, batch_size=3, retries=1)
+        lab.finish("s")
+        lab.finish("s", code=1)
+        assert lab.states("s") == ["running"] * 3
+        assert {e.gang.id for e in lab.executors} == {"g1-2"}
+        lab.finish("s", 3)
+        assert lab.states("s") == ["succeed"] * 3
+
+
+def test_a_batch_whose_last_task_fails_is_tried_again_by_new_executors():
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("s", tasks=2, batch_size=2, retries=1)
+        lab.finish("s")
+        lab.finish("s", code=1)
+        assert lab.states("s") == ["running", "running"]
+
+
+def test_a_failed_task_without_retries_lets_its_batch_finish():
     with Lab(a_node(cpu=2)) as lab:
         lab.session("s", tasks=2, batch_size=2)
+        lab.finish("s", code=1)
+        assert lab.states("s") == ["running", "running"]
+        lab.finish("s")
+        assert lab.states("s") == ["failed", "succeed"]
+
+
+def test_a_cancelled_task_ends_the_running_ones_of_its_batch():
+    with Lab(a_node(cpu=3)) as lab:
+        lab.session("s", tasks=3, batch_size=3)
+        lab.finish("s")
+        lab.service.tasks.cancel("s", 2)
+        lab.pump()
+        assert lab.states("s") == ["succeed", "cancelled", "cancelled"]
+        messages = [r.message for r in lab.service.tasks.results("s", Page(0, 10)) if r.state == "cancelled"]
+        assert messages == ["cancelled", "cancelled, with task 2 of its batch"]
+
+
+def test_a_task_past_its_time_limit_ends_its_batch():
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("s", tasks=2, batch_size=2, task_timeout_s=10, close_when_done=True)
+        lab.finish("s")
+        lab.pass_time(11)
+        assert lab.states("s") == ["succeed", "failed"]
+
+
+def test_a_batch_of_which_one_member_is_lost_too_often_fails():
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("s", tasks=2, batch_size=2)
+        for _ in range(3):
+            lab.engine.kill(next(e.id for e in lab.executors if any(t.id == 1 for t in e.tasks.values())))
+            lab.pump()
+        assert lab.states("s") == ["failed", "failed"]
+        messages = [r.message for r in lab.service.tasks.results("s", Page(0, 10))]
+        assert messages[0] == "its executor was lost 3 times, last: killed"
+        assert messages[1].startswith("task 1 of its batch failed: ")
+
+
+def test_a_cancelled_task_of_a_waiting_batch_leaves_the_others_waiting_for_a_whole_one():
+    with Lab(a_node(cpu=1), a_node("n2", cpu=1)) as lab:
+        lab.session("s", tasks=1, batch_size=2)
+        assert lab.service.why("s").code is Code.GANG_INCOMPLETE
         lab.service.tasks.cancel("s", 1)
         lab.pump()
+        lab.submit("s", 1)
         assert lab.states("s") == ["cancelled", "pending"]
-        assert lab.service.why("s").code is Code.GANG_INCOMPLETE
         lab.submit("s", 1)
         assert lab.states("s") == ["cancelled", "running", "running"]
+
+
+def test_tasks_beyond_the_last_whole_batch_wait_and_say_so():
+    with Lab(a_node(cpu=8)) as lab:
+        lab.session("s", tasks=6, batch_size=4)
+        why = lab.service.why("s")
+        assert (lab.counts("s")["running"], why.code) == (4, Code.GANG_INCOMPLETE)
+        assert "2 of 4" in why.summary
+
+
+def test_gangs_keep_their_executors_while_one_of_each_has_finished():
+    with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=5)) as lab:
+        lab.session("hi", tasks=4, batch_size=2, priority=9)
+        for gang in {e.gang.id for e in lab.executors}:
+            lab.engine.finish(next(e.id for e in lab.executors if e.gang.id == gang))
+        lab.session("lo", tasks=4)
+        for seconds in (6, 1000):
+            lab.pass_time(seconds)
+            assert (lab.held("hi"), lab.held("lo")) == (4, 0)
+        lab.finish("hi", 2)
+        assert lab.states("hi") == ["succeed"] * 4
 
 
 def test_two_gangs_that_each_need_the_whole_cluster_run_one_after_the_other():

@@ -161,3 +161,15 @@ def test_room_is_not_held_idle_for_a_request_that_a_minimum_stands_in_the_way_of
         lab.pass_time(100)
         assert (lab.held("small"), lab.held("big")) == (2, 0)
         assert lab.service.why("big").code is Code.CPU
+
+
+def test_executors_above_a_lowered_maximum_make_room_within_the_grace():
+    with Lab(a_node(cpu=8), policy=Policy(reclaim_grace_s=5)) as lab:
+        lab.session("a", tasks=8)
+        lab.service.sessions.update("a", {"max_instances": 1}, lambda: None)
+        lab.pump()
+        lab.pass_time(1000)
+        assert lab.counts("a")["running"] == 8, "nobody else wants the room: they finish in peace"
+        lab.session("b", tasks=8)
+        lab.pass_time(6)
+        assert (lab.held("a"), lab.held("b")) == (1, 7)

@@ -6,7 +6,7 @@ may start where both have room, so room that was made for one session is never l
 everything else is.
 
 Order of decisions:
-1. the longest overdue request of each priority is served, or room is held for it;
+1. the longest overdue request of each priority that can be helped is served, or room is held for it;
 2. sessions below what they deserve are served, smallest dominant share first; where nothing is free
    they wait for what is leaving, or others give way;
 3. what is left is lent to whoever wants it (work-conserving);
@@ -129,8 +129,8 @@ class _Cycle:
 
     def _serve_overdue(self) -> None:
         """Hold room, or take it, for the request of each priority that has waited too long."""
-        overdue: dict[int, Demand] = {}
-        for demand in sorted(self._world.demands, key=lambda d: (d.waiting_since or 0.0, d.number, d.session)):
+        overdue: list[Demand] = []
+        for demand in sorted(self._world.demands, key=_longest_waiting):
             leaf = self._leaves[demand.session]
             if demand.waiting_since is None or not wanted_units(demand) or not has_room(self._empty, demand):
                 continue
@@ -141,9 +141,12 @@ class _Cycle:
             if due > self._time:
                 self._wake_at.append(due)
             else:
-                overdue.setdefault(demand.priority, demand)
-        for _, demand in sorted(overdue.items(), reverse=True):
-            self._tree.give(self._leaves[demand.session], self._grant_overdue)
+                overdue.append(demand)
+        done: set[int] = set()
+        for demand in overdue:
+            leaf = self._leaves[demand.session]
+            if demand.priority not in done and self._tree.give(leaf, self._grant_overdue) is None:
+                done.add(demand.priority)
 
     def _serve_entitled(self) -> None:
         for demand in self._world.demands:
@@ -165,15 +168,26 @@ class _Cycle:
     def _let_go(self) -> None:
         """Executors that nobody needs: idle or vacant long enough, of closed sessions, above a maximum."""
         grace = self._policy.reclaim_grace_s
+        awaited = self._awaited()
         for executor in self._world.executors:
             idle = executor.phase is Phase.IDLE and not self._reclaim.taken(executor.id)
-            overstays = executor.phase is Phase.LEAVING and executor.reclaimed and grace is not None
             if idle and self._due(executor.since + executor.delay_release_s):
                 self._actions.append(Release(executor.id))
-            elif overstays and self._due(executor.since + (grace or 0.0)):
+            elif executor.id in awaited and grace is not None and self._due(executor.since + grace):
                 self._actions.append(Evict(executor.id))
         for session, executors in sorted(self._held.items()):
             self._thin_out(self._demands.get(session), executors)
+
+    def _awaited(self) -> set[str]:
+        """Executors on their way out of their session that somebody waits for."""
+        ledger = self._world.fleet.ledger
+        nodes = {held.node for allocations in self._reserved.values() for held in allocations}
+        return {
+            executor.id
+            for executor in self._world.executors
+            if executor.phase is Phase.LEAVING
+            and (executor.reclaimed or (executor.id in ledger and ledger[executor.id].node in nodes))
+        }
 
     def _thin_out(self, demand: Demand | None, executors: list[ExecutorView]) -> None:
         gangs: dict[str, list[ExecutorView]] = {}
@@ -220,6 +234,8 @@ class _Cycle:
                 self._waiting[demand.session] = Code.TOO_LARGE if self._world.fleet.schedulable.any() else Code.NO_NODES
             elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
                 self._waiting[demand.session] = leaf.stopped
+            elif leaf.leaving and leaf.held >= self._ceiling(demand):
+                self._waiting[demand.session] = Code.MAX_INSTANCES
             elif held and held >= self._deserved.get(demand.session, 0):
                 self._waiting[demand.session] = Code.SHARE
             else:
@@ -321,3 +337,7 @@ class _Cycle:
     def _name(self, demand: Demand) -> str:
         self._placed += 1
         return f"plan/{demand.session}/{self._placed}"
+
+
+def _longest_waiting(demand: Demand) -> tuple[int, float, int, str]:
+    return (-demand.priority, demand.waiting_since or 0.0, demand.number, demand.session)

@@ -15,7 +15,7 @@ from ullage.core.placement import Placer
 from ullage.core.plan import Plan
 from ullage.core.policy import Policy
 from ullage.core.sentences import CURES, summary
-from ullage.core.shares import ShareTree
+from ullage.core.shares import ShareTree, dominant_share
 from ullage.core.world import Demand, Phase, World
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
@@ -50,37 +50,41 @@ class Reasons:
     suggestions: tuple[str, ...] = ()
 
 
-def explain(world: World, policy: Policy, now: float, session: str, *, open_: bool = True) -> Reasons:
-    """Reasons for one session; a closed one has none but that."""
+def explain(
+    world: World,
+    policy: Policy,
+    now: float,
+    session: str,
+    *,
+    open_: bool = True,
+    deserved: dict[str, int] | None = None,
+) -> Reasons:
+    """Reasons for one session; a closed one has none but that. `deserved` as for `schedule`."""
     demand = next((demand for demand in world.demands if demand.session == session), None)
     if demand is None or not open_:
         return Reasons(session, Code.CLOSED, None, summary(Code.CLOSED, None))
-    plan = schedule(world, policy, now)
+    plan = schedule(world, policy, now, deserved=deserved)
     held = world.held()
     code = _code(demand, plan, [executor.phase for executor in held.get(session, ())])
-    waits = CURES.get(code) is not None
-    rejections = reject(world.fleet, demand.requirement) if waits else ()
-    tree = ShareTree(
-        world.fleet.total,
-        world.queues,
-        [leaf_of(d, 0, len(held.get(d.session, ())) // d.batch_size) for d in world.demands],
-        policy.order,
-    )
-    shares = {leaf.session: tree.leaf_share(leaf) for leaf in tree.leaves}
+    rejections = reject(world.fleet, demand.requirement) if code in CURES else ()
+    mine = held.get(session, [])
     return Reasons(
         session=session,
         code=code,
         cure=CURES.get(code),
-        summary=summary(code, demand, rejections, plan.deserved.get(session, 0), len(held.get(session, ()))),
+        summary=summary(code, demand, rejections, plan.deserved.get(session, 0), len(mine)),
         want=demand.want,
-        held=len(held.get(session, ())),
+        held=len(mine),
         deserved=plan.deserved.get(session, 0),
-        share=tree.fraction(shares[session]) * demand.weight,
-        position=_position(world, plan, shares, session),
+        share=dominant_share(demand.requirement.resources * len(mine), world.fleet.total),
+        position=_position(world, policy, plan, session),
         rejections=rejections,
-        holders=_holders(world, demand, plan, rejections) if waits and code is not Code.TOO_LARGE else (),
-        suggestions=suggest(world, policy, demand, code) if waits else (),
+        holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),
+        suggestions=suggest(world, policy, demand, code, plan.deserved.get(session, 0)),
     )
+
+
+_OTHERS_COULD_HELP = {code for code, cure in CURES.items() if cure is Cure.CAPACITY} - {Code.BACKOFF}
 
 
 def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
@@ -112,17 +116,21 @@ def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
     work = demand.pending + demand.running
     if not work:
         return Code.NOTHING_PENDING
-    if demand.pending and work < demand.batch_size:
+    if not phases and demand.pending < demand.batch_size:
         return Code.GANG_INCOMPLETE
     if any(phase is Phase.STARTING for phase in phases) or not phases:
         return Code.STARTING
     if demand.max_instances is not None and work > demand.want:
         return Code.MAX_INSTANCES
-    return Code.RUNNING
+    return Code.GANG_INCOMPLETE if 0 < demand.pending < demand.batch_size else Code.RUNNING
 
 
-def _position(world: World, plan: Plan, shares: dict[str, int], session: str) -> int | None:
+def _position(world: World, policy: Policy, plan: Plan, session: str) -> int | None:
     """Place in the line of those that wait: priority, then smallest share, then age."""
+    held = world.held()
+    leaves = [leaf_of(d, 0, len(held.get(d.session, ())) // d.batch_size) for d in world.demands]
+    tree = ShareTree(world.fleet.total, world.queues, leaves, policy.order)
+    shares = {leaf.session: tree.leaf_share(leaf) for leaf in tree.leaves}
     waiting = [demand for demand in world.demands if demand.session in plan.waiting]
     waiting.sort(key=lambda d: (-d.priority, shares[d.session], d.number, d.session))
     names = [demand.session for demand in waiting]
@@ -152,9 +160,9 @@ def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejecti
     return tuple(sorted(holders, key=lambda h: (-h.amount.gpu_milli, -h.amount.cpu_milli, h.session))[:10])
 
 
-def suggest(world: World, policy: Policy, demand: Demand, code: Code) -> tuple[str, ...]:
+def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: int) -> tuple[str, ...]:
     """Nearest changes, each tried on a draft: a smaller request that starts now, or a share that is due."""
-    if code in (Code.BIND_FAILURES, Code.NO_NODES, Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT):
+    if code not in _OTHERS_COULD_HELP and code is not Code.TOO_LARGE:
         return ()
     found = []
     for smaller in _smaller(world.fleet, demand, empty=code is Code.TOO_LARGE):
@@ -170,7 +178,7 @@ def suggest(world: World, policy: Policy, demand: Demand, code: Code) -> tuple[s
     if code in (Code.SHARE, Code.CPU, Code.MEMORY, Code.GPU) and demand.priority < urgent.priority:
         others = tuple(urgent if d.session == demand.session else d for d in world.demands)
         due = entitlement(replace(world, demands=others), policy)[demand.session]
-        if due > entitlement(world, policy)[demand.session]:
+        if due > deserved:
             found.append(f"with priority {urgent.priority} it would deserve {due} executors")
     return tuple(found)
 
@@ -191,6 +199,8 @@ def _smaller(fleet: Fleet, demand: Demand, *, empty: bool) -> list[Demand]:
         if asked.memory_bytes and not memory:
             continue
         smaller = ResourceRequirement(cpu, memory, gpus)
+        if smaller == asked:
+            continue
         kept = [a / b for a, b in zip(smaller.resources, asked.resources, strict=True) if b]
         cuts.append((sum(1 - part for part in kept), replace(demand, requirement=smaller)))
     return [cut for _, cut in sorted(cuts, key=lambda pair: pair[0])]

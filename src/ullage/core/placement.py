@@ -20,6 +20,9 @@ _FULL = 1 << 20
 
 _NO_ROOM = -1
 
+_MAX_TABLES = 1024
+"""Request shapes remembered at a time; ones beyond cost their table again."""
+
 UNREACHABLE = 2**62
 """Larger than any node: requests beyond the range of a column are cut to it."""
 
@@ -88,6 +91,8 @@ class Placer:
         key = (requirement, self._policy.spread)
         table = self.fleet.tables.get(key)
         if not isinstance(table, _Table):
+            if len(self.fleet.tables) >= _MAX_TABLES:
+                self.fleet.tables.clear()
             table = self.fleet.tables[key] = _Table(self.fleet, requirement, self._policy.spread)
         table.refresh()
         return table

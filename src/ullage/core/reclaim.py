@@ -2,8 +2,8 @@
 
 Order: executors without a session, then those without a task, then running ones of the session
 furthest above what it deserves in the lowest priority; newest first. Gangs go whole. Nobody falls
-below what it deserves, its minimum, or its queue's guarantee, and no victim is taken that turns out
-not to be needed.
+below its minimum or its queue's guarantee, nor below what it deserves, unless the claimant is overdue
+and of no lower priority; and no victim is taken that turns out not to be needed.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserv
         return _shortfall(best) if best else ""
     numbers = {
         Code.SHARE: f"it holds {held} executors, deserves {deserved}, wants {demand.want}",
-        Code.GANG_INCOMPLETE: f"{demand.pending + demand.running} of {demand.batch_size}",
+        Code.GANG_INCOMPLETE: f"{demand.pending % demand.batch_size} of {demand.batch_size}",
         Code.MAX_INSTANCES: str(demand.max_instances),
         Code.RUNNING: f"{held} executors",
     }

@@ -4,12 +4,13 @@ Source of the rule: Ghodsi et al., "Dominant Resource Fairness" (NSDI 2011); for
 Bhattacharya et al., "Hierarchical Scheduling for Diverse Datacenter Workloads" (SoCC 2013).
 
 The next unit always goes to the child with the smallest dominant share, from the root down, and
-shares are updated after every unit. All arithmetic is on integers: a share is scaled by the least
-common multiple of all totals and weights, so comparison is exact and no order of input matters.
+shares are updated after every unit. All arithmetic is on integers, so no order of input matters: a
+share is scaled by the least common multiple of all totals and weights, which makes it exact.
 
 A child that cannot get more because capacity ran out counts in its parent at most at the level of
-its siblings that still can. Otherwise a queue whose one session took the only GPU (share 100 %)
-would starve its other sessions of the cpus that nobody else has taken yet (SoCC 2013, section 4).
+its siblings that still can; what it counts is cut to that level rounded down, to whole units of each
+dimension. Otherwise a queue whose one session took the only GPU (share 100 %) would starve its other
+sessions of the cpus that nobody else has taken yet (SoCC 2013, section 4).
 """
 
 from __future__ import annotations
@@ -139,11 +140,6 @@ class ShareTree:
     def leaf_share(self, leaf: Leaf, held: int | None = None) -> int:
         """Dominant share of a session with `held` units (now held if None)."""
         return self.share(_times(leaf.unit, leaf.held if held is None else held), leaf.weight)
-
-    def fraction(self, share: int) -> float:
-        """A scaled share as a fraction of the fleet, for display."""
-        whole = self._beyond >> 64
-        return share / whole if whole else 0.0
 
     def usage(self, queue: str) -> Vector:
         """What the sessions below a queue hold."""

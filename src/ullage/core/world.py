@@ -47,12 +47,9 @@ class Demand:
 
     @property
     def want(self) -> int:
-        """Executors asked for, in whole batches: work there is, held between minimum and maximum.
-
-        A batch of which some tasks have ended still needs all its executors.
-        """
+        """Executors asked for, in whole batches: work there is, held between minimum and maximum."""
         batch = self.batch_size
-        work = -(-self.running // batch) * batch + self.pending // batch * batch
+        work = self.running // batch * batch + self.pending // batch * batch
         if self.max_instances is not None:
             work = min(work, self.max_instances // batch * batch)
         return max(work, self.floor)

@@ -49,8 +49,8 @@ class Dispatcher:
         if executor.tasks and (ahead == 1 or len(executor.tasks) > ahead):
             return
         most = ahead if ahead == 1 else 2 * ahead - len(executor.tasks)
-        fair = -(-len(record.pending) // max(1, len(record.executors)))
-        tasks = [record.pop_pending() for _ in range(min(most, fair, len(record.pending)))]
+        fair = -(-record.pending // max(1, len(record.executors)))
+        tasks = [record.pop_pending() for _ in range(min(most, fair, record.pending))]
         if tasks:
             self._hand_out(record, executor, tasks)
 
@@ -67,9 +67,13 @@ class Dispatcher:
                 gangs.setdefault(executor.gang.id, []).append(executor)
         for members in gangs.values():
             size = record.session.spec.batch_size
-            if len(members) == size and len(record.pending) >= size:
-                for executor in sorted(members, key=lambda m: m.gang.rank if m.gang else 0):
-                    self._hand_out(record, executor, [record.pop_pending()])
+            if len(members) == size and record.pending >= size:
+                batch = tuple(record.pop_pending() for _ in range(size))
+                for task, executor in zip(
+                    batch, sorted(members, key=lambda m: m.gang.rank if m.gang else 0), strict=True
+                ):
+                    task.batch = batch
+                    self._hand_out(record, executor, [task])
 
     def _hand_out(self, record: SessionRecord, executor: ExecutorRecord, tasks: list[TaskRecord]) -> None:
         executor.state = apply(executor.state, Operation.LAUNCH_TASK)

@@ -199,13 +199,15 @@ class Executors:
         """Tasks ended."""
         executor = self._state.executors.get(event.executor)
         if executor is not None:
-            self._tasks.complete(executor, event.outcomes)
+            broken = self._tasks.complete(executor, event.outcomes)
+            self._carry_on(executor, broken, "a task of the batch failed and is tried again")
 
     def returned(self, event: Returned) -> None:
         """Tasks came back unstarted."""
         executor = self._state.executors.get(event.executor)
         if executor is not None:
-            self._tasks.give_back(executor, event.claims)
+            broken = self._tasks.give_back(executor, event.claims)
+            self._carry_on(executor, broken, "a task of the batch was not started")
 
     def unbound(self, event: Unbound) -> None:
         """The executor left its session and is idle, or ends if its last bind failed."""
@@ -213,7 +215,8 @@ class Executors:
         if executor is None or executor.state is not ExecutorState.UNBINDING:
             return
         executor.state = apply(executor.state, Operation.UNBIND_COMPLETED)
-        self._tasks.give_back(executor, tuple(executor.tasks))
+        broken = self._tasks.give_back(executor, tuple(executor.tasks))
+        self._carry_on(executor, broken, "a task of the batch was not started")
         self._detach(executor)
         if executor.spoilt:
             self.release(Release(executor.id))
@@ -239,6 +242,15 @@ class Executors:
                 self._break_up(record, executor.gang, f"member {executor.gang.rank} was lost: {event.reason}")
             self._dispatcher.dispatch(record)
         self._changed(True)
+
+    def _carry_on(self, executor: ExecutorRecord, broken: bool, reason: str) -> None:
+        """After tasks came back or ended: the session's next ones are handed out."""
+        record = self._state.sessions.get(executor.session or "")
+        if record is None:
+            return
+        if broken and executor.gang is not None:
+            self._break_up(record, executor.gang, reason)
+        self._dispatcher.dispatch(record)
 
     # --- gangs ---
 

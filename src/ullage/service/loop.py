@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ullage.core.cycle import schedule
 from ullage.core.entitlement import entitlement, entitlement_key
+from ullage.core.explain import Reasons, explain
 from ullage.core.plan import Evict, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
 from ullage.core.sentences import CURES
@@ -34,10 +35,11 @@ class Loop:
         self.cycles = 0
         self.dirty = True
 
-    def world(self) -> World:
-        """The facts as they are now."""
+    def world(self, also: str | None = None) -> World:
+        """The facts as they are now; of sessions that neither ask nor hold anything only `also`."""
         now = self._clock()
-        demands = tuple(self._state.demand(record, now) for record in self._state.sessions.values() if record.open)
+        records = (r for r in self._state.sessions.values() if r.open and (r.id == also or not r.at_rest))
+        demands = tuple(self._state.demand(record, now) for record in records)
         views = tuple(executor.view() for executor in self._state.executors.values())
         return World(self._state.fleet, demands, views, tuple(self._state.queues.values()))
 
@@ -46,13 +48,21 @@ class Loop:
         self.dirty = False
         self.cycles += 1
         world = self.world()
-        key = entitlement_key(world, self.policy)
-        if key != self._key:
-            self._key, self._deserved = key, entitlement(world, self.policy)
-        plan = schedule(world, self.policy, self._clock(), deserved=self._deserved)
+        plan = schedule(world, self.policy, self._clock(), deserved=self._entitled(world))
         self._carry_out(plan)
         self._note_waiting(plan)
         return plan
+
+    def why(self, session: str, *, open_: bool) -> Reasons:
+        """Why a session has what it has, from the live code path on the present facts."""
+        deserved = self._entitled(self.world())
+        return explain(self.world(session), self.policy, self._clock(), session, open_=open_, deserved=deserved)
+
+    def _entitled(self, world: World) -> dict[str, int]:
+        key = entitlement_key(world, self.policy)
+        if key != self._key:
+            self._key, self._deserved = key, entitlement(world, self.policy)
+        return self._deserved
 
     def _carry_out(self, plan: Plan) -> None:
         gangs: dict[int, str] = {}

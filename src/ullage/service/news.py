@@ -37,7 +37,10 @@ class News:
             yield heard
         finally:
             for topic in topics:
-                self._waiting.get(topic, set()).discard(future)
+                listeners = self._waiting.get(topic, set())
+                listeners.discard(future)
+                if not listeners:
+                    self._waiting.pop(topic, None)
             future.cancel()
 
     async def wait(self, topic: str, timeout_s: float) -> bool:

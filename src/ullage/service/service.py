@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from ullage.core.explain import Reasons, explain
+from ullage.core.explain import Reasons
 from ullage.core.policy import Policy
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
@@ -150,7 +150,7 @@ class Service:
 
         """
         record = self.state.session(session_id)
-        return explain(self.loop.world(), self.policy, self._clock(), record.id, open_=record.open)
+        return self.loop.why(record.id, open_=record.open)
 
     # --- restart ---
 
@@ -177,12 +177,9 @@ def _session_of(stored: StoredSession) -> SessionRecord:
         record.submissions[submission.submission] = Submission(submission.first, submission.count, 0, submission.shared)
         record.submission_keys[submission.key] = submission.submission
         record.next_task = max(record.next_task, submission.first + submission.count)
-    for task in stored.tasks:
-        record.tasks[task.task] = TaskRecord(
-            record, task.task, task.submission, task.input, task.created_at, task.losses, task.errors
-        )
+    tasks = [TaskRecord(record, t.task, t.submission, t.input, t.created_at, t.losses, t.errors) for t in stored.tasks]
+    for task in tasks:
         record.submissions[task.submission].left += 1
-    record.pending = sorted(record.tasks)
-    record.counts[TaskState.PENDING] = len(record.tasks)
-    record.counts[TaskState.RUNNING] = 0
+    record.counts[TaskState.PENDING] = record.counts[TaskState.RUNNING] = 0
+    record.add_pending(sorted(tasks, key=lambda task: task.id))
     return record

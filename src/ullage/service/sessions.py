@@ -162,8 +162,11 @@ class Sessions:
 
         """
         record = self._state.session(session_id)
-        if record.open or record.tasks:
+        if record.open:
             raise Conflict(f"session {session_id} is open; close it before deleting it", code="session-open")
+        if record.tasks:
+            text = f"session {session_id} is closed and {len(record.tasks)} of its tasks are still ending; try again"
+            raise Conflict(text, code="session-open")
         self.forget(record)
         self._journal.write(then=done)
 
@@ -191,6 +194,8 @@ class Sessions:
         record.session = replace(record.session, state=SessionState.CLOSED, closed_at=self._clock())
         record.waiting_for = record.waiting_since = None
         record.deserved = 0
+        record.recent.clear()
+        record.line.clear()
         self._journal.write(PutSession(record.session))
         self._events.add("session.closed", record.id)
         self._changed(True)

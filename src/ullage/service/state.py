@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import islice
 
 from ullage.core.fleet import Fleet
 from ullage.core.world import Demand, ExecutorView, Phase
@@ -22,12 +23,16 @@ from ullage.model.session import RETRY_LIMIT, Session, SessionState
 from ullage.model.task import SHARED_KEPT, TaskResult, TaskState
 
 RECENT_RESULTS = 4096
-"""Results per session kept in memory for followers; older ones are read from the store."""
+RECENT_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
 class TaskRecord:
-    """A task without a result. `claim` names its present hand-out, `ending` why it is being stopped."""
+    """A task without a stored result. `claim` names its present hand-out, `ending` why it is being stopped.
+
+    `batch` holds the tasks that run together with it, itself among them; `result` waits until all of
+    them have one.
+    """
 
     session: SessionRecord
     id: int
@@ -41,6 +46,12 @@ class TaskRecord:
     handed_out_at: float = 0.0
     ending: TaskState | None = None
     ending_message: str = ""
+    batch: tuple[TaskRecord, ...] = ()
+    result: TaskResult | None = None
+
+    def together(self) -> tuple[TaskRecord, ...]:
+        """The tasks that run, end and go back as one with it."""
+        return self.batch or (self,)
 
 
 @dataclass(slots=True)
@@ -53,20 +64,53 @@ class Submission:
     shared: bytes | None = None
 
 
+class RecentResults:
+    """The latest stored results of a session, for followers; older ones are read from the store.
+
+    At most `RECENT_RESULTS` of them, with outputs of at most `RECENT_BYTES` together.
+    """
+
+    def __init__(self) -> None:
+        self._results: deque[TaskResult] = deque()
+        self._bytes = 0
+
+    def extend(self, results: list[TaskResult]) -> None:
+        """Keep these, in order of sequence; the oldest are dropped."""
+        self._results.extend(results)
+        self._bytes += sum(len(result.output or b"") for result in results)
+        while self._results and (len(self._results) > RECENT_RESULTS or self._bytes > RECENT_BYTES):
+            self._bytes -= len(self._results.popleft().output or b"")
+
+    def after(self, sequence: int, limit: int) -> list[TaskResult] | None:
+        """Up to `limit` results after that sequence number; None if the store must be asked."""
+        if not self._results or self._results[0].sequence > sequence + 1:
+            return None
+        skip = sequence + 1 - self._results[0].sequence
+        return list(islice(self._results, skip, skip + limit))
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._results.clear()
+        self._bytes = 0
+
+
 @dataclass(slots=True)
 class SessionRecord:
-    """A session with its unfinished tasks and its counts."""
+    """A session with its unfinished tasks and its counts.
+
+    `line` is a heap of task ids; those that ended while they waited are still in it and skipped.
+    """
 
     session: Session
     tasks: dict[int, TaskRecord] = field(default_factory=dict)
-    pending: list[int] = field(default_factory=list)
+    line: list[int] = field(default_factory=list)
     counts: dict[TaskState, int] = field(default_factory=lambda: dict.fromkeys(TaskState, 0))
     submissions: dict[int, Submission] = field(default_factory=dict)
     submission_keys: dict[str, int] = field(default_factory=dict)
     next_task: int = 1
     sequence: int = 0
     durable: int = 0
-    recent: deque[TaskResult] = field(default_factory=lambda: deque(maxlen=RECENT_RESULTS))
+    recent: RecentResults = field(default_factory=RecentResults)
     executors: dict[str, ExecutorRecord] = field(default_factory=dict)
     mean_task_s: float | None = None
     waiting_since: float | None = None
@@ -102,22 +146,37 @@ class SessionRecord:
         """Whether it is open and not being cancelled."""
         return self.open and not self.session.cancelled
 
-    def push_pending(self, task: TaskRecord) -> None:
-        """Queue a task; the smallest id goes first, also when it comes back."""
-        task.claim = task.executor = None
-        heappush(self.pending, task.id)
+    @property
+    def pending(self) -> int:
+        """Tasks that wait for an executor."""
+        return self.counts[TaskState.PENDING]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether a cycle has nothing to decide about it."""
+        return not (self.tasks or self.executors or self.session.spec.min_instances)
+
+    def add_pending(self, tasks: list[TaskRecord]) -> None:
+        """Queue new tasks; their ids ascend and are above all before them."""
+        self.tasks.update((task.id, task) for task in tasks)
+        self.line.extend(task.id for task in tasks)
+        self.counts[TaskState.PENDING] += len(tasks)
+
+    def push_back(self, task: TaskRecord) -> None:
+        """Queue a running task again; the smallest id goes first."""
+        task.claim = task.executor = task.result = None
+        task.batch = ()
+        heappush(self.line, task.id)
+        self.counts[TaskState.RUNNING] -= 1
         self.counts[TaskState.PENDING] += 1
 
     def pop_pending(self) -> TaskRecord:
         """The next task to hand out."""
-        self.counts[TaskState.PENDING] -= 1
-        return self.tasks[heappop(self.pending)]
-
-    def remove_pending(self, task: TaskRecord) -> None:
-        """Take a task out of the line."""
-        self.pending.remove(task.id)
-        self.pending.sort()
-        self.counts[TaskState.PENDING] -= 1
+        while True:
+            task = self.tasks.get(heappop(self.line))
+            if task is not None:
+                self.counts[TaskState.PENDING] -= 1
+                return task
 
 
 @dataclass(slots=True)
@@ -232,7 +291,7 @@ class State:
             session=record.id,
             number=record.session.number,
             requirement=spec.resreq,
-            pending=record.counts[TaskState.PENDING],
+            pending=record.pending,
             running=record.counts[TaskState.RUNNING],
             queue=spec.queue,
             application=spec.application,

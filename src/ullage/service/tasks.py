@@ -2,6 +2,10 @@
 
 A result with another claim than that of the present hand-out is dropped, so a task ends once. Results
 are told to others only after they are durable.
+
+A batch is one from its start to its end: its results are stored together, one member that is lost or
+tried again sends all of them back, and one that is stopped (cancelled, past its time limit, lost too
+often) stops those still running.
 """
 
 from __future__ import annotations
@@ -94,10 +98,7 @@ class Tasks:
             done(first, len(inputs))  # deleted meanwhile, and its tasks with it
             return
         tasks = [TaskRecord(record, first + i, submission, data, now) for i, data in enumerate(inputs)]
-        for task in tasks:
-            record.tasks[task.id] = task
-        record.pending.extend(task.id for task in tasks)  # ids ascend: the heap stays a heap
-        record.counts[TaskState.PENDING] += len(tasks)
+        record.add_pending(tasks)
         done(first, len(inputs))
         if not record.takes_tasks:
             self._cancel_all(record, tasks, "cancelled: the session was closed")
@@ -107,16 +108,19 @@ class Tasks:
 
     # --- back ---
 
-    def complete(self, executor: ExecutorRecord, outcomes: Iterable[TaskOutcome]) -> None:
-        """Take results from an executor; those of another claim than the present one are dropped."""
+    def complete(self, executor: ExecutorRecord, outcomes: Iterable[TaskOutcome]) -> bool:
+        """Take results from an executor; those of another claim than the present one are dropped.
+
+        True: a batch went back, and the gang that ran it must end.
+        """
         ended: list[TaskResult] = []
         record: SessionRecord | None = None
+        broken = False
         for outcome in outcomes:
             task = executor.tasks.pop(outcome.claim, None)
             if task is None:
                 continue
             record = task.session
-            record.counts[TaskState.RUNNING] -= 1
             taken = max(0.0, outcome.ended_at - outcome.started_at)
             mean = record.mean_task_s
             record.mean_task_s = taken if mean is None else 0.8 * mean + 0.2 * taken
@@ -125,32 +129,34 @@ class Tasks:
             elif outcome.code and task.errors < self._retries_of(record):
                 task.errors += 1
                 self._journal.write(PutAttempts(record.id, task.id, task.losses, task.errors))
-                record.push_pending(task)
+                broken |= self._send_back(task)
             else:
                 ended.append(self._result(task, outcome, executor.id))
-        if record is None:
-            return
-        if not executor.tasks:
-            executor.since = self._clock()
-        self._settle(record, ended)
-        self._dispatcher.dispatch(record)
-        self._changed(False)
+        if record is not None:
+            if not executor.tasks:
+                executor.since = self._clock()
+            self._settle(record, ended)
+            self._changed(False)
+        return broken
 
-    def give_back(self, executor: ExecutorRecord, claims: Iterable[int]) -> None:
-        """Queue tasks again that the worker never started; the tasks of this session run long."""
+    def give_back(self, executor: ExecutorRecord, claims: Iterable[int]) -> bool:
+        """Queue tasks again that the worker never started; the tasks of this session run long.
+
+        True: a batch went back, and the gang that was to run it must end.
+        """
+        broken = False
         for claim in claims:
             task = executor.tasks.pop(claim, None)
             if task is None:
                 continue
             record = task.session
-            record.counts[TaskState.RUNNING] -= 1
             record.mean_task_s = max(record.mean_task_s or 0.0, 2 * AHEAD_S)
             if task.ending is not None:
                 self._settle(record, [self._stopped(task, task.ending, task.ending_message)])
             else:
-                record.push_pending(task)
-                self._dispatcher.dispatch(record)
+                broken |= self._send_back(task)
         self._changed(False)
+        return broken
 
     def lose(self, executor: ExecutorRecord, reason: str, *, blame: bool) -> None:
         """The executor is gone: its tasks go back, or end if they were being stopped or were lost too often.
@@ -159,9 +165,10 @@ class Tasks:
         """
         record: SessionRecord | None = None
         ended: list[TaskResult] = []
-        for task in executor.tasks.values():
+        lost = tuple(executor.tasks.values())
+        executor.tasks.clear()
+        for task in lost:
             record = task.session
-            record.counts[TaskState.RUNNING] -= 1
             if task.ending is not None:
                 ended.append(self._stopped(task, task.ending, task.ending_message))
                 continue
@@ -172,11 +179,21 @@ class Tasks:
             if task.losses >= LOST_LIMIT:
                 text = f"its executor was lost {task.losses} times, last: {reason}"
                 ended.append(self._stopped(task, TaskState.FAILED, text))
+                self._stop_others(task, TaskState.FAILED, f"task {task.id} of its batch failed: {text}")
             else:
-                record.push_pending(task)
-        executor.tasks.clear()
+                self._send_back(task)
         if record is not None:
             self._settle(record, ended)
+
+    def _send_back(self, task: TaskRecord) -> bool:
+        """Queue a task again, and all of its batch, what of it has ended too; True if it had one."""
+        batch = task.batch
+        for member in task.together():
+            executor = self._state.executors.get(member.executor or "")
+            if executor is not None:
+                executor.tasks.pop(member.claim or 0, None)
+            member.session.push_back(member)
+        return bool(batch)
 
     # --- ends ---
 
@@ -219,12 +236,23 @@ class Tasks:
 
     def _end(self, task: TaskRecord, state: TaskState, message: str) -> None:
         if task.executor is None:
-            task.session.remove_pending(task)
             self._settle(task.session, [self._stopped(task, state, message)])
             self._changed(False)
             return
-        task.ending, task.ending_message = state, message
-        executor = self._state.executors[task.executor]
+        self._end_running(task, state, message)
+        self._stop_others(task, state, f"{message}, with task {task.id} of its batch")
+
+    def _stop_others(self, task: TaskRecord, state: TaskState, message: str) -> None:
+        for member in task.batch:
+            if member is not task:
+                self._end_running(member, state, message)
+
+    def _end_running(self, task: TaskRecord, state: TaskState, message: str) -> None:
+        if task.ending is None and task.result is None:
+            task.ending, task.ending_message = state, message
+            self._stop(self._state.executors[task.executor or ""])
+
+    def _stop(self, executor: ExecutorRecord) -> None:
         if not executor.stopping:
             executor.stopping = True
             self._engine.stop(executor.id, STOP_GRACE_S)
@@ -233,20 +261,15 @@ class Tasks:
         """End pending tasks together."""
         if not tasks:
             return
-        gone = {task.id for task in tasks}
-        record.pending = sorted(task for task in record.pending if task not in gone)
-        record.counts[TaskState.PENDING] -= len(tasks)
         self._settle(record, [self._stopped(task, TaskState.CANCELLED, message) for task in tasks])
         self._changed(False)
 
     def _result(self, task: TaskRecord, outcome: TaskOutcome, executor: str) -> TaskResult:
         state = TaskState.FAILED if outcome.code else TaskState.SUCCEED
-        record = task.session
-        record.sequence += 1
         return TaskResult(
-            record.id,
+            task.session.id,
             task.id,
-            record.sequence,
+            0,
             state,
             outcome.code,
             outcome.output,
@@ -257,24 +280,37 @@ class Tasks:
         )
 
     def _stopped(self, task: TaskRecord, state: TaskState, message: str) -> TaskResult:
-        record = task.session
-        record.sequence += 1
         started = task.handed_out_at if task.executor else None
         code, now = 1, self._clock()
-        return TaskResult(record.id, task.id, record.sequence, state, code, None, message, task.executor, started, now)
+        return TaskResult(task.session.id, task.id, 0, state, code, None, message, task.executor, started, now)
 
-    def _settle(self, record: SessionRecord, results: list[TaskResult]) -> None:
-        """Store endings; counts change now, others hear of them once they are durable."""
+    def _settle(self, record: SessionRecord, ended: list[TaskResult]) -> None:
+        """Number and store endings; counts change now, others hear of them once they are durable."""
+        results = ended if record.session.spec.batch_size == 1 else self._whole_batches(record, ended)
         if not results:
             return
+        results = [result._replace(sequence=record.sequence + i) for i, result in enumerate(results, 1)]
+        record.sequence += len(results)
         for result in results:
             task = record.tasks.pop(result.task)
+            record.counts[TaskState.RUNNING if task.executor else TaskState.PENDING] -= 1
             record.counts[result.state] += 1
             submission = record.submissions[task.submission]
             submission.left -= 1
             if not submission.left:
                 submission.shared = None
         self._journal.write(AddResults(tuple(results)), then=lambda: self._told(record, results))
+
+    def _whole_batches(self, record: SessionRecord, ended: list[TaskResult]) -> list[TaskResult]:
+        """Those that can be stored now: of a batch that ran, all or none."""
+        whole: list[TaskResult] = []
+        for result in ended:
+            task = record.tasks[result.task]
+            task.result = result
+            results = [member.result for member in task.together()]
+            if None not in results:
+                whole.extend(results)  # type: ignore[arg-type]
+        return whole
 
     def _told(self, record: SessionRecord, results: list[TaskResult]) -> None:
         record.recent.extend(results)
@@ -306,9 +342,9 @@ class Tasks:
 
         """
         record = self._state.session(session_id)
-        if record.recent and record.recent[0].sequence <= page.after + 1:
-            skip = page.after + 1 - record.recent[0].sequence
-            return [record.recent[i] for i in range(skip, min(len(record.recent), skip + page.limit))]
+        recent = record.recent.after(page.after, page.limit)
+        if recent is not None:
+            return recent
         if record.durable <= page.after:
             return []
         return self._store.results(session_id, page)
