@@ -12,6 +12,7 @@ from ullage.core.policy import Policy
 from ullage.core.world import WORKING, World
 from ullage.model.error import Conflict
 from ullage.model.queue import Limit, Queue
+from ullage.model.rejection import Code
 from ullage.model.resources import MILLI
 from ullage.model.task import TaskState
 
@@ -29,7 +30,30 @@ class History(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "lab"):
-            self.lab.close()
+            try:
+                self.everything_that_can_run_ends()
+            finally:
+                self.lab.close()
+
+    def everything_that_can_run_ends(self):
+        """Live: once every node takes work and tasks only succeed, nothing waits that some node could run."""
+        for node in ("n1", "n2", "n3"):
+            self.lab.service.nodes.cordon(node, False)
+        self.lab.pump()
+        for _ in range(60):
+            busy = [e for e, w in self.lab.engine.workers.items() if w.tasks and not w.stopped]
+            for executor in busy:
+                worker = self.lab.engine.workers.get(executor)
+                if worker is not None and worker.tasks and not worker.stopped:
+                    self.lab.engine.finish(executor)
+            self.lab.pump()
+            self.lab.pass_time(61)
+            if not busy:
+                break
+        for record in self.lab.service.state.sessions.values():
+            if record.open and record.pending >= record.session.spec.batch_size:
+                assert self.lab.service.why(record.id).code in (Code.TOO_LARGE, Code.QUEUE_LIMIT)
+            assert not record.counts[TaskState.RUNNING]
 
     # --- what can happen ---
 
@@ -42,8 +66,9 @@ class History(RuleBasedStateMachine):
         minimum=st.sampled_from([0, 0, 1]),
         maximum=st.sampled_from([None, 3, 6]),
         tasks=st.integers(0, 6),
+        retries=st.sampled_from([0, 1]),
     )
-    def create(self, request, queue, priority, weight, batch, minimum, maximum, tasks):
+    def create(self, request, queue, priority, weight, batch, minimum, maximum, tasks, retries):
         name = f"s{len(self.names)}"
         self.names.append(name)
         self.lab.session(
@@ -56,6 +81,7 @@ class History(RuleBasedStateMachine):
             batch_size=batch,
             min_instances=minimum,
             max_instances=maximum,
+            retries=retries,
         )
 
     @precondition(lambda self: self.names)
@@ -64,6 +90,15 @@ class History(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self.names))
         if self.lab.service.state.session(name).open:
             self.lab.submit(name, count)
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data(), maximum=st.sampled_from([None, 3, 6]), priority=st.sampled_from([0, 7]))
+    def update(self, data, maximum, priority):
+        name = data.draw(st.sampled_from(self.names))
+        if self.lab.service.state.session(name).open:
+            changes = {"max_instances": maximum, "priority": priority}
+            self.lab.service.sessions.update(name, changes, lambda: None)
+            self.lab.pump()
 
     @rule(data=st.data(), code=st.sampled_from([0, 0, 0, 1]))
     def finish(self, data, code):
@@ -137,6 +172,15 @@ class History(RuleBasedStateMachine):
         for record in state.sessions.values():
             maximum = record.session.spec.max_instances
             assert maximum is None or self.lab.held(record.id) <= maximum
+
+    @invariant()
+    def batches_run_whole(self):
+        if not hasattr(self, "lab"):
+            return
+        for record in self.lab.service.state.sessions.values():
+            assert record.counts[TaskState.RUNNING] % record.session.spec.batch_size == 0 or record.session.cancelled
+            for task in record.tasks.values():
+                assert task.executor is None or all(member.executor for member in task.together())
 
     @invariant()
     def gangs_are_whole(self):
