@@ -36,7 +36,10 @@ class History(RuleBasedStateMachine):
                 self.lab.close()
 
     def everything_that_can_run_ends(self):
-        """Live: once every node takes work and tasks only succeed, nothing waits that some node could run."""
+        """Live: once all nodes take work, tasks only succeed and no minimum is held, nothing that fits waits."""
+        for name in self.names:
+            if self.lab.service.state.session(name).open:
+                self.lab.service.sessions.update(name, {"min_instances": 0}, lambda: None)
         for node in ("n1", "n2", "n3"):
             self.lab.service.nodes.cordon(node, False)
         self.lab.pump()
@@ -52,7 +55,8 @@ class History(RuleBasedStateMachine):
                 break
         for record in self.lab.service.state.sessions.values():
             if record.open and record.pending >= record.session.spec.batch_size:
-                assert self.lab.service.why(record.id).code in (Code.TOO_LARGE, Code.QUEUE_LIMIT)
+                reasons = self.lab.service.why(record.id)
+                assert reasons.code in (Code.TOO_LARGE, Code.QUEUE_LIMIT), (record.id, reasons)
             assert not record.counts[TaskState.RUNNING]
 
     # --- what can happen ---

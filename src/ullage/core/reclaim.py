@@ -41,6 +41,7 @@ class Reclaim:
         self._leaves = leaves
         self._demands = {demand.session: demand for demand in world.demands}
         self._taken: set[str] = set()
+        self._awaited: set[str] = set()
         self._hopeless: set[tuple[object, ...]] = set()
         self._idle = sorted(
             (executor for executor in world.executors if executor.phase is Phase.IDLE),
@@ -95,6 +96,7 @@ class Reclaim:
         for victim in needed:
             _leave(outlook, victim)
             if patient:
+                self._awaited.update(member.id for member in victim.members)
                 continue
             self._taken.update(member.id for member in victim.members)
             if victim.session is not None:
@@ -111,9 +113,12 @@ class Reclaim:
         """An idle executor found a session: it is nobody's victim."""
         self._taken.add(executor)
 
+    def _promised(self, executor: str) -> bool:
+        return executor in self._taken or executor in self._awaited
+
     def _in_order(self, claimant: Demand, now: float, *, overdue: bool) -> Iterator[Victim]:
         for executor in self._idle:
-            if executor.id not in self._taken:
+            if not self._promised(executor.id):
                 yield Victim((executor,), None)
         held, losses = dict(self._held), dict[str, Vector]()
         keeps = self._floors if overdue else self._keeps
@@ -137,7 +142,7 @@ class Reclaim:
     ) -> tuple[bool, int, int, int, str, int] | None:
         """Sort key of a session's next victim: vacant, low priority, far above what it deserves first."""
         groups = self._groups[session]
-        while position < len(groups) and groups[position].members[0].id in self._taken:
+        while position < len(groups) and self._promised(groups[position].members[0].id):
             position += 1
         if position == len(groups) or held[session] <= keeps.get(session, 0):
             return None
