@@ -218,7 +218,7 @@ def check_books(service: Service) -> None:
     state = service.state
     fleet = state.fleet
     rebuilt = type(fleet)(fleet.nodes, fleet.ledger.values())
-    for name in ("cpu_free", "memory_free", "gpu_free", "slots_free", "card_taken"):
+    for name in ("cpu_free", "memory_free", "gpu_free", "slots_free", "card_users"):
         assert (getattr(fleet, name) == getattr(rebuilt, name)).all(), name
     assert set(fleet.ledger) == set(state.executors)
     cards = [uuid for allocation in fleet.ledger.values() for uuid in allocation.gpus]

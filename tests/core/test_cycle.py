@@ -51,8 +51,10 @@ def world(nodes: list[Node], demands: list[Demand], executors: list[ExecutorView
     fleet = Fleet(nodes)
     for executor in executors:
         node = executor.id.partition("@")[2]
-        cards = fleet.free_cards(fleet.row_of[node])[: executor.requirement.gpu_count]
-        fleet.charge(Allocation(executor.id, node, executor.requirement, fleet.uuids(fleet.row_of[node], cards)))
+        row = fleet.row_of[node]
+        free = [card for card in fleet.cards_on(row) if not fleet.card_users[card]]
+        cards = free[: executor.requirement.gpu_count]
+        fleet.charge(Allocation(executor.id, node, executor.requirement, fleet.uuids(cards)))
     return World(fleet, tuple(demands), tuple(executors), queues)
 
 
@@ -352,7 +354,7 @@ def test_deciding_changes_nothing_and_is_the_same_twice(given_world, turns):
     now = World(Fleet(nodes), tuple(demands), (), queues)
     for turn in range(turns):
         now = carry_out(now, schedule(now, Policy(), float(turn)), turn)
-    columns = ("cpu_free", "memory_free", "gpu_free", "slots_free", "card_taken")
+    columns = ("cpu_free", "memory_free", "gpu_free", "slots_free", "card_users")
     before = [getattr(now.fleet, name).tolist() for name in columns], dict(now.fleet.ledger)
     plan = schedule(now, Policy(), 5.0)
     assert plan == schedule(now, Policy(), 5.0) == schedule(now, Policy(), 5.0, deserved=dict(plan.deserved))

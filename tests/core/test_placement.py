@@ -31,7 +31,8 @@ def used(node: Node, resreq: str = "cpu=1", cards: int = 0) -> Allocation:
 
 
 def place(nodes: list[Node], resreq: str, held: list[Allocation] | None = None, *, spread: bool = False) -> str | None:
-    allocation = Placer(Fleet(nodes, held or []), Policy(spread=spread)).place("x", request(resreq))
+    policy = Policy(strategy="spread" if spread else "best-fit")
+    allocation = Placer(Fleet(nodes, held or []), policy).place("x", request(resreq))
     return None if allocation is None else allocation.node
 
 
@@ -180,7 +181,7 @@ requests = st.builds(ResourceRequirement.of, cpu=st.integers(1, 4), memory=st.ju
 )
 def test_something_is_placed_exactly_if_some_node_has_room(sizes, asked, spread):
     nodes = [a_node(f"n{i}", cpu, gpus=gpus) for i, (cpu, gpus) in enumerate(sizes)]
-    placer = Placer(Fleet(nodes), Policy(spread=spread))
+    placer = Placer(Fleet(nodes), Policy(strategy="spread" if spread else "best-fit"))
     free = {node.name: [node.cpu_milli, len(node.gpus)] for node in nodes}
     for i, requirement in enumerate(asked):
         fits = {n for n, (cpu, gpus) in free.items() if cpu >= requirement.cpu_milli and gpus >= requirement.gpu_count}

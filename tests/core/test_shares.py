@@ -193,8 +193,11 @@ def slow_drf(node: Node, demands: list[Demand]) -> dict[str, int]:
         parts = [Fraction(used, whole) for used, whole in zip(held, total, strict=True) if whole]
         return max(parts, default=Fraction(0)) / demand.weight
 
+    def unit(demand: Demand) -> Resources:
+        return demand.requirement.resources * demand.batch_size
+
     def fits(demand: Demand) -> bool:
-        return all(asked <= left for asked, left in zip(demand.unit, free, strict=True))
+        return all(asked <= left for asked, left in zip(unit(demand), free, strict=True))
 
     slots = node.max_executors
     while True:
@@ -204,7 +207,7 @@ def slow_drf(node: Node, demands: list[Demand]) -> dict[str, int]:
             return given
         chosen = min(hungry, key=lambda d: (-d.priority, share(d), d.number, d.session))
         given[chosen.session] += chosen.batch_size
-        free = [left - asked for asked, left in zip(chosen.unit, free, strict=True)]
+        free = [left - asked for asked, left in zip(unit(chosen), free, strict=True)]
 
 
 requirements = st.builds(

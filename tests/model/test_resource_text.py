@@ -96,7 +96,7 @@ def test_sizes_are_binary_in_every_spelling(texts, size):
         ),
         pytest.param("cpu=1.5", "'1.5'", id="part of a cpu"),
         pytest.param("cpu=100m", "'100m'", id="thousandths of a cpu"),
-        pytest.param("gpu=0.5", "'0.5'", id="part of a card"),
+        pytest.param("gpu=1.5", "'1.5'", id="a card and a part"),
         pytest.param("gpu=500m", "'500m'", id="thousandths of a card"),
         pytest.param("gpu=a100:2", "'a100:2'", id="a model of card"),
         pytest.param("gpu=1g", "'1g'", id="a suffix on cards"),

@@ -214,10 +214,10 @@ class History(RuleBasedStateMachine):
             return
         world = self.lab.service.loop.world()
         turned = World(world.fleet, world.demands[::-1], world.executors[::-1], world.queues[::-1])
-        before = dict(world.fleet.ledger), world.fleet.cpu_free.tolist(), world.fleet.card_taken.tolist()
+        before = dict(world.fleet.ledger), world.fleet.cpu_free.tolist(), world.fleet.card_users.tolist()
         plan = schedule(world, self.lab.service.policy, self.lab.now)
         assert plan == schedule(turned, self.lab.service.policy, self.lab.now)
-        assert before == (dict(world.fleet.ledger), world.fleet.cpu_free.tolist(), world.fleet.card_taken.tolist())
+        assert before == (dict(world.fleet.ledger), world.fleet.cpu_free.tolist(), world.fleet.card_users.tolist())
 
     @invariant()
     def nothing_free_that_somebody_could_use(self):

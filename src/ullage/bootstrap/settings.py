@@ -55,7 +55,7 @@ class PolicySection(_Section, frozen=True, kw_only=True):
     """Rules of the cycle; see the reference of `Policy`. `reclaim_grace_s` below 0 never ends a task."""
 
     order: str = Order.DRF.value
-    spread: bool = False
+    strategy: str = "best-fit"
     reclaim_grace_s: float = 30.0
     min_runtime_s: float = 0.0
     reserve_after_s: float = 300.0
@@ -101,7 +101,7 @@ class Settings(_Section, frozen=True, kw_only=True):
         grace = section.reclaim_grace_s
         return Policy(
             order=Order(section.order),
-            spread=section.spread,
+            strategy=section.strategy,
             reclaim_grace_s=None if grace < 0 else grace,
             min_runtime_s=section.min_runtime_s,
             reserve_after_s=section.reserve_after_s,

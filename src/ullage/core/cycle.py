@@ -95,7 +95,7 @@ class _Cycle:
     def _leaf(self, demand: Demand) -> Leaf:
         held = len(self._held.get(demand.session, ())) // demand.batch_size
         leaving = -(-self._leaving.get(demand.session, 0) // demand.batch_size)
-        return leaf_of(demand, target=0, held=held, leaving=leaving)
+        return leaf_of(demand, self._world.fleet, target=0, held=held, leaving=leaving)
 
     def _ceiling(self, demand: Demand) -> int:
         """Units a session may hold while others of its units are still leaving."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ullage.core.filters import free_cards
 from ullage.core.fleet import Fleet
 from ullage.core.placement import UNREACHABLE, Placer
 from ullage.core.policy import Policy
@@ -21,7 +22,7 @@ from ullage.model.request import ResourceRequirement
 def entitlement(world: World, policy: Policy) -> dict[str, int]:
     """Executors each session deserves in this world; depends on demand and inventory only."""
     empty = Placer(world.fleet.emptied(), policy)
-    leaves = [leaf_of(demand, target=wanted_units(demand)) for demand in world.demands]
+    leaves = [leaf_of(demand, world.fleet, target=wanted_units(demand)) for demand in world.demands]
     demands = {demand.session: demand for demand in world.demands}
     tree = ShareTree(empty.fleet.total, world.queues, leaves, policy.order, application_limits(world))
 
@@ -70,12 +71,12 @@ def has_room(placer: Placer, demand: Demand) -> bool:
     return int(placer.room(demand.requirement).sum()) >= demand.batch_size
 
 
-def leaf_of(demand: Demand, target: int, held: int = 0, leaving: int = 0) -> Leaf:
+def leaf_of(demand: Demand, fleet: Fleet, target: int, held: int = 0, leaving: int = 0) -> Leaf:
     """The session's place in the share tree; counts are in units (whole batches)."""
     return Leaf(
         session=demand.session,
         queue=demand.queue,
-        unit=vector(demand),
+        unit=vector(demand, fleet),
         priority=demand.priority,
         weight=demand.weight,
         number=demand.number,
@@ -89,9 +90,9 @@ def leaf_of(demand: Demand, target: int, held: int = 0, leaving: int = 0) -> Lea
     )
 
 
-def vector(demand: Demand) -> Vector:
-    """What one unit charges, as the tree counts it."""
-    unit = demand.unit
+def vector(demand: Demand, fleet: Fleet) -> Vector:
+    """What one unit, an executor or a whole batch, charges as the tree counts it."""
+    unit = fleet.resources(demand.requirement) * demand.batch_size
     return (unit.cpu_milli, unit.memory_bytes, unit.gpu_milli)
 
 
@@ -125,7 +126,7 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
         return Code.NO_NODES
     asked = demand.requirement
     enough = {
-        Code.GPU: (fleet.gpu_free >= asked.gpu_count) if asked.gpu_count else None,
+        Code.GPU: free_cards(fleet, asked) >= asked.gpu_count if asked.gpu_count else None,
         Code.CPU: (fleet.cpu_free >= min(asked.cpu_milli, UNREACHABLE)) if asked.cpu_milli else None,
         Code.MEMORY: (fleet.memory_free >= asked.memory_bytes) if asked.memory_bytes else None,
         Code.SLOTS: fleet.slots_free >= 1,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ullage.core.cycle import schedule
 from ullage.core.entitlement import entitlement, leaf_of, place_unit
+from ullage.core.filters import CARD, EXCLUSION
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
 from ullage.core.plan import Plan
@@ -17,6 +18,8 @@ from ullage.core.policy import Policy
 from ullage.core.sentences import CURES, summary
 from ullage.core.shares import ShareTree, dominant_share
 from ullage.core.world import Demand, Phase, World
+from ullage.model.part import ANY_CARD, Part
+from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
@@ -76,7 +79,7 @@ def explain(
         want=demand.want,
         held=len(mine),
         deserved=plan.deserved.get(session, 0),
-        share=dominant_share(demand.requirement.resources * len(mine), world.fleet.total),
+        share=dominant_share(world.fleet.resources(demand.requirement) * len(mine), world.fleet.total),
         position=_position(world, policy, plan, session),
         rejections=rejections,
         holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),
@@ -95,8 +98,10 @@ def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
             code = Code.CORDONED if node.cordoned else Code.NOT_READY
             found.append(Rejection(code, Cure.NODE_CHANGE, node=node.name))
             continue
+        lack = _cards_short(fleet, row, asked)
+        if lack is not None:
+            found.append(lack)
         checks = (
-            (Code.GPU, asked.gpu_count, int(fleet.gpu_free[row]), int(fleet.gpu_total[row])),
             (Code.CPU, asked.cpu_milli, int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
             (Code.MEMORY, asked.memory_bytes, int(fleet.memory_free[row]), int(fleet.memory_total[row])),
             (Code.SLOTS, 1, int(fleet.slots_free[row]), int(fleet.slots_total[row])),
@@ -107,6 +112,24 @@ def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
                 had = max(free, 0) if needed <= total else total
                 found.append(Rejection(code, cure, needed, had, node.name))
     return tuple(found)
+
+
+def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejection | None:
+    """What a node's cards lack: their number for whole ones, else what the card that comes closest lacks."""
+    if not asked.gpu_count:
+        return None
+    refusals = [CARD.first(fleet, card, asked) for card in fleet.cards_on(row)]
+    free = refusals.count(None)
+    if free >= asked.gpu_count:
+        return None
+    short = [refusal for refusal in refusals if refusal is not None]
+    curable = [refusal for refusal in short if refusal.cure is Cure.CAPACITY]
+    node = fleet.nodes[row].name
+    if len(short) + free < asked.gpu_count or (asked.whole and free + len(curable) >= asked.gpu_count):
+        possible = len(short) + free
+        cure = Cure.CAPACITY if asked.gpu_count <= possible else Cure.NODE_CHANGE
+        return Rejection(Code.GPU, cure, asked.gpu_count, free if cure is Cure.CAPACITY else possible, node)
+    return min(curable or short, key=lambda r: ((r.needed - r.had) / r.needed if r.needed else 1.0, r.gpu or ""))
 
 
 def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
@@ -128,7 +151,7 @@ def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
 def _position(world: World, policy: Policy, plan: Plan, session: str) -> int | None:
     """Place in the line of those that wait: priority, then smallest share, then age."""
     held = world.held()
-    leaves = [leaf_of(d, 0, len(held.get(d.session, ())) // d.batch_size) for d in world.demands]
+    leaves = [leaf_of(d, world.fleet, 0, len(held.get(d.session, ())) // d.batch_size) for d in world.demands]
     tree = ShareTree(world.fleet.total, world.queues, leaves, policy.order)
     shares = {leaf.session: tree.leaf_share(leaf) for leaf in tree.leaves}
     waiting = [demand for demand in world.demands if demand.session in plan.waiting]
@@ -151,7 +174,7 @@ def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejecti
         row = fleet.row_of.get(allocation.node) if allocation else None
         other = executor.session is not None and executor.session != demand.session
         if other and row is not None and useful[row]:
-            by_session.setdefault(executor.session or "", []).append(executor.requirement.resources)
+            by_session.setdefault(executor.session or "", []).append(fleet.resources(executor.requirement))
     holders = [
         Holder(session, len(amounts), plan.deserved.get(session, 0), sum(amounts, Resources()))
         for session, amounts in by_session.items()
@@ -193,14 +216,53 @@ def _smaller(fleet: Fleet, demand: Demand, *, empty: bool) -> list[Demand]:
             continue
         cpu = min(asked.cpu_milli, int(books.cpu_free[row]) // MILLI * MILLI)
         memory = min(asked.memory_bytes, int(books.memory_free[row]) >> 20 << 20)
-        gpus = min(asked.gpu_count, int(books.gpu_free[row]))
-        if min(cpu, memory, gpus) < 0 or not (cpu or memory or gpus) or (asked.cpu_milli and not cpu):
+        cards = _smaller_cards(books, row, asked)
+        if min(cpu, memory) < 0 or not (cpu or memory or cards.gpu_count) or (asked.cpu_milli and not cpu):
             continue
         if asked.memory_bytes and not memory:
             continue
-        smaller = ResourceRequirement(cpu, memory, gpus)
+        smaller = replace(cards, cpu_milli=cpu, memory_bytes=memory)
         if smaller == asked:
             continue
-        kept = [a / b for a, b in zip(smaller.resources, asked.resources, strict=True) if b]
+        whole = books.resources(asked)
+        kept = [a / b for a, b in zip(books.resources(smaller), whole, strict=True) if b]
         cuts.append((sum(1 - part for part in kept), replace(demand, requirement=smaller)))
     return [cut for _, cut in sorted(cuts, key=lambda pair: pair[0])]
+
+
+def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> ResourceRequirement:
+    """The request with as many cards, or as much of one, as the node has free."""
+    free = [card for card in books.cards_on(row) if CARD.first(books, card, asked) is None]
+    if len(free) >= asked.gpu_count:
+        return asked
+    if free or asked.part is None or asked.gpu_count > 1:
+        none = None if asked.whole else asked.part
+        cards = replace(asked.cards, indices=()) if free else ANY_CARD
+        return ResourceRequirement(1, 0, len(free), none if free else None, cards)
+    parts = [
+        part
+        for card in books.cards_on(row)
+        if EXCLUSION.first(books, card, asked) is None and (part := _smaller_part(books, card, asked.part)) is not None
+    ]
+    if not parts:
+        return ResourceRequirement(1)
+    best = max(parts, key=lambda part: (part.compute_ppm, part.compute_gflops, part.vram_bytes, part.vram_ppm))
+    return replace(asked, part=best)
+
+
+def _smaller_part(books: Fleet, card: int, part: Part) -> Part | None:
+    """The part cut to what a card has free, fractions to whole hundredths."""
+    compute, vram = max(0, int(books.compute_free[card])), max(0, int(books.vram_free[card]))
+    compute_ppm = compute * PPM // max(1, int(books.compute_total[card]))
+    vram_ppm = vram * PPM // max(1, int(books.vram_total[card]))
+    ppm = min(compute_ppm, vram_ppm) if part.compute_ppm and part.vram_ppm else max(compute_ppm, vram_ppm)
+    hundredths = ppm // 10_000 * 10_000
+    smaller = Part(
+        min(part.compute_gflops, compute),
+        min(part.vram_bytes, vram >> 20 << 20),
+        min(part.compute_ppm, hundredths, compute_ppm // 10_000 * 10_000),
+        min(part.vram_ppm, hundredths),
+    )
+    asked = (part.compute_gflops, part.vram_bytes, part.compute_ppm, part.vram_ppm)
+    got = (smaller.compute_gflops, smaller.vram_bytes, smaller.compute_ppm, smaller.vram_ppm)
+    return None if any(a and not g for a, g in zip(asked, got, strict=True)) else smaller

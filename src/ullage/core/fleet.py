@@ -13,22 +13,42 @@ exactly) or `keep` (the step becomes part of the enclosing trial). Nobody writes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ullage.model.allocation import Allocation
+from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.node import Node
+from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 
 Column = npt.NDArray[np.int64]
 
-_FREE = ("cpu_free", "memory_free", "slots_free", "gpu_free")
+_FREE = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users")
+
+
+class Usage(NamedTuple):
+    """What the requests of one namespace hold: GFLOPS and bytes asked, and at most used; workers."""
+
+    compute_request: int = 0
+    vram_request: int = 0
+    compute_limit: int = 0
+    vram_limit: int = 0
+    workers: int = 0
+
+    def plus(self, other: Usage, sign: int = 1) -> Usage:
+        """The sum (or the difference, with `sign` -1)."""
+        return Usage(*(a + sign * b for a, b in zip(self, other, strict=True)))
 
 
 class Fleet:
-    """Columns over nodes and cards, derived from `nodes` and the allocations charged so far."""
+    """Columns over nodes and cards, derived from `nodes` and the allocations charged so far.
+
+    Cards lie flat, those of node row r from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
+    vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known.
+    """
 
     def __init__(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> None:
         self.nodes: tuple[Node, ...] = tuple(sorted(nodes, key=lambda node: node.name))
@@ -36,16 +56,17 @@ class Fleet:
         self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
         self._derive_columns()
         self.ledger: dict[str, Allocation] = {}
+        self.usage: dict[str, Usage] = {}
         self.tables: dict[object, object] = {}
         """Derived tables that follow these books (see `core/placement.py`)."""
+        self._nominal: dict[ResourceRequirement, Resources] = {}
         self._touched: list[int] = []
         self._forgotten = 0
         self._empty: Fleet | None = None
-        self._journal: list[tuple[int, tuple[int, int, int, int], tuple[tuple[int, int], ...], str, Allocation | None]]
-        self._journal = []
+        self._journal: list[tuple[str, Allocation | None]] = []
         self._open = 0
         for allocation in allocations:
-            self.charge(allocation)
+            self.charge(allocation, force=True)
 
     def _derive_columns(self) -> None:
         nodes = self.nodes
@@ -58,10 +79,17 @@ class Fleet:
         self.gpu_free = self.gpu_total.copy()
         self.slots_free = self.slots_total.copy()
         self.gpu_start = np.cumsum([0, *(len(node.gpus) for node in nodes)])
-        cards = [gpu for node in nodes for gpu in node.gpus]
-        self.card_of = {gpu.uuid: card for card, gpu in enumerate(cards)}
-        self.card_healthy = np.array([gpu.healthy for gpu in cards], dtype=np.bool_)
-        self.card_taken = np.zeros(len(cards), dtype=np.int64)
+        self.cards = tuple(gpu for node in nodes for gpu in node.gpus)
+        self.card_of = {gpu.uuid: card for card, gpu in enumerate(self.cards)}
+        self.card_row = np.repeat(np.arange(len(nodes)), np.diff(self.gpu_start))
+        self.card_usable = np.array([gpu.usable for gpu in self.cards], dtype=np.bool_)
+        self.compute_total = np.array([gpu.compute for gpu in self.cards], dtype=np.int64)
+        self.vram_total = np.array([gpu.vram for gpu in self.cards], dtype=np.int64)
+        self.compute_free = self.compute_total.copy()
+        self.vram_free = self.vram_total.copy()
+        self.card_users = np.zeros(len(self.cards), dtype=np.int64)
+        self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]
+        """Per card, who holds it and how much; None means the whole card."""
 
     # --- queries ---
 
@@ -75,43 +103,69 @@ class Fleet:
             int(self.gpu_total[open_rows].sum()) * MILLI,
         )
 
-    def free_cards(self, row: int) -> list[int]:
-        """Healthy cards of a node that nobody holds, by position."""
-        start, end = int(self.gpu_start[row]), int(self.gpu_start[row + 1])
-        return [card for card in range(start, end) if self.card_healthy[card] and not self.card_taken[card]]
+    def resources(self, requirement: ResourceRequirement) -> Resources:
+        """What a unit of this requirement counts for in shares and limits.
 
-    def usable_cards(self, row: int) -> list[int]:
-        """Healthy cards of a node, held or not."""
-        start, end = int(self.gpu_start[row]), int(self.gpu_start[row + 1])
-        return [card for card in range(start, end) if self.card_healthy[card]]
+        A part named in TFLOPS or bytes counts as the larger of its fractions of a card, on the card where
+        that is least, in thousandths rounded up (at least one, at most a whole card).
+        """
+        if not requirement.gpu_count or requirement.whole or requirement.part is None or requirement.part.share_milli:
+            return requirement.resources
+        known = self._nominal.get(requirement)
+        if known is None:
+            capacities = {(gpu.compute, gpu.vram) for gpu in self.cards if gpu.compute_gflops or gpu.vram_bytes}
+            shares = [_share(requirement.part.on(*capacity), capacity) for capacity in capacities]
+            share = min(MILLI, max(1, min(shares, default=MILLI)))
+            known = Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
+            self._nominal[requirement] = known
+        return known
 
-    def uuids(self, row: int, cards: Sequence[int]) -> tuple[str, ...]:
+    def cards_on(self, row: int) -> range:
+        """Flat positions of a node's cards."""
+        return range(int(self.gpu_start[row]), int(self.gpu_start[row + 1]))
+
+    def uuids(self, cards: Sequence[int]) -> tuple[str, ...]:
         """Identities of cards given by their flat position."""
-        start = int(self.gpu_start[row])
-        return tuple(self.nodes[row].gpus[card - start].uuid for card in cards)
+        return tuple(self.cards[card].uuid for card in cards)
+
+    def workers(self, row: int) -> int:
+        """Allocations on a node."""
+        return int(self.slots_total[row] - self.slots_free[row])
+
+    def usage_of(self, allocation: Allocation) -> Usage:
+        """What an allocation counts in the quota of its namespace; what its cards are charged."""
+        cards = self._cards_of(allocation)
+        if allocation.charges:
+            asked = [(charge.compute, charge.vram) for charge in allocation.charges]
+        else:
+            asked = [(int(self.compute_total[card]), int(self.vram_total[card])) for card in cards]
+        limit = allocation.claim.limit if allocation.claim else None
+        most = asked
+        if limit is not None:
+            part = (limit.compute_gflops, limit.compute_ppm, limit.vram_bytes)
+            most = [(part[0] or part[1] * int(self.compute_total[card]) // 1_000_000, part[2]) for card in cards]
+        return Usage(
+            sum(compute for compute, _ in asked),
+            sum(vram for _, vram in asked),
+            sum(compute for compute, _ in most),
+            sum(vram for _, vram in most),
+            1,
+        )
 
     # --- changes ---
 
     def charge(self, allocation: Allocation, *, force: bool = False) -> None:
-        """Enter an allocation. `force` lets columns go negative: a claim on capacity that will be free.
+        """Enter an allocation. `force` lets columns go negative: what is held is held.
 
         Raises:
-            Conflict: the id is in the ledger, or a card is held by another and `force` is not set.
+            Conflict: the id is in the ledger, or a card has no room for it and `force` is not set.
             NotFound: a card is unknown. An unknown node is kept in the ledger and charges nothing.
 
         """
         if allocation.id in self.ledger:
             raise Conflict(f"allocation {allocation.id} is already in the ledger", code="already-allocated")
-        row = self.row_of.get(allocation.node)
-        if row is not None:
-            cards = self._cards_of(allocation)
-            if not force and any(self.card_taken[card] for card in cards):
-                raise Conflict(f"a card of {allocation.id} is held by another", code="card-held")
-            self._save(row, cards, allocation.id)
-            self._add(row, cards, allocation, +1)
-        else:
-            self._save(-1, (), allocation.id)
-        self.ledger[allocation.id] = allocation
+        self._check_cards(allocation, force=force)
+        self._put(allocation.id, allocation)
 
     def release(self, allocation_id: str) -> Allocation:
         """Take an allocation out of the books and return it.
@@ -123,13 +177,36 @@ class Fleet:
         allocation = self.ledger.get(allocation_id)
         if allocation is None:
             raise NotFound(f"allocation {allocation_id} is not in the ledger")
-        row = self.row_of.get(allocation.node)
-        cards = () if row is None else self._cards_of(allocation)
-        self._save(-1 if row is None else row, cards, allocation_id)
-        if row is not None:
-            self._add(row, cards, allocation, -1)
-        del self.ledger[allocation_id]
+        self._put(allocation_id, None)
         return allocation
+
+    def replace(self, allocation: Allocation) -> None:
+        """Put another version of an allocation in the place of the one with its id.
+
+        Raises:
+            NotFound: the ledger has no such id, or a card is unknown.
+
+        """
+        if allocation.id not in self.ledger:
+            raise NotFound(f"allocation {allocation.id} is not in the ledger")
+        self._check_cards(allocation, force=True)
+        self._put(allocation.id, allocation)
+
+    def _check_cards(self, allocation: Allocation, *, force: bool) -> None:
+        if allocation.node not in self.row_of:
+            return
+        cards = self._cards_of(allocation)
+        if force:
+            return
+        for position, card in enumerate(cards):
+            if allocation.charges:
+                charge = allocation.charges[position]
+                held = None in self.holders[card].values()
+                held |= charge.compute > self.compute_free[card] or charge.vram > self.vram_free[card]
+            else:
+                held = bool(self.holders[card])
+            if held:
+                raise Conflict(f"a card of {allocation.id} is held by another", code="card-held")
 
     def _cards_of(self, allocation: Allocation) -> tuple[int, ...]:
         try:
@@ -137,17 +214,48 @@ class Fleet:
         except KeyError as missing:
             raise NotFound(f"card {missing} of allocation {allocation.id} is unknown", code="unknown-gpu") from None
 
-    def _add(self, row: int, cards: tuple[int, ...], allocation: Allocation, sign: int) -> None:
+    def _put(self, key: str, allocation: Allocation | None) -> None:
+        before = self.ledger.get(key)
+        if self._open:
+            self._journal.append((key, before))
+        if before is not None:
+            self._enter(before, -1)
+            del self.ledger[key]
+        if allocation is not None:
+            self.ledger[key] = allocation
+            self._enter(allocation, +1)
+
+    def _enter(self, allocation: Allocation, sign: int) -> None:
+        row = self.row_of.get(allocation.node)
+        if row is None:
+            return
         asked = allocation.requirement
         self.cpu_free[row] -= sign * asked.cpu_milli
         self.memory_free[row] -= sign * asked.memory_bytes
         self.slots_free[row] -= sign
-        for card in cards:
-            before = int(self.card_taken[card])
-            after = self.card_taken[card] = before + sign * MILLI
-            if self.card_healthy[card]:
-                self.gpu_free[row] += (after == 0) - (before == 0)
+        for position, uuid in enumerate(allocation.gpus):
+            self._enter_card(row, self.card_of[uuid], allocation, position, sign)
+        if allocation.claim is not None:
+            namespace = allocation.claim.namespace
+            self.usage[namespace] = self.usage.get(namespace, Usage()).plus(self.usage_of(allocation), sign)
+            if not self.usage[namespace].workers:
+                del self.usage[namespace]
         self._touch(row)
+
+    def _enter_card(self, row: int, card: int, allocation: Allocation, position: int, sign: int) -> None:
+        charge = allocation.charges[position] if allocation.charges else None
+        was_idle = not self.card_users[card]
+        self.card_users[card] += sign
+        if sign > 0:
+            self.holders[card][allocation.id] = charge
+        else:
+            del self.holders[card][allocation.id]
+        compute = self.compute_total[card] if charge is None else charge.compute
+        vram = self.vram_total[card] if charge is None else charge.vram
+        self.compute_free[card] -= sign * compute
+        self.vram_free[card] -= sign * vram
+        if self.card_usable[card]:
+            self.gpu_free[row] += int(not self.card_users[card]) - int(was_idle)
 
     def _touch(self, row: int) -> None:
         if len(self._touched) > 4 * len(self.nodes) + 1024:
@@ -175,19 +283,11 @@ class Fleet:
 
     def rollback(self, mark: int) -> None:
         """End a trial: columns and ledger are exactly as they were at the checkpoint."""
-        while len(self._journal) > mark:
-            row, free, cards, key, allocation = self._journal.pop()
-            if row >= 0:
-                for name, value in zip(_FREE, free, strict=True):
-                    getattr(self, name)[row] = value
-                for card, taken in cards:
-                    self.card_taken[card] = taken
-                self._touch(row)
-            if allocation is None:
-                del self.ledger[key]
-            else:
-                self.ledger[key] = allocation
-        self._open -= 1
+        undo, self._journal[mark:] = self._journal[mark:], []
+        outer, self._open = self._open, 0
+        for key, before in reversed(undo):
+            self._put(key, before)
+        self._open = outer - 1
 
     def keep(self, mark: int) -> None:
         """End a trial and let its changes stand, within the enclosing trial if there is one."""
@@ -195,28 +295,16 @@ class Fleet:
         if not self._open:
             del self._journal[mark:]
 
-    def _save(self, row: int, cards: tuple[int, ...], key: str) -> None:
-        if self._open:
-            free = (0, 0, 0, 0)
-            if row >= 0:
-                free = (
-                    int(self.cpu_free[row]),
-                    int(self.memory_free[row]),
-                    int(self.slots_free[row]),
-                    int(self.gpu_free[row]),
-                )
-            taken = tuple((card, int(self.card_taken[card])) for card in cards)
-            self._journal.append((row, free, taken, key, self.ledger.get(key)))
-
     # --- copies ---
 
     def copy(self) -> Fleet:
         """A second set of books with the same content, for looking ahead."""
         twin = object.__new__(Fleet)
         twin.__dict__.update(self.__dict__)
-        for name in (*_FREE, "card_taken"):
+        for name in _FREE:
             setattr(twin, name, getattr(self, name).copy())
-        twin.ledger = dict(self.ledger)
+        twin.holders = [dict(held) for held in self.holders]
+        twin.ledger, twin.usage = dict(self.ledger), dict(self.usage)
         twin.tables, twin._touched, twin._forgotten, twin._journal, twin._open = {}, [], 0, [], 0
         return twin
 
@@ -225,3 +313,8 @@ class Fleet:
         if self._empty is None:
             self._empty = Fleet(self.nodes)
         return self._empty
+
+
+def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> int:
+    """The larger fraction of a card, in thousandths rounded up."""
+    return max(-(-MILLI * amount // total) if total else MILLI for amount, total in zip(amounts, capacity, strict=True))

@@ -1,7 +1,7 @@
 """Where a request goes: one table of room and score per request shape, refreshed row by row.
 
-A shape is what decides placement: equal requirements share a table. When an allocation touches a
-node only that row is computed again, so a decision does not rescan the cluster.
+A shape is what decides placement: equal requirements under one strategy share a table. When an
+allocation touches a node only that row is computed again, so a decision does not rescan the cluster.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ullage.core.filters import CAPACITY, EXCLUSION, charges_on, units_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.policy import Policy
+from ullage.core.strategies import strategy_named
+from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Allocation
 from ullage.model.request import ResourceRequirement
-
-_FULL = 1 << 20
-"""A whole node's worth of one term of the score; terms are integers so that every CPU agrees."""
 
 _NO_ROOM = -1
 
@@ -26,20 +26,17 @@ _MAX_TABLES = 1024
 UNREACHABLE = 2**62
 """Larger than any node: requests beyond the range of a column are cut to it."""
 
-Amounts = tuple[int, int, int]
-"""cpu in thousandths, memory in bytes, whole cards."""
-
 
 class Placer:
     """Places requests on one fleet, charging it as it goes."""
 
     def __init__(self, fleet: Fleet, policy: Policy) -> None:
         self.fleet = fleet
-        self._policy = policy
+        self._strategy = strategy_named(policy.strategy)
 
     def room(self, requirement: ResourceRequirement) -> Column:
-        """Per node, how many executors of this requirement fit now."""
-        return self._table(requirement).room
+        """Per node, how many units of this requirement fit now."""
+        return self.table(requirement).room
 
     def place(
         self, allocation_id: str, requirement: ResourceRequirement, also: Placer | None = None
@@ -49,17 +46,22 @@ class Placer:
         With `also`, a place counts only if it is free in both books: now, and in the outlook where
         capacity is held for somebody else. None means nothing fits.
         """
-        ranked = self._table(requirement).ranked
+        table = self.table(requirement)
+        ranked = table.ranked
         if also is not None:
             ranked = np.where(also.room(requirement) > 0, ranked, _NO_ROOM)
         while len(ranked):
             row = int(ranked.argmax())
             if ranked[row] == _NO_ROOM:
                 break
-            cards = self._pick_cards(row, requirement.gpu_count, also)
+            cards = table.pick(row, None if also is None else also.table(requirement))
             if cards is not None:
                 allocation = Allocation(
-                    allocation_id, self.fleet.nodes[row].name, requirement, self.fleet.uuids(row, cards)
+                    allocation_id,
+                    self.fleet.nodes[row].name,
+                    requirement,
+                    self.fleet.uuids(cards),
+                    charges=charges_on(self.fleet, cards, requirement),
                 )
                 self.fleet.charge(allocation)
                 if also is not None:
@@ -69,50 +71,38 @@ class Placer:
             ranked[row] = _NO_ROOM
         return None
 
-    def _pick_cards(self, row: int, count: int, also: Placer | None) -> list[int] | None:
-        """Cards of one zone if a zone has enough, the fullest such zone first; else lowest positions."""
-        if not count:
-            return []
-        free = self.fleet.free_cards(row)
-        if also is not None:
-            held_for_others = set(free).difference(also.fleet.free_cards(row))
-            free = [card for card in free if card not in held_for_others]
-        if len(free) < count:
-            return None
-        start = int(self.fleet.gpu_start[row])
-        zones: dict[int, list[int]] = {}
-        for card in free:
-            zone = self.fleet.nodes[row].gpus[card - start].numa_zone
-            zones.setdefault(-1 if zone is None else zone, []).append(card)
-        whole = [cards for _, cards in sorted(zones.items()) if len(cards) >= count]
-        return min(whole, key=len)[:count] if whole else free[:count]
-
-    def _table(self, requirement: ResourceRequirement) -> _Table:
-        key = (requirement, self._policy.spread)
+    def table(self, requirement: ResourceRequirement) -> Table:
+        """The table of this shape, up to date."""
+        key = (requirement, self._strategy.name)
         table = self.fleet.tables.get(key)
-        if not isinstance(table, _Table):
+        if not isinstance(table, Table):
             if len(self.fleet.tables) >= _MAX_TABLES:
                 self.fleet.tables.clear()
-            table = self.fleet.tables[key] = _Table(self.fleet, requirement, self._policy.spread)
+            table = self.fleet.tables[key] = Table(self.fleet, requirement, self._strategy)
         table.refresh()
         return table
 
 
-class _Table:
+class Table:
     """Room and rank of every node for one requirement."""
 
-    def __init__(self, fleet: Fleet, requirement: ResourceRequirement, spread: bool) -> None:
+    def __init__(self, fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy) -> None:
         self._fleet = fleet
-        self._spread = spread
-        self._asked = (
-            min(requirement.cpu_milli, UNREACHABLE),
-            min(requirement.memory_bytes, UNREACHABLE),
-            requirement.gpu_count,
-        )
+        self._asked = requirement
+        self._strategy = strategy
         self._clock = fleet.clock
+        self._allowed = self._excluded_left_out() if requirement.gpu_count else {}
         self.room: Column = np.zeros(len(fleet.nodes), dtype=np.int64)
         self.ranked: Column = np.full(len(fleet.nodes), _NO_ROOM, dtype=np.int64)
         self._compute(range(len(fleet.nodes)))
+
+    def _excluded_left_out(self) -> dict[int, list[int]]:
+        """Per node, the cards that freed capacity could make eligible."""
+        allowed: dict[int, list[int]] = {}
+        for card in range(len(self._fleet.cards)):
+            if EXCLUSION.first(self._fleet, card, self._asked) is None:
+                allowed.setdefault(int(self._fleet.card_row[card]), []).append(card)
+        return allowed
 
     def refresh(self) -> None:
         """Bring the rows up to date that were touched since the last look."""
@@ -121,33 +111,56 @@ class _Table:
             self._compute(range(len(self.room)) if rows is None else rows)
             self._clock = self._fleet.clock
 
+    def eligible(self, row: int) -> list[int]:
+        """Cards of a node that can take a share of one unit now."""
+        fleet, asked = self._fleet, self._asked
+        return [card for card in self._allowed.get(row, ()) if CAPACITY.first(fleet, card, asked) is None]
+
+    def pick(self, row: int, also: Table | None = None) -> list[int] | None:
+        """Cards for one unit, free in the books of `also` too; None if they are not enough."""
+        if not self._asked.gpu_count:
+            return []
+        eligible = self.eligible(row)
+        if also is not None:
+            there = set(also.eligible(row))
+            eligible = [card for card in eligible if card in there]
+        if len(eligible) < self._asked.gpu_count:
+            return None
+        return self._strategy.pick(self._fleet, self._asked, eligible)
+
     def _compute(self, rows: Iterable[int]) -> None:
-        fleet = self._fleet
         for row in rows:
-            free = (int(fleet.cpu_free[row]), int(fleet.memory_free[row]), int(fleet.gpu_free[row]))
-            total = (int(fleet.cpu_total[row]), int(fleet.memory_total[row]), int(fleet.gpu_total[row]))
-            slots, most = int(fleet.slots_free[row]), int(fleet.slots_total[row])
-            room = room_on(free, self._asked, slots) if fleet.schedulable[row] else 0
+            room = self._room_on(row)
             self.room[row] = room
-            self.ranked[row] = rank(free, total, self._asked, slots < most, self._spread) if room else _NO_ROOM
+            eligible = self.eligible(row) if room and self._asked.gpu_count else []
+            self.ranked[row] = self._strategy.node(self._fleet, row, self._asked, eligible) if room else _NO_ROOM
+
+    def _room_on(self, row: int) -> int:
+        fleet, asked = self._fleet, self._asked
+        if not fleet.schedulable[row]:
+            return 0
+        room = max(0, int(fleet.slots_free[row]))
+        for free, need in ((fleet.cpu_free, asked.cpu_milli), (fleet.memory_free, asked.memory_bytes)):
+            if need:
+                room = min(room, max(0, int(free[row])) // min(need, UNREACHABLE))
+        if not room or not asked.gpu_count:
+            return room
+        per_card = [units_on(fleet, card, asked) for card in self._allowed.get(row, ())]
+        return min(room, _units_over(per_card, asked.gpu_count))
 
 
-def room_on(free: Amounts, asked: Amounts, slots: int) -> int:
-    """How many executors that ask for `asked` fit into `free` cpu, memory, cards and executor slots."""
-    room = max(slots, 0)
-    for have, need in zip(free, asked, strict=True):
-        if need:
-            room = min(room, max(have, 0) // need)
-    return room
+def _units_over(per_card: list[int], count: int) -> int:
+    """Units that fit when each takes `count` different cards and card i has room for `per_card[i]` of them.
 
-
-def rank(free: Amounts, total: Amounts, asked: Amounts, used: bool, spread: bool) -> int:
-    """How good a node with room is, higher is better.
-
-    Nodes without cards come first for work without cards, then nodes in use before empty ones, then
-    the tightest fit; with `spread` empty nodes and the loosest fit.
+    The most u for which the cards, each counted for at most u, hold count * u shares.
     """
-    left = sum((have - need) * _FULL // whole for have, whole, need in zip(free, total, asked, strict=True) if need)
-    tight = left if spread else 3 * _FULL - left
-    spares_cards = not asked[2] and not total[2]
-    return tight + 4 * _FULL * (used != spread) + 8 * _FULL * spares_cards
+    if count == 1:
+        return sum(per_card)
+    low, high = 0, sum(per_card) // count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(units, middle) for units in per_card) >= count * middle:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ullage.core.strategies import strategy_named
 from ullage.model.error import invalid
 
 
@@ -22,6 +23,7 @@ class Policy:
     `reclaim_grace_s` is how long a running task of a session above its share may go on once another
     session claims the room (None: until it ends). `min_runtime_s` protects a newly bound executor
     from being claimed. `reserve_after_s` is how long a request waits before room is held for it.
+    `strategy` says which nodes and cards are best.
 
     Raises:
         InvalidRequest: a duration is negative.
@@ -29,12 +31,13 @@ class Policy:
     """
 
     order: Order = Order.DRF
-    spread: bool = False
+    strategy: str = "best-fit"
     reclaim_grace_s: float | None = 30.0
     min_runtime_s: float = 0.0
     reserve_after_s: float = 300.0
 
     def __post_init__(self) -> None:
+        strategy_named(self.strategy, "policy.strategy")
         for field in ("reclaim_grace_s", "min_runtime_s", "reserve_after_s"):
             value = getattr(self, field)
             if value is not None and value < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ullage.core.world import Demand
-from ullage.model.quantity import format_bytes
+from ullage.model.quantity import format_bytes, format_decimal
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.resources import show_milli
 
@@ -54,10 +54,49 @@ MEANINGS: dict[Code, str] = {
     Code.CLOSED: "the session is closed",
     Code.NOTHING_PENDING: "it has no tasks",
     Code.RUNNING: "it has all it asks for",
+    Code.WRONG_POOL: "the card is of another pool",
+    Code.GPU_NOT_RUNNING: "the card is not running",
+    Code.USED_BY_OTHER: "another device plugin has the card",
+    Code.GPU_MISSING: "the card is not healthy, or was not seen any more",
+    Code.CAPACITY_UNKNOWN: "nobody said how much the card has; declare it, or ask for a fraction such as gpu=0.5",
+    Code.ISOLATION_POLICY: "the card keeps its users apart in another way",
+    Code.ISOLATION_LOCKED: "the present users of the card are kept apart in another way",
+    Code.ISOLATION_CONFLICT: "the card has users that are kept apart in different ways; it must become empty first",
+    Code.ISOLATION_UNSUPPORTED: "the card cannot keep its users apart in this way",
+    Code.WRONG_INDEX: "another card is named",
+    Code.WRONG_MODEL: "the card is of another model",
+    Code.WRONG_VENDOR: "the card is of another vendor",
+    Code.NODE_AFFINITY: "the node does not meet the request's terms",
+    Code.NODE_UNKNOWN: "the card's node is not known",
+    Code.NO_PARTITION_TEMPLATE: "no partition of the card's model covers the request",
+    Code.GPU_NOT_IDLE: "the card is in use and is asked for whole",
+    Code.GPU_COMPUTE: "no card has enough compute free",
+    Code.GPU_VRAM: "no card has enough vram free",
+    Code.PARTITION_COUNT: "the card has as many partitions as it may have",
+    Code.TEMPLATE_MAX: "the card has as many partitions of this template as it may have",
+    Code.EXTENDED_RESOURCE: "a resource that the partition needs is used up on the card",
+    Code.NO_PARTITION_SLOT: "no place on the card is free for the partition",
+    Code.NO_ISOLATION_GROUP: "no isolation group of the card has room for the partition",
+    Code.GPU_SHARE: "no card has that much of itself free",
+    Code.OVERSUBSCRIPTION: "the limits on the node would be above what may be promised of it",
+    Code.NOMINATED: "the room is held for a request that comes first",
+    Code.WORKER_CAP: "the node has as many workers as it may have",
+    Code.NOT_ENOUGH_CARDS: "the node has too few cards that will do",
+    Code.NO_NODE_FITS: "no node has as many cards that will do as are asked",
+    Code.NO_CANDIDATE: "no card will do",
 }
 """One sentence per code, also the reference table."""
 
-_SHORT = {Code.CPU: "cpu", Code.MEMORY: "memory", Code.GPU: "GPUs", Code.SLOTS: "executors"}
+_SHORT = {
+    Code.CPU: "cpu",
+    Code.MEMORY: "memory",
+    Code.GPU: "GPUs",
+    Code.SLOTS: "executors",
+    Code.GPU_COMPUTE: "compute",
+    Code.GPU_VRAM: "vram",
+    Code.GPU_SHARE: "of a card",
+}
+_OF_CARDS = frozenset({Code.GPU, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_SHARE})
 
 
 def summary(
@@ -73,7 +112,8 @@ def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserv
         best = _best([rejection for rejection in rejections if rejection.cure is Cure.NODE_CHANGE])
         return _shortfall(best) if best else f"a batch of {demand.batch_size} does not fit all of them together"
     if code in _SHORT:
-        best = _best([rejection for rejection in rejections if rejection.code is code])
+        kin = _OF_CARDS if code is Code.GPU else {code}
+        best = _best([rejection for rejection in rejections if rejection.code in kin])
         return _shortfall(best) if best else ""
     numbers = {
         Code.SHARE: f"it holds {held} executors, deserves {deserved}, wants {demand.want}",
@@ -93,7 +133,8 @@ def _best(rejections: Sequence[Rejection]) -> Rejection | None:
 def _shortfall(rejection: Rejection) -> str:
     needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
-    return f"it needs {needed} {_SHORT[rejection.code]}, the best node ({rejection.node}) {verb} {had}"
+    best = f"the best node ({rejection.node})" if rejection.gpu is None else f"the best card ({rejection.gpu})"
+    return f"it needs {needed} {_SHORT[rejection.code]}, {best} {verb} {had}"
 
 
 def reject_text(rejection: Rejection) -> str:
@@ -102,11 +143,15 @@ def reject_text(rejection: Rejection) -> str:
         return MEANINGS[rejection.code]
     needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
-    return f"needs {needed} {_SHORT[rejection.code]}, {verb} {had}"
+    return f"needs {needed} {_SHORT[rejection.code]}, {rejection.gpu or ''} {verb} {had}".replace(",  ", ", ")
 
 
 def show_amount(code: Code, amount: int) -> str:
     """An amount of a rejection in the unit people read."""
-    if code is Code.MEMORY:
+    if code in (Code.MEMORY, Code.GPU_VRAM):
         return format_bytes(amount)
+    if code is Code.GPU_SHARE:
+        return format_decimal(amount)
+    if code is Code.GPU_COMPUTE:
+        return f"{show_milli(amount)} TFLOPS"
     return show_milli(amount) if code is Code.CPU else str(amount)

@@ -10,7 +10,6 @@ from ullage.model.application import DELAY_RELEASE_S, MAX_INSTANCES
 from ullage.model.queue import DEFAULT_QUEUE, Queue
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.model.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +57,6 @@ class Demand:
     def floor(self) -> int:
         """The minimum in whole batches."""
         return -(-self.min_instances // self.batch_size) * self.batch_size
-
-    @property
-    def unit(self) -> Resources:
-        """What one unit of placement charges: an executor, or a whole batch."""
-        return self.requirement.resources * self.batch_size
 
 
 class Phase(StrEnum):

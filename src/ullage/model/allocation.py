@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ullage.model.claim import Claim
+from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
 
 
@@ -17,11 +19,44 @@ class AllocationState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of a partition on its card: slots from `start` to before `end`, or an isolation group."""
+
+    template: str
+    start: int | None = None
+    end: int | None = None
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What an allocation takes of one card that it shares.
+
+    `compute` is in GFLOPS and `vram` in bytes; on a card whose capacity is not known they are in
+    millionths of it.
+    """
+
+    compute: int
+    vram: int
+    isolation: Isolation = Isolation.SOFT
+    slot: Slot | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Allocation:
-    """An executor's charge on one node: `gpus` are the uuids of the cards it holds whole."""
+    """One unit's hold on one node: `gpus` are the uuids of its cards, `charges` what it takes of each.
+
+    Without `charges` the cards are held whole, whatever their capacity is or becomes. `claim` says
+    whose it is if it came as a request of its own; executors have none. `assumed_at` and `bound_at`
+    are in seconds since the epoch.
+    """
 
     id: str
     node: str
     requirement: ResourceRequirement
     gpus: tuple[str, ...] = ()
     state: AllocationState = AllocationState.ASSUMED
+    charges: tuple[Charge, ...] = ()
+    claim: Claim | None = None
+    assumed_at: float | None = None
+    bound_at: float | None = None

@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.quantity import PPM
+
+
+class GpuPhase(StrEnum):
+    """Where a card is in its life; only a running one takes work."""
+
+    PENDING = "pending"
+    UPDATING = "updating"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    DESTROYING = "destroying"
+    MIGRATING = "migrating"
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +25,9 @@ class Gpu:
     """A card's identity and facts. What is unknown stays None and is never guessed.
 
     `uuid` names the card for good; `index` is its position on the node today. A card that is not
-    `healthy` keeps what runs on it and receives nothing new.
+    `healthy`, not running, or `used_by` another device plugin keeps what runs on it and receives
+    nothing new. `isolations` are the modes it supports (None: unknown), `isolation` the one its
+    node's runtime is set to.
     """
 
     uuid: str
@@ -22,3 +39,24 @@ class Gpu:
     numa_zone: int | None = None
     bus_id: str | None = None
     healthy: bool = True
+    pool: str | None = None
+    phase: GpuPhase = GpuPhase.RUNNING
+    used_by: str = ""
+    isolation: Isolation | None = None
+    isolation_policy: IsolationPolicy = IsolationPolicy.STATIC
+    isolations: frozenset[Isolation] | None = None
+
+    @property
+    def compute(self) -> int:
+        """GFLOPS of the card; millionths of it where that is not known."""
+        return PPM if self.compute_gflops is None else self.compute_gflops
+
+    @property
+    def vram(self) -> int:
+        """Bytes of the card; millionths of it where that is not known."""
+        return PPM if self.vram_bytes is None else self.vram_bytes
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes new work at all."""
+        return self.healthy and self.phase is GpuPhase.RUNNING and not self.used_by

@@ -70,10 +70,10 @@ class Node:
 
     @property
     def allocatable(self) -> Resources:
-        """What work may hold: healthy cards, and cpu and memory less what is reserved."""
-        healthy = sum(gpu.healthy for gpu in self.gpus)
+        """What work may hold: usable cards, and cpu and memory less what is reserved."""
+        usable = sum(gpu.usable for gpu in self.gpus)
         return Resources(
             max(0, self.cpu_milli - self.reserved.cpu_milli),
             max(0, self.memory_bytes - self.reserved.memory_bytes),
-            healthy * MILLI,
+            usable * MILLI,
         )

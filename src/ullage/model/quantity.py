@@ -18,6 +18,7 @@ _DECIMALS = 60
 _UNITS = "kmgtp"
 _SIZE = re.compile(r"([0-9]+)(?:\.([0-9]+))?([a-z]*)", re.ASCII)
 _COUNT = re.compile(r"[0-9]+", re.ASCII)
+_DECIMAL = re.compile(r"([0-9]+)(?:\.([0-9]+))?", re.ASCII)
 _SIZE_FIX = "write a whole number of bytes such as 1048576, 512m or 16g"
 
 
@@ -65,6 +66,36 @@ def parse_count(text: str, field: str, maximum: int) -> int:
     if len(text) > _DIGITS or int(text) > maximum:
         raise invalid(field, text, f"at most {maximum} can be asked")
     return int(text)
+
+
+PPM = 1_000_000
+"""Millionths in one: the grain of fractions."""
+
+
+def parse_decimal(text: str, field: str, maximum: int) -> int:
+    """Millionths of a plain decimal such as `2`, `0.5` or `14.2857`; finer digits round up.
+
+    Raises:
+        InvalidRequest: a sign, an exponent, no digits, or above `maximum` millionths.
+
+    """
+    match = _DECIMAL.fullmatch(text)
+    if match is None:
+        raise invalid(field, text, "write a plain number such as 2 or 0.5")
+    whole, decimals = match.group(1), match.group(2) or ""
+    if len(whole) > _DIGITS or len(decimals) > _DECIMALS:
+        raise invalid(field, text, f"at most {maximum // PPM} can be asked")
+    scale = int("1" + "0" * len(decimals))
+    amount = int(whole) * PPM + -(-int(decimals or 0) * PPM // scale)
+    if amount > maximum:
+        raise invalid(field, text, f"at most {maximum // PPM} can be asked")
+    return amount
+
+
+def format_decimal(millionths: int) -> str:
+    """Millionths as the shortest plain decimal: 500000 is `0.5`."""
+    whole, part = divmod(millionths, PPM)
+    return f"{whole}.{part:06d}".rstrip("0") if part else str(whole)
 
 
 def _suffix_factor(suffix: str) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ullage.model.error import invalid
 from ullage.model.name import check_name
 from ullage.model.request import ResourceRequirement, parse_amounts
-from ullage.model.resources import DIMENSIONS, MILLI, Resources
+from ullage.model.resources import DIMENSIONS, Resources
 
 ROOT = "root"
 DEFAULT_QUEUE = "default"
@@ -80,5 +80,4 @@ def parse_limit(text: str) -> Limit:
 
     """
     amounts = parse_amounts(text)
-    cards = amounts.get("gpu")
-    return Limit(amounts.get("cpu"), amounts.get("memory"), None if cards is None else cards * MILLI)
+    return Limit(amounts.get("cpu"), amounts.get("memory"), amounts.get("gpu"))

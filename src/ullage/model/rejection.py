@@ -41,14 +41,45 @@ class Code(StrEnum):
     CLOSED = "session-closed"
     NOTHING_PENDING = "nothing-pending"
     RUNNING = "running"
+    WRONG_POOL = "wrong-pool"
+    GPU_NOT_RUNNING = "gpu-not-running"
+    USED_BY_OTHER = "used-by-other"
+    GPU_MISSING = "gpu-missing"
+    CAPACITY_UNKNOWN = "gpu-capacity-unknown"
+    ISOLATION_POLICY = "isolation-policy"
+    ISOLATION_LOCKED = "isolation-locked"
+    ISOLATION_CONFLICT = "isolation-conflict"
+    ISOLATION_UNSUPPORTED = "isolation-unsupported"
+    WRONG_INDEX = "wrong-index"
+    WRONG_MODEL = "wrong-model"
+    WRONG_VENDOR = "wrong-vendor"
+    NODE_AFFINITY = "node-affinity"
+    NODE_UNKNOWN = "node-unknown"
+    NO_PARTITION_TEMPLATE = "no-partition-template"
+    GPU_NOT_IDLE = "gpu-not-idle"
+    GPU_COMPUTE = "insufficient-compute"
+    GPU_VRAM = "insufficient-vram"
+    GPU_SHARE = "insufficient-gpu-share"
+    PARTITION_COUNT = "partition-count"
+    TEMPLATE_MAX = "template-max"
+    EXTENDED_RESOURCE = "extended-resource"
+    NO_PARTITION_SLOT = "no-partition-slot"
+    NO_ISOLATION_GROUP = "no-isolation-group"
+    OVERSUBSCRIPTION = "oversubscription-limit"
+    NOMINATED = "reserved-for-nominated"
+    WORKER_CAP = "worker-cap"
+    NOT_ENOUGH_CARDS = "not-enough-gpus-on-node"
+    NO_NODE_FITS = "no-node-fits"
+    NO_CANDIDATE = "no-candidate"
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One constraint that said no: needed and had are in the dimension's own unit."""
+    """One constraint that said no, of a node or one of its cards; amounts are in the dimension's own unit."""
 
     code: Code
     cure: Cure
     needed: int = 0
     had: int = 0
     node: str | None = None
+    gpu: str | None = None

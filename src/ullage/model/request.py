@@ -1,72 +1,109 @@
-"""What one executor asks for, and its text form `cpu=4,mem=16g,gpu=2`.
+"""What one executor or one pod asks for, and its text form `cpu=4,mem=16g,gpu=2`.
 
 This is the only parser of that text: command line, configuration, SDK and every front call it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.quantity import MAX_INT32, MAX_INT64, format_bytes, parse_bytes, parse_count
+from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
+from ullage.model.quantity import (
+    MAX_INT32,
+    MAX_INT64,
+    PPM,
+    format_bytes,
+    format_decimal,
+    parse_bytes,
+    parse_count,
+    parse_decimal,
+)
 from ullage.model.resources import MILLI, Resources, show_milli
 
-_KEYS = {"cpu": "cpu", "mem": "memory", "memory": "memory", "gpu": "gpu"}
+MAX_CARDS = 128
+"""Cards one request for parts, or with conditions on cards, may ask for."""
+
+_ALIASES = {"memory": "mem", "gpu_models": "gpu_model", "gpu_indices": "gpu_index", "compute": "percent"}
+_CONDITIONS = ("vram", "tflops", "percent", "gpu_model", "gpu_vendor", "gpu_index", "pool", "isolation", "partition")
+_KEYS = ("cpu", "mem", "gpu", *_CONDITIONS)
 _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 
 
 def parse_amounts(text: str) -> dict[str, int]:
-    """What a text names: cpu in thousandths of a core, memory in bytes, gpu in cards; nothing else.
+    """What a text names of cpu (thousandths of a core), memory (bytes) and gpu (thousandths of a card).
 
     Raises:
-        InvalidRequest: with the offending entry named.
+        InvalidRequest: with the offending entry named; anything else than these three is refused.
 
     """
+    amounts: dict[str, int] = {}
+    for key, value in _entries(text).items():
+        if key in _CONDITIONS:
+            raise invalid("resreq", f"{key}={value}", "only cpu, mem and gpu can be given here")
+        with _naming(key, value):
+            if key == "mem":
+                amounts["memory"] = parse_bytes(value)
+            elif key == "cpu":
+                amounts["cpu"] = parse_count(value, "cpu", MAX_INT64) * MILLI
+            else:
+                amounts["gpu"] = -(-parse_decimal(value, "gpu", MAX_INT32 * PPM) * MILLI // PPM)
+    return amounts
+
+
+def _entries(text: str) -> dict[str, str]:
     if not isinstance(text, str) or not text.strip():
         raise invalid("resreq", text, _FORM)
-    entries = []
+    pairs = []
     for entry in text.split(","):
         key, separator, value = (part.strip() for part in entry.partition("="))
         if not separator or not key or not value or "=" in value:
             raise invalid("resreq", entry, _FORM)
-        entries.append((key, value))
-    return _amounts(entries)
+        pairs.append((key, value))
+    return _unique(pairs)
 
 
-def _amounts(entries: list[tuple[str, str]]) -> dict[str, int]:
-    amounts: dict[str, int] = {}
-    for key, value in entries:
-        name, shown = _KEYS.get(key.lower()), f"{key}={value}"
-        if name is None:
-            raise invalid("resreq", shown, "the keys are cpu, mem (or memory) and gpu")
-        if name in amounts:
-            raise invalid("resreq", shown, f"{name} is given twice; keep one")
-        try:
-            amounts[name] = _amount(name, value)
-        except InvalidRequest as error:
-            raise InvalidRequest(f"resreq {shown!r}: {error.message}", field=error.field) from None
-    return amounts
+def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    entries: dict[str, str] = {}
+    for given, value in pairs:
+        key = _ALIASES.get(given.lower(), given.lower())
+        if key not in _KEYS:
+            raise invalid("resreq", f"{given}={value}", f"the keys are {', '.join(_KEYS)} (memory for mem)")
+        if key in entries:
+            raise invalid("resreq", f"{given}={value}", f"{key} is given twice; keep one")
+        entries[key] = value
+    return entries
 
 
-def _amount(name: str, text: str) -> int:
-    if name == "memory":
-        return parse_bytes(text)
-    return parse_count(text, "cpu", MAX_INT64) * MILLI if name == "cpu" else parse_count(text, "gpu", MAX_INT32)
+@contextmanager
+def _naming(key: str, value: str) -> Iterator[None]:
+    """Puts the offending entry in front of an error."""
+    try:
+        yield
+    except InvalidRequest as error:
+        entry = f"{key}={value}"
+        raise InvalidRequest(f"resreq {entry!r}: {error.message}", field=error.field) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequirement:
-    """The request of one executor: cores, bytes of memory, whole cards on one node.
+    """One unit of placement: cores, bytes of memory, and cards of one node.
+
+    Cards are held whole unless `part` says how much of each; `cards` says which cards will do.
 
     Raises:
-        InvalidRequest: a field is negative, too large or not an integer, or nothing is asked.
+        InvalidRequest: a field is negative, too large or not an integer, nothing is asked, or a part
+            or a condition is given without cards.
 
     """
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     gpu_count: int = 0
+    part: Part | None = None
+    cards: CardSelector = ANY_CARD
 
     def __post_init__(self) -> None:
         for field, value, maximum in (
@@ -82,6 +119,17 @@ class ResourceRequirement:
                 raise invalid(field, value, f"at most {maximum} can be asked")
         if not (self.cpu_milli or self.memory_bytes or self.gpu_count):
             raise invalid("resreq", "cpu=0,mem=0,gpu=0", "ask for at least one of cpu, mem, gpu")
+        if self.part is not None or self.cards != ANY_CARD:
+            self._check_cards()
+
+    def _check_cards(self) -> None:
+        if not 1 <= self.gpu_count <= MAX_CARDS:
+            raise invalid("gpu", self.gpu_count, f"ask for 1 to {MAX_CARDS} cards, or leave out what is said of them")
+        indices = self.cards.indices
+        if indices and len(indices) != self.gpu_count:
+            raise invalid("gpu_index", indices, f"name as many as cards are asked ({self.gpu_count})")
+        if self.part is None and self.cards.isolation is not Isolation.SHARED and self.cards.template is None:
+            raise invalid("isolation", self.cards.isolation.value, "whole cards have none; ask for a part of a card")
 
     @classmethod
     def of(cls, cpu: int = 0, memory: int | str = 0, gpu: int = 0) -> ResourceRequirement:
@@ -101,12 +149,11 @@ class ResourceRequirement:
             InvalidRequest: with the offending entry named.
 
         """
-        amounts = parse_amounts(text)
-        return cls(amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("gpu", 0))
+        return cls._from_entries(_entries(text))
 
     @classmethod
     def from_value(cls, value: object) -> ResourceRequirement:
-        """Accept a requirement, its text, or a mapping with cpu, mem or memory, gpu.
+        """Accept a requirement, its text, or a mapping with the same keys.
 
         Raises:
             InvalidRequest: for any other value.
@@ -117,9 +164,30 @@ class ResourceRequirement:
         if isinstance(value, str):
             return cls.from_string(value)
         if isinstance(value, Mapping):
-            amounts = _amounts([(str(key), str(amount)) for key, amount in value.items()])
-            return cls(amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("gpu", 0))
+            return cls._from_entries(_unique([(str(key), str(amount)) for key, amount in value.items()]))
         raise invalid("resreq", value, _FORM)
+
+    @classmethod
+    def _from_entries(cls, entries: dict[str, str]) -> ResourceRequirement:
+        amounts: dict[str, int] = {}
+        for key, parse in (
+            ("cpu", lambda text: parse_count(text, "cpu", MAX_INT64) * MILLI),
+            ("mem", parse_bytes),
+            ("gpu", lambda text: parse_decimal(text, "gpu", MAX_INT32 * PPM)),
+        ):
+            if key in entries:
+                with _naming(key, entries[key]):
+                    amounts[key] = parse(entries[key])
+        asks_of_cards = any(key in _CONDITIONS for key in entries)
+        gpus = amounts.get("gpu", PPM if asks_of_cards else 0)
+        count, fraction = divmod(gpus, PPM)
+        if fraction and count:
+            raise invalid("gpu", entries["gpu"], "a part is of one card: write gpu=0.5, or whole cards such as gpu=2")
+        part, cards = None, ANY_CARD
+        if fraction or asks_of_cards:
+            part = Part.from_entries(entries, fraction)
+            cards = CardSelector.from_entries(entries, whole=part is None)
+        return cls(amounts.get("cpu", 0), amounts.get("mem", 0), 1 if fraction else count, part, cards)
 
     @property
     def cpu(self) -> int:
@@ -133,16 +201,31 @@ class ResourceRequirement:
 
     @property
     def gpu(self) -> int:
-        """Whole cards asked."""
+        """Cards asked, whole or in part."""
         return self.gpu_count
 
     @property
     def resources(self) -> Resources:
-        """The amounts this request charges to its node, queue and session."""
-        return Resources(self.cpu_milli, self.memory_bytes, self.gpu_count * MILLI)
+        """The amounts this request charges to its node, queue and session.
+
+        A part named in TFLOPS or bytes counts here as whole cards; `Fleet.resources` knows better.
+        """
+        share = MILLI if self.part is None else self.part.share_milli or MILLI
+        return Resources(self.cpu_milli, self.memory_bytes, self.gpu_count * share)
 
     def __str__(self) -> str:
-        return f"cpu={show_milli(self.cpu_milli)},mem={format_bytes(self.memory_bytes)},gpu={self.gpu_count}"
+        head = f"cpu={show_milli(self.cpu_milli)},mem={format_bytes(self.memory_bytes)},gpu="
+        if self.part is None:
+            return f"{head}{self.gpu_count}{self.cards}"
+        cards = f"{self.cards},isolation=shared" if self.cards.isolation is Isolation.SHARED else str(self.cards)
+        if self.gpu_count == 1 and self.part.fraction_ppm:
+            return f"{head}{format_decimal(self.part.fraction_ppm)}{cards}"
+        return f"{head}{self.gpu_count}{self.part}{cards}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether each card is held alone."""
+        return self.gpu_count > 0 and self.cards.isolation is Isolation.SHARED
 
 
 DEFAULT_REQUIREMENT = ResourceRequirement.of(cpu=1, memory="1g")

@@ -40,6 +40,7 @@ class Answers:
         """A session; a request that can never be placed says so from the start."""
         spec, counts = record.session.spec, record.counts
         reason, message = self._reason(record)
+        fleet = self._service.state.fleet
         return api.SessionBody(
             id=record.id,
             application=spec.application,
@@ -61,7 +62,7 @@ class Answers:
             cancelled=counts[TaskState.CANCELLED],
             held=sum(executor.phase in WORKING for executor in record.executors.values()),
             deserved=record.deserved,
-            share=dominant_share(spec.resreq.resources * len(record.executors), self._service.state.fleet.total),
+            share=dominant_share(fleet.resources(spec.resreq) * len(record.executors), fleet.total),
             bind_failures=record.session.bind_failures,
             reason=reason,
             message=message,
@@ -143,7 +144,7 @@ class Answers:
     def node(self, node: Node) -> api.NodeBody:
         """A machine and what is held of it."""
         here = [executor for executor in self._service.state.executors.values() if executor.node == node.name]
-        held = sum((executor.requirement.resources for executor in here), Resources())
+        held = sum((self._service.state.fleet.resources(executor.requirement) for executor in here), Resources())
         return api.NodeBody(
             name=node.name,
             state=node.state.value,
@@ -168,7 +169,7 @@ class Answers:
         for record in state.sessions.values():
             if not record.open:
                 continue
-            amount = record.session.spec.resreq.resources * len(record.executors)
+            amount = state.fleet.resources(record.session.spec.resreq) * len(record.executors)
             queue: Queue | None = state.queues.get(record.session.spec.queue)
             while queue is not None:
                 held[queue.name] = held.get(queue.name, Resources()) + amount

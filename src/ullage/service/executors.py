@@ -91,7 +91,9 @@ class Executors:
             bound_at=now,
         )
         executor.protected_until = now + self._protection(overdue=action.overdue)
-        self._state.fleet.charge(Allocation(executor.id, executor.node, asked, executor.gpus))
+        self._state.fleet.charge(
+            Allocation(executor.id, executor.node, asked, executor.gpus, charges=action.allocation.charges)
+        )
         self._state.executors[executor.id] = executor
         record.executors[executor.id] = executor
         self._journal.write(PutExecutor(executor.id, executor.node, record.id, None, asked, executor.gpus, now))

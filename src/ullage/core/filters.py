@@ -1,0 +1,279 @@
+"""May a card take one unit of a request: one rule per filter, in the order in which they are told.
+
+Exclusion looks at what freed capacity cannot change and is decided once per inventory; capacity looks
+at the books. A filter answers None, or a rejection with what was needed and what there was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from ullage.core.fleet import Column, Fleet
+from ullage.core.partition import fit, template_for
+from ullage.model.allocation import Charge
+from ullage.model.gpu import Gpu
+from ullage.model.part import ANY_CARD, Isolation, IsolationPolicy
+from ullage.model.quantity import PPM
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
+
+
+class Kind(StrEnum):
+    """What could cure a refusal: nothing but a change of the card, or capacity that is freed."""
+
+    EXCLUSION = "exclusion"
+    CAPACITY = "capacity"
+    NODE = "node"
+
+
+Check = Callable[[Fleet, int, ResourceRequirement], Rejection | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A named rule over single cards; it takes part only where `applies` says so."""
+
+    name: str
+    kind: Kind
+    check: Check
+    applies: Callable[[ResourceRequirement], bool] = lambda _asked: True
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one filter did: cards before and after it, and why each of the others went."""
+
+    filter: str
+    kind: Kind
+    reached: bool
+    before: int
+    after: int
+    removed: tuple[Rejection, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Filters in order. `with_` makes a new chain; this one stays as it is."""
+
+    filters: tuple[Filter, ...]
+
+    def with_(self, *filters: Filter) -> Chain:
+        """A chain in which these come after those of this one."""
+        return Chain((*self.filters, *filters))
+
+    def run(self, fleet: Fleet, cards: Iterable[int], asked: ResourceRequirement) -> tuple[list[int], list[Stage]]:
+        """The cards that every filter keeps, and what each filter did."""
+        left = list(cards)
+        stages: list[Stage] = []
+        for filter_ in self.filters:
+            if not filter_.applies(asked):
+                continue
+            reached, before, removed = bool(left) or not stages, len(left), []
+            kept = []
+            for card in left:
+                rejection = filter_.check(fleet, card, asked)
+                if rejection is None:
+                    kept.append(card)
+                else:
+                    removed.append(rejection)
+            left = kept
+            names = fleet.uuids(left)
+            stages.append(Stage(filter_.name, filter_.kind, reached, before, len(left), tuple(removed), names))
+        return left, stages
+
+    def first(self, fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+        """The first refusal for one card."""
+        for filter_ in self.filters:
+            if filter_.applies(asked):
+                rejection = filter_.check(fleet, card, asked)
+                if rejection is not None:
+                    return rejection
+        return None
+
+
+# --- exclusion ---
+
+
+def _no(code: Code, fleet: Fleet, card: int, cure: Cure = Cure.NODE_CHANGE, needed: int = 0, had: int = 0) -> Rejection:
+    return Rejection(code, cure, needed, had, fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid)
+
+
+def _pool(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    return None if fleet.cards[card].pool == asked.cards.pool else _no(Code.WRONG_POOL, fleet, card)
+
+
+def _phase(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    gpu = fleet.cards[card]
+    if gpu.used_by:
+        return _no(Code.USED_BY_OTHER, fleet, card)
+    if not gpu.healthy:
+        return _no(Code.GPU_MISSING, fleet, card)
+    if not gpu.usable:
+        return _no(Code.GPU_NOT_RUNNING, fleet, card)
+    return _no(Code.CAPACITY_UNKNOWN, fleet, card) if _needs_capacity(gpu, asked) else None
+
+
+def _needs_capacity(gpu: Gpu, asked: ResourceRequirement) -> bool:
+    """An amount in absolute units, or a slice of hardware, can be judged only on a card that says what it has."""
+    part = asked.part
+    if part is None:
+        return False
+    partitioned = asked.cards.isolation is Isolation.PARTITIONED
+    compute = part.compute_gflops > 0 and gpu.compute_gflops is None
+    return compute or ((part.vram_bytes > 0 or partitioned) and gpu.vram_bytes is None)
+
+
+def _isolation_policy(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    gpu, mode, wanted = fleet.cards[card], asked.cards.isolation, asked.cards.policy
+    if wanted is not None and wanted is not gpu.isolation_policy:
+        return _no(Code.ISOLATION_POLICY, fleet, card)
+    if gpu.isolation_policy is IsolationPolicy.STATIC:
+        fits = mode is Isolation.SHARED or gpu.isolation in (None, mode)
+        return None if fits else _no(Code.ISOLATION_POLICY, fleet, card)
+    return _no(Code.ISOLATION_POLICY, fleet, card) if mode is Isolation.PARTITIONED else None
+
+
+def _index(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    return None if fleet.cards[card].index in asked.cards.indices else _no(Code.WRONG_INDEX, fleet, card)
+
+
+def _isolation_support(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    supported = fleet.cards[card].isolations
+    if supported is None or asked.cards.isolation in supported or asked.cards.isolation is Isolation.SHARED:
+        return None
+    return _no(Code.ISOLATION_UNSUPPORTED, fleet, card)
+
+
+def _model(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    return None if fleet.cards[card].model in asked.cards.models else _no(Code.WRONG_MODEL, fleet, card)
+
+
+def _vendor(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    return None if fleet.cards[card].vendor in asked.cards.vendors else _no(Code.WRONG_VENDOR, fleet, card)
+
+
+def _template(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    found = template_for(fleet.cards[card], asked)
+    return None if found is not None else _no(Code.NO_PARTITION_TEMPLATE, fleet, card)
+
+
+# --- capacity ---
+
+
+def _lock(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    """A card that takes the isolation of its first user keeps it until the last one is gone."""
+    if fleet.cards[card].isolation_policy is not IsolationPolicy.DYNAMIC:
+        return None
+    modes = {Isolation.SHARED if held is None else held.isolation for held in fleet.holders[card].values()}
+    if len(modes) > 1 or Isolation.PARTITIONED in modes:
+        return _no(Code.ISOLATION_CONFLICT, fleet, card, Cure.CAPACITY)
+    return None if modes <= {asked.cards.isolation} else _no(Code.ISOLATION_LOCKED, fleet, card, Cure.CAPACITY)
+
+
+def _idle(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    users = len(fleet.holders[card])
+    if users:
+        return _no(Code.GPU_NOT_IDLE, fleet, card, Cure.CAPACITY, 0, users)
+    return _room(fleet, card, asked)
+
+
+def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    part = asked.part
+    if part is None:
+        return None
+    if asked.cards.isolation is Isolation.PARTITIONED:
+        found = fit(fleet, card, asked)
+        return found if isinstance(found, Rejection) else None
+    totals = int(fleet.compute_total[card]), int(fleet.vram_total[card])
+    needs = part.on(*totals)
+    has = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    if part.fraction_ppm and any(need > had for need, had in zip(needs, has, strict=True)):
+        free = min(had * PPM // total for had, total in zip(has, totals, strict=True) if total)
+        return _no(Code.GPU_SHARE, fleet, card, Cure.CAPACITY, part.fraction_ppm, free)
+    for code, need, had, total in zip((Code.GPU_COMPUTE, Code.GPU_VRAM), needs, has, totals, strict=True):
+        if need > had:
+            return _no(code, fleet, card, Cure.CAPACITY if need <= total else Cure.NODE_CHANGE, need, had)
+    if None in fleet.holders[card].values():
+        return _no(Code.GPU_COMPUTE, fleet, card, Cure.CAPACITY, needs[0], 0)
+    return None
+
+
+EXCLUSION = Chain(
+    (
+        Filter("pool", Kind.EXCLUSION, _pool, lambda asked: asked.cards.pool is not None),
+        Filter("phase", Kind.EXCLUSION, _phase),
+        Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, lambda asked: asked.part is not None),
+        Filter("index", Kind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices)),
+        Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, lambda asked: asked.part is not None),
+        Filter("model", Kind.EXCLUSION, _model, lambda asked: bool(asked.cards.models)),
+        Filter("vendor", Kind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
+        Filter("template", Kind.EXCLUSION, _template, lambda asked: asked.cards.isolation is Isolation.PARTITIONED),
+    )
+)
+"""What freed capacity cannot change."""
+
+CAPACITY = Chain(
+    (
+        Filter("isolation-lock", Kind.CAPACITY, _lock),
+        Filter("whole-card", Kind.CAPACITY, _idle, lambda asked: asked.whole),
+        Filter("room", Kind.CAPACITY, _room, lambda asked: not asked.whole),
+    )
+)
+"""What the books say now."""
+
+CARD = EXCLUSION.with_(*CAPACITY.filters)
+"""All rules over single cards, in the order in which they are told."""
+
+
+def units_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
+    """How many units of this request an eligible card could hold one share of now."""
+    if CAPACITY.first(fleet, card, asked) is not None:
+        return 0
+    if asked.whole:
+        return 1
+    if asked.cards.isolation is Isolation.PARTITIONED:
+        return _slots_left(fleet, card, asked)
+    assert asked.part is not None
+    needs = asked.part.on(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+    has = int(fleet.compute_free[card]), int(fleet.vram_free[card])
+    return min((had // need for need, had in zip(needs, has, strict=True) if need), default=1)
+
+
+def _slots_left(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
+    taken: list[Charge] = []
+    while True:
+        found = fit(fleet, card, asked, taken)
+        if isinstance(found, Rejection):
+            return len(taken)
+        taken.append(found)
+
+
+def charge_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> Charge:
+    """What a unit of this request takes of a card that passed every filter; not for whole cards."""
+    if asked.cards.isolation is Isolation.PARTITIONED:
+        found = fit(fleet, card, asked)
+        assert isinstance(found, Charge), "the card passed the filters"
+        return found
+    assert asked.part is not None
+    compute, vram = asked.part.on(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+    return Charge(compute, vram, asked.cards.isolation)
+
+
+def charges_on(fleet: Fleet, cards: Sequence[int], asked: ResourceRequirement) -> tuple[Charge, ...]:
+    """What a unit takes of each of its cards; nothing said for whole ones."""
+    return () if asked.whole else tuple(charge_on(fleet, card, asked) for card in cards)
+
+
+def free_cards(fleet: Fleet, asked: ResourceRequirement) -> Column:
+    """Per node, how many cards could take a share of one unit now."""
+    if asked.cards == ANY_CARD:
+        return fleet.gpu_free
+    counts: Column = np.zeros(len(fleet.nodes), dtype=np.int64)
+    for card in range(len(fleet.cards)):
+        counts[fleet.card_row[card]] += CARD.first(fleet, card, asked) is None
+    return counts

@@ -1,0 +1,73 @@
+"""Whose a request is, beyond what it asks: the facts that quotas, preemption and gangs look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.model.error import invalid
+
+
+class Qos(StrEnum):
+    """Quality of service; it decides neither filters nor scores."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+PRIORITIES = {Qos.LOW: 0, Qos.MEDIUM: 0, Qos.HIGH: 10_000, Qos.CRITICAL: 100_000}
+"""The priority that comes with a quality of service when none is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Compute in GFLOPS (or in millionths of each card) and vram in bytes, per card."""
+
+    compute_gflops: int = 0
+    vram_bytes: int = 0
+    compute_ppm: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("compute_gflops", "vram_bytes", "compute_ppm"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise invalid(name, value, "an integer of 0 or more is needed")
+        if self.compute_gflops and self.compute_ppm:
+            raise invalid("compute_ppm", self.compute_ppm, "compute_gflops is given too; keep one of the two")
+
+
+@dataclass(frozen=True, slots=True)
+class GangClaim:
+    """Membership in a group that is placed together: `required` of `desired` members, within `timeout_s`."""
+
+    key: str
+    required: int
+    desired: int
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.required <= self.desired:
+            raise invalid("gang.required", self.required, f"1 to the desired number ({self.desired}) is needed")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The owner of an allocation and its standing; `limit` is the most it may use of each card.
+
+    `protected_until` shields it from preemption (seconds since the epoch); `preferred` maps a node to
+    what is added to its score.
+    """
+
+    namespace: str = "default"
+    workload: str = ""
+    pod: str = ""
+    pod_uid: str = ""
+    limit: Amounts | None = None
+    qos: Qos = Qos.MEDIUM
+    priority: int = 0
+    created_at: float = 0.0
+    protected_until: float = 0.0
+    gang: GangClaim | None = None
+    labels: dict[str, str] = field(default_factory=dict, hash=False)

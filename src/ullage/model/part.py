@@ -1,0 +1,203 @@
+"""Parts of cards: how much of each card is asked, and which cards will do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.model.error import invalid
+from ullage.model.quantity import (
+    MAX_INT32,
+    MAX_INT64,
+    PPM,
+    format_bytes,
+    format_decimal,
+    parse_bytes,
+    parse_count,
+    parse_decimal,
+)
+
+GFLOPS_PER_TFLOPS = 1000
+
+
+class Isolation(StrEnum):
+    """How users of one card are kept apart.
+
+    SHARED holds the card whole, SOFT is kept by cooperation, HARD by the driver, PARTITIONED by a
+    hardware slice.
+    """
+
+    SHARED = "shared"
+    SOFT = "soft"
+    HARD = "hard"
+    PARTITIONED = "partitioned"
+
+
+class IsolationPolicy(StrEnum):
+    """Whether a card keeps one isolation mode (static) or takes that of its first user (dynamic)."""
+
+    STATIC = "static"
+    DYNAMIC = "dynamic"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is asked of each card: compute in GFLOPS or in millionths of the card, vram likewise.
+
+    Millionths are resolved on each card, rounded down, so that parts which add up to a card fit on it.
+
+    Raises:
+        InvalidRequest: an amount is negative, above a whole card, or given in both units.
+
+    """
+
+    compute_gflops: int = 0
+    vram_bytes: int = 0
+    compute_ppm: int = 0
+    vram_ppm: int = 0
+
+    def __post_init__(self) -> None:
+        for field, value, maximum in (
+            ("tflops", self.compute_gflops, MAX_INT64),
+            ("vram", self.vram_bytes, MAX_INT64),
+            ("percent", self.compute_ppm, PPM),
+            ("gpu", self.vram_ppm, PPM),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
+                raise invalid(field, value, f"an integer from 0 to {maximum} is needed")
+        if self.compute_gflops and self.compute_ppm:
+            raise invalid("percent", self.compute_ppm, "tflops are given too; keep one of the two")
+        if self.vram_bytes and self.vram_ppm:
+            raise invalid("vram", self.vram_bytes, "a fraction of the vram is given too; keep one of the two")
+
+    @classmethod
+    def from_entries(cls, entries: Mapping[str, str], fraction_ppm: int) -> Part | None:
+        """The part that a request text names; `fraction_ppm` is the decimal of `gpu=0.5`. None: whole cards."""
+        tflops, percent, vram = entries.get("tflops"), entries.get("percent"), entries.get("vram")
+        if fraction_ppm and (tflops or percent):
+            raise invalid("gpu", entries["gpu"], "a fraction says the compute already; leave out tflops and percent")
+        if not (fraction_ppm or tflops or percent or vram):
+            return cls() if _needs_no_amount(entries) else None
+        return cls(
+            compute_gflops=parse_tflops(tflops) if tflops else 0,
+            vram_bytes=parse_bytes(vram, "vram") if vram else 0,
+            compute_ppm=parse_percent(percent) if percent else fraction_ppm,
+            vram_ppm=0 if vram else fraction_ppm,
+        )
+
+    def on(self, compute_total: int, vram_total: int) -> tuple[int, int]:
+        """Compute and vram this part charges to a card of that capacity."""
+        compute = self.compute_gflops or self.compute_ppm * compute_total // PPM
+        return compute, self.vram_bytes or self.vram_ppm * vram_total // PPM
+
+    @property
+    def fraction_ppm(self) -> int:
+        """The one fraction in both dimensions; 0 if there is none."""
+        return self.compute_ppm if self.compute_ppm == self.vram_ppm else 0
+
+    @property
+    def share_milli(self) -> int:
+        """Thousandths of a card, rounded up; 0 if that depends on the card."""
+        if self.compute_gflops or self.vram_bytes:
+            return 0
+        return -(-max(self.compute_ppm, self.vram_ppm) * 1000 // PPM)
+
+    def __str__(self) -> str:
+        text = ""
+        if self.compute_gflops:
+            text += f",tflops={format_decimal(self.compute_gflops * GFLOPS_PER_TFLOPS)}"
+        if self.compute_ppm:
+            text += f",percent={format_decimal(self.compute_ppm * 100)}"
+        return text + (f",vram={format_bytes(self.vram_bytes)}" if self.vram_bytes else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CardSelector:
+    """Which cards will do; an empty field takes any. `template` pins a partition, `indices` name cards."""
+
+    models: tuple[str, ...] = ()
+    vendors: tuple[str, ...] = ()
+    indices: tuple[int, ...] = ()
+    pool: str | None = None
+    isolation: Isolation = Isolation.SHARED
+    template: str | None = None
+    policy: IsolationPolicy | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.indices)) != len(self.indices) or any(index < 0 for index in self.indices):
+            raise invalid("gpu_index", "|".join(map(str, self.indices)), "name different cards, 0 or above")
+        if self.template is not None and self.isolation is not Isolation.PARTITIONED:
+            raise invalid("partition", self.template, "only isolation=partitioned has partitions")
+
+    @classmethod
+    def from_entries(cls, entries: Mapping[str, str], *, whole: bool) -> CardSelector:
+        """The conditions that a request text names; parts are kept apart softly unless it says how."""
+        partition = entries.get("partition")
+        usual = Isolation.SHARED if whole else Isolation.PARTITIONED if partition else Isolation.SOFT
+        return cls(
+            models=_alternatives(entries.get("gpu_model", "")),
+            vendors=_alternatives(entries.get("gpu_vendor", "")),
+            indices=tuple(parse_count(i, "gpu_index", MAX_INT32) for i in _alternatives(entries.get("gpu_index", ""))),
+            pool=entries.get("pool"),
+            isolation=parse_isolation(entries["isolation"]) if "isolation" in entries else usual,
+            template=partition,
+        )
+
+    def __str__(self) -> str:
+        text = f",gpu_model={'|'.join(self.models)}" if self.models else ""
+        text += f",gpu_vendor={'|'.join(self.vendors)}" if self.vendors else ""
+        text += f",gpu_index={'|'.join(map(str, self.indices))}" if self.indices else ""
+        text += f",pool={self.pool}" if self.pool else ""
+        if self.isolation in (Isolation.HARD, Isolation.PARTITIONED):
+            text += f",isolation={self.isolation.value}"
+        return text + (f",partition={self.template}" if self.template else "")
+
+
+ANY_CARD = CardSelector()
+
+
+def parse_tflops(text: str, field: str = "tflops") -> int:
+    """GFLOPS of a quantity in TFLOPS: `60`, `0.5`, `500m`; what is finer than 1 GFLOPS rounds up.
+
+    Raises:
+        InvalidRequest: not a number, or too large.
+
+    """
+    milli = text.endswith("m")
+    micro = parse_decimal(text[:-1] if milli else text, field, MAX_INT64)
+    return -(-micro // PPM) if milli else -(-micro * GFLOPS_PER_TFLOPS // PPM)
+
+
+def parse_percent(text: str, field: str = "percent") -> int:
+    """Millionths of a percentage above 0 and up to 100, with or without the sign; finer rounds up.
+
+    Raises:
+        InvalidRequest: anything else.
+
+    """
+    ppm = -(-parse_decimal(text.removesuffix("%"), field, MAX_INT64) // 100)
+    if not 0 < ppm <= PPM:
+        raise invalid(field, text, "write a percentage above 0 and up to 100")
+    return ppm
+
+
+def parse_isolation(text: str, field: str = "isolation") -> Isolation:
+    """The isolation of that name.
+
+    Raises:
+        InvalidRequest: there is none.
+
+    """
+    try:
+        return Isolation(text)
+    except ValueError:
+        raise invalid(field, text, f"choose one of {', '.join(Isolation)}") from None
+
+
+def _alternatives(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split("|") if name.strip())
+
+
+def _needs_no_amount(entries: Mapping[str, str]) -> bool:
+    return "partition" in entries or entries.get("isolation") == Isolation.PARTITIONED
