@@ -591,6 +591,59 @@ def test_a_batch_of_which_one_member_is_lost_too_often_fails():
         assert messages[1].startswith("task 1 of its batch failed: ")
 
 
+def test_a_batch_whose_finished_members_keep_dying_fails():
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("s", tasks=2, batch_size=2)
+        for _ in range(3):
+            lab.finish("s")
+            lab.engine.kill(next(e.id for e in lab.executors if not e.tasks))
+            lab.pump()
+        assert lab.states("s") == ["failed", "failed"]
+
+
+def test_a_finished_member_that_dies_while_its_batch_is_being_stopped_changes_nothing():
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("s", tasks=2, batch_size=2)
+        lab.finish("s")
+        reports = slow(lab, Gone)
+        lab.service.tasks.cancel("s", 2)
+        lab.engine.kill(next(e.id for e in lab.executors if not e.tasks))
+        lab.pump()
+        reports.let_through(lab)
+        assert lab.states("s") == ["succeed", "cancelled"]
+
+
+def test_cancelling_a_finished_task_of_a_running_batch_changes_nothing():
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("s", tasks=2, batch_size=2)
+        lab.finish("s")
+        lab.service.tasks.cancel("s", 1)
+        lab.pump()
+        assert lab.states("s") == ["running", "running"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_gang_of_which_one_member_never_binds_gives_up(rank):
+    with Lab(a_node(cpu=2)) as lab:
+        engine = lab.engine
+
+        def bind(order):
+            engine.workers[order.executor].bound = order
+            fails = order.gang.rank == rank
+            engine.events.append(Bound(order.executor, BindCode.ENTER_FAILED if fails else BindCode.OK, "no model"))
+
+        engine.bind = bind
+        lab.session("s", tasks=2, batch_size=2)
+        assert lab.service.why("s").code is Code.BIND_FAILURES
+        assert launched(lab) == 10
+
+
+def test_tasks_beyond_the_last_whole_batch_are_not_the_maximums_fault():
+    with Lab(a_node(cpu=8)) as lab:
+        lab.session("s", tasks=6, batch_size=4, max_instances=100)
+        assert lab.service.why("s").code is Code.GANG_INCOMPLETE
+
+
 def test_a_cancelled_task_of_a_waiting_batch_leaves_the_others_waiting_for_a_whole_one():
     with Lab(a_node(cpu=1), a_node("n2", cpu=1)) as lab:
         lab.session("s", tasks=1, batch_size=2)

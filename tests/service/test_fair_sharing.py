@@ -1,9 +1,15 @@
 """Sessions on simulated nodes: who gets what, through the real service."""
 
+from dataclasses import replace
+
+import pytest
 from tests.lab import Lab, a_node
+from tests.service.test_executor_lives import slow
 
 from ullage.core.policy import Policy
+from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
+from ullage.service.ports import Gone
 
 
 def test_one_busy_session_among_four_open_ones_gets_the_whole_machine():
@@ -173,3 +179,81 @@ def test_executors_above_a_lowered_maximum_make_room_within_the_grace():
         lab.session("b", tasks=8)
         lab.pass_time(6)
         assert (lab.held("a"), lab.held("b")) == (1, 7)
+
+
+def run_for(lab: Lab, hours: float, task_s: float) -> None:
+    """Let every task take `task_s` seconds of virtual time."""
+    started: dict[int, float] = {}
+    for _ in range(int(hours * 360)):
+        for name, worker in list(lab.engine.workers.items()):
+            if worker.tasks and not worker.stopped:
+                since = started.setdefault(worker.tasks[0].claim, lab.now)
+                if lab.now - since >= task_s:
+                    lab.engine.finish(name)
+        lab.pump()
+        lab.pass_time(10)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("cpu=4", 1, 1), ("cpu=4", 1, 1)),
+        (("cpu=2", 2, 1), ("cpu=4", 1, 1)),
+        (("cpu=1", 4, 4), ("cpu=1", 4, 4)),
+        (("cpu=1", 4, 4), ("cpu=1", 1, 1)),
+    ],
+    ids=["one each", "two small and a large one", "two gangs", "a gang and a small one"],
+)
+def test_tasks_longer_than_any_wait_end_though_others_wait(first, second):
+    with Lab(a_node(cpu=4)) as lab:
+        for name, (request, tasks, batch) in (("a", first), ("b", second)):
+            lab.session(name, request, tasks, batch_size=batch)
+        run_for(lab, hours=6, task_s=600)
+        assert lab.counts("a")["succeed"] == first[1]
+        assert lab.counts("b")["succeed"] == second[1]
+        assert len(lab.engine.launched) <= 2 * (first[1] + second[1])
+
+
+def test_who_lingers_above_a_maximum_is_hurried_only_as_far_as_somebody_needs():
+    with Lab(a_node(cpu=8), policy=Policy(reclaim_grace_s=5)) as lab:
+        lab.session("a", tasks=8)
+        lab.service.sessions.update("a", {"max_instances": 1}, lambda: None)
+        lab.pump()
+        lab.pass_time(1000)
+        lab.session("b", tasks=1)
+        assert lab.counts("a")["running"] == 8, "the grace runs from when somebody waits"
+        for _ in range(3):
+            lab.pass_time(6)
+        assert (lab.counts("b")["running"], lab.counts("a")["running"]) == (1, 7)
+
+
+@pytest.mark.parametrize("tasks", [8, 80])
+@pytest.mark.parametrize("limited", ["queue", "application"])
+def test_a_limit_is_shared_fairly_among_those_under_it(limited, tasks):
+    queues = (Queue("q", limit=Limit(cpu_milli=8000 if limited == "queue" else None)),)
+    with Lab(a_node(cpu=16), policy=Policy(reclaim_grace_s=5), queues=queues) as lab:
+        if limited == "application":
+            known = lab.service.state.applications["function"]
+            lab.service.state.applications["function"] = replace(known, max_instances=8)
+        lab.session("a", tasks=tasks, queue="q")
+        assert lab.held("a") == 8
+        lab.session("b", tasks=tasks, queue="q")
+        for _ in range(20):
+            lab.pass_time(10)
+            assert lab.held("a") + lab.held("b") <= 8
+        assert (lab.held("a"), lab.held("b")) == (4, 4)
+        started = len(lab.engine.launched)
+        lab.pass_time(1000)
+        assert len(lab.engine.launched) == started
+
+
+def test_tasks_that_are_being_stopped_ask_for_nothing():
+    with Lab(a_node(cpu=4)) as lab:
+        lab.session("s", tasks=2, batch_size=2, priority=3)
+        reports = slow(lab, Gone)
+        lab.service.tasks.cancel("s", 1)
+        lab.pump()
+        lab.session("b", tasks=2)
+        assert lab.counts("b")["running"] == 2
+        reports.let_through(lab)
+        assert lab.states("s") == ["cancelled", "cancelled"]

@@ -27,7 +27,7 @@ from ullage.core.entitlement import (
 from ullage.core.placement import Placer
 from ullage.core.plan import Action, Evict, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
-from ullage.core.reclaim import Reclaim
+from ullage.core.reclaim import Reclaim, Victim
 from ullage.core.shares import Leaf, ShareTree
 from ullage.core.world import Demand, ExecutorView, Phase, World
 from ullage.model.allocation import Allocation
@@ -76,7 +76,7 @@ class _Cycle:
         self._placed = 0
 
     def run(self) -> Plan:
-        if any(executor.phase in (Phase.LEAVING, Phase.ENDING) for executor in self._world.executors):
+        if any(self._world.on_their_way()):
             self._open_outlook()
         self._serve_overdue()
         self._serve_entitled()
@@ -119,8 +119,8 @@ class _Cycle:
     def _open_outlook(self) -> Placer:
         if self._outlook is None:
             later = self._world.fleet.copy()
-            for executor in self._world.executors:
-                if executor.phase in (Phase.LEAVING, Phase.ENDING) and executor.id in later.ledger:
+            for executor in self._world.on_their_way():
+                if executor.id in later.ledger:
                     later.release(executor.id)
             self._outlook = Placer(later, self._policy)
         return self._outlook
@@ -153,9 +153,10 @@ class _Cycle:
             leaf = self._leaves[demand.session]
             leaf.stopped = None
             leaf.target = min(self._deserved.get(demand.session, 0) // demand.batch_size, self._ceiling(demand))
-        self._tree.fill_floors(self._grant_entitled)
-        self._tree.fill_guarantees(self._grant_entitled)
-        self._tree.fill(self._grant_entitled)
+        beyond = self._grant_beyond_limit
+        self._tree.fill_floors(self._grant_entitled, beyond)
+        self._tree.fill_guarantees(self._grant_entitled, beyond=beyond)
+        self._tree.fill(self._grant_entitled, beyond=beyond)
 
     def _lend_the_rest(self) -> None:
         self._full.clear()
@@ -168,26 +169,15 @@ class _Cycle:
     def _let_go(self) -> None:
         """Executors that nobody needs: idle or vacant long enough, of closed sessions, above a maximum."""
         grace = self._policy.reclaim_grace_s
-        awaited = self._awaited()
         for executor in self._world.executors:
             idle = executor.phase is Phase.IDLE and not self._reclaim.taken(executor.id)
+            awaited = executor.phase is Phase.LEAVING and executor.reclaimed and not executor.spared
             if idle and self._due(executor.since + executor.delay_release_s):
                 self._actions.append(Release(executor.id))
-            elif executor.id in awaited and grace is not None and self._due(executor.since + grace):
+            elif awaited and grace is not None and self._due(executor.since + grace):
                 self._actions.append(Evict(executor.id))
         for session, executors in sorted(self._held.items()):
             self._thin_out(self._demands.get(session), executors)
-
-    def _awaited(self) -> set[str]:
-        """Executors on their way out of their session that somebody waits for."""
-        ledger = self._world.fleet.ledger
-        nodes = {held.node for allocations in self._reserved.values() for held in allocations}
-        return {
-            executor.id
-            for executor in self._world.executors
-            if executor.phase is Phase.LEAVING
-            and (executor.reclaimed or (executor.id in ledger and ledger[executor.id].node in nodes))
-        }
 
     def _thin_out(self, demand: Demand | None, executors: list[ExecutorView]) -> None:
         gangs: dict[str, list[ExecutorView]] = {}
@@ -245,7 +235,10 @@ class _Cycle:
 
     def _grant_overdue(self, leaf: Leaf) -> Code | None:
         demand = self._demands[leaf.session]
-        if self._start(demand, overdue=True) or self._hold(demand) or self._hold(demand, overdue=True):
+        if self._start(demand, overdue=True) or self._hold(demand):
+            return None
+        entitled = leaf.held * demand.batch_size < self._deserved.get(demand.session, 0)
+        if self._hold(demand, overdue=True, spare=not entitled):
             return None
         outlook = self._open_outlook()
         name = self._name(demand)
@@ -294,8 +287,19 @@ class _Cycle:
             self._actions.append(Start(demand.session, allocation, gang, rank, overdue))
         return True
 
-    def _hold(self, demand: Demand, *, overdue: bool = False) -> bool:
-        """Keep room for one unit that others are leaving, or make them leave."""
+    def _grant_beyond_limit(self, leaf: Leaf, code: Code) -> Code | None:
+        """The queue or the application is at its limit: wait for what leaves it, or make others of it leave."""
+        demand = self._demands[leaf.session]
+        if self._tree.over_limit(leaf, leaving=False) is not None:
+            victims = self._reclaim.claim_within(demand, self._tree, self._open_outlook(), self._time)
+            if not victims:
+                return code
+            for victim in victims:
+                self._dismiss(victim, demand.session, counted=True)
+        return None if self._hold(demand) else code
+
+    def _hold(self, demand: Demand, *, overdue: bool = False, spare: bool = False) -> bool:
+        """Keep room for one unit that others are leaving, or make them leave; `spare` lets them end their task."""
         outlook = self._open_outlook()
         name = self._name(demand)
         placed = place_unit(outlook, demand, name, demand.batch_size)
@@ -305,21 +309,25 @@ class _Cycle:
                 return False
             victims, placed = claimed
             for victim in victims:
-                self._dismiss([member.id for member in victim.members], victim.session, demand.session)
+                self._dismiss(victim, demand.session, spare=spare)
         self._note_held(demand, placed)
         return True
 
-    def _dismiss(self, executors: list[str], session: str | None, claimant: str) -> None:
-        if session is None:
-            self._actions.extend(Release(executor) for executor in executors)
+    def _dismiss(self, victim: Victim, claimant: str, *, spare: bool = False, counted: bool = False) -> None:
+        """Tell a victim to go; `counted`: the tree knows already."""
+        if victim.session is None and victim.members[0].phase is Phase.IDLE:
+            self._actions.extend(Release(member.id) for member in victim.members)
+            gone = {member.id for member in victim.members}
             for idle in self._idle.values():
-                idle[:] = [executor for executor in idle if executor.id not in executors]
+                idle[:] = [executor for executor in idle if executor.id not in gone]
             return
-        self._actions.extend(Unbind(executor, reclaimed=True, claimant=claimant) for executor in executors)
-        if self._policy.reclaim_grace_s is not None:
+        self._actions.extend(
+            Unbind(member.id, reclaimed=True, spared=spare, claimant=claimant) for member in victim.members
+        )
+        if self._policy.reclaim_grace_s is not None and not spare:
             self._wake_at.append(self._time + self._policy.reclaim_grace_s)
-        if session in self._leaves:
-            self._tree.take(self._leaves[session], len(executors) // self._demands[session].batch_size)
+        if victim.session in self._leaves and not counted:
+            self._tree.take(self._leaves[victim.session], victim.units(self._demands[victim.session]))
 
     def _note_held(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
         self._waiting[demand.session] = Code.RECLAIMING

@@ -143,7 +143,8 @@ def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
         return Code.GANG_INCOMPLETE
     if any(phase is Phase.STARTING for phase in phases) or not phases:
         return Code.STARTING
-    if demand.max_instances is not None and work > demand.want:
+    whole = demand.running + demand.pending // demand.batch_size * demand.batch_size
+    if demand.max_instances is not None and whole > demand.want:
         return Code.MAX_INSTANCES
     return Code.GANG_INCOMPLETE if 0 < demand.pending < demand.batch_size else Code.RUNNING
 

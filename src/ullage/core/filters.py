@@ -15,6 +15,7 @@ import numpy as np
 from ullage.core.fleet import Column, Fleet
 from ullage.core.partition import fit, template_for
 from ullage.model.allocation import Charge
+from ullage.model.affinity import ANY_NODE
 from ullage.model.gpu import Gpu
 from ullage.model.part import ANY_CARD, Isolation, IsolationPolicy
 from ullage.model.quantity import PPM
@@ -157,6 +158,11 @@ def _vendor(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | 
     return None if fleet.cards[card].vendor in asked.cards.vendors else _no(Code.WRONG_VENDOR, fleet, card)
 
 
+def _node(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    node = fleet.nodes[int(fleet.card_row[card])]
+    return None if asked.nodes.allows(node.name, node.labels) else _no(Code.NODE_AFFINITY, fleet, card)
+
+
 def _template(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     found = template_for(fleet.cards[card], asked)
     return None if found is not None else _no(Code.NO_PARTITION_TEMPLATE, fleet, card)
@@ -212,6 +218,7 @@ EXCLUSION = Chain(
         Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, lambda asked: asked.part is not None),
         Filter("model", Kind.EXCLUSION, _model, lambda asked: bool(asked.cards.models)),
         Filter("vendor", Kind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
+        Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes is not ANY_NODE),
         Filter("template", Kind.EXCLUSION, _template, lambda asked: asked.cards.isolation is Isolation.PARTITIONED),
     )
 )

@@ -15,6 +15,7 @@ from ullage.core.fleet import Column, Fleet
 from ullage.core.policy import Policy
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.strategy import Strategy
+from ullage.model.affinity import ANY_NODE
 from ullage.model.allocation import Allocation
 from ullage.model.request import ResourceRequirement
 
@@ -28,11 +29,16 @@ UNREACHABLE = 2**62
 
 
 class Placer:
-    """Places requests on one fleet, charging it as it goes."""
+    """Places requests on one fleet, charging it as it goes.
 
-    def __init__(self, fleet: Fleet, policy: Policy) -> None:
+    `strategy` goes before the policy's; `cap` bounds the allocations on a node instead of the node's
+    own `max_executors`.
+    """
+
+    def __init__(self, fleet: Fleet, policy: Policy, strategy: Strategy | None = None, cap: int | None = None) -> None:
         self.fleet = fleet
-        self._strategy = strategy_named(policy.strategy)
+        self._strategy = strategy or strategy_named(policy.strategy)
+        self._cap = cap
 
     def room(self, requirement: ResourceRequirement) -> Column:
         """Per node, how many units of this requirement fit now."""
@@ -73,12 +79,12 @@ class Placer:
 
     def table(self, requirement: ResourceRequirement) -> Table:
         """The table of this shape, up to date."""
-        key = (requirement, self._strategy.name)
+        key = (requirement, self._strategy, self._cap)
         table = self.fleet.tables.get(key)
         if not isinstance(table, Table):
             if len(self.fleet.tables) >= _MAX_TABLES:
                 self.fleet.tables.clear()
-            table = self.fleet.tables[key] = Table(self.fleet, requirement, self._strategy)
+            table = self.fleet.tables[key] = Table(self.fleet, requirement, self._strategy, self._cap)
         table.refresh()
         return table
 
@@ -86,10 +92,13 @@ class Placer:
 class Table:
     """Room and rank of every node for one requirement."""
 
-    def __init__(self, fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy) -> None:
+    def __init__(
+        self, fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy, cap: int | None = None
+    ) -> None:
         self._fleet = fleet
         self._asked = requirement
         self._strategy = strategy
+        self._cap = cap
         self._clock = fleet.clock
         self._allowed = self._excluded_left_out() if requirement.gpu_count else {}
         self.room: Column = np.zeros(len(fleet.nodes), dtype=np.int64)
@@ -133,13 +142,19 @@ class Table:
             room = self._room_on(row)
             self.room[row] = room
             eligible = self.eligible(row) if room and self._asked.gpu_count else []
-            self.ranked[row] = self._strategy.node(self._fleet, row, self._asked, eligible) if room else _NO_ROOM
+            self.ranked[row] = self.score(row, eligible) if room else _NO_ROOM
+
+    def score(self, row: int, eligible: list[int]) -> int:
+        """How good a node is: the strategy's score and what the preferred terms add."""
+        score = self._strategy.node(self._fleet, row, self._asked, eligible)
+        node = self._fleet.nodes[row]
+        return score if self._asked.nodes is ANY_NODE else score + self._asked.nodes.bonus(node.name, node.labels)
 
     def _room_on(self, row: int) -> int:
         fleet, asked = self._fleet, self._asked
-        if not fleet.schedulable[row]:
+        if not fleet.schedulable[row] or not self._may_run_on(row):
             return 0
-        room = max(0, int(fleet.slots_free[row]))
+        room = self._slots_on(row)
         for free, need in ((fleet.cpu_free, asked.cpu_milli), (fleet.memory_free, asked.memory_bytes)):
             if need:
                 room = min(room, max(0, int(free[row])) // min(need, UNREACHABLE))
@@ -147,6 +162,15 @@ class Table:
             return room
         per_card = [units_on(fleet, card, asked) for card in self._allowed.get(row, ())]
         return min(room, _units_over(per_card, asked.gpu_count))
+
+    def _may_run_on(self, row: int) -> bool:
+        node = self._fleet.nodes[row]
+        return self._asked.nodes is ANY_NODE or self._asked.nodes.allows(node.name, node.labels)
+
+    def _slots_on(self, row: int) -> int:
+        if self._cap is None:
+            return max(0, int(self._fleet.slots_free[row]))
+        return max(0, self._cap - self._fleet.workers(row))
 
 
 def _units_over(per_card: list[int], count: int) -> int:

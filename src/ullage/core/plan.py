@@ -34,10 +34,14 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
-    """Take an executor from its session after its running task; `reclaimed` for somebody else's sake."""
+    """Take an executor from its session after its running task.
+
+    `reclaimed`: somebody waits for it, and the task is ended after the grace, unless it is `spared`.
+    """
 
     executor: str
     reclaimed: bool = False
+    spared: bool = False
     claimant: str | None = None
 
 

@@ -1,9 +1,9 @@
 """Whose executors give way when somebody below its entitlement finds nothing free.
 
-Order: executors without a session, then those without a task, then running ones of the session
-furthest above what it deserves in the lowest priority; newest first. Gangs go whole. Nobody falls
-below its minimum or its queue's guarantee, nor below what it deserves, unless the claimant is overdue
-and of no lower priority; and no victim is taken that turns out not to be needed.
+Order: executors without a session, those that leave theirs anyway, those without a task, then running
+ones of the session furthest above what it deserves in the lowest priority; newest first. Gangs go whole.
+Nobody falls below its minimum or its queue's guarantee, nor below what it deserves, unless the claimant
+is overdue and of no lower priority; and no victim is taken that turns out not to be needed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class Victim:
         """Whether a running task stands in the way."""
         return any(member.phase is Phase.BUSY for member in self.members)
 
+    def units(self, demand: Demand) -> int:
+        """Units of its session that go with it."""
+        return len(self.members) // demand.batch_size
+
 
 class Reclaim:
     """Chooses victims for one cycle; remembers what it has taken."""
@@ -44,8 +48,8 @@ class Reclaim:
         self._awaited: set[str] = set()
         self._hopeless: set[tuple[object, ...]] = set()
         self._idle = sorted(
-            (executor for executor in world.executors if executor.phase is Phase.IDLE),
-            key=lambda executor: (executor.since, executor.id),
+            (executor for executor in world.executors if executor.phase is Phase.IDLE or _lingers(executor)),
+            key=lambda executor: (executor.phase is not Phase.IDLE, executor.since, executor.id),
         )
         held = world.held()
         self._groups = {session: _groups(session, executors) for session, executors in held.items()}
@@ -104,6 +108,42 @@ class Reclaim:
         placed = place_unit(outlook, claimant, name, claimant.batch_size)
         assert placed is not None, "the spared set was tried"
         return tuple(needed), placed
+
+    def claim_within(self, claimant: Demand, tree: ShareTree, outlook: Placer, now: float) -> tuple[Victim, ...]:
+        """Fewest victims that bring `claimant` below the limit that stops it; they leave `outlook`. None: ()."""
+        leaf = self._leaves[claimant.session]
+        code = tree.over_limit(leaf, leaving=False)
+        chosen: list[Victim] = []
+        while code is not None:
+            shares_limit = tree.within(leaf, code)
+            found = next(
+                (
+                    victim
+                    for victim in self._in_order(claimant, now, overdue=False)
+                    if victim.session in self._demands
+                    and shares_limit(self._leaves[victim.session])
+                    and all(member.id not in self._taken for member in victim.members)
+                ),
+                None,
+            )
+            if found is None:
+                break
+            chosen.append(found)
+            self._count_out(tree, found, +1)
+            code = tree.over_limit(leaf, leaving=False)
+        if code is not None:
+            for victim in chosen:
+                self._count_out(tree, victim, -1)
+            return ()
+        for victim in chosen:
+            _leave(outlook, victim)
+        return tuple(chosen)
+
+    def _count_out(self, tree: ShareTree, victim: Victim, sign: int) -> None:
+        assert victim.session is not None
+        tree.take(self._leaves[victim.session], sign * victim.units(self._demands[victim.session]))
+        self._held[victim.session] -= sign * len(victim.members)
+        (self._taken.update if sign > 0 else self._taken.difference_update)(member.id for member in victim.members)
 
     def taken(self, executor: str) -> bool:
         """Whether an executor was claimed in this cycle."""
@@ -177,6 +217,11 @@ class Reclaim:
             return True
         units = -(-len(victim.members) // loser.batch_size)
         return all(self._tree.lose(loser.queue, self._leaves[loser.session].unit, losses) for _ in range(units))
+
+
+def _lingers(executor: ExecutorView) -> bool:
+    """It leaves its session for nobody's sake, and may take its time until somebody waits."""
+    return executor.phase is Phase.LEAVING and not executor.reclaimed
 
 
 def _groups(session: str, executors: list[ExecutorView]) -> list[Victim]:

@@ -15,7 +15,7 @@ sessions of the cpus that nobody else has taken yet (SoCC 2013, section 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import lcm
@@ -79,6 +79,9 @@ class _Group:
 Grant = Callable[[Leaf], Code | None]
 """Tries to place one unit of a leaf: None if it was placed, else why not."""
 
+Beyond = Callable[[Leaf, Code], Code | None]
+"""What to do for a leaf that a limit stops: None if a unit was promised to it all the same."""
+
 Fits = Callable[[Leaf], bool]
 """Whether one more unit of a leaf would find room."""
 
@@ -103,7 +106,9 @@ class ShareTree:
         self._beyond = common * weights << 64
         self._groups = self._build(queues)
         self._application_left = dict(application_limits or {})
+        self._application_leaving: dict[str, int] = {}
         for leaf in self.leaves:
+            self._note_leaving(leaf, leaf.leaving)
             self._add(leaf, leaf.held)
             self._charge(leaf, leaf.held + leaf.leaving)
 
@@ -165,25 +170,25 @@ class ShareTree:
 
     # --- filling ---
 
-    def fill_floors(self, grant: Grant) -> None:
+    def fill_floors(self, grant: Grant, beyond: Beyond | None = None) -> None:
         """Give every session its minimum, by priority, then creation."""
         for leaf in sorted(self.leaves, key=lambda leaf: (-leaf.priority, leaf.number, leaf.session)):
-            while leaf.held < min(leaf.floor, leaf.target) and self.give(leaf, grant) is None:
+            while leaf.held < min(leaf.floor, leaf.target) and self.give(leaf, grant, beyond) is None:
                 pass
 
-    def fill_guarantees(self, grant: Grant, fits: Fits | None = None) -> None:
+    def fill_guarantees(self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None) -> None:
         """Fill what fits inside the guarantee of its queue or of one above it."""
         if any(any(group.guarantee) for group in self._groups.values()):
-            self._fill(grant, fits, self._within_guarantee)
+            self._fill(grant, fits, beyond, self._within_guarantee)
 
-    def fill(self, grant: Grant, fits: Fits | None = None) -> None:
+    def fill(self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None) -> None:
         """Fill until every session has its target, met a limit, or fits nowhere.
 
         With `fits`, sessions that ran out of room are known at once, not when their turn comes.
         """
-        self._fill(grant, fits, lambda _leaf: True)
+        self._fill(grant, fits, beyond, lambda _leaf: True)
 
-    def _fill(self, grant: Grant, fits: Fits | None, eligible: Callable[[Leaf], bool]) -> None:
+    def _fill(self, grant: Grant, fits: Fits | None, beyond: Beyond | None, eligible: Callable[[Leaf], bool]) -> None:
         competing = {leaf.queue for leaf in self.leaves if leaf.held < leaf.target}
         shapes = {leaf.shape: leaf for leaf in self.leaves if leaf.held < leaf.target}
         if fits is None or len(competing) == 1:
@@ -202,7 +207,7 @@ class ShareTree:
             while isinstance(child, _Group):
                 path.append(child)
                 child = heappop(child.heap)[-1]
-            stopped = self.give(child, grant) if eligible(child) else Code.SHARE
+            stopped = self.give(child, grant, beyond) if eligible(child) else Code.SHARE
             if stopped is None and child.held < child.target:
                 self._push_leaf(path[-1], child)
             elif stopped in SATURATED:
@@ -213,7 +218,7 @@ class ShareTree:
         """Stop every session of these shapes: there is no room for them."""
         for leaf in self.leaves:
             if leaf.shape in shapes and leaf.held < leaf.target and leaf.stopped is None:
-                leaf.stopped = self._over_limit(leaf) or grant(leaf)
+                leaf.stopped = self.over_limit(leaf) or grant(leaf)
                 assert leaf.stopped is not None, "what does not fit cannot be placed"
 
     def _enter_children(self, eligible: Callable[[Leaf], bool]) -> None:
@@ -236,9 +241,13 @@ class ShareTree:
                 elif group.saturated:
                     self._cap(group.parent, self.share(group.counted, group.weight), group.counted)
 
-    def give(self, leaf: Leaf, grant: Grant) -> Code | None:
+    def give(self, leaf: Leaf, grant: Grant, beyond: Beyond | None = None) -> Code | None:
         """Try one unit of one session; the code says what stopped it."""
-        leaf.stopped = self._over_limit(leaf) or grant(leaf)
+        limit = self.over_limit(leaf)
+        if limit is None:
+            leaf.stopped = grant(leaf)
+        else:
+            leaf.stopped = limit if beyond is None else beyond(leaf, limit)
         if leaf.stopped is None:
             leaf.held += 1
             self._add(leaf, 1)
@@ -249,15 +258,20 @@ class ShareTree:
         """Units of a session begin to leave."""
         leaf.held -= units
         leaf.leaving += units
+        self._note_leaving(leaf, units)
         self._add(leaf, -units)
 
-    def _over_limit(self, leaf: Leaf) -> Code | None:
+    def over_limit(self, leaf: Leaf, *, leaving: bool = True) -> Code | None:
+        """The limit that one more unit would break; with `leaving` units that are not gone yet count."""
         left = self._application_left.get(leaf.application)
+        if left is not None and not leaving:
+            left += self._application_leaving.get(leaf.application, 0)
         if left is not None and left < leaf.executors_per_unit:
             return Code.APPLICATION_LIMIT
         group: _Group | None = self._groups[leaf.queue]
         while group is not None:
-            if any(u + a > most for u, a, most in zip(group.charged, leaf.unit, group.limit, strict=True)):
+            counted = group.charged if leaving else group.usage
+            if any(u + a > most for u, a, most in zip(counted, leaf.unit, group.limit, strict=True)):
                 return Code.QUEUE_LIMIT
             group = group.parent
         return None
@@ -278,6 +292,28 @@ class ShareTree:
         group.contributed = _plus(group.contributed, amount)
         while group is not None:
             group.usage = _plus(group.usage, amount)
+            group = group.parent
+
+    def _note_leaving(self, leaf: Leaf, units: int) -> None:
+        leaving = self._application_leaving.get(leaf.application, 0)
+        self._application_leaving[leaf.application] = leaving + units * leaf.executors_per_unit
+
+    def within(self, leaf: Leaf, code: Code) -> Callable[[Leaf], bool]:
+        """Which leaves share the limit that stops this one."""
+        if code is Code.APPLICATION_LIMIT:
+            return lambda other: other.application == leaf.application
+        group: _Group | None = self._groups[leaf.queue]
+        while group is not None and all(
+            u + a <= most for u, a, most in zip(group.usage, leaf.unit, group.limit, strict=True)
+        ):
+            group = group.parent
+        name = ROOT if group is None else group.name
+        return lambda other: name in self._line(other)
+
+    def _line(self, leaf: Leaf) -> Iterator[str]:
+        group: _Group | None = self._groups[leaf.queue]
+        while group is not None:
+            yield group.name
             group = group.parent
 
     def _charge(self, leaf: Leaf, units: int) -> None:

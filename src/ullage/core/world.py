@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -80,7 +81,8 @@ class ExecutorView:
 
     VACANT has a session and no task, LEAVING gives its session up after the running task, IDLE has
     no session, ENDING is on its way out of the node. `gang` groups the members of one batch;
-    `protected_until` is when a running task may first be claimed for another session.
+    `protected_until` is when a running task may first be claimed for another session. One that leaves
+    is `reclaimed` if somebody waits for it; its task is then ended after the grace, unless `spared`.
     """
 
     id: str
@@ -94,6 +96,7 @@ class ExecutorView:
     bound_at: float = 0.0
     delay_release_s: float = DELAY_RELEASE_S
     reclaimed: bool = False
+    spared: bool = False
     protected_until: float = 0.0
 
 
@@ -105,6 +108,12 @@ class World:
     demands: tuple[Demand, ...] = ()
     executors: tuple[ExecutorView, ...] = ()
     queues: tuple[Queue, ...] = (Queue(DEFAULT_QUEUE),)
+
+    def on_their_way(self) -> Iterator[ExecutorView]:
+        """Executors whose room will be free soon: they end, or leave for somebody's sake."""
+        for executor in self.executors:
+            if executor.phase is Phase.ENDING or (executor.phase is Phase.LEAVING and executor.reclaimed):
+                yield executor
 
     def leaving(self) -> dict[str, int]:
         """Executors per session that are on their way out but not gone."""

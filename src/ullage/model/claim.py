@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.model.error import invalid
+from ullage.model.request import ResourceRequirement
 
 
 class Qos(StrEnum):
@@ -56,8 +57,7 @@ class GangClaim:
 class Claim:
     """The owner of an allocation and its standing; `limit` is the most it may use of each card.
 
-    `protected_until` shields it from preemption (seconds since the epoch); `preferred` maps a node to
-    what is added to its score.
+    `protected_until` shields it from preemption (seconds since the epoch).
     """
 
     namespace: str = "default"
@@ -71,3 +71,22 @@ class Claim:
     protected_until: float = 0.0
     gang: GangClaim | None = None
     labels: dict[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked, by whom, under an identity that never changes: a pod's UID, or a request id.
+
+    `strategy` goes before that of the pool.
+    """
+
+    uid: str
+    requirement: ResourceRequirement
+    claim: Claim = Claim()
+    strategy: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.uid:
+            raise invalid("uid", self.uid, "an identity is needed")
+        if not self.requirement.gpu_count:
+            raise invalid("gpu", 0, "ask for at least one card")

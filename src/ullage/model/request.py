@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import (
@@ -91,7 +92,8 @@ def _naming(key: str, value: str) -> Iterator[None]:
 class ResourceRequirement:
     """One unit of placement: cores, bytes of memory, and cards of one node.
 
-    Cards are held whole unless `part` says how much of each; `cards` says which cards will do.
+    Cards are held whole unless `part` says how much of each; `cards` says which cards will do, `nodes`
+    which nodes. The text form leaves `nodes` out.
 
     Raises:
         InvalidRequest: a field is negative, too large or not an integer, nothing is asked, or a part
@@ -104,6 +106,7 @@ class ResourceRequirement:
     gpu_count: int = 0
     part: Part | None = None
     cards: CardSelector = ANY_CARD
+    nodes: NodeAffinity = ANY_NODE
 
     def __post_init__(self) -> None:
         for field, value, maximum in (

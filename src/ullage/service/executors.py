@@ -114,6 +114,7 @@ class Executors:
         """Give an idle executor to a session."""
         executor, record = self._state.executors[action.executor], self._state.session(action.session)
         executor.session, executor.gang = record.id, gang
+        executor.reclaimed = executor.spared = False
         executor.bound_at = self._clock()
         executor.protected_until = executor.bound_at + self._protection(overdue=False)
         record.executors[executor.id] = executor
@@ -122,15 +123,18 @@ class Executors:
     def unbind(self, action: Unbind) -> None:
         """Take an executor from its session once the tasks it has in hand are done."""
         executor = self._state.executors[action.executor]
-        executor.reclaimed = action.reclaimed
+        executor.reclaimed, executor.spared = action.reclaimed, action.spared
         if action.reclaimed:
             self._events.add("executor.reclaimed", executor.session, executor=executor.id, claimant=action.claimant)
         if executor.state is ExecutorState.VOID:
             self._detach(executor)
+            executor.reclaimed, executor.spared = action.reclaimed, action.spared
             return
+        leaves_already = executor.state is ExecutorState.UNBINDING
         executor.state = apply(executor.state, Operation.UNBIND)
         executor.since = self._clock()
-        self._engine.unbind(executor.id)
+        if not leaves_already:
+            self._engine.unbind(executor.id)
 
     def release(self, action: Release) -> None:
         """End an idle executor."""
@@ -192,7 +196,7 @@ class Executors:
         executor.state = apply(executor.state, Operation.BIND_COMPLETED, executor.session)
         executor.since = executor.bound_at = self._clock()
         record = self._state.session(executor.session or "")
-        if record.session.bind_failures:
+        if record.session.bind_failures and self._together(record, executor):
             self._count_failures(record, 0)
         self._dispatcher.dispatch(record)
         self._changed(False)
@@ -280,6 +284,13 @@ class Executors:
                     due = ends_at if due is None else min(due, ends_at)
         return due
 
+    @staticmethod
+    def _together(record: SessionRecord, executor: ExecutorRecord) -> bool:
+        """Whether the executor, and all of its gang if it has one, can take tasks."""
+        gang = executor.gang
+        members = [other for other in record.executors.values() if gang and other.gang and other.gang.id == gang.id]
+        return gang is None or sum(member.state is ExecutorState.BOUND for member in members) == gang.size
+
     def _break_up(self, record: SessionRecord, gang: Gang, reason: str) -> None:
         """One member is gone or late: the batch goes back as a whole and its executors end."""
         members = [member for member in record.executors.values() if member.gang and member.gang.id == gang.id]
@@ -329,5 +340,5 @@ class Executors:
         if record is not None:
             record.executors.pop(executor.id, None)
         executor.session = executor.gang = None
-        executor.reclaimed = False
+        executor.reclaimed = executor.spared = False
         executor.since = self._clock()

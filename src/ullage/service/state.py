@@ -152,6 +152,14 @@ class SessionRecord:
         return self.counts[TaskState.PENDING]
 
     @property
+    def at_work(self) -> int:
+        """Running tasks that need their executor; not those being stopped, or on one that leaves."""
+        working = [e for e in self.executors.values() if e.tasks and e.state is ExecutorState.BOUND and not e.stopping]
+        if self.session.spec.batch_size == 1:
+            return sum(len(executor.tasks) for executor in working)
+        return len({executor.gang.id for executor in working if executor.gang}) * self.session.spec.batch_size
+
+    @property
     def at_rest(self) -> bool:
         """Whether a cycle has nothing to decide about it."""
         return not (self.tasks or self.executors or self.session.spec.min_instances)
@@ -200,6 +208,7 @@ class ExecutorRecord:
     protected_until: float = 0.0
     pid: int | None = None
     reclaimed: bool = False
+    spared: bool = False
     spoilt: bool = False
     stopping: bool = False
     lost: bool = False
@@ -230,6 +239,7 @@ class ExecutorRecord:
             bound_at=self.bound_at,
             delay_release_s=self.delay_release_s,
             reclaimed=self.reclaimed,
+            spared=self.spared,
             protected_until=self.protected_until,
         )
 
@@ -292,7 +302,7 @@ class State:
             number=record.session.number,
             requirement=spec.resreq,
             pending=record.pending,
-            running=record.counts[TaskState.RUNNING],
+            running=record.at_work,
             queue=spec.queue,
             application=spec.application,
             setup=setup_key(record.session),

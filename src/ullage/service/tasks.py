@@ -165,13 +165,15 @@ class Tasks:
         """
         record: SessionRecord | None = None
         ended: list[TaskResult] = []
-        lost = tuple(executor.tasks.values())
+        lost = tuple(executor.tasks.values()) or self._finished_by(executor)
         executor.tasks.clear()
         for task in lost:
             record = task.session
             if task.ending is not None:
                 ended.append(self._stopped(task, task.ending, task.ending_message))
                 continue
+            if task.result is not None and any(member.ending is not None for member in task.batch):
+                continue  # it is done, and the others are being stopped
             if blame:
                 task.losses += 1
                 blame = False
@@ -184,6 +186,17 @@ class Tasks:
                 self._send_back(task)
         if record is not None:
             self._settle(record, ended)
+
+    def _finished_by(self, executor: ExecutorRecord) -> tuple[TaskRecord, ...]:
+        """The task of a batch still running that this executor has done."""
+        record = self._state.sessions.get(executor.session or "")
+        if record is None or executor.gang is None:
+            return ()
+        for mate in record.executors.values():
+            if mate.gang is not None and mate.gang.id == executor.gang.id:
+                for task in mate.tasks.values():
+                    return tuple(member for member in task.batch if member.executor == executor.id)
+        return ()
 
     def _send_back(self, task: TaskRecord) -> bool:
         """Queue a task again, and all of its batch, what of it has ended too; True if it had one."""
@@ -217,7 +230,7 @@ class Tasks:
         running = [task for task in record.tasks.values() if task.executor is not None]
         self._cancel_all(record, [t for t in record.tasks.values() if t.executor is None], "cancelled with its session")
         for task in running:
-            self._end(task, TaskState.CANCELLED, "cancelled with its session")
+            self._end_running(task, TaskState.CANCELLED, "cancelled with its session")
 
     def expire(self, now: float) -> float | None:
         """End tasks past their time limit; returns when the next one is due."""
@@ -239,8 +252,9 @@ class Tasks:
             self._settle(task.session, [self._stopped(task, state, message)])
             self._changed(False)
             return
-        self._end_running(task, state, message)
-        self._stop_others(task, state, f"{message}, with task {task.id} of its batch")
+        if task.result is None:
+            self._end_running(task, state, message)
+            self._stop_others(task, state, f"{message}, with task {task.id} of its batch")
 
     def _stop_others(self, task: TaskRecord, state: TaskState, message: str) -> None:
         for member in task.batch:

@@ -1,0 +1,94 @@
+"""Which nodes will do: terms over labels, as Kubernetes states them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.model.error import invalid
+
+
+class Operator(StrEnum):
+    """How a label is compared."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+NODE_NAME = "metadata.name"
+"""The key that stands for the node's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One condition on a label (or on `metadata.name`).
+
+    Raises:
+        InvalidRequest: values are missing, or there where none belong; Gt and Lt take one whole number.
+
+    """
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        bare = self.operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST)
+        numeric = self.operator in (Operator.GT, Operator.LT)
+        if bare == bool(self.values):
+            fix = f"{self.operator} takes {'no values' if bare else 'at least one value'}"
+            raise invalid(f"affinity.{self.key}", self.values, fix)
+        if numeric and (len(self.values) != 1 or not _is_int(self.values[0])):
+            raise invalid(f"affinity.{self.key}", self.values, f"{self.operator} takes one whole number")
+
+    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node of that name with these labels meets it; an absent label is in no set."""
+        value = name if self.key == NODE_NAME else labels.get(self.key)
+        if self.operator is Operator.EXISTS:
+            return value is not None
+        if self.operator is Operator.DOES_NOT_EXIST:
+            return value is None
+        if self.operator is Operator.IN:
+            return value in self.values
+        if self.operator is Operator.NOT_IN:
+            return value not in self.values
+        if value is None or not _is_int(value):
+            return False
+        here, there = int(value), int(self.values[0])
+        return here > there if self.operator is Operator.GT else here < there
+
+
+Term = tuple[Expression, ...]
+"""Conditions that must all hold; an empty term matches nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinity:
+    """One of the `required` terms must match, if there are any; `preferred` ones add their weight to a score."""
+
+    required: tuple[Term, ...] = ()
+    preferred: tuple[tuple[int, Term], ...] = ()
+
+    def allows(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether work may go to that node."""
+        return not self.required or any(_matches(term, name, labels) for term in self.required)
+
+    def bonus(self, name: str, labels: Mapping[str, str]) -> int:
+        """What the preferred terms add to the node's score."""
+        return sum(weight for weight, term in self.preferred if _matches(term, name, labels))
+
+
+ANY_NODE = NodeAffinity()
+
+
+def _matches(term: Term, name: str, labels: Mapping[str, str]) -> bool:
+    return bool(term) and all(expression.holds(name, labels) for expression in term)
+
+
+def _is_int(text: str) -> bool:
+    return text.removeprefix("-").isdecimal() and text.isascii()
