@@ -42,6 +42,11 @@ REFERENCE = Path(__file__).parent / "reference"
 SOURCE = Path(ullage.__file__).parent
 
 EVENTS = {
+    "allocation.adjusted": "a request takes more or less of its cards",
+    "allocation.assumed": "cards are reserved for a request until it is committed or forgotten",
+    "allocation.bound": "a request holds cards",
+    "allocation.expired": "cards were reserved and never committed; they are free again",
+    "allocation.freed": "a request gave its cards back",
     "executor.evicted": "an executor was ended before its task was; the task waits again, and that is no loss",
     "executor.gone": "an executor of a session is gone; `message` says why",
     "executor.reclaimed": "an executor must leave its session after its running task; `claimant` gets the room",
@@ -186,6 +191,16 @@ def metrics() -> str:
     service = SimpleNamespace(loop=SimpleNamespace(cycles=0), state=SimpleNamespace(sessions={"": record}))
     answers = SimpleNamespace(
         nodes=lambda: [SimpleNamespace(name="", allocatable=amounts, held=amounts)],
+        gpus=lambda: [
+            SimpleNamespace(
+                node="",
+                index=0,
+                uuid="",
+                compute_gflops=None,
+                vram_bytes=None,
+                free=SimpleNamespace(fraction=1.0, compute_gflops=None, vram_bytes=None),
+            )
+        ],
         queues=lambda: [SimpleNamespace(name="", share=0.0, pending=0)],
     )
     rows = [
@@ -208,7 +223,10 @@ def settings_() -> str:
     kinds = (
         ("server", settings.ServerSection),
         ("node", settings.NodeSection),
+        ("[node.card]", settings.CardSection),
         ("policy", settings.PolicySection),
+        ("requests", settings.RequestsSection),
+        ("requests.pools.NAME", settings.PoolSection),
         ("queues.NAME", settings.QueueSection),
     )
     top = [field for field in msgspec.structs.fields(settings.Settings) if isinstance(field.default, str | None)]

@@ -194,7 +194,9 @@ class FakeApi:
             share=0.0,
             position=2,
             rejections=[
-                api.RejectionBody(node="n1", code="insufficient-gpu", cure="capacity", needed=1, had=0, text="no gpu")
+                api.RejectionBody(
+                    node="n1", gpu=None, code="insufficient-gpu", cure="capacity", needed=1, had=0, text="no gpu"
+                )
             ],
             holders=[],
             suggestions=["ask for gpu=0"],
@@ -456,18 +458,36 @@ def node(name: str, gpus: int = 4) -> api.NodeBody:
     )
 
 
-def gpu(node: str, index: int) -> api.GpuBody:
+def gpu(node: str, index: int, *holders: api.GpuHolderBody) -> api.GpuBody:
     return api.GpuBody(
         node=node,
         index=index,
         uuid=f"GPU-{index}",
         model="H100",
         vendor="nvidia",
+        pool=None,
         vram_bytes=80 << 30,
+        compute_gflops=60_000,
         numa_zone=0,
         bus_id=None,
         healthy=True,
-        executor=None,
-        session=None,
-        owner=None,
+        isolations=["soft"],
+        free=api.PartBody(
+            fraction=1 - sum(holder.fraction for holder in holders),
+            vram_bytes=(80 << 30) - sum(holder.vram_bytes or 0 for holder in holders),
+            compute_gflops=60_000 - sum(holder.compute_gflops or 0 for holder in holders),
+        ),
+        holders=list(holders),
+    )
+
+
+def holder(session: str, fraction: float, owner: str = "ann") -> api.GpuHolderBody:
+    return api.GpuHolderBody(
+        executor=f"e-{session}",
+        session=session,
+        owner=owner,
+        fraction=fraction,
+        vram_bytes=int(fraction * (80 << 30)),
+        compute_gflops=int(fraction * 60_000),
+        isolation="soft" if fraction < 1 else "shared",
     )

@@ -218,11 +218,13 @@ def check_books(service: Service) -> None:
     state = service.state
     fleet = state.fleet
     rebuilt = type(fleet)(fleet.nodes, fleet.ledger.values())
-    for name in ("cpu_free", "memory_free", "gpu_free", "slots_free", "card_users"):
+    for name in ("cpu_free", "memory_free", "gpu_free", "slots_free", "compute_free", "vram_free", "card_users"):
         assert (getattr(fleet, name) == getattr(rebuilt, name)).all(), name
     assert set(fleet.ledger) == set(state.executors)
-    cards = [uuid for allocation in fleet.ledger.values() for uuid in allocation.gpus]
-    assert len(cards) == len(set(cards)), "a card has two owners"
+    for held in fleet.holders:
+        assert len(held) < 2 or None not in held.values(), "a card that is held whole has two owners"
+    assert (fleet.compute_free >= 0).all(), "a card gives more compute than it has"
+    assert (fleet.vram_free >= 0).all(), "a card gives more vram than it has"
     for executor in state.executors.values():
         if executor.session is not None:
             assert executor.id in state.sessions[executor.session].executors

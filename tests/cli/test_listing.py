@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.fake_api import FakeSession, FakeTask, gpu, node
+from tests.fake_api import FakeSession, FakeTask, gpu, holder, node
 from ullage.cli.main import VERBS, build_parser, main
 from ullage.client.spec import user_name
 from ullage.wire.api import CreateSession, EventBody
@@ -79,6 +80,27 @@ def test_nodes_show_held_over_allocatable(capsys, fake):
 def test_wide_shows_more_columns(capsys, fake):
     fake.gpus = [gpu("n1", 0)]
     assert "UUID" not in printed(capsys, "gpus")
+
+
+def test_gpus_show_what_is_free_and_who_holds_what(capsys, fake):
+    fake.gpus = [
+        gpu("n1", 0, holder("train", 0.5), holder("serve", 0.25, "bob")),
+        gpu("n1", 1, holder("alone", 1.0)),
+        gpu("n1", 2),
+    ]
+    shared, whole, free = (re.split(r" {2,}", row.strip()) for row in printed(capsys, "gpus").splitlines()[1:])
+    assert shared[2:] == ["H100", "0.25", "60Gi/80Gi", "45/60", "0", "yes", "train 0.5, serve 0.25", "ann, bob"]
+    assert whole[2:6] == ["H100", "0", "80Gi/80Gi", "60/60"]
+    assert whole[8:] == ["alone", "ann"]
+    assert (free[3], free[8:]) == ("1", ["-", "-"])
+    assert "train 0.5, serve 0.25" in printed(capsys, "top")
+    shown = printed(capsys, "show", "gpu", "n1/0")
+    assert "executor=e-train, session=train, owner=ann, fraction=0.5" in shown
+    assert "; executor=e-serve" in shown
+
+
+def test_wide_shows_uuids(capsys, fake):
+    fake.gpus = [gpu("n1", 0)]
     assert "GPU-0" in printed(capsys, "gpus", "-o", "wide")
 
 

@@ -157,6 +157,21 @@ def test_values_come_back_as_they_were_written(store: Store) -> None:
     assert snapshot.sessions[0].session == full
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cpu=1,gpu=0.3333",
+        "gpu=2,vram=20g,tflops=60,gpu_model=A100|H100,gpu_vendor=NVIDIA,gpu_index=0|3,pool=p,isolation=hard",
+        "percent=14.2857,partition=1g.10gb",
+    ],
+)
+def test_parts_of_cards_come_back_as_they_were_written(store: Store, text: str) -> None:
+    asked = ResourceRequirement.from_string(text)
+    store.write(PutSession(Session("s", SessionSpec("app", asked), 1.0, 1))).result()
+    found = store.load().sessions[0].session.spec.resreq
+    assert (found, str(found)) == (asked, str(asked))
+
+
 def test_a_second_put_replaces_the_first(store: Store) -> None:
     store.write(PutSession(session()), PutApplication(Application("a")), add_tasks()).result()
     store.write(PutSession(session(bind_failures=2)), PutApplication(Application("a", "new"))).result()

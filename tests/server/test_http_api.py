@@ -227,6 +227,33 @@ def test_queues_form_a_tree(http: httpx2.Client):
     assert [http.delete(f"/v1/queues/{name}").status_code for name in ("sub", "team", "team")] == [204, 204, 404]
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"cpu": 1, "gpu": 0.5}, "cpu=1,mem=0,gpu=0.5"),
+        ({"gpu": "0.25", "isolation": "soft"}, "cpu=0,mem=0,gpu=0.25"),
+        ({"gpu": 2, "vram": "20g", "tflops": 60.5}, "cpu=0,mem=0,gpu=2,tflops=60.5,vram=20Gi"),
+        ({"percent": 15, "vram": 1 << 30}, "cpu=0,mem=0,gpu=1,percent=15,vram=1Gi"),
+        (
+            {"gpu": 1, "gpu_model": "A100|H100", "gpu_vendor": "NVIDIA", "gpu_index": 0, "pool": "p"},
+            "cpu=0,mem=0,gpu=1,gpu_model=A100|H100,gpu_vendor=NVIDIA,gpu_index=0,pool=p",
+        ),
+        ({"partition": "1g.10gb"}, "cpu=0,mem=0,gpu=1,isolation=partitioned,partition=1g.10gb"),
+    ],
+)
+def test_a_requirement_may_be_a_mapping_with_every_key_of_the_text(
+    http: httpx2.Client, given: dict[str, object], text: str
+):
+    session = http.post("/v1/sessions", json={"application": "function", "resreq": given}).json()
+    assert session["resreq"] == text
+
+
+@pytest.mark.parametrize("given", [{"gpu": True}, {"gpu": 1.5}, {"gpu": 0.5, "tflops": 3}, {"gpus": 1}, {}])
+def test_a_mapping_that_asks_nonsense_is_refused(http: httpx2.Client, given: dict[str, object]):
+    answer = http.post("/v1/sessions", json={"application": "function", "resreq": given})
+    assert answer.status_code == 400, answer.text
+
+
 def test_a_cordoned_node_takes_nothing_new(http: httpx2.Client):
     (node,) = http.get("/v1/nodes").json()
     assert http.post(f"/v1/nodes/{node['name']}/cordon").json()["cordoned"]
@@ -254,6 +281,8 @@ def test_the_openapi_document_names_every_route_and_its_schemas(http: httpx2.Cli
 def test_the_metrics_are_what_prometheus_reads(http: httpx2.Client):
     families = {family.name: family for family in text_string_to_metric_families(http.get("/metrics").text)}
     assert {"ullage_tasks", "ullage_cycles", "ullage_queue_share", "ullage_node_held"} <= set(families)
+    cards = {s.labels["gpu"]: s.value for s in families["ullage_gpu_held"].samples if s.labels["resource"] == "card"}
+    assert sorted(cards) == ["0", "1"]
     gpus = [s.value for s in families["ullage_node_allocatable"].samples if s.labels["resource"] == "gpu"]
     assert gpus == [2000.0]
 

@@ -41,8 +41,8 @@ class Server:
     def token(self) -> str:
         return (self._folder / "home" / "token").read_text().strip()
 
-    def create_session(self, name: str, resreq: str = "cpu=1", owner: str = "team") -> None:
-        body = {"application": "function", "id": name, "owner": owner, "resreq": resreq}
+    def create_session(self, name: str, resreq: str = "cpu=1", owner: str = "team", min_instances: int = 0) -> None:
+        body = {"application": "function", "id": name, "owner": owner, "resreq": resreq, "min_instances": min_instances}
         call("POST", f"{self.url}/v1/sessions", body, {"Authorization": f"Bearer {self.token}"})
 
 
@@ -77,6 +77,22 @@ def test_the_link_leads_to_four_empty_cards_and_a_session_appears(server, window
         assert window.run("return document.getElementById('pending-none').checkVisibility()")
         server.create_session("train")
         window.until(has_row("sessions", "train"))
+        assert window.complaints() == []
+
+
+def test_a_shared_card_is_as_full_as_its_parts_together(server, window):
+    with server.up():
+        enter(window, server)
+        server.create_session("half", "gpu=0.5", min_instances=1)
+        server.create_session("quarter", "gpu=0.25", min_instances=1)
+        server.create_session("whole", "gpu=1", min_instances=1)
+        window.until("document.querySelectorAll('.card.shared .fill').length === 2")
+        window.until("document.querySelectorAll('.card.held').length === 1")
+        card = window.run("return document.querySelector('.card.shared').innerText")
+        assert "half 0.5, quarter 0.25" in card
+        parts = "return [...document.querySelectorAll('.fill')].map(e => e.clientHeight / e.parentElement.clientHeight)"
+        assert window.run(parts) == pytest.approx([0.5, 0.25], abs=0.02)
+        assert "session half of team: 0.5" in window.run("return document.querySelector('.card.shared').title")
         assert window.complaints() == []
 
 

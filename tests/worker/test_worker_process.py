@@ -298,6 +298,14 @@ def test_a_program_runs_with_arguments_directory_environment_and_input(commands:
     assert (commands.logs / "s/7.err").read_text() == "grüße\n"
 
 
+def test_a_program_cannot_be_given_other_cards_than_its_executor_has(commands: Bench) -> None:
+    # As when a whole environment is passed on from a shell of another executor.
+    forged = {"ULLAGE_EXECUTOR": "e-other", "ULLAGE_GPU_FRACTION": "1", "CUDA_LAUNCH_BLOCKING": "1"}
+    commands.send(command(1, "sh", "-c", "echo $ULLAGE_EXECUTOR-$CUDA_LAUNCH_BLOCKING", env=forged))
+    commands.outcome()
+    assert (commands.logs / "s/1.out").read_text() == "e-1-1\n"
+
+
 def test_a_second_attempt_appends_to_the_log(commands: Bench) -> None:
     for _ in range(2):
         commands.send(command(1, "echo", "again"))

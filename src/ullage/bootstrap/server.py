@@ -31,6 +31,7 @@ from ullage.server.app import make_app
 from ullage.server.guard import page_cookie
 from ullage.service.ports import EngineEvent
 from ullage.service.service import Service
+from ullage.storage.failpoint import FailingStore
 from ullage.storage.open import open_store
 from ullage.web.pages import pages
 from ullage.wire.api import ServerBody
@@ -71,22 +72,30 @@ def uvloop_run(main: Callable[[], object]) -> int:
     return int(uvloop.run(main()))  # type: ignore[arg-type]
 
 
+FAIL_AT = "ULLAGE_FAIL_AT"
+"""Environment variable that makes the server die at a step of a write (see `storage/failpoint.py`)."""
+
+
 class _Server:
     def __init__(self, home: Path, settings: Settings) -> None:
         self._home = home
         self._settings = settings
+        self._sharing = settings.sharing()
+        self._machine = settings.machine(self._sharing)
         self._cards: CardReader = NvmlCards()
         self._end = asyncio.Event()
         self._failure: BaseException | None = None
 
     async def run(self) -> int:
-        machine = discover(self._settings.machine(), os.environ, self._cards)
+        machine = discover(self._machine, os.environ, self._cards)
         log.info("node.discovered", node=machine.node.name, note=machine.note)
         listener = _listen(self._settings.server.host, self._settings.server.port)
         store = open_store(self._settings.server.storage or str(self._home / "state.db"))
+        if FAIL_AT in os.environ:
+            store = FailingStore(store, os.environ[FAIL_AT])
         loop = asyncio.get_running_loop()
         clock = _steady_clock()
-        engine = LocalEngine(self._home, machine.node, server_id=secrets.token_hex(8))
+        engine = LocalEngine(self._home, machine.node, server_id=secrets.token_hex(8), sharing=self._sharing)
         try:
             service = Service(
                 store,
@@ -97,6 +106,7 @@ class _Server:
                 self._fail,
                 queues=self._settings.share_tree(),
                 default_requirement=self._settings.default_requirement(),
+                requests=self._settings.requests(),
             )
             ticker = _Ticker(service, clock, self._fail)
             await engine.open(_Reports(service, self._fail))
@@ -158,7 +168,7 @@ class _Server:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             try:
-                machine = await asyncio.to_thread(discover, self._settings.machine(), os.environ, self._cards)
+                machine = await asyncio.to_thread(discover, self._machine, os.environ, self._cards)
                 service.nodes.heartbeat(machine.node)
             except UllageError as error:
                 log.warning("node.unreadable", error=error.message)

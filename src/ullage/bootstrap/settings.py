@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from ullage.core.policy import Order, Policy
+from ullage.core.selection import WORKERS_PER_NODE, Rules
+from ullage.core.strategies import strategy_named
+from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
+from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.node import MAX_EXECUTORS
+from ullage.model.part import parse_tflops
 from ullage.model.quantity import parse_bytes
 from ullage.model.queue import ROOT, Queue, parse_queue
 from ullage.model.request import ResourceRequirement
@@ -36,14 +42,51 @@ class ServerSection(_Section, frozen=True, kw_only=True):
     storage: str | None = None
 
 
+DEFAULT_STRATEGY = Rules().strategy
+
+
+class CardSection(_Section, frozen=True, kw_only=True):
+    """What is said of cards: those named by `ids` (indexes or uuids), or all. A later section goes before.
+
+    `vram` is a size such as "40g", `tflops` the compute that parts are measured by; `pool` is a name that
+    requests may ask for. What is left out stays as the driver says, or unknown.
+    """
+
+    ids: list[str] = []
+    model: str | None = None
+    vendor: str | None = None
+    vram: str | None = None
+    tflops: int | float | str | None = None
+    pool: str | None = None
+
+    def facts(self) -> CardFacts:
+        """As the inventory takes them."""
+        return CardFacts(
+            ids=tuple(self.ids),
+            model=self.model,
+            vendor=self.vendor,
+            vram_bytes=None if self.vram is None else parse_bytes(self.vram, "node.card.vram"),
+            compute_gflops=None if self.tflops is None else parse_tflops(str(self.tflops), "node.card.tflops"),
+            pool=self.pool,
+        )
+
+
 class NodeSection(_Section, frozen=True, kw_only=True):
     """What this machine offers; everything left out is found out.
 
-    `gpus` is a count or a list of ids and overrides detection; `reserved` is kept from work.
+    `gpus` is a count or a list of ids and overrides detection; `card` is a list of sections about cards
+    (`[[node.card]]`); `reserved` is kept from work. `sharing` says who holds workers to parts of cards:
+    nobody, CUDA MPS (its directories are `mps_pipe` and `mps_log`), or HAMi-core (the library is
+    `hami_library`).
     """
 
     name: str | None = None
     gpus: int | list[str] | None = None
+    card: list[CardSection] = []
+    sharing: Literal["none", "mps", "hami"] = "none"
+    mps_pipe: str = "/tmp/nvidia-mps"  # noqa: S108 - where MPS has it if nobody says otherwise
+    mps_log: str = "/var/log/nvidia-mps"
+    hami_library: str | None = None
     cpu: int | None = None
     memory: str | None = None
     reserved: str | None = None
@@ -61,6 +104,24 @@ class PolicySection(_Section, frozen=True, kw_only=True):
     reserve_after_s: float = 300.0
 
 
+class PoolSection(_Section, frozen=True, kw_only=True):
+    """How requests for cards of one pool are placed."""
+
+    strategy: str = DEFAULT_STRATEGY
+
+
+class RequestsSection(_Section, frozen=True, kw_only=True):
+    """How requests for cards are judged (`/v1/allocations`); sessions follow `[policy]`.
+
+    `strategy` is that of pools without a section. `workers_per_node` is the most requests a node may
+    serve, 0 for any number.
+    """
+
+    strategy: str = DEFAULT_STRATEGY
+    workers_per_node: int = WORKERS_PER_NODE
+    pools: dict[str, PoolSection] = {}
+
+
 class QueueSection(_Section, frozen=True, kw_only=True):
     """A queue; guarantee and limit are requirement texts."""
 
@@ -76,11 +137,12 @@ class Settings(_Section, frozen=True, kw_only=True):
     server: ServerSection = ServerSection()
     node: NodeSection = NodeSection()
     policy: PolicySection = PolicySection()
+    requests_: RequestsSection = msgspec.field(name="requests", default_factory=RequestsSection)
     queues: dict[str, QueueSection] = {}
     resreq: str | None = None
 
-    def machine(self) -> MachineSettings:
-        """Settings of this machine as a node."""
+    def machine(self, sharing: Sharing) -> MachineSettings:
+        """Settings of this machine as a node whose workers are held to parts of cards by `sharing`."""
         node = self.node
         reserved = ResourceRequirement.from_string(node.reserved).resources if node.reserved else Resources()
         return MachineSettings(
@@ -91,7 +153,33 @@ class Settings(_Section, frozen=True, kw_only=True):
             reserved=reserved,
             max_executors=node.max_executors,
             labels=node.labels,
+            facts=tuple(card.facts() for card in node.card),
+            holds=sharing.holds,
         )
+
+    def sharing(self) -> Sharing:
+        """What holds workers to parts of cards.
+
+        Raises:
+            InvalidRequest: the directory or the library that it needs is not there, or not named.
+
+        """
+        node = self.node
+        if node.sharing == "mps":
+            pipe = Path(node.mps_pipe)
+            if not pipe.is_dir():
+                raise invalid("node.mps_pipe", node.mps_pipe, "no such directory; start nvidia-cuda-mps-control first")
+            return Mps(pipe, Path(node.mps_log))
+        if node.sharing == "hami":
+            if node.hami_library is None:
+                raise invalid("node.hami_library", "", 'write the path of libvgpu.so, or sharing = "none"')
+            library = Path(node.hami_library)
+            if not (library.is_absolute() and library.is_file()):
+                raise invalid(
+                    "node.hami_library", node.hami_library, "no such file; write the absolute path of libvgpu.so"
+                )
+            return HamiCore(library)
+        return Unenforced()
 
     def rules(self) -> Policy:
         """The policy of the cycle."""
@@ -105,6 +193,20 @@ class Settings(_Section, frozen=True, kw_only=True):
             reclaim_grace_s=None if grace < 0 else grace,
             min_runtime_s=section.min_runtime_s,
             reserve_after_s=section.reserve_after_s,
+        )
+
+    def requests(self) -> Rules:
+        """How requests for cards are judged."""
+        section = self.requests_
+        if section.workers_per_node < 0:
+            raise invalid("requests.workers_per_node", section.workers_per_node, "0 (any number) or more is needed")
+        strategy_named(section.strategy, "requests.strategy")
+        for name, pool in section.pools.items():
+            strategy_named(pool.strategy, f"requests.pools.{name}.strategy")
+        return Rules(
+            strategy=section.strategy,
+            strategies={name: pool.strategy for name, pool in section.pools.items()},
+            workers_per_node=section.workers_per_node,
         )
 
     def share_tree(self) -> tuple[Queue, ...]:

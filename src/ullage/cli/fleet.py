@@ -8,9 +8,10 @@ from typing import Any
 
 from ullage.cli.moment import show_age
 from ullage.cli.output import Column, add_output, print_list
+from ullage.cli.parts import show_compute, show_free, show_holders, show_owners, show_vram
+from ullage.cli.size import show_size
 from ullage.client.api import Api
 from ullage.client.local import reach
-from ullage.model.quantity import format_bytes
 from ullage.model.resources import show_milli
 from ullage.wire.api import NodeBody
 
@@ -32,12 +33,16 @@ GPUS = (
     Column("NODE", lambda g: g.node),
     Column("GPU", lambda g: g.index),
     Column("MODEL", lambda g: g.model),
-    Column("VRAM", lambda g: None if g.vram_bytes is None else show_size(g.vram_bytes)),
+    Column("FREE", show_free),
+    Column("VRAM", show_vram),
+    Column("TFLOPS", show_compute),
     Column("ZONE", lambda g: g.numa_zone),
     Column("HEALTHY", lambda g: g.healthy),
-    Column("SESSION", lambda g: g.session),
-    Column("OWNER", lambda g: g.owner),
-    Column("EXECUTOR", lambda g: g.executor, wide=True),
+    Column("HELD BY", show_holders),
+    Column("OWNER", show_owners),
+    Column("EXECUTORS", lambda g: ", ".join(holder.executor for holder in g.holders), wide=True),
+    Column("POOL", lambda g: g.pool, wide=True),
+    Column("ISOLATION", lambda g: None if g.isolations is None else ",".join(g.isolations), wide=True),
     Column("BUS", lambda g: g.bus_id, wide=True),
     Column("UUID", lambda g: g.uuid, wide=True),
 )
@@ -70,18 +75,6 @@ QUEUES = (
     Column("PENDING", lambda q: q.pending),
     Column("RUNNING", lambda q: q.running),
 )
-
-_GI, _MI = 1 << 30, 1 << 20
-
-
-def show_size(amount: int) -> str:
-    """Bytes for a table: tenths of Gi or Mi where the exact text would be long."""
-    exact = format_bytes(amount)
-    if not exact.isdecimal() and amount < (1 << 10) * _GI and amount % _GI == 0:
-        return exact
-    if amount >= _GI:
-        return f"{amount / _GI:.1f}Gi"
-    return f"{amount / _MI:.1f}Mi" if amount >= _MI else exact
 
 
 def configure_nodes(parser: argparse.ArgumentParser) -> None:

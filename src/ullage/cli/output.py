@@ -66,7 +66,8 @@ def _field(name: str, value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={item}" for key, item in value.items()) or "-"
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
+        parted = "; " if any(isinstance(item, msgspec.Struct) for item in value) else ", "
+        return parted.join(_field("", item) for item in value) or "-"
     return _text(value)
 
 

@@ -26,6 +26,11 @@ from ullage.model.task import TaskState
 QUIET_S = 1.0
 """Seconds after which a program that does not start is explained."""
 
+_RESREQ = (
+    "what it holds, such as cpu=2,mem=4g,gpu=1; of cards also a part: gpu=0.5, or vram=20g, tflops=60, percent=25 of "
+    "each; which ones: gpu_model=A100|H100, gpu_vendor, gpu_index=0|1, pool; how parts are kept apart: isolation=hard"
+)
+
 AGAIN_S = 5.0
 """Seconds between looks whether the reason has changed."""
 
@@ -43,7 +48,7 @@ def configure_submit(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-r", "--resreq", metavar="LIST", help="what it holds, such as cpu=2,mem=4g,gpu=1")
+    parser.add_argument("-r", "--resreq", metavar="LIST", help=_RESREQ)
     parser.add_argument("-q", "--queue", default=DEFAULT_QUEUE, help=f"its queue (default: {DEFAULT_QUEUE})")
     parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher goes first within the queue")
     parser.add_argument("-t", "--time-limit", metavar="TIME", help="end it after 90, 90s, 30m, 12h or 2d")

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ullage.cli.fleet import show_size
 from ullage.cli.moment import show_age, show_time
 from ullage.cli.output import add_output, print_json
+from ullage.cli.parts import show_compute, show_free, show_holders, show_vram
 from ullage.cli.sessions import activity
+from ullage.cli.size import show_size
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.error import UllageError, Unavailable
@@ -124,10 +125,18 @@ def _nodes(overview: Overview) -> Any:
 
 def _gpus(overview: Overview) -> Any:
     rows = [
-        (f"{gpu.node}/{gpu.index}", gpu.model or "-", "yes" if gpu.healthy else "no", gpu.session or "-")
+        (
+            f"{gpu.node}/{gpu.index}",
+            gpu.model or "-",
+            "yes" if gpu.healthy else "no",
+            show_free(gpu),
+            show_vram(gpu) or "-",
+            show_compute(gpu) or "-",
+            show_holders(gpu) or "-",
+        )
         for gpu in overview.gpus
     ]
-    return table(("GPU", "MODEL", "HEALTHY", "SESSION"), rows)
+    return table(("GPU", "MODEL", "HEALTHY", "FREE", "VRAM", "TFLOPS", "HELD BY"), rows)
 
 
 def _sessions(overview: Overview) -> Any:

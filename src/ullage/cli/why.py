@@ -10,6 +10,7 @@ from ullage.wire.api import Explanation
 
 _REJECTIONS = (
     Column("NODE", lambda r: r.node),
+    Column("GPU", lambda r: r.gpu, wide=True),
     Column("REASON", lambda r: r.code),
     Column("CURE", lambda r: r.cure),
     Column("NEEDED", lambda r: r.needed, wide=True),

@@ -17,16 +17,16 @@ from ullage.wire.api import CreateSession, SetupBody
 class SessionOptions(TypedDict, total=False):
     """Options of a session; what is left out takes the server's default.
 
-    `resreq` is what one executor holds: a `ResourceRequirement`, a text such as `cpu=2,mem=4g,gpu=1`,
-    or a mapping. `min_instances` and `max_instances` count executors; with `batch_size` n they start
-    n at a time or not at all. `retries` is how often a failed task is run again, `task_timeout_s` how
-    long one may run (both: as the application says, if left out); with `close_when_done` the session
-    closes by itself once its tasks have ended. `common_data` is given to every executor once. `environment` and
-    `working_directory` are for the executors.
+    `resreq` is what one executor holds: a `ResourceRequirement`, a text such as `cpu=2,mem=4g,gpu=1` or
+    `gpu=0.5`, or a mapping with the same keys. `min_instances` and `max_instances` count executors; with
+    `batch_size` n they start n at a time or not at all. `retries` is how often a failed task is run again,
+    `task_timeout_s` how long one may run (both: as the application says, if left out); with
+    `close_when_done` the session closes by itself once its tasks have ended. `common_data` is given to
+    every executor once. `environment` and `working_directory` are for the executors.
     """
 
     application: str
-    resreq: ResourceRequirement | Mapping[str, int | str] | str | None
+    resreq: ResourceRequirement | Mapping[str, int | float | str] | str | None
     queue: str
     priority: int | None
     weight: int | None

@@ -1,4 +1,4 @@
-"""What each session deserves: progressive filling of the empty fleet, computed afresh from demand.
+"""What each session deserves: progressive filling of the fleet without executors, computed afresh from demand.
 
 Filling places every unit on a real node, so that what is deserved can be had: ten cards on two
 nodes are not one node of ten. A unit that fits no empty node takes no part and blocks nobody.
@@ -21,7 +21,7 @@ from ullage.model.request import ResourceRequirement
 
 def entitlement(world: World, policy: Policy) -> dict[str, int]:
     """Executors each session deserves in this world; depends on demand and inventory only."""
-    empty = Placer(world.fleet.emptied(), policy)
+    empty = Placer(world.fleet.requested(), policy)
     leaves = [leaf_of(demand, world.fleet, target=wanted_units(demand)) for demand in world.demands]
     demands = {demand.session: demand for demand in world.demands}
     tree = ShareTree(empty.fleet.total, world.queues, leaves, policy.order, application_limits(world))
@@ -48,12 +48,19 @@ def entitlement(world: World, policy: Policy) -> dict[str, int]:
 
 def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
     """Equal keys have equal entitlements: what changes from cycle to cycle is mostly only usage."""
-    empty = Placer(world.fleet.emptied(), policy)
+    empty = Placer(world.fleet.requested(), policy)
     wants = tuple(
         (d.session, _placeable_want(d, empty), d.floor, d.batch_size, d.requirement, d.queue, d.priority, d.weight)
         for d in world.demands
     )
-    return (world.fleet.nodes, world.queues, policy, wants, tuple(application_limits(world).items()))
+    return (
+        world.fleet.nodes,
+        world.fleet.claim_changes,
+        world.queues,
+        policy,
+        wants,
+        tuple(application_limits(world).items()),
+    )
 
 
 def _placeable_want(demand: Demand, empty: Placer) -> int:

@@ -129,7 +129,18 @@ def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejectio
         possible = len(short) + free
         cure = Cure.CAPACITY if asked.gpu_count <= possible else Cure.NODE_CHANGE
         return Rejection(Code.GPU, cure, asked.gpu_count, free if cure is Cure.CAPACITY else possible, node)
-    return min(curable or short, key=lambda r: ((r.needed - r.had) / r.needed if r.needed else 1.0, r.gpu or ""))
+    short = curable or [_of_empty_card(fleet, refusal) for refusal in short]
+    return min(short, key=lambda r: ((r.needed - r.had) / r.needed if r.needed else 1.0, r.gpu or ""))
+
+
+def _of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
+    """A refusal that only another card could cure, with what the card has, not with what is free of it."""
+    totals = {Code.GPU_COMPUTE: fleet.compute_total, Code.GPU_VRAM: fleet.vram_total}.get(refusal.code)
+    return (
+        refusal
+        if totals is None or refusal.gpu is None
+        else replace(refusal, had=int(totals[fleet.card_of[refusal.gpu]]))
+    )
 
 
 def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
@@ -161,7 +172,10 @@ def _position(world: World, policy: Policy, plan: Plan, session: str) -> int | N
     return names.index(session) + 1 if session in names else None
 
 
-_MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_bytes=1), Code.GPU: Resources(gpu_milli=1)}
+_OF_CARDS = (Code.GPU, Code.GPU_SHARE, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_NOT_IDLE)
+_MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_bytes=1)} | dict.fromkeys(
+    _OF_CARDS, Resources(gpu_milli=1)
+)
 
 
 def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejection, ...]) -> tuple[Holder, ...]:

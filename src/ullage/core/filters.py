@@ -13,11 +13,11 @@ from enum import StrEnum
 import numpy as np
 
 from ullage.core.fleet import Column, Fleet
-from ullage.core.partition import fit, template_for
-from ullage.model.allocation import Charge
+from ullage.core.partition import fit, fitting, mixes, template_for
 from ullage.model.affinity import ANY_NODE
+from ullage.model.allocation import Charge
 from ullage.model.gpu import Gpu
-from ullage.model.part import ANY_CARD, Isolation, IsolationPolicy
+from ullage.model.part import ANY_CARD, Isolation, IsolationPolicy, Part
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
@@ -121,9 +121,7 @@ def _phase(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | N
 
 def _needs_capacity(gpu: Gpu, asked: ResourceRequirement) -> bool:
     """An amount in absolute units, or a slice of hardware, can be judged only on a card that says what it has."""
-    part = asked.part
-    if part is None:
-        return False
+    part = asked.part or Part()
     partitioned = asked.cards.isolation is Isolation.PARTITIONED
     compute = part.compute_gflops > 0 and gpu.compute_gflops is None
     return compute or ((part.vram_bytes > 0 or partitioned) and gpu.vram_bytes is None)
@@ -164,7 +162,7 @@ def _node(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
 
 
 def _template(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    found = template_for(fleet.cards[card], asked)
+    found = template_for(fleet, card, asked)
     return None if found is not None else _no(Code.NO_PARTITION_TEMPLATE, fleet, card)
 
 
@@ -174,7 +172,7 @@ def _template(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection 
 def _lock(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     """A card that takes the isolation of its first user keeps it until the last one is gone."""
     if fleet.cards[card].isolation_policy is not IsolationPolicy.DYNAMIC:
-        return None
+        return _no(Code.ISOLATION_LOCKED, fleet, card, Cure.CAPACITY) if mixes(fleet, card, asked) else None
     modes = {Isolation.SHARED if held is None else held.isolation for held in fleet.holders[card].values()}
     if len(modes) > 1 or Isolation.PARTITIONED in modes:
         return _no(Code.ISOLATION_CONFLICT, fleet, card, Cure.CAPACITY)
@@ -189,33 +187,47 @@ def _idle(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
 
 
 def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    part = asked.part
-    if part is None:
-        return None
+    """A card that shrank below its use takes nothing, not even what needs nothing of that dimension."""
     if asked.cards.isolation is Isolation.PARTITIONED:
         found = fit(fleet, card, asked)
         return found if isinstance(found, Rejection) else None
+    part = asked.part
+    if part is None:
+        return None
     totals = int(fleet.compute_total[card]), int(fleet.vram_total[card])
     needs = part.on(*totals)
-    has = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    has = int(fleet.compute_free[card]), int(fleet.vram_free[card])
     if part.fraction_ppm and any(need > had for need, had in zip(needs, has, strict=True)):
-        free = min(had * PPM // total for had, total in zip(has, totals, strict=True) if total)
-        return _no(Code.GPU_SHARE, fleet, card, Cure.CAPACITY, part.fraction_ppm, free)
+        free = min((had * PPM // total for had, total in zip(has, totals, strict=True) if total), default=0)
+        return _no(Code.GPU_SHARE, fleet, card, Cure.CAPACITY, part.fraction_ppm, max(0, free))
     for code, need, had, total in zip((Code.GPU_COMPUTE, Code.GPU_VRAM), needs, has, totals, strict=True):
         if need > had:
-            return _no(code, fleet, card, Cure.CAPACITY if need <= total else Cure.NODE_CHANGE, need, had)
+            cure = Cure.CAPACITY if need <= total else Cure.NODE_CHANGE
+            return _no(code, fleet, card, cure, need, max(0, had))
     if None in fleet.holders[card].values():
         return _no(Code.GPU_COMPUTE, fleet, card, Cure.CAPACITY, needs[0], 0)
     return None
 
 
+def _says_isolation(asked: ResourceRequirement) -> bool:
+    cards = asked.cards
+    return asked.part is not None or cards.policy is not None or cards.isolation is not Isolation.SHARED
+
+
+_POLICY = Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, _says_isolation)
+_MODE = Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, _says_isolation)
+_LOCK = Filter("isolation-lock", Kind.CAPACITY, _lock)
+
+ISOLATION = Chain((_POLICY, _MODE, _LOCK))
+"""Whether the card's users are kept apart as this request wants it."""
+
 EXCLUSION = Chain(
     (
         Filter("pool", Kind.EXCLUSION, _pool, lambda asked: asked.cards.pool is not None),
         Filter("phase", Kind.EXCLUSION, _phase),
-        Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, lambda asked: asked.part is not None),
+        _POLICY,
         Filter("index", Kind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices)),
-        Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, lambda asked: asked.part is not None),
+        _MODE,
         Filter("model", Kind.EXCLUSION, _model, lambda asked: bool(asked.cards.models)),
         Filter("vendor", Kind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
         Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes is not ANY_NODE),
@@ -226,7 +238,7 @@ EXCLUSION = Chain(
 
 CAPACITY = Chain(
     (
-        Filter("isolation-lock", Kind.CAPACITY, _lock),
+        _LOCK,
         Filter("whole-card", Kind.CAPACITY, _idle, lambda asked: asked.whole),
         Filter("room", Kind.CAPACITY, _room, lambda asked: not asked.whole),
     )
@@ -238,26 +250,25 @@ CARD = EXCLUSION.with_(*CAPACITY.filters)
 
 
 def units_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
-    """How many units of this request an eligible card could hold one share of now."""
-    if CAPACITY.first(fleet, card, asked) is not None:
+    """How many units of this request a card that is not excluded could hold one share of now.
+
+    The numbers behind the capacity filters: 0 exactly where one of them refuses.
+    """
+    if fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC and _lock(fleet, card, asked) is not None:
         return 0
+    users, cut = fleet.card_users.item(card), fleet.card_cut.item(card)
     if asked.whole:
-        return 1
+        return 0 if users or (asked.part is not None and _room(fleet, card, asked) is not None) else 1
     if asked.cards.isolation is Isolation.PARTITIONED:
-        return _slots_left(fleet, card, asked)
+        return fitting(fleet, card, asked) if users == cut else 0
     assert asked.part is not None
-    needs = asked.part.on(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
-    has = int(fleet.compute_free[card]), int(fleet.vram_free[card])
-    return min((had // need for need, had in zip(needs, has, strict=True) if need), default=1)
-
-
-def _slots_left(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
-    taken: list[Charge] = []
-    while True:
-        found = fit(fleet, card, asked, taken)
-        if isinstance(found, Rejection):
-            return len(taken)
-        taken.append(found)
+    compute, vram = asked.part.on(fleet.compute_total.item(card), fleet.vram_total.item(card))
+    compute_free, vram_free = fleet.compute_free.item(card), fleet.vram_free.item(card)
+    if cut or compute > compute_free or vram > vram_free:
+        return 0
+    if not (compute or vram):
+        return int(None not in fleet.holders[card].values())
+    return min(free // need for need, free in ((compute, compute_free), (vram, vram_free)) if need)
 
 
 def charge_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> Charge:

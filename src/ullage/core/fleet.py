@@ -20,13 +20,19 @@ import numpy.typing as npt
 
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
+from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.part import Isolation, Part
+from ullage.model.profile import Profiles
+from ullage.model.profiles import SHIPPED
+from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 
 Column = npt.NDArray[np.int64]
 
-_FREE = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users")
+_ZERO = (0, 0)
+_FREE = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users", "card_cut")
 
 
 class Usage(NamedTuple):
@@ -48,9 +54,13 @@ class Fleet:
 
     Cards lie flat, those of node row r from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
     vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known.
+    `profiles` say what partitions cards have.
     """
 
-    def __init__(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], allocations: Iterable[Allocation] = (), *, profiles: Profiles = SHIPPED
+    ) -> None:
+        self.profiles = profiles
         self.nodes: tuple[Node, ...] = tuple(sorted(nodes, key=lambda node: node.name))
         self.row_of = {node.name: row for row, node in enumerate(self.nodes)}
         self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
@@ -63,6 +73,9 @@ class Fleet:
         self._touched: list[int] = []
         self._forgotten = 0
         self._empty: Fleet | None = None
+        self._requested: Fleet | None = None
+        self.claim_changes = 0
+        """Grows with every change of an allocation that is a request's own, not an executor's."""
         self._journal: list[tuple[str, Allocation | None]] = []
         self._open = 0
         for allocation in allocations:
@@ -88,6 +101,8 @@ class Fleet:
         self.compute_free = self.compute_total.copy()
         self.vram_free = self.vram_total.copy()
         self.card_users = np.zeros(len(self.cards), dtype=np.int64)
+        self.card_cut = np.zeros(len(self.cards), dtype=np.int64)
+        """Per card, how many of its users hold a partition."""
         self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]
         """Per card, who holds it and how much; None means the whole card."""
 
@@ -107,18 +122,35 @@ class Fleet:
         """What a unit of this requirement counts for in shares and limits.
 
         A part named in TFLOPS or bytes counts as the larger of its fractions of a card, on the card where
-        that is least, in thousandths rounded up (at least one, at most a whole card).
+        that is least, in thousandths rounded up (at least one, at most a whole card). A partition counts
+        as what it takes, not as what is asked.
         """
-        if not requirement.gpu_count or requirement.whole or requirement.part is None or requirement.part.share_milli:
+        if not requirement.gpu_count or requirement.whole:
+            return requirement.resources
+        partitioned = requirement.cards.isolation is Isolation.PARTITIONED
+        if not partitioned and (requirement.part is None or requirement.part.share_milli):
             return requirement.resources
         known = self._nominal.get(requirement)
         if known is None:
-            capacities = {(gpu.compute, gpu.vram) for gpu in self.cards if gpu.compute_gflops or gpu.vram_bytes}
-            shares = [_share(requirement.part.on(*capacity), capacity) for capacity in capacities]
+            kinds = {
+                (gpu.compute, gpu.vram, gpu.model, gpu.vendor): gpu
+                for gpu in self.cards
+                if gpu.compute_gflops or gpu.vram_bytes
+            }
+            amounts = [(self._amounts(gpu, requirement), (gpu.compute, gpu.vram)) for gpu in kinds.values()]
+            shares = [_share(amount, capacity) for amount, capacity in amounts if amount is not None]
             share = min(MILLI, max(1, min(shares, default=MILLI)))
             known = Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
             self._nominal[requirement] = known
         return known
+
+    def _amounts(self, gpu: Gpu, requirement: ResourceRequirement) -> tuple[int, int] | None:
+        """What a share of this requirement takes of such a card; None if it has no such partition."""
+        part = requirement.part or Part()
+        if requirement.cards.isolation is not Isolation.PARTITIONED:
+            return part.on(gpu.compute, gpu.vram)
+        found = self.profiles.choose(gpu, part, requirement.cards.template)
+        return None if found is None else found[0].usage(found[1], gpu.compute, gpu.vram)
 
     def cards_on(self, row: int) -> range:
         """Flat positions of a node's cards."""
@@ -133,24 +165,32 @@ class Fleet:
         return int(self.slots_total[row] - self.slots_free[row])
 
     def usage_of(self, allocation: Allocation) -> Usage:
-        """What an allocation counts in the quota of its namespace; what its cards are charged."""
-        cards = self._cards_of(allocation)
-        if allocation.charges:
-            asked = [(charge.compute, charge.vram) for charge in allocation.charges]
-        else:
-            asked = [(int(self.compute_total[card]), int(self.vram_total[card])) for card in cards]
+        """What an allocation counts in the quota of its namespace; what its cards are charged.
+
+        A dimension in which a card's capacity is not known counts nothing.
+        """
+        asked, most = _ZERO, _ZERO
         limit = allocation.claim.limit if allocation.claim else None
-        most = asked
-        if limit is not None:
-            part = (limit.compute_gflops, limit.compute_ppm, limit.vram_bytes)
-            most = [(part[0] or part[1] * int(self.compute_total[card]) // 1_000_000, part[2]) for card in cards]
-        return Usage(
-            sum(compute for compute, _ in asked),
-            sum(vram for _, vram in asked),
-            sum(compute for compute, _ in most),
-            sum(vram for _, vram in most),
-            1,
-        )
+        for position, uuid in enumerate(allocation.gpus):
+            card = self.card_of.get(uuid)
+            charge = allocation.charges[position] if allocation.charges else None
+            here = (charge.compute, charge.vram) if charge is not None else self._capacity(card)
+            asked = self._counted(asked, here, card)
+            if limit is not None:
+                compute = limit.compute_gflops or limit.compute_ppm * self._capacity(card)[0] // PPM
+                here = compute, limit.vram_bytes
+            most = self._counted(most, here, card)
+        return Usage(*asked, *most, 1)
+
+    def _capacity(self, card: int | None) -> tuple[int, int]:
+        return _ZERO if card is None else (int(self.compute_total[card]), int(self.vram_total[card]))
+
+    def _counted(self, total: tuple[int, int], amounts: tuple[int, int], card: int | None) -> tuple[int, int]:
+        compute, vram = amounts
+        if card is not None:
+            compute = 0 if self.cards[card].compute_gflops is None else compute
+            vram = 0 if self.cards[card].vram_bytes is None else vram
+        return total[0] + compute, total[1] + vram
 
     # --- changes ---
 
@@ -226,6 +266,8 @@ class Fleet:
             self._enter(allocation, +1)
 
     def _enter(self, allocation: Allocation, sign: int) -> None:
+        if allocation.claim is not None:
+            self._enter_claim(allocation, allocation.claim.namespace, sign)
         row = self.row_of.get(allocation.node)
         if row is None:
             return
@@ -235,17 +277,23 @@ class Fleet:
         self.slots_free[row] -= sign
         for position, uuid in enumerate(allocation.gpus):
             self._enter_card(row, self.card_of[uuid], allocation, position, sign)
-        if allocation.claim is not None:
-            namespace = allocation.claim.namespace
-            self.usage[namespace] = self.usage.get(namespace, Usage()).plus(self.usage_of(allocation), sign)
-            if not self.usage[namespace].workers:
-                del self.usage[namespace]
         self._touch(row)
+
+    def _enter_claim(self, allocation: Allocation, namespace: str, sign: int) -> None:
+        self._requested = None
+        self.claim_changes += 1
+        usage = self.usage.get(namespace, Usage()).plus(self.usage_of(allocation), sign)
+        if usage.workers:
+            self.usage[namespace] = usage
+        else:
+            del self.usage[namespace]
 
     def _enter_card(self, row: int, card: int, allocation: Allocation, position: int, sign: int) -> None:
         charge = allocation.charges[position] if allocation.charges else None
         was_idle = not self.card_users[card]
         self.card_users[card] += sign
+        if charge is not None and charge.isolation is Isolation.PARTITIONED:
+            self.card_cut[card] += sign
         if sign > 0:
             self.holders[card][allocation.id] = charge
         else:
@@ -311,8 +359,17 @@ class Fleet:
     def emptied(self) -> Fleet:
         """The same inventory with nothing allocated; one for all callers, who work on it in a trial."""
         if self._empty is None:
-            self._empty = Fleet(self.nodes)
+            self._empty = Fleet(self.nodes, profiles=self.profiles)
         return self._empty
+
+    def requested(self) -> Fleet:
+        """The same inventory with only what requests hold: what is left there, sessions share."""
+        held = [allocation for allocation in self.ledger.values() if allocation.claim is not None]
+        if not held:
+            return self.emptied()
+        if self._requested is None:
+            self._requested = Fleet(self.nodes, held)
+        return self._requested
 
 
 def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ullage.core.filters import CAPACITY, EXCLUSION, charges_on, units_on
+from ullage.core.filters import EXCLUSION, charges_on, units_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.policy import Policy
 from ullage.core.strategies import strategy_named
@@ -123,7 +123,7 @@ class Table:
     def eligible(self, row: int) -> list[int]:
         """Cards of a node that can take a share of one unit now."""
         fleet, asked = self._fleet, self._asked
-        return [card for card in self._allowed.get(row, ()) if CAPACITY.first(fleet, card, asked) is None]
+        return [card for card in self._allowed.get(row, ()) if units_on(fleet, card, asked)]
 
     def pick(self, row: int, also: Table | None = None) -> list[int] | None:
         """Cards for one unit, free in the books of `also` too; None if they are not enough."""
@@ -139,9 +139,8 @@ class Table:
 
     def _compute(self, rows: Iterable[int]) -> None:
         for row in rows:
-            room = self._room_on(row)
+            room, eligible = self._room_on(row)
             self.room[row] = room
-            eligible = self.eligible(row) if room and self._asked.gpu_count else []
             self.ranked[row] = self.score(row, eligible) if room else _NO_ROOM
 
     def score(self, row: int, eligible: list[int]) -> int:
@@ -150,18 +149,21 @@ class Table:
         node = self._fleet.nodes[row]
         return score if self._asked.nodes is ANY_NODE else score + self._asked.nodes.bonus(node.name, node.labels)
 
-    def _room_on(self, row: int) -> int:
+    def _room_on(self, row: int) -> tuple[int, list[int]]:
+        """Units that fit on a node, and the cards that could take a share of one."""
         fleet, asked = self._fleet, self._asked
         if not fleet.schedulable[row] or not self._may_run_on(row):
-            return 0
+            return 0, []
         room = self._slots_on(row)
         for free, need in ((fleet.cpu_free, asked.cpu_milli), (fleet.memory_free, asked.memory_bytes)):
             if need:
                 room = min(room, max(0, int(free[row])) // min(need, UNREACHABLE))
         if not room or not asked.gpu_count:
-            return room
-        per_card = [units_on(fleet, card, asked) for card in self._allowed.get(row, ())]
-        return min(room, _units_over(per_card, asked.gpu_count))
+            return room, []
+        allowed = self._allowed.get(row, ())
+        per_card = [units_on(fleet, card, asked) for card in allowed]
+        eligible = [card for card, units in zip(allowed, per_card, strict=True) if units]
+        return min(room, _units_over(per_card, asked.gpu_count)), eligible
 
     def _may_run_on(self, row: int) -> bool:
         node = self._fleet.nodes[row]

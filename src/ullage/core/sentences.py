@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ullage.core.world import Demand
 from ullage.model.quantity import format_bytes, format_decimal
-from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.quota import WHOLE_PERCENT, QuotaAlarm, QuotaCondition
+from ullage.model.rejection import Code, Cure, QuotaFigures, Rejection
 from ullage.model.resources import show_milli
 
 CURES: dict[Code, Cure] = {
@@ -28,6 +29,16 @@ CURES: dict[Code, Cure] = {
     Code.RECLAIMING: Cure.CAPACITY,
     Code.NO_NODES: Cure.NODE_CHANGE,
     Code.MAX_INSTANCES: Cure.OWNER,
+    Code.QUOTA_SINGLE_COMPUTE_REQUEST: Cure.NEVER,
+    Code.QUOTA_SINGLE_VRAM_REQUEST: Cure.NEVER,
+    Code.QUOTA_SINGLE_COMPUTE_LIMIT: Cure.NEVER,
+    Code.QUOTA_SINGLE_VRAM_LIMIT: Cure.NEVER,
+    Code.QUOTA_SINGLE_GPU_COUNT: Cure.NEVER,
+    Code.QUOTA_TOTAL_COMPUTE_REQUEST: Cure.QUOTA,
+    Code.QUOTA_TOTAL_VRAM_REQUEST: Cure.QUOTA,
+    Code.QUOTA_TOTAL_COMPUTE_LIMIT: Cure.QUOTA,
+    Code.QUOTA_TOTAL_VRAM_LIMIT: Cure.QUOTA,
+    Code.QUOTA_TOTAL_WORKERS: Cure.QUOTA,
 }
 """What kind of change helps; a code that is not here is no obstacle."""
 
@@ -84,6 +95,20 @@ MEANINGS: dict[Code, str] = {
     Code.NOT_ENOUGH_CARDS: "the node has too few cards that will do",
     Code.NO_NODE_FITS: "no node has as many cards that will do as are asked",
     Code.NO_CANDIDATE: "no card will do",
+    Code.SCALING_EXCEEDED: "a card of the allocation has not that much more",
+    Code.NO_AFFECTED_NODE: "neither victims nor nodes are named, so there is nothing to look at",
+    Code.NO_VICTIMS: "nobody on the node may be evicted for it",
+    Code.EVICTING: "those who give way to it are leaving; it starts when they are gone",
+    Code.QUOTA_SINGLE_COMPUTE_REQUEST: "it asks more compute of a card than the quota lets one request ask",
+    Code.QUOTA_SINGLE_VRAM_REQUEST: "it asks more vram of a card than the quota lets one request ask",
+    Code.QUOTA_SINGLE_COMPUTE_LIMIT: "its compute limit on a card is above what the quota lets one request have",
+    Code.QUOTA_SINGLE_VRAM_LIMIT: "its vram limit on a card is above what the quota lets one request have",
+    Code.QUOTA_SINGLE_GPU_COUNT: "it asks more cards than the quota lets one request ask",
+    Code.QUOTA_TOTAL_COMPUTE_REQUEST: "the compute that its namespace asks would be above the quota",
+    Code.QUOTA_TOTAL_VRAM_REQUEST: "the vram that its namespace asks would be above the quota",
+    Code.QUOTA_TOTAL_COMPUTE_LIMIT: "the compute limits of its namespace would be above the quota",
+    Code.QUOTA_TOTAL_VRAM_LIMIT: "the vram limits of its namespace would be above the quota",
+    Code.QUOTA_TOTAL_WORKERS: "its namespace has as many workers as its quota allows",
 }
 """One sentence per code, also the reference table."""
 
@@ -96,6 +121,25 @@ _SHORT = {
     Code.GPU_VRAM: "vram",
     Code.GPU_SHARE: "of a card",
 }
+_BYTES = frozenset(
+    {
+        Code.MEMORY,
+        Code.GPU_VRAM,
+        Code.QUOTA_SINGLE_VRAM_REQUEST,
+        Code.QUOTA_SINGLE_VRAM_LIMIT,
+        Code.QUOTA_TOTAL_VRAM_REQUEST,
+        Code.QUOTA_TOTAL_VRAM_LIMIT,
+    }
+)
+_GFLOPS = frozenset(
+    {
+        Code.GPU_COMPUTE,
+        Code.QUOTA_SINGLE_COMPUTE_REQUEST,
+        Code.QUOTA_SINGLE_COMPUTE_LIMIT,
+        Code.QUOTA_TOTAL_COMPUTE_REQUEST,
+        Code.QUOTA_TOTAL_COMPUTE_LIMIT,
+    }
+)
 _OF_CARDS = frozenset({Code.GPU, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_SHARE})
 
 
@@ -103,6 +147,9 @@ def summary(
     code: Code, demand: Demand | None, rejections: Sequence[Rejection] = (), deserved: int = 0, held: int = 0
 ) -> str:
     """The reason in one sentence with its numbers."""
+    excluded = _excluded(rejections) if code is Code.TOO_LARGE else None
+    if excluded is not None:
+        return f"no node can take it: {MEANINGS[excluded]}"
     numbers = "" if demand is None else _numbers(code, demand, rejections, deserved, held)
     return f"{MEANINGS[code]}: {numbers}" if numbers else MEANINGS[code]
 
@@ -130,15 +177,27 @@ def _best(rejections: Sequence[Rejection]) -> Rejection | None:
     return min(counted, key=lambda r: (r.needed - r.had) / max(r.needed, 1), default=None)
 
 
+def _excluded(rejections: Sequence[Rejection]) -> Code | None:
+    """What rules cards out most often, if no node is merely too small."""
+    codes = [r.code for r in rejections if r.gpu is not None and r.cure is Cure.NODE_CHANGE]
+    return None if _best(rejections) or not codes else max(codes, key=codes.count)
+
+
 def _shortfall(rejection: Rejection) -> str:
     needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
-    best = f"the best node ({rejection.node})" if rejection.gpu is None else f"the best card ({rejection.gpu})"
+    best = f"the best node ({rejection.node})" if rejection.gpu is None else _best_card(rejection)
     return f"it needs {needed} {_SHORT[rejection.code]}, {best} {verb} {had}"
+
+
+def _best_card(rejection: Rejection) -> str:
+    return f"the best card ({rejection.gpu} on {rejection.node})"
 
 
 def reject_text(rejection: Rejection) -> str:
     """One node's answer."""
+    if rejection.quota is not None:
+        return f"{MEANINGS[rejection.code]}: {_quota_numbers(rejection.code, rejection.quota)}"
     if rejection.code not in _SHORT:
         return MEANINGS[rejection.code]
     needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
@@ -146,12 +205,35 @@ def reject_text(rejection: Rejection) -> str:
     return f"needs {needed} {_SHORT[rejection.code]}, {rejection.gpu or ''} {verb} {had}".replace(",  ", ", ")
 
 
+def _quota_numbers(code: Code, figures: QuotaFigures) -> str:
+    asked, cap, used = (show_amount(code, n) for n in (figures.requested, figures.limit, figures.used))
+    of = f"{used} of {cap} used" if CURES[code] is Cure.QUOTA else f"at most {cap}"
+    return f"it asks {asked}, {of} (namespace {figures.namespace})"
+
+
+def condition_text(condition: QuotaCondition) -> str:
+    """A quota's condition in one sentence; each resource stands beside its own number."""
+    left = WHOLE_PERCENT - condition.threshold_percent
+    if condition.ready:
+        return f"at least {left} % is left of everything the quota counts"
+    alerts = ", ".join(f"{percent or '?'} % of {resource}" for resource, percent in condition.alerts)
+    return f"less than {left} % is left: {alerts}"
+
+
+def alarm_text(alarm: QuotaAlarm) -> str:
+    """What a usage below zero means for whoever looks after the books."""
+    return (
+        f"{alarm.resource} of namespace {alarm.namespace} would fall below zero: "
+        f"{alarm.taken} given back, {alarm.had} held; counted as 0"
+    )
+
+
 def show_amount(code: Code, amount: int) -> str:
     """An amount of a rejection in the unit people read."""
-    if code in (Code.MEMORY, Code.GPU_VRAM):
+    if code in _BYTES:
         return format_bytes(amount)
     if code is Code.GPU_SHARE:
         return format_decimal(amount)
-    if code is Code.GPU_COMPUTE:
+    if code in _GFLOPS:
         return f"{show_milli(amount)} TFLOPS"
     return show_milli(amount) if code is Code.CPU else str(amount)

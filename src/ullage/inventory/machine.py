@@ -9,16 +9,19 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ullage.inventory.cgroup import Limits, read_limits
+from ullage.inventory.facts import CardFacts, absent, tell
 from ullage.inventory.gpus import Override, detect
 from ullage.inventory.nvml import CardReader
 from ullage.model.error import Unavailable, invalid
+from ullage.model.gpu import Gpu
 from ullage.model.name import MAX_NAME, check_name
 from ullage.model.node import MAX_EXECUTORS, Node
+from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT32, MAX_INT64
 from ullage.model.resources import MILLI, Resources
 
@@ -29,7 +32,10 @@ _OUTSIDE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
-    """The operator's word on this machine; None leaves a fact to be found out."""
+    """The operator's word on this machine; None leaves a fact to be found out.
+
+    `facts` are of cards; `holds` says of a card whether users can be held to parts of it now.
+    """
 
     name: str | None = None
     gpus: Override = None
@@ -38,6 +44,8 @@ class MachineSettings:
     reserved: Resources = field(default_factory=Resources)
     max_executors: int = MAX_EXECUTORS
     labels: dict[str, str] = field(default_factory=dict)
+    facts: tuple[CardFacts, ...] = ()
+    holds: Callable[[Gpu], bool] = lambda _gpu: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +69,13 @@ def discover(
     _check(settings)
     name = _host_name(root) if settings.name is None else check_name("node.name", settings.name)
     detection = detect(settings.gpus, environment, nvml, node=name)
+    cards = tuple(_shareable(gpu, settings) for gpu in tell(detection.gpus, settings.facts))
     limits = read_limits(root)
     node = Node(
         name=name,
         cpu_milli=_cpu_milli(root, limits) if settings.cpu_milli is None else settings.cpu_milli,
         memory_bytes=_memory_bytes(root, limits) if settings.memory_bytes is None else settings.memory_bytes,
-        gpus=detection.gpus,
+        gpus=cards,
         reserved=settings.reserved,
         max_executors=settings.max_executors,
         labels=dict(settings.labels),
@@ -74,7 +83,16 @@ def discover(
         os=platform.system().lower() or None,
         gpu_source=detection.source,
     )
-    return Machine(node, detection.note)
+    unknown = ", ".join(absent(cards, settings.facts))
+    return Machine(
+        node, f"{detection.note} No card here is {unknown}, of which facts are given." if unknown else detection.note
+    )
+
+
+def _shareable(gpu: Gpu, settings: MachineSettings) -> Gpu:
+    """The card with the ways in which its users can be kept apart; hardware slices are not made here."""
+    enforced = {Isolation.HARD} if settings.holds(gpu) else set()
+    return replace(gpu, isolations=frozenset({Isolation.SOFT} | enforced))
 
 
 def clean_name(text: str) -> str:

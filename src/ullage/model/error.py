@@ -62,3 +62,14 @@ def invalid(field: str, value: object, fix: str) -> InvalidRequest:
     if len(shown) > _SHOWN:
         shown = shown[: _SHOWN - 3] + "..."
     return InvalidRequest(f"{field}: {shown} is not valid: {fix}", field=field)
+
+
+class InvalidAnnotation(InvalidRequest):
+    """A key of a pod, or two that contradict each other, is wrong; the message names key, value and fix."""
+
+    code = "invalid-annotation"
+
+
+def invalid_annotation(key: str, value: object, fix: str) -> InvalidAnnotation:
+    """The same form for a key of a pod; `key` is written in full, with its domain."""
+    return InvalidAnnotation(invalid(key, value, fix).message, field=key)

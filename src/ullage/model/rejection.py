@@ -71,6 +71,34 @@ class Code(StrEnum):
     NOT_ENOUGH_CARDS = "not-enough-gpus-on-node"
     NO_NODE_FITS = "no-node-fits"
     NO_CANDIDATE = "no-candidate"
+    SCALING_EXCEEDED = "scaling-exceeded"
+    NO_AFFECTED_NODE = "no-affected-node"
+    NO_VICTIMS = "no-victims"
+    EVICTING = "waiting-for-eviction"
+    QUOTA_SINGLE_COMPUTE_REQUEST = "single.max.tflops.request"
+    QUOTA_SINGLE_VRAM_REQUEST = "single.max.vram.request"
+    QUOTA_SINGLE_COMPUTE_LIMIT = "single.max.tflops.limit"
+    QUOTA_SINGLE_VRAM_LIMIT = "single.max.vram.limit"
+    QUOTA_SINGLE_GPU_COUNT = "single.max.gpuCount.limit"
+    QUOTA_TOTAL_COMPUTE_REQUEST = "total.max.tflops.request"
+    QUOTA_TOTAL_VRAM_REQUEST = "total.max.vram.request"
+    QUOTA_TOTAL_COMPUTE_LIMIT = "total.max.tflops.limit"
+    QUOTA_TOTAL_VRAM_LIMIT = "total.max.vram.limit"
+    QUOTA_TOTAL_WORKERS = "total.max.workers.limit"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFigures:
+    """Numbers of a quota that refused: that of the request's own namespace, or of one above it.
+
+    GFLOPS, bytes, cards or workers, as the code says. A cap on one request compares `requested` of one
+    card with `limit` and has nothing `used`; a cap on the namespace compares `used` + `requested`.
+    """
+
+    namespace: str
+    requested: int
+    limit: int
+    used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +111,4 @@ class Rejection:
     had: int = 0
     node: str | None = None
     gpu: str | None = None
+    quota: QuotaFigures | None = None

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from ullage.core.explain import Reasons, reject
+from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
 from ullage.core.sentences import MEANINGS, reject_text, summary
 from ullage.core.shares import dominant_share
 from ullage.core.world import WORKING
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.event import Event
+from ullage.model.grant import Grant
 from ullage.model.node import Node
+from ullage.model.quantity import PPM
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
-from ullage.model.resources import Resources
+from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.ports import TaskView
 from ullage.service.service import Service
@@ -112,30 +117,49 @@ class Answers:
 
     def gpus(self) -> list[api.GpuBody]:
         """Cards by node and index, with who holds them."""
+        fleet = self._service.state.fleet
+        return [
+            self._gpu(card)
+            for row in range(len(fleet.nodes))
+            for card in sorted(fleet.cards_on(row), key=lambda card: fleet.cards[card].index)
+        ]
+
+    def _gpu(self, card: int) -> api.GpuBody:
+        fleet = self._service.state.fleet
+        gpu, free = fleet.cards[card], _free(fleet, card)
+        holders = fleet.holders[card].items()
+        return api.GpuBody(
+            node=fleet.nodes[int(fleet.card_row[card])].name,
+            index=gpu.index,
+            uuid=gpu.uuid,
+            model=gpu.model,
+            vendor=gpu.vendor,
+            pool=gpu.pool,
+            vram_bytes=gpu.vram_bytes,
+            compute_gflops=gpu.compute_gflops,
+            numa_zone=gpu.numa_zone,
+            bus_id=gpu.bus_id,
+            healthy=gpu.healthy,
+            isolations=None if gpu.isolations is None else sorted(gpu.isolations),
+            free=api.PartBody(
+                fraction=_free_ppm(fleet, card) / PPM, vram_bytes=free.vram_bytes, compute_gflops=free.compute_gflops
+            ),
+            holders=[self._holder(executor, Grant.of(gpu, charge)) for executor, charge in sorted(holders)],
+        )
+
+    def _holder(self, executor: str, grant: Grant) -> api.GpuHolderBody:
         state = self._service.state
-        holder = {uuid: executor for executor in state.executors.values() for uuid in executor.gpus}
-        found = []
-        for node in sorted(state.nodes.values(), key=lambda node: node.name):
-            for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
-                executor = holder.get(gpu.uuid)
-                session = state.sessions.get(executor.session or "") if executor else None
-                found.append(
-                    api.GpuBody(
-                        node=node.name,
-                        index=gpu.index,
-                        uuid=gpu.uuid,
-                        model=gpu.model,
-                        vendor=gpu.vendor,
-                        vram_bytes=gpu.vram_bytes,
-                        numa_zone=gpu.numa_zone,
-                        bus_id=gpu.bus_id,
-                        healthy=gpu.healthy,
-                        executor=executor.id if executor else None,
-                        session=session.id if session else None,
-                        owner=session.session.spec.owner if session else None,
-                    )
-                )
-        return found
+        record = state.executors.get(executor)
+        session = state.sessions.get(record.session or "") if record else None
+        return api.GpuHolderBody(
+            executor=executor,
+            session=session.id if session else None,
+            owner=session.session.spec.owner if session else None,
+            fraction=grant.fraction_ppm / PPM,
+            vram_bytes=grant.vram_bytes,
+            compute_gflops=grant.compute_gflops,
+            isolation=grant.isolation.value,
+        )
 
     def nodes(self) -> list[api.NodeBody]:
         """Machines by name."""
@@ -143,8 +167,11 @@ class Answers:
 
     def node(self, node: Node) -> api.NodeBody:
         """A machine and what is held of it."""
+        fleet = self._service.state.fleet
         here = [executor for executor in self._service.state.executors.values() if executor.node == node.name]
-        held = sum((self._service.state.fleet.resources(executor.requirement) for executor in here), Resources())
+        held = sum((executor.requirement.resources for executor in here), Resources())
+        cards = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(fleet.row_of[node.name]))
+        held = replace(held, gpu_milli=-(-cards * MILLI // PPM))
         return api.NodeBody(
             name=node.name,
             state=node.state.value,
@@ -214,7 +241,13 @@ class Answers:
             position=reasons.position,
             rejections=[
                 api.RejectionBody(
-                    node=r.node, code=r.code.value, cure=r.cure.value, needed=r.needed, had=r.had, text=reject_text(r)
+                    node=r.node,
+                    gpu=r.gpu,
+                    code=r.code.value,
+                    cure=r.cure.value,
+                    needed=r.needed,
+                    had=r.had,
+                    text=reject_text(r),
                 )
                 for r in reasons.rejections
             ],
@@ -294,6 +327,23 @@ def application_body(application: Application) -> api.ApplicationBody:
 def event_body(event: Event) -> api.EventBody:
     """What happened."""
     return msgspec.convert(event, api.EventBody, from_attributes=True)
+
+
+def _free(fleet: Fleet, card: int) -> Grant:
+    """What nobody holds of a card; nothing where more is held than there is."""
+    compute, vram = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    return Grant.amounts(fleet.cards[card], compute, vram)
+
+
+def _free_ppm(fleet: Fleet, card: int) -> int:
+    """The largest fraction of a card that is free, in millionths, rounded down."""
+    if None in fleet.holders[card].values():
+        return 0
+    pairs = (
+        (int(fleet.compute_free[card]), int(fleet.compute_total[card])),
+        (int(fleet.vram_free[card]), int(fleet.vram_total[card])),
+    )
+    return min(max(0, free) * PPM // total for free, total in pairs if total)
 
 
 def _amount(amount: Resources) -> api.AmountBody:

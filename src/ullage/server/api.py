@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from ullage.model.name import check_name
 from ullage.model.session import SessionSpec
 from ullage.server import bodies
 from ullage.server.answers import Answers, application_body, event_body, result_body, task_body
+from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
 from ullage.service.ports import Page
 from ullage.service.service import Service
@@ -28,8 +28,6 @@ CANCEL_WAIT_S = 2 * STOP_GRACE_S
 """How long the answer to a cancel may take, so that it says how the task ended; it ends in any case."""
 
 MAX_PAGE = 10_000
-
-_Result = TypeVar("_Result")
 
 
 class Api:
@@ -283,19 +281,6 @@ class Api:
             next=following,
             closed=closed and following == record.durable,
         )
-
-
-async def durable(use_case: Callable[..., _Result], *args: Any) -> _Result:
-    """Call a use case that takes a callback last, and wait until what it changed is stored."""
-    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done() -> None:
-        if not stored.done():
-            stored.set_result(None)
-
-    result = use_case(*args, done)
-    await stored
-    return result
 
 
 def _name(request: Request) -> str:

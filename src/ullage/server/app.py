@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from ullage.model.error import UllageError
 from ullage.server import metrics
+from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import Api
 from ullage.server.errors import on_error
@@ -38,7 +39,11 @@ def make_app(
     """The application over one service. `hosts` are the names it may be called by, `pages` the web front."""
     answers = Answers(service, server, notes)
     handlers = Api(service, answers, shut_down)
-    endpoints = [*handlers.endpoints(), *Streams(service, answers, handlers, task_logs).endpoints()]
+    endpoints = [
+        *handlers.endpoints(),
+        *AllocationApi(service).endpoints(),
+        *Streams(service, answers, handlers, task_logs).endpoints(),
+    ]
     document = msgspec.json.encode(openapi(endpoints, server.version))
 
     async def scrape(_: Request) -> Response:
@@ -61,5 +66,5 @@ def make_app(
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, token=token, hosts=frozenset(hosts))],
-        exception_handlers={UllageError: on_error},
+        exception_handlers={UllageError: on_error, Refused: on_refused},
     )

@@ -73,8 +73,8 @@ def requirement(value: str | api.ResourceMap) -> ResourceRequirement:
         return ResourceRequirement.from_string(value)
     if value.mem is not None and value.memory is not None:
         raise invalid("resreq", "mem, memory", "give one of the two")
-    memory = value.memory if value.mem is None else value.mem
-    return ResourceRequirement.from_value({"cpu": value.cpu, "memory": memory or 0, "gpu": value.gpu})
+    given = {key: getattr(value, key) for key in value.__struct_fields__}
+    return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None})
 
 
 def application(name: str, body: api.PutApplication) -> Application:

@@ -28,6 +28,7 @@ class ServiceCollector(Collector):
         yield self._tasks()
         yield CounterMetricFamily("ullage_cycles", "Scheduling cycles run", value=self._service.loop.cycles)
         yield from self._nodes()
+        yield from self._gpus()
         yield from self._queues()
         yield self._waiting()
 
@@ -47,6 +48,24 @@ class ServiceCollector(Collector):
                 for name, unit in zip(DIMENSIONS, UNITS, strict=True):
                     family.add_metric([node.name, name], getattr(getattr(node, what), unit))
             yield family
+
+    def _gpus(self) -> Iterator[Metric]:
+        labels = ["node", "gpu", "uuid", "resource"]
+        meaning = "of a card: compute in GFLOPS, vram in bytes, card as a fraction"
+        capacity = GaugeMetricFamily("ullage_gpu_capacity", f"All there is {meaning}", labels=labels)
+        held = GaugeMetricFamily("ullage_gpu_held", f"What executors hold {meaning}", labels=labels)
+        for gpu in self._answers.gpus():
+            card = [gpu.node, str(gpu.index), gpu.uuid]
+            for name, whole, free in (
+                ("card", 1, gpu.free.fraction),
+                ("compute", gpu.compute_gflops, gpu.free.compute_gflops),
+                ("vram", gpu.vram_bytes, gpu.free.vram_bytes),
+            ):
+                if whole is not None and free is not None:
+                    capacity.add_metric([*card, name], whole)
+                    held.add_metric([*card, name], whole - free)
+        yield capacity
+        yield held
 
     def _queues(self) -> Iterator[Metric]:
         share = GaugeMetricFamily("ullage_queue_share", "Dominant share of a queue, 0 to 1", labels=["queue"])

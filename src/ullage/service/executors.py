@@ -107,6 +107,7 @@ class Executors:
                 record.session.spec.setup,
                 asked,
                 tuple(cards[uuid] for uuid in executor.gpus),
+                action.allocation.charges,
             )
         )
 

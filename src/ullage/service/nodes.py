@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ullage.core.fleet import Fleet
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
@@ -48,8 +47,8 @@ class Nodes:
         known = self._state.nodes.get(node.name)
         self._lost_at.pop(node.name, None)
         if known is not None:
-            state = move_node(known.state, NodeState.READY)
-            node = replace(node, state=state, gpus=self._with_missing(known, node))
+            node = replace(node, state=move_node(known.state, NodeState.READY))
+        node = replace(node, gpus=self._with_missing(known, node))
         node = replace(node, cordoned=node.name in self._cordoned)
         if node == known:
             return
@@ -118,13 +117,17 @@ class Nodes:
         self._lost_at.pop(name, None)
         self._rebuild()
 
-    def _with_missing(self, known: Node, node: Node) -> tuple[Gpu, ...]:
-        """Cards that vanished while held stay known, unhealthy: their executor still holds them."""
+    def _with_missing(self, known: Node | None, node: Node) -> tuple[Gpu, ...]:
+        """Cards that vanished while held stay known, unhealthy: somebody still holds them."""
         reported = {gpu.uuid for gpu in node.gpus}
-        held = {uuid for allocation in self._state.fleet.ledger.values() for uuid in allocation.gpus}
-        vanished = [gpu for gpu in known.gpus if gpu.uuid not in reported and gpu.uuid in held]
-        return (*node.gpus, *(replace(gpu, healthy=False) for gpu in vanished))
+        before = {gpu.uuid: gpu for gpu in known.gpus} if known is not None else {}
+        ledger = self._state.fleet.ledger.values()
+        held = dict.fromkeys(uuid for allocation in ledger if allocation.node == node.name for uuid in allocation.gpus)
+        vanished = [uuid for uuid in held if uuid not in reported]
+        unseen = max((gpu.index for gpu in (*node.gpus, *before.values())), default=-1) + 1
+        gone = [before.get(uuid) or Gpu(uuid, unseen + i) for i, uuid in enumerate(vanished)]
+        return (*node.gpus, *(replace(gpu, healthy=False) for gpu in gone))
 
     def _rebuild(self) -> None:
-        self._state.fleet = Fleet(self._state.nodes.values(), self._state.fleet.ledger.values())
+        self._state.allocator.set_nodes(self._state.nodes.values())
         self._changed(True)

@@ -11,12 +11,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ullage.model.allocation import Allocation, Charge
 from ullage.model.application import Application
 from ullage.model.event import Event
 from ullage.model.executor import BindCode, Gang
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.queue import Queue
+from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Session, Setup
 from ullage.model.task import TaskResult
@@ -26,7 +28,10 @@ from ullage.model.task import TaskResult
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """Start one worker process holding exactly `requirement`; `gpus` are the granted cards, in order."""
+    """Start one worker process holding exactly `requirement`; `gpus` are the granted cards, in order.
+
+    `charges` says what it was granted of each of them, in the same order; without any they are its alone.
+    """
 
     executor: str
     node: str
@@ -34,6 +39,7 @@ class LaunchOrder:
     setup: Setup
     requirement: ResourceRequirement
     gpus: tuple[Gpu, ...] = ()
+    charges: tuple[Charge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +287,35 @@ class DropExecutor:
 
 
 @dataclass(frozen=True, slots=True)
+class PutAllocation:
+    """Insert or replace the allocation of a request for cards; those of executors are not stored."""
+
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class DropAllocation:
+    """An allocation is gone: its cards are free."""
+
+    allocation: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutQuota:
+    """Insert or replace the quota of a namespace."""
+
+    namespace: str
+    quota: Quota
+
+
+@dataclass(frozen=True, slots=True)
+class DropQuota:
+    """Forget the quota of a namespace."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
 class AddEvent:
     """One event."""
 
@@ -301,6 +336,10 @@ Record = (
     | PutAttempts
     | PutExecutor
     | DropExecutor
+    | PutAllocation
+    | DropAllocation
+    | PutQuota
+    | DropQuota
     | AddEvent
 )
 
@@ -349,6 +388,8 @@ class Snapshot:
     nodes: tuple[PutNode, ...] = ()
     sessions: tuple[StoredSession, ...] = ()
     executors: tuple[PutExecutor, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    quotas: tuple[PutQuota, ...] = ()
     last_event: int = 0
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
+from ullage.core.allocator import Allocator
 from ullage.core.explain import Reasons
+from ullage.core.fleet import Fleet
 from ullage.core.policy import Policy
+from ullage.core.selection import Rules
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
+from ullage.service.allocations import Allocations
 from ullage.service.catalog import Catalog
 from ullage.service.dispatch import Dispatcher
 from ullage.service.events import Events
@@ -56,8 +60,9 @@ class Service:
         on_failure: Callable[[BaseException], None],
         queues: Iterable[Queue] = (),
         default_requirement: ResourceRequirement | None = None,
+        requests: Rules | None = None,
     ) -> None:
-        self.state = State()
+        self.state = State(allocator=Allocator(Fleet(()), requests))
         self.news = News()
         self._clock = clock
         self.policy = policy
@@ -88,6 +93,7 @@ class Service:
             default_requirement,
         )
         self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
+        self.allocations = Allocations(self.state, journal, self.events, clock, self._changed)
         self.catalog = Catalog(self.state, journal, self.sessions.forget, self._changed)
         self.loop = Loop(self.state, self.executors, policy, clock)
         self.store = store
@@ -121,7 +127,12 @@ class Service:
     def tick(self) -> float | None:
         """Do what time alone has made due, run a cycle if anything changed, and say when to come again."""
         now = self._clock()
-        due = [self.nodes.expire(now), self.tasks.expire(now), self.executors.expire_gangs(now)]
+        due = [
+            self.allocations.expire(now),
+            self.nodes.expire(now),
+            self.tasks.expire(now),
+            self.executors.expire_gangs(now),
+        ]
         self.sessions.finish_closing()
         if self._wake_at is not None and self._wake_at <= now:
             self.loop.dirty = True
@@ -164,6 +175,7 @@ class Service:
         for stored in snapshot.sessions:
             state.sessions[stored.session.id] = _session_of(stored)
             state.session_number = max(state.session_number, stored.session.number)
+        self.allocations.recover(snapshot)
         for executor in snapshot.executors:
             journal.write(DropExecutor(executor.executor))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 
+from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
 from ullage.core.world import Demand, ExecutorView, Phase
 from ullage.model.application import Application
@@ -253,10 +254,15 @@ class State:
     sessions: dict[str, SessionRecord] = field(default_factory=dict)
     executors: dict[str, ExecutorRecord] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
-    fleet: Fleet = field(default_factory=lambda: Fleet(()))
+    allocator: Allocator = field(default_factory=lambda: Allocator(Fleet(())))
     epoch: int = 0
     claims: int = 0
     session_number: int = 0
+
+    @property
+    def fleet(self) -> Fleet:
+        """The one set of books: executors and requests for cards are in the same ledger."""
+        return self.allocator.fleet
 
     def session(self, session_id: str) -> SessionRecord:
         """The session of that id.

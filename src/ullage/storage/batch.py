@@ -21,15 +21,19 @@ from ullage.service.ports import (
     AddEvent,
     AddResults,
     AddTasks,
+    DropAllocation,
     DropApplication,
     DropExecutor,
     DropQueue,
+    DropQuota,
     DropSession,
+    PutAllocation,
     PutApplication,
     PutAttempts,
     PutExecutor,
     PutNode,
     PutQueue,
+    PutQuota,
     PutSession,
     Record,
 )
@@ -37,6 +41,14 @@ from ullage.storage import tables
 from ullage.storage.statements import insert_rows
 
 _STATE_TEXT = {state: state.value for state in TaskState}
+_NAMED = (
+    tables.applications,
+    tables.queues,
+    tables.nodes,
+    tables.executors,
+    tables.allocations,
+    tables.quotas,
+)
 _APPENDED = (tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)
 
 
@@ -54,7 +66,7 @@ class Batch:
         self.dropped_sessions = False
         # By name; the last record wins, and None deletes.
         self._named: dict[Table, dict[str, tuple[Any, ...] | None]] = {
-            table: {} for table in (tables.applications, tables.queues, tables.nodes, tables.executors, tables.sessions)
+            table: {} for table in (*_NAMED, tables.sessions)
         }
         # Flat: value after value, row after row.
         self._appended: dict[Table, list[Any]] = {table: [] for table in _APPENDED}
@@ -65,15 +77,19 @@ class Batch:
             AddClaims: self._add_claims,
             AddEvent: self._add_event,
             PutAttempts: self._put_attempts,
-            PutApplication: self._put_application,
+            PutApplication: lambda record: self._put(tables.applications, record.application.name, record.application),
             DropApplication: lambda record: self._drop(tables.applications, record.name),
-            PutQueue: self._put_queue,
+            PutQueue: lambda record: self._put(tables.queues, record.queue.name, record.queue),
             DropQueue: lambda record: self._drop(tables.queues, record.name),
-            PutNode: self._put_node,
+            PutNode: lambda record: self._put(tables.nodes, record.name, record),
             PutSession: self._put_session,
             DropSession: self._drop_session,
-            PutExecutor: self._put_executor,
+            PutExecutor: lambda record: self._put(tables.executors, record.executor, record),
             DropExecutor: lambda record: self._drop(tables.executors, record.executor),
+            PutAllocation: lambda record: self._put(tables.allocations, record.allocation.id, record.allocation),
+            DropAllocation: lambda record: self._drop(tables.allocations, record.allocation),
+            PutQuota: lambda record: self._put(tables.quotas, record.namespace, record),
+            DropQuota: lambda record: self._drop(tables.quotas, record.namespace),
         }
 
     def add(self, record: Record) -> None:
@@ -142,20 +158,8 @@ class Batch:
         key = (self._number(record.session), record.task)
         self._attempts[key] = (record.losses, record.errors)
 
-    def _put_application(self, record: PutApplication) -> None:
-        value = msgspec.json.encode(record.application).decode()
-        self._named[tables.applications][record.application.name] = (record.application.name, value)
-
-    def _put_queue(self, record: PutQueue) -> None:
-        value = msgspec.json.encode(record.queue).decode()
-        self._named[tables.queues][record.queue.name] = (record.queue.name, value)
-
-    def _put_node(self, record: PutNode) -> None:
-        self._named[tables.nodes][record.name] = (record.name, msgspec.json.encode(record).decode())
-
-    def _put_executor(self, record: PutExecutor) -> None:
-        value = msgspec.json.encode(record).decode()
-        self._named[tables.executors][record.executor] = (record.executor, value)
+    def _put(self, table: Table, name: str, value: object) -> None:
+        self._named[table][name] = (name, msgspec.json.encode(value).decode())
 
     def _put_session(self, record: PutSession) -> None:
         session = record.session

@@ -9,11 +9,20 @@ from typing import TypeVar
 import msgspec
 from sqlalchemy import Connection, and_, case, exists, func, select
 
+from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.queue import Queue
 from ullage.model.session import Session
 from ullage.model.task import TaskState
-from ullage.service.ports import PutExecutor, PutNode, Snapshot, StoredSession, StoredSubmission, StoredTask
+from ullage.service.ports import (
+    PutExecutor,
+    PutNode,
+    PutQuota,
+    Snapshot,
+    StoredSession,
+    StoredSubmission,
+    StoredTask,
+)
 from ullage.storage import tables
 
 T = TypeVar("T")
@@ -39,6 +48,8 @@ def read_snapshot(connection: Connection) -> Snapshot:
         nodes=_values(connection, "nodes", PutNode),
         sessions=_read_sessions(connection),
         executors=_values(connection, "executors", PutExecutor),
+        allocations=_values(connection, "allocations", Allocation),
+        quotas=_values(connection, "quotas", PutQuota),
         last_event=max(row.last_event, newest or 0),
     )
 

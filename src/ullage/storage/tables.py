@@ -63,6 +63,22 @@ nodes = Table(
     sqlite_with_rowid=False,
 )
 
+allocations = Table(
+    "allocations",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+quotas = Table(
+    "quotas",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 executors = Table(
     "executors",
     METADATA,

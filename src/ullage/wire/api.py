@@ -27,12 +27,25 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceMap(Schema, frozen=True, kw_only=True):
-    """A requirement as a mapping; `mem` and `memory` mean the same, give one."""
+    """A requirement as a mapping with the keys of its text; `mem` and `memory` mean the same, give one.
+
+    A part of a card is `gpu` below 1, or `vram`, `tflops` or `percent` of each card. Alternatives of
+    `gpu_model`, `gpu_vendor` and `gpu_index` are separated by `|`.
+    """
 
     cpu: int = 0
     mem: int | str | None = None
     memory: int | str | None = None
-    gpu: int = 0
+    gpu: int | float | str | None = None
+    vram: int | str | None = None
+    tflops: int | float | str | None = None
+    percent: int | float | str | None = None
+    gpu_model: str | None = None
+    gpu_vendor: str | None = None
+    gpu_index: int | str | None = None
+    pool: str | None = None
+    isolation: str | None = None
+    partition: str | None = None
 
 
 class SetupBody(Schema, frozen=True, kw_only=True):
@@ -209,21 +222,50 @@ class ExecutorBody(View, frozen=True, kw_only=True):
     since: float
 
 
+class PartBody(View, frozen=True, kw_only=True):
+    """A part of a card; amounts are None where the card's capacity is not known."""
+
+    fraction: float
+    vram_bytes: int | None
+    compute_gflops: int | None
+
+
+class GpuHolderBody(View, frozen=True, kw_only=True):
+    """An executor and the part of a card that it holds; session and owner are None while it works for nobody.
+
+    `fraction` is the larger of those of compute and vram. `isolation` is `shared` where the card is its
+    alone.
+    """
+
+    executor: str
+    session: str | None
+    owner: str | None
+    fraction: float
+    vram_bytes: int | None
+    compute_gflops: int | None
+    isolation: str
+
+
 class GpuBody(View, frozen=True, kw_only=True):
-    """A card and who holds it."""
+    """A card, what is free of it (`fraction`: the largest that fits) and everybody who holds some of it.
+
+    `isolations` are the ways in which its users can be kept apart, None if that is not known.
+    """
 
     node: str
     index: int
     uuid: str
     model: str | None
     vendor: str | None
+    pool: str | None
     vram_bytes: int | None
+    compute_gflops: int | None
     numa_zone: int | None
     bus_id: str | None
     healthy: bool
-    executor: str | None
-    session: str | None
-    owner: str | None
+    isolations: list[str] | None
+    free: PartBody
+    holders: list[GpuHolderBody]
 
 
 class AmountBody(View, frozen=True, kw_only=True):
@@ -288,9 +330,13 @@ class ApplicationBody(View, frozen=True, kw_only=True):
 
 
 class RejectionBody(View, frozen=True, kw_only=True):
-    """Why one node said no: `needed` and `had` in the unit of the code's dimension."""
+    """Why one node said no: `needed` and `had` in the unit of the code's dimension.
+
+    `gpu` is the uuid of the card that comes closest, where a card decides.
+    """
 
     node: str | None
+    gpu: str | None
     code: str
     cure: str
     needed: int

@@ -14,7 +14,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -28,10 +28,15 @@ from ullage.worker.service import Task, TaskFailed
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _SIGNALLED = 128
+_OURS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "CUDA_MPS_", "NVIDIA_VISIBLE_DEVICES", "ULLAGE_")
+"""How the names of variables begin by which an executor is told what it was granted."""
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run. `cwd` None is the executor's directory; `env` is added to the executor's."""
+    """What to run. `cwd` None is the executor's directory; `env` is added to the executor's.
+
+    What says which cards were granted stays as it is.
+    """
 
     argv: list[str]
     cwd: str | None = None
@@ -90,7 +95,7 @@ def _start(command: Command, given: int, out: IO[bytes], err: IO[bytes]) -> subp
     if not command.argv:
         raise TaskFailed("there is no program to run: argv is empty", code=NOT_EXECUTABLE)
     program = command.argv[0]
-    env = {**os.environ, **command.env}
+    env = {**os.environ, **command.env, **_granted(os.environ)}
     try:
         return subprocess.Popen(command.argv, stdin=given, stdout=out, stderr=err, cwd=command.cwd, env=env)  # noqa: S603
     except ValueError as error:  # a NUL character in an argument
@@ -102,6 +107,14 @@ def _start(command: Command, given: int, out: IO[bytes], err: IO[bytes]) -> subp
             text = f"{program}: program not found; PATH is {env.get('PATH', '')}"
             raise TaskFailed(text, code=NOT_FOUND) from None
         raise TaskFailed(f"{program}: cannot be run: {error.strerror}", code=NOT_EXECUTABLE) from None
+
+
+def _granted(executor: Mapping[str, str]) -> dict[str, str]:
+    """What a program cannot set otherwise, as whoever passes a whole environment on did not mean to."""
+    ours = {name: value for name, value in executor.items() if name.startswith(_OURS)}
+    if executor.get("ULLAGE_GPU_ENFORCED") == "hami" and "LD_PRELOAD" in executor:
+        ours["LD_PRELOAD"] = executor["LD_PRELOAD"]
+    return ours
 
 
 class _Forwarding:

@@ -3,20 +3,24 @@
 `used = 100 - available / capacity * 100` and `free = available / capacity * 100` in IEEE doubles, in
 this order; vram weighs 0.7 and compute 0.3; halves round away from zero; no capacity scores 0. A
 node's score is the sum over all its cards, also those that do not fit, divided by their number
-(rounded down), so that size is not load; `aggregate="sum"` leaves the sum.
+(rounded down), so that size is not load; `aggregate="sum"` leaves the sum. Cards on which the request's
+isolation is not possible are left out; one that is still pending counts a quarter.
 """
 
 from __future__ import annotations
 
 from math import floor
 
+from ullage.core.filters import ISOLATION
 from ullage.core.fleet import Fleet
 from ullage.core.strategies.strategy import best_cards
-from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.gpu import GpuPhase
 from ullage.model.request import ResourceRequirement
 
 VRAM_WEIGHT = 0.7
 COMPUTE_WEIGHT = 0.3
+_PENDING_SHARE = 4
+_HALF = 0.5
 
 
 class _ByLoad:
@@ -30,8 +34,8 @@ class _ByLoad:
         self._vram, self._compute, self._mean = vram_weight, compute_weight, aggregate == "mean"
 
     def node(self, fleet: Fleet, row: int, asked: ResourceRequirement, eligible: list[int]) -> int:  # noqa: ARG002
-        """Mean score of the node's cards; those of another isolation mode are left out."""
-        cards = [card for card in fleet.cards_on(row) if _compatible(fleet, card, asked)]
+        """Mean score of the node's cards; those without the request's isolation are left out."""
+        cards = [card for card in fleet.cards_on(row) if ISOLATION.first(fleet, card, asked) is None]
         total = sum(self._score(fleet, card, full=self.node_wants_full) for card in cards)
         return total // len(cards) if cards and self._mean else total
 
@@ -44,27 +48,18 @@ class _ByLoad:
         return best_cards(self, fleet, asked, eligible)
 
     def _score(self, fleet: Fleet, card: int, *, full: bool) -> int:
-        compute, vram = int(fleet.compute_total[card]), int(fleet.vram_total[card])
+        compute, vram = fleet.compute_total.item(card), fleet.vram_total.item(card)
         if not compute or not vram:
             return 0
-        compute_free = max(0, int(fleet.compute_free[card])) / compute * 100
-        vram_free = max(0, int(fleet.vram_free[card])) / vram * 100
-        if full:
-            return self._norm(100 - vram_free, 100 - compute_free)
-        return self._norm(vram_free, compute_free)
+        compute_free = max(0, fleet.compute_free.item(card)) / compute * 100
+        vram_free = max(0, fleet.vram_free.item(card)) / vram * 100
+        score = self._norm(100 - vram_free, 100 - compute_free) if full else self._norm(vram_free, compute_free)
+        return score // _PENDING_SHARE if fleet.cards[card].phase is GpuPhase.PENDING else score
 
     def _norm(self, vram: float, compute: float) -> int:
-        return min(100, max(0, floor(vram * self._vram + compute * self._compute + 0.5)))
-
-
-def _compatible(fleet: Fleet, card: int, asked: ResourceRequirement) -> bool:
-    gpu, mode = fleet.cards[card], asked.cards.isolation
-    if mode is Isolation.SHARED or asked.part is None:
-        return True
-    if gpu.isolation_policy is IsolationPolicy.STATIC:
-        return gpu.isolation in (None, mode)
-    held = {Isolation.SHARED if charge is None else charge.isolation for charge in fleet.holders[card].values()}
-    return held <= {mode}
+        score = vram * self._vram + compute * self._compute
+        whole = floor(score)
+        return min(100, max(0, whole + (score - whole >= _HALF)))
 
 
 class CompactFirst(_ByLoad):

@@ -20,6 +20,7 @@ from ullage.engines.local.environment import worker_command, worker_environment
 from ullage.engines.local.executor import LocalExecutor
 from ullage.engines.local.home import Home
 from ullage.engines.local.link import WardenLink
+from ullage.engines.local.sharing import Sharing, Unenforced
 from ullage.model.error import AlreadyExists
 from ullage.model.node import Node
 from ullage.service.ports import (
@@ -52,7 +53,8 @@ _NO_EXECUTOR = "there is no such executor"
 class LocalEngine:
     """Runs executors on this machine. `data_dir` is this engine's alone; `node` is what it reports.
 
-    `confinement` None chooses the strongest layer there is; `layer` says which.
+    `confinement` None chooses the strongest layer there is; `layer` says which. `sharing` holds workers
+    to parts of cards.
     """
 
     def __init__(
@@ -63,12 +65,14 @@ class LocalEngine:
         *,
         hello_s: float = HELLO_S,
         confinement: Confinement | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._home = Home(data_dir)
         self._node = node
         self._server_id = server_id
         self._hello_s = hello_s
         self._confinement = confinement
+        self._sharing = sharing or Unenforced()
         self._executors: dict[str, LocalExecutor] = {}
         self._doomed: list[LocalExecutor] = []  # of a warden that died; gone once its successor has swept
         self._swept = asyncio.Event()
@@ -150,7 +154,9 @@ class LocalEngine:
         secret = secrets.token_hex(32)
         executor = LocalExecutor(order, secret, err, self._report, self._look_after)
         try:
-            environment = worker_environment(order, self._home, os.environ, server_id=self._server_id, secret=secret)
+            environment = worker_environment(
+                order, self._home, os.environ, self._sharing, server_id=self._server_id, secret=secret
+            )
             argv = worker_command(order, environment)
             cwd = order.setup.working_directory or order.application.working_directory
             if cwd is None:
@@ -289,6 +295,7 @@ class LocalEngine:
 
     def _clear(self, executor: LocalExecutor) -> None:
         """Remove its private directory, in a thread: there may be much in it."""
+        self._home.new_cache(executor.name)
         if executor.work is None:
             return
         grave = self._home.bury(executor.work)

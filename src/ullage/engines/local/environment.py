@@ -8,7 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ullage.engines.local.home import Home
+from ullage.engines.local.sharing import Enforced, Limits, Sharing, preload
 from ullage.model.gpu import Gpu
+from ullage.model.grant import Grant
+from ullage.model.part import Isolation
+from ullage.model.quantity import format_decimal
 from ullage.model.resources import MILLI
 from ullage.service.ports import LaunchOrder
 
@@ -20,9 +24,14 @@ _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*
 
 
 def worker_environment(
-    order: LaunchOrder, home: Home, server: Mapping[str, str], *, server_id: str, secret: str
+    order: LaunchOrder, home: Home, server: Mapping[str, str], sharing: Sharing, *, server_id: str, secret: str
 ) -> dict[str, str]:
-    """The whole environment: from the server what is kept, then the application's, the session's, and ours."""
+    """The whole environment: from the server what is kept, then the application's, the session's, and ours.
+
+    Raises:
+        ValueError: hard isolation was granted, and the limits cannot be enforced.
+
+    """
     environment = {name: value for name, value in server.items() if name in _KEPT or name.startswith("LC_")}
     environment.setdefault("PATH", _DEFAULT_PATH)
     environment.update(order.application.environment)
@@ -32,8 +41,11 @@ def worker_environment(
         paths = [str(home.package_path), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = ":".join(path for path in paths if path)
     cards = visible_devices(order.gpus)
+    limits = _limits(order, home, sharing)
+    if "LD_PRELOAD" in limits.environment:
+        environment["LD_PRELOAD"] = preload(limits.environment.pop("LD_PRELOAD"), environment.get("LD_PRELOAD"))
     marker_name, _, marker_value = home.marker.partition("=")
-    return environment | {
+    ours = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": cards,
         "NVIDIA_VISIBLE_DEVICES": cards or "void",
@@ -45,6 +57,36 @@ def worker_environment(
         "ULLAGE_WORKER_SECRET": secret,
         "ULLAGE_WORKER_SOCKET": str(home.socket),
     }
+    return environment | ours | limits.environment | granted(order, limits.enforced)
+
+
+def granted(order: LaunchOrder, enforced: Enforced) -> dict[str, str]:
+    """What a worker holds of its cards, in their order, and who enforces it; an amount nobody knows is empty."""
+    if not order.gpus:
+        return {}
+    grants = _grants(order) or [Grant.of(gpu, None) for gpu in order.gpus]
+    return {
+        "ULLAGE_GPU_FRACTION": ",".join(format_decimal(grant.fraction_ppm) for grant in grants),
+        "ULLAGE_GPU_VRAM_BYTES": ",".join(_known(grant.vram_bytes) for grant in grants),
+        "ULLAGE_GPU_GFLOPS": ",".join(_known(grant.compute_gflops) for grant in grants),
+        "ULLAGE_GPU_ENFORCED": enforced.value,
+    }
+
+
+def _limits(order: LaunchOrder, home: Home, sharing: Sharing) -> Limits:
+    limits = sharing.limits(order.gpus, _grants(order), home.new_cache(order.executor))
+    if limits.enforced is Enforced.NONE and any(charge.isolation is Isolation.HARD for charge in order.charges):
+        raise ValueError("isolation=hard was asked, and nothing here can hold a worker to these parts of these cards")
+    return limits
+
+
+def _grants(order: LaunchOrder) -> list[Grant]:
+    """One for each card that is held in part."""
+    return [Grant.of(gpu, charge) for gpu, charge in zip(order.gpus, order.charges, strict=bool(order.charges))]
+
+
+def _known(amount: int | None) -> str:
+    return "" if amount is None else str(amount)
 
 
 def visible_devices(gpus: Sequence[Gpu]) -> str:

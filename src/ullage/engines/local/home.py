@@ -30,6 +30,7 @@ class Home:
         self.task_logs = self.path / "logs/tasks"
         self._run = self.path / "run"
         self._work = self.path / "work"
+        self._caches = self._run / "hami"
         self._lock: int | None = None
         self._short: Path | None = None
 
@@ -40,7 +41,7 @@ class Home:
             Unavailable: another engine uses them.
 
         """
-        for directory in (self._run, self._work, self.executor_logs, self.task_logs):
+        for directory in (self._run, self._work, self._caches, self.executor_logs, self.task_logs):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._run / "engine.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -51,6 +52,8 @@ class Home:
         self._lock = lock
         for directory in self._work.iterdir():  # of executors that an earlier run did not see off
             shutil.rmtree(directory, ignore_errors=True)
+        for cache in self._caches.iterdir():
+            cache.unlink()
 
     def close(self) -> None:
         """Let others use the directories."""
@@ -103,6 +106,12 @@ class Home:
         directory = self._work / _file_name(executor)
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory
+
+    def new_cache(self, executor: str) -> Path:
+        """A file for the processes of one executor to count together what they use of a card; not there yet."""
+        cache = self._caches / f"{_file_name(executor)}.cache"
+        cache.unlink(missing_ok=True)
+        return cache
 
     def bury(self, work: Path) -> Path:
         """Give a working directory another name, so that its own is free at once."""

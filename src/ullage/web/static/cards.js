@@ -2,7 +2,7 @@
 
 import { keep, make, setAttribute, setClass, setPart, setText } from "./dom.js";
 import { tintOf } from "./tints.js";
-import { counted, ofBytes, partOfBytes, partOfMilli } from "./words.js";
+import { counted, fraction, ofBytes, ofMilli, partOfBytes, partOfMilli } from "./words.js";
 
 const DIMENSIONS = [
   { name: "cpu", field: "cpu_milli", figure: partOfMilli },
@@ -91,23 +91,41 @@ function updateBareNode(element, node) {
   setAttribute(element, "title", node.note || null);
 }
 
-const newCard = () =>
-  make("li", "", make("span", "index"), make("span", "flag"), make("span", "holder"), make("span", "owner"));
+const newCard = () => {
+  const fills = make("span", "fills");
+  setAttribute(fills, "aria-hidden", "true"); // the text beside it says the same
+  return make("li", "", make("span", "index"), make("span", "flag"), make("span", "holder"), make("span", "owner"), fills);
+};
 
 function updateCard(element, gpu) {
-  const [index, flag, holder, owner] = element.children;
+  const [index, flag, holder, owner, fills] = element.children;
   setClass(element, classOf(gpu));
+  keep(fills, isShared(gpu) ? gpu.holders : [], (part) => part.executor, () => make("span"), updateFill);
   setAttribute(element, "title", factsOfCard(gpu));
   setText(index, gpu.index);
   setText(flag, flagOf(gpu));
-  setText(holder, holderOf(gpu));
-  setText(owner, gpu.owner ?? "");
+  setText(holder, gpu.holders.map(nameOf).join(", ") || "free");
+  setText(owner, ownersOf(gpu).join(", "));
+}
+
+/** A level in the glass, as high as the part that is held. */
+function updateFill(element, part) {
+  setClass(element, `fill ${tintOf(part.session)}`);
+  setPart(element, "--part", part.fraction, 1);
 }
 
 /** A card that no driver has described: the operator says that it exists. */
-const isDeclared = (gpu) => gpu.model === null && gpu.vendor === null;
+const isDeclared = (gpu) => (gpu.model === null && gpu.vendor === null) || gpu.uuid.startsWith("declared-");
 
-const holderOf = (gpu) => gpu.session ?? (gpu.executor ? "idle executor" : "free");
+/** Whether parts of it are held, not all of it by one. */
+const isShared = (gpu) => gpu.holders.length > 0 && gpu.holders[0].isolation !== "shared";
+
+const ownersOf = (gpu) => [...new Set(gpu.holders.map((part) => part.owner).filter(Boolean))];
+
+function nameOf(part) {
+  const name = part.session ?? "idle executor";
+  return part.isolation === "shared" ? name : `${name} ${fraction(part.fraction)}`;
+}
 
 function flagOf(gpu) {
   if (!gpu.healthy) return "unhealthy";
@@ -115,19 +133,30 @@ function flagOf(gpu) {
 }
 
 function classOf(gpu) {
-  const names = ["card", gpu.executor ? `held ${tintOf(gpu.session)}` : "free"];
+  const names = ["card", gpu.holders.length ? `held ${tintOf(gpu.holders[0].session)}` : "free"];
+  if (isShared(gpu)) names[1] = "shared";
   if (!gpu.healthy) names.push("unhealthy");
   if (isDeclared(gpu)) names.push("declared");
   return names.join(" ");
 }
 
+function factsOfPart(part) {
+  const amounts = [
+    part.vram_bytes === null ? "" : ofBytes(part.vram_bytes),
+    part.compute_gflops === null ? "" : `${ofMilli(part.compute_gflops)} TFLOPS`,
+  ];
+  const size = part.isolation === "shared" ? "" : `: ${[fraction(part.fraction), ...amounts].filter(Boolean).join(", ")}`;
+  return part.session ? `session ${part.session}${part.owner ? ` of ${part.owner}` : ""}${size}` : `idle executor${size}`;
+}
+
 function factsOfCard(gpu) {
   const facts = [
     `GPU ${gpu.index} of ${gpu.node}`,
-    gpu.session ? `session ${gpu.session}${gpu.owner ? ` of ${gpu.owner}` : ""}` : holderOf(gpu),
+    ...(gpu.holders.length ? gpu.holders.map(factsOfPart) : ["free"]),
     `uuid ${gpu.uuid}`,
     `model ${gpu.model ?? (isDeclared(gpu) ? "unknown: declared by the operator" : "unknown")}`,
-    gpu.vram_bytes === null ? "memory unknown" : `memory ${ofBytes(gpu.vram_bytes)}`,
+    gpu.vram_bytes === null ? "memory unknown" : `memory free ${partOfBytes(gpu.free.vram_bytes, gpu.vram_bytes)}`,
+    gpu.compute_gflops === null ? "compute unknown" : `TFLOPS free ${partOfMilli(gpu.free.compute_gflops, gpu.compute_gflops)}`,
     `bus id ${gpu.bus_id ?? "unknown"}`,
   ];
   if (!gpu.healthy) facts.push("unhealthy: it receives no new work");

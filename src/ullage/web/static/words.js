@@ -26,6 +26,9 @@ export function partOfBytes(part, whole) {
 
 export const partOfMilli = (part, whole) => `${ofMilli(part)} / ${ofMilli(whole)}`;
 
+/** A part of one, to four places: `0.5`, `0.3333`. */
+export const fraction = (part) => String(Number(part.toFixed(4)));
+
 /** A fraction in percent, finer where it is small. */
 export function percent(fraction) {
   const value = fraction * 100;

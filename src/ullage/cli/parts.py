@@ -1,0 +1,49 @@
+"""Parts of cards in tables: how much of a card is held, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ullage.cli.size import show_size
+from ullage.model.quantity import PPM, format_decimal
+from ullage.model.resources import show_milli
+from ullage.wire.api import GpuBody, GpuHolderBody
+
+
+def show_vram(gpu: GpuBody) -> str | None:
+    """Held of what there is, `20Gi/40Gi`."""
+    return _held(gpu.vram_bytes, gpu.free.vram_bytes, show_size)
+
+
+def show_compute(gpu: GpuBody) -> str | None:
+    """Held of what there is, in TFLOPS: `9.75/19.5`."""
+    return _held(gpu.compute_gflops, gpu.free.compute_gflops, show_milli)
+
+
+def show_free(gpu: GpuBody) -> str:
+    """The largest part of a card that fits: `0.5`."""
+    return show_fraction(gpu.free.fraction)
+
+
+def show_holders(gpu: GpuBody) -> str | None:
+    """Everybody who holds some of a card: `train`, or `train 0.5, serve 0.25`."""
+    return ", ".join(map(_holder, gpu.holders)) or None
+
+
+def show_owners(gpu: GpuBody) -> str | None:
+    """Whose sessions those are, each once."""
+    return ", ".join(dict.fromkeys(holder.owner for holder in gpu.holders if holder.owner)) or None
+
+
+def show_fraction(fraction: float) -> str:
+    """Without needless digits."""
+    return format_decimal(round(fraction * PPM))
+
+
+def _holder(holder: GpuHolderBody) -> str:
+    name = holder.session or f"({holder.executor})"
+    return name if holder.isolation == "shared" else f"{name} {show_fraction(holder.fraction)}"
+
+
+def _held(capacity: int | None, free: int | None, show: Callable[[int], str]) -> str | None:
+    return None if capacity is None or free is None else f"{show(capacity - free)}/{show(capacity)}"

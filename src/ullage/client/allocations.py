@@ -1,0 +1,82 @@
+"""Requests for cards, as the HTTP API takes them."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from ullage.client.transport import Transport
+from ullage.wire.allocation import (
+    AdjustAllocation,
+    AdjustmentBody,
+    AllocationBody,
+    CreateAllocation,
+    FreedBody,
+    PlanBody,
+    PlanRequest,
+    PutQuota,
+    QuotaBody,
+)
+
+T = TypeVar("T")
+
+
+class Allocations:
+    """Calls under `/v1/allocations`, `/v1/plan` and `/v1/quotas`; a refusal is a `Conflict` with its code."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, spec: CreateAllocation) -> AllocationBody:
+        """Give cards to a request; its uid makes a repeat harmless."""
+        return self._call("POST", "/v1/allocations", AllocationBody, spec)
+
+    def all(self) -> list[AllocationBody]:
+        """What requests hold."""
+        return self._call("GET", "/v1/allocations", list[AllocationBody])
+
+    def get(self, uid: str) -> AllocationBody:
+        """What one request holds."""
+        return self._call("GET", _path(uid), AllocationBody)
+
+    def commit(self, uid: str) -> AllocationBody:
+        """Make an assumption bound."""
+        return self._call("POST", f"{_path(uid)}/commit", AllocationBody)
+
+    def forget(self, uid: str) -> None:
+        """Undo whatever a request holds."""
+        self._transport.request("POST", f"{_path(uid)}/forget")
+
+    def free(self, uid: str) -> FreedBody:
+        """Free the cards of an owner that is gone."""
+        return self._call("DELETE", _path(uid), FreedBody)
+
+    def adjust(self, uid: str, change: AdjustAllocation) -> AdjustmentBody:
+        """Change how much a request takes of its cards."""
+        return self._call("POST", f"{_path(uid)}/adjust", AdjustmentBody, change)
+
+    def plan(self, request: PlanRequest) -> PlanBody:
+        """Would it fit, where, and why."""
+        return self._call("POST", "/v1/plan", PlanBody, request)
+
+    def quotas(self) -> list[QuotaBody]:
+        """All quotas and how they stand."""
+        return self._call("GET", "/v1/quotas", list[QuotaBody])
+
+    def put_quota(self, namespace: str, quota: PutQuota) -> QuotaBody:
+        """Create or replace the quota of a namespace."""
+        return self._call("PUT", f"/v1/quotas/{quote(namespace, safe='')}", QuotaBody, quota)
+
+    def drop_quota(self, namespace: str) -> None:
+        """Remove a quota."""
+        self._transport.request("DELETE", f"/v1/quotas/{quote(namespace, safe='')}")
+
+    def _call(self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None) -> T:
+        sent = None if body is None else msgspec.json.encode(body)
+        return msgspec.json.decode(self._transport.request(method, path, sent), type=answer)
+
+
+def _path(uid: str) -> str:
+    return f"/v1/allocations/{quote(uid, safe='')}"

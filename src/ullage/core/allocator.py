@@ -1,0 +1,584 @@
+"""The allocator: requests for cards, from the first look to the last card given back.
+
+Usable on its own, without a server: it keeps the books of one fleet, changes them all at once or not at
+all, and does no I/O. Identity is the request's uid; a repeated operation is answered, not repeated. What
+capacity, quotas or rules refuse is a `Refusal`; malformed input, unknown names and wrong states raise.
+Times are seconds of the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ullage.core.adjust import Adjustment, Change, change_of
+from ullage.core.capacity import limits_of, refuses_limit
+from ullage.core.filters import charges_on
+from ullage.core.fleet import Fleet
+from ullage.core.preemption import (
+    NO_BUDGETS,
+    NO_NOMINATIONS,
+    Budgets,
+    Nominations,
+    NoPreemption,
+    Preemption,
+    Released,
+    check_single_node_preempt,
+    filter_with_preempt,
+    preempt,
+)
+from ullage.core.selection import (
+    Candidates,
+    Choice,
+    Refusal,
+    Rules,
+    Scores,
+    choose,
+    find,
+    refusals_on,
+    score,
+    select,
+)
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Request
+from ullage.model.error import Conflict, NotFound, Unavailable, invalid
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.rejection import Rejection
+
+ASSUMED_TTL_S = 1800.0
+"""How long an allocation may stay assumed before it is swept."""
+
+HISTORY = 4096
+"""Allocations that are gone and still remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What a deallocation did: cards given back, and cards the caller named that were not of it."""
+
+    uid: str
+    gpus: tuple[str, ...] = ()
+    already_gone: bool = False
+    unknown: bool = False
+    mismatches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All that `simulate` knows: candidates with their stages, scores, and the choice or the refusal."""
+
+    candidates: Candidates
+    scores: Scores
+    outcome: Choice | Refusal
+
+
+class Allocator:
+    """Operations on one fleet. `gone_at` of the history is in seconds of the caller's clock."""
+
+    def __init__(self, fleet: Fleet, rules: Rules | None = None) -> None:
+        self._adopt(fleet)
+        self.rules = rules or Rules()
+        self.version = 0
+        self._ready = False
+        self._dirty: set[str] = set()
+        self._gone: OrderedDict[str, float] = OrderedDict()
+        self._handlers: dict[object, Callable[[Allocation], None]] = {}
+        self._told: set[str] = set()
+
+    # --- readiness ---
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may decide: inventory, quotas and the ledger are loaded."""
+        return self._ready
+
+    def set_ready(self, ready: bool = True) -> None:
+        """Open or close the gate; saying it twice is harmless."""
+        self._ready = ready
+
+    def _require_ready(self) -> None:
+        if not self._ready:
+            raise Unavailable("the allocator is not ready: its inventory or ledger is not loaded yet", code="not-ready")
+
+    # --- looks ---
+
+    def check_quota_and_filter(self, request: Request) -> Candidates | Refusal:
+        """Cards that would do per node, or why there is none. Changes nothing.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        self._require_ready()
+        self._check_pool(request)
+        found = find(self.fleet, self.rules, request)
+        return found if found.by_node else Refusal(found.refusals, found.stages)
+
+    def filter(self, request: Request, gpus: Sequence[str]) -> Candidates:
+        """The cards among these that would do, with what each stage removed. Changes nothing.
+
+        Raises:
+            NotFound: a card is unknown.
+
+        """
+        return find(self.fleet, self.rules, request, self._cards(gpus))
+
+    def score(self, request: Request, candidates: Candidates) -> Scores:
+        """Scores of candidate nodes and cards."""
+        return score(self.fleet, self.rules, request, candidates.by_node)
+
+    def select(self, request: Request, candidates: Candidates) -> Choice | Refusal:
+        """The best node and its best cards."""
+        return select(self.fleet, self.rules, request, candidates.by_node)
+
+    def simulate(self, request: Request) -> Decision:
+        """What `alloc` would do now, with every step; nothing is changed and nothing is counted.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        self._require_ready()
+        self._check_pool(request)
+        candidates = find(self.fleet, self.rules, request)
+        scores = self.score(request, candidates)
+        if not candidates.by_node:
+            return Decision(candidates, scores, Refusal(candidates.refusals, candidates.stages))
+        return Decision(candidates, scores, self.select(request, candidates))
+
+    # --- preemption ---
+
+    def filter_with_preempt(
+        self, request: Request, victims: Sequence[str], nodes: Sequence[str] | None = None
+    ) -> Released | Refusal:
+        """Cards of the victims' nodes, or of the named ones, that would do if the victims were gone.
+
+        Raises:
+            Unavailable: not ready. NotFound: a victim, its card, a node, or the pool is not known.
+
+        """
+        self._require_ready()
+        self._check_pool(request)
+        return filter_with_preempt(self.fleet, self.rules, request, victims, nodes)
+
+    def check_single_node_preempt(
+        self,
+        request: Request,
+        node: str,
+        victims: Sequence[str],
+        now: float,
+        budgets: Budgets = NO_BUDGETS,
+        nominations: Nominations = NO_NOMINATIONS,
+    ) -> Preemption | NoPreemption:
+        """Whether the request fits on the node when those of the victims that may be evicted go; and who must.
+
+        Raises:
+            Unavailable: not ready. NotFound: a victim, the node or the pool is not known. InvalidRequest: a
+            victim is on another node.
+
+        """
+        self._require_ready()
+        self._check_pool(request)
+        return check_single_node_preempt(self.fleet, self.rules, request, node, victims, now, budgets, nominations)
+
+    def preempt(
+        self,
+        request: Request,
+        now: float,
+        budgets: Budgets = NO_BUDGETS,
+        nominations: Nominations = NO_NOMINATIONS,
+    ) -> Preemption | NoPreemption:
+        """Whom to evict so that the request fits. Changes nothing: evicting them is for whoever runs them.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known. Conflict: the request is placed.
+
+        """
+        self._require_ready()
+        self._check_pool(request)
+        return preempt(self.fleet, self.rules, request, now, budgets, nominations)
+
+    # --- decisions ---
+
+    def alloc(self, request: Request, now: float) -> Allocation | Refusal:
+        """Place a request and bind it; the recorded allocation if the uid has one.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        self._require_ready()
+        known = self.held(request.uid)
+        if known is not None:
+            return known
+        self._check_pool(request)
+        choice = choose(self.fleet, self.rules, request)
+        if isinstance(choice, Refusal):
+            return choice
+        allocation = self._allocation(request, choice, now)
+        self._enter(replace(allocation, state=AllocationState.BOUND, bound_at=now))
+        return self.fleet.ledger[request.uid]
+
+    def assume(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:
+        """Reserve these cards for a request, until `commit` or `forget`.
+
+        Raises:
+            InvalidRequest: the cards are not as many as asked, repeated, or not on one node. NotFound: a
+            card is unknown. Conflict: the uid holds other cards. Unavailable: not ready.
+
+        """
+        self._require_ready()
+        cards = self._check_cards(request, gpus)
+        known = self.held(request.uid)
+        if known is not None:
+            if set(known.gpus) == set(gpus):
+                return known
+            code = "already-assumed" if known.state is AllocationState.ASSUMED else "already-bound"
+            raise Conflict(f"{request.uid} holds {', '.join(known.gpus)}; release it first", code=code)
+        against = refusals_on(self.fleet, self.rules, request, cards)
+        if against:
+            return Refusal(against)
+        node = self.fleet.nodes[int(self.fleet.card_row[cards[0]])].name
+        choice = Choice(node, self.fleet.uuids(cards), charges_on(self.fleet, cards, request.requirement))
+        self._enter(self._allocation(request, choice, now))
+        return self.fleet.ledger[request.uid]
+
+    def commit(self, uid: str, now: float) -> Allocation:
+        """Make an assumed allocation bound; a bound one is answered as it is.
+
+        Raises:
+            Conflict: the uid is not assumed.
+
+        """
+        known = self.held(uid)
+        if known is None or known.state is AllocationState.RELEASING:
+            raise Conflict(f"{uid} is not assumed; assume cards for it first", code="not-assumed")
+        if known.state is AllocationState.BOUND:
+            return known
+        self._enter(replace(known, state=AllocationState.BOUND, bound_at=now))
+        return self.fleet.ledger[uid]
+
+    def bind(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:
+        """`assume` and `commit` in one step: all of it, or nothing.
+
+        Raises:
+            As `assume`.
+
+        """
+        assumed = self.assume(request, gpus, now)
+        return assumed if isinstance(assumed, Refusal) else self.commit(request.uid, now)
+
+    # --- giving back ---
+
+    def forget(self, uid: str, now: float) -> Allocation | None:
+        """Undo an assumption; anything else is left as it is."""
+        known = self.held(uid)
+        return self._drop(uid, now) if known is not None and known.state is AllocationState.ASSUMED else None
+
+    def rollback(self, uid: str, now: float) -> Allocation | None:
+        """Undo a binding; anything else is left as it is."""
+        known = self.held(uid)
+        return self._drop(uid, now) if known is not None and known.state is AllocationState.BOUND else None
+
+    def unreserve(self, uid: str, now: float) -> Allocation | None:
+        """Undo whatever the uid holds."""
+        return self._drop(uid, now) if self.held(uid) is not None else None
+
+    def dealloc(self, uid: str, now: float, gpus: Sequence[str] | None = None) -> Freed:
+        """Free all cards of an owner that is known to be gone; the ledger says which.
+
+        A given list is only compared: names that are not of the allocation are told, missing ones freed
+        all the same. Never refuses; the second call says so.
+        """
+        known = self._drop(uid, now)
+        if known is None:
+            return Freed(uid, already_gone=uid in self._gone, unknown=uid not in self._gone)
+        named = set(known.gpus) if gpus is None else set(gpus)
+        return Freed(uid, known.gpus, mismatches=tuple(sorted(named ^ set(known.gpus))))
+
+    def release(self, uid: str) -> Allocation | None:
+        """Mark an allocation as releasing: still charged, until its owner is known to be gone."""
+        known = self.held(uid)
+        if known is not None and known.state is not AllocationState.RELEASING:
+            self._enter(replace(known, state=AllocationState.RELEASING))
+        return self.fleet.ledger.get(uid)
+
+    def dealloc_by_pod(self, namespace: str, pod: str, now: float, pod_uid: str | None = None) -> tuple[Freed, ...]:
+        """Free what a pod holds: the allocation of `pod_uid`, or of every pod of that name."""
+        return tuple(
+            self.dealloc(allocation.id, now)
+            for allocation in self.of_pod(namespace, pod)
+            if pod_uid is None or pod_uid in (allocation.id, allocation.claim.pod_uid if allocation.claim else "")
+        )
+
+    def sweep(
+        self,
+        now: float,
+        alive: Callable[[Allocation], bool],
+        waits: Callable[[str], bool],
+        ttl_s: float = ASSUMED_TTL_S,
+    ) -> tuple[str, ...]:
+        """Free what nobody owns any more: bound ones that are not `alive`, assumptions older than `ttl_s`.
+
+        An assumption that still `waits` for its gang has its time renewed.
+        """
+        swept: list[str] = []
+        for uid, allocation in sorted(self.fleet.ledger.items()):
+            if allocation.claim is None:
+                continue
+            if allocation.state is not AllocationState.ASSUMED:
+                gone = not alive(allocation)
+            elif waits(uid) or allocation.assumed_at is None:
+                self._enter(replace(allocation, assumed_at=now))
+                gone = False
+            else:
+                gone = allocation.assumed_at + ttl_s < now
+            if gone:
+                self._drop(uid, now)
+                swept.append(uid)
+        return tuple(swept)
+
+    # --- scaling ---
+
+    def adjust(self, uid: str, change: Change, *, dry_run: bool = False) -> Adjustment | Refusal:
+        """Change what a bound allocation takes of each of its cards, all of them or none.
+
+        Raises:
+            Conflict: the uid is not bound.
+
+        """
+        known = self.held(uid)
+        if known is None or known.state is not AllocationState.BOUND:
+            raise Conflict(f"{uid} is not bound; only a bound allocation can be adjusted", code="not-allocated")
+        outcome = change_of(self.fleet, self.rules, known, change)
+        if not isinstance(outcome, Adjustment):
+            return outcome
+        promised = self._refuses_limits(known, outcome.allocation)
+        if promised is not None:
+            return Refusal((promised,))
+        if not dry_run:
+            self._enter(outcome.allocation)
+        return outcome
+
+    # --- the ledger from outside ---
+
+    def reconcile(self, found: Iterable[Allocation], now: float) -> tuple[str, ...]:
+        """Make the ledger what was found, assumptions kept; the uids that differed. Twice is no difference.
+
+        What is releasing stays so for as long as it is found.
+
+        Raises:
+            NotFound: a node that is known does not have a card of an allocation. Conflict: an id is that of
+                an executor. Nothing is changed then.
+
+        """
+        wanted = {allocation.id: self._found(allocation) for allocation in found}
+        changed: list[str] = []
+        for uid, known in sorted(self.fleet.ledger.items()):
+            if known.claim is not None and uid not in wanted and known.state is not AllocationState.ASSUMED:
+                self._drop(uid, now)
+                changed.append(uid)
+        for uid, allocation in sorted(wanted.items()):
+            if self.fleet.ledger.get(uid) != allocation:
+                self._enter(allocation)
+                changed.append(uid)
+        return tuple(sorted(changed))
+
+    def set_nodes(self, nodes: Iterable[Node]) -> None:
+        """New facts about machines and cards; free capacity is derived again, nobody is evicted.
+
+        A card that vanished while it is held stays on its node as a missing one, and an allocation follows
+        its cards to another node.
+        """
+        inventory, ledger = _followed(self.fleet, tuple(nodes))
+        self._adopt(Fleet(inventory, ledger, profiles=self.fleet.profiles))
+        self._dirty.update(gpu.uuid for gpu in self.fleet.cards)
+        self.version += 1
+
+    # --- whoever mirrors the state ---
+
+    def register_bind_handler(self, handler: Callable[[Allocation], None]) -> Callable[[], None]:
+        """Call `handler` once for each allocation that is durably bound; call the answer to stop."""
+        key = object()
+        self._handlers[key] = handler
+
+        def unregister() -> None:
+            self._handlers.pop(key, None)
+
+        return unregister
+
+    def notify_bound(self, uid: str) -> tuple[BaseException, ...]:
+        """The binding is durable: tell the handlers, once per uid. Their faults are returned, and stop nobody."""
+        faults: list[BaseException] = []
+        if uid in self._told or not self.is_bound(uid):
+            return ()
+        self._told.add(uid)
+        for handler in tuple(self._handlers.values()):
+            try:
+                handler(self.fleet.ledger[uid])
+            except Exception as fault:  # noqa: BLE001 - one handler must not keep the others from hearing
+                faults.append(fault)
+        return tuple(faults)
+
+    def take_dirty(self) -> frozenset[str]:
+        """Cards that changed since the last call; give back with `requeue` what could not be written."""
+        dirty, self._dirty = frozenset(self._dirty), set()
+        return dirty
+
+    def requeue(self, gpus: Iterable[str]) -> None:
+        """Cards whose state could not be mirrored; ones that are gone are left out."""
+        self._dirty.update(uuid for uuid in gpus if uuid in self.fleet.card_of)
+
+    # --- queries ---
+
+    def of_pod(self, namespace: str, pod: str) -> tuple[Allocation, ...]:
+        """Allocations of pods of that name."""
+        return tuple(
+            allocation
+            for _, allocation in sorted(self.fleet.ledger.items())
+            if allocation.claim is not None and (allocation.claim.namespace, allocation.claim.pod) == (namespace, pod)
+        )
+
+    def on_node(self, node: str) -> tuple[Allocation, ...]:
+        """Allocations on a node by uid."""
+        return tuple(a for _, a in sorted(self.fleet.ledger.items()) if a.node == node)
+
+    def unused_nodes(self) -> frozenset[str]:
+        """Nodes with cards and nobody on them, also nobody assumed."""
+        held = {allocation.node for allocation in self.fleet.ledger.values()}
+        return frozenset(node.name for node in self.fleet.nodes if node.gpus and node.name not in held)
+
+    def is_bound(self, uid: str) -> bool:
+        """Whether the uid holds cards for good."""
+        known = self.held(uid)
+        return known is not None and known.state is AllocationState.BOUND
+
+    def set_workers_per_node(self, most: int) -> None:
+        """Allocations a node may have, 0 for any number; nobody is evicted.
+
+        Raises:
+            InvalidRequest: it is negative.
+
+        """
+        if most < 0:
+            raise invalid("workers_per_node", most, "0 (no cap) or more is needed")
+        self.rules = replace(self.rules, workers_per_node=most)
+
+    def held(self, uid: str) -> Allocation | None:
+        """What a request holds.
+
+        Raises:
+            Conflict: the id is that of an executor, which is no request.
+
+        """
+        known = self.fleet.ledger.get(uid)
+        if known is not None and known.claim is None:
+            raise Conflict(f"{uid} is an executor of a session; choose another uid", code="uid-taken", field="uid")
+        return known
+
+    # --- steps ---
+
+    def _refuses_limits(self, known: Allocation, after: Allocation) -> Rejection | None:
+        row = self.fleet.row_of.get(known.node)
+        if row is None or not self.rules.oversubscription:
+            return None
+        held, wanted = limits_of(self.fleet, known), limits_of(self.fleet, after)
+        return refuses_limit(self.fleet, row, self.rules.oversubscription, self.rules.disks, wanted, held)
+
+    def _allocation(self, request: Request, choice: Choice, now: float) -> Allocation:
+        return Allocation(
+            request.uid,
+            choice.node,
+            request.requirement,
+            choice.gpus,
+            AllocationState.ASSUMED,
+            choice.charges,
+            request.claim,
+            assumed_at=now,
+        )
+
+    def _adopt(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self._card_pools = frozenset(gpu.pool for gpu in fleet.cards if gpu.pool)
+
+    def _found(self, allocation: Allocation) -> Allocation:
+        """An allocation as it is entered when it was found outside."""
+        known = self.held(allocation.id)
+        if allocation.node in self.fleet.row_of:
+            self._cards(allocation.gpus)
+        releasing = known is not None and known.state is AllocationState.RELEASING
+        return replace(allocation, state=AllocationState.RELEASING) if releasing else allocation
+
+    def _enter(self, allocation: Allocation) -> None:
+        known = self.fleet.ledger.get(allocation.id)
+        if known == allocation:
+            return
+        if known is not None:
+            self.fleet.replace(allocation)
+        else:
+            self.fleet.charge(allocation, force=True)
+        self._dirty.update(allocation.gpus)
+        self._gone.pop(allocation.id, None)
+        self.version += 1
+
+    def _drop(self, uid: str, now: float) -> Allocation | None:
+        if self.held(uid) is None:
+            return None
+        allocation = self.fleet.release(uid)
+        self._dirty.update(allocation.gpus)
+        self._told.discard(uid)
+        self._gone[uid] = now
+        while len(self._gone) > HISTORY:
+            self._gone.popitem(last=False)
+        self.version += 1
+        return allocation
+
+    def _cards(self, gpus: Sequence[str]) -> list[int]:
+        unknown = [uuid for uuid in gpus if uuid not in self.fleet.card_of]
+        if unknown:
+            raise NotFound(f"card {unknown[0]} is not known", code="unknown-gpu", field="gpus")
+        return [self.fleet.card_of[uuid] for uuid in gpus]
+
+    def _check_cards(self, request: Request, gpus: Sequence[str]) -> list[int]:
+        cards, count = self._cards(gpus), request.requirement.gpu_count
+        if len(set(cards)) != len(cards) or len(cards) != count:
+            raise invalid("gpus", list(gpus), f"name {count} different cards, as many as are asked")
+        if len({int(self.fleet.card_row[card]) for card in cards}) != 1:
+            raise invalid("gpus", list(gpus), "name cards of one node")
+        pool = request.requirement.cards.pool
+        if pool is not None and any(self.fleet.cards[card].pool != pool for card in cards):
+            raise invalid("gpus", list(gpus), f"name cards of pool {pool}")
+        return cards
+
+    def _check_pool(self, request: Request) -> None:
+        pool = request.requirement.cards.pool
+        if pool is not None and pool not in self._card_pools and pool not in self.rules.strategies:
+            known = ", ".join(sorted(self.pools)) or "none"
+            raise NotFound(f"pool {pool!r} is not known; known are {known}", code="unknown-pool", field="pool")
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """Pools that cards are in, and those that have a strategy."""
+        return self._card_pools | frozenset(self.rules.strategies)
+
+
+_NO_INDEX = -1
+"""Of a card that nobody ever reported."""
+
+
+def _followed(fleet: Fleet, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Allocation]]:
+    """New inventory with the cards that are held and gone, and the ledger on the nodes where its cards are now."""
+    home = {gpu.uuid: node.name for node in nodes for gpu in node.gpus}
+    missing: dict[str, dict[str, Gpu]] = {}
+    ledger = []
+    for held in fleet.ledger.values():
+        node = next((home[uuid] for uuid in held.gpus if uuid in home), held.node)
+        ledger.append(held if node == held.node else replace(held, node=node))
+        for uuid in held.gpus:
+            if uuid not in home:
+                card = fleet.card_of.get(uuid)
+                known = Gpu(uuid, _NO_INDEX) if card is None else fleet.cards[card]
+                missing.setdefault(node, {})[uuid] = replace(known, healthy=False)
+    return [replace(node, gpus=(*node.gpus, *missing.get(node.name, {}).values())) for node in nodes], ledger

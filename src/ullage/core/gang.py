@@ -1,0 +1,451 @@
+"""Gangs: requests that are placed together or not at all.
+
+A gang is held back until enough members exist: those that wait and those that run. Then it is placed as
+a whole on a draft of the books; only if all that are required fit are they assumed, in one step, and
+bound together. Nothing is ever held for a part of a gang, so gangs cannot block each other: in each
+tick the older one is tried first, and a younger one goes ahead only if the older does not fit now.
+
+A gang that is not placed in time, or loses its quorum while it waits, gives back all it reserved and
+backs off, each time twice as long; it keeps its age. Times are seconds of the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ullage.core.allocator import Allocator
+from ullage.core.fleet import Fleet
+from ullage.core.selection import Choice, Refusal, Rules, choose
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import GangClaim, Request
+from ullage.model.error import Conflict, Unavailable, invalid
+from ullage.model.rejection import Code, Cure, Rejection
+
+BACKOFF_S = 10.0
+"""How long a gang stays away after its first failure."""
+
+MAX_BACKOFF_S = 300.0
+"""The bound of the doubling: 10, 20, 40, 80, 160, 300, 300 seconds. A placement starts it over."""
+
+_TIGHTEST = "compact-first"
+_CURES = {Code.GANG_INCOMPLETE: Cure.OWNER, Code.GANG_ROOM: Cure.CAPACITY, Code.BACKOFF: Cure.CAPACITY}
+
+
+class GangPhase(StrEnum):
+    """Where a gang is in its life.
+
+    PENDING lacks members, WAITING lacks room, SCHEDULING holds reservations, RUNNING has its required
+    members bound. TIMED_OUT and FAILED (it lost its quorum) back off; then a new wait begins.
+    """
+
+    PENDING = "pending"
+    WAITING = "waiting"
+    SCHEDULING = "scheduling"
+    RUNNING = "running"
+    TIMED_OUT = "timed-out"
+    FAILED = "failed"
+
+
+Answer = Allocation | Refusal
+"""What one member has: its cards, or why it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangOutcome:
+    """One gang that changed: its phase, the answer per member, what was placed, and what was given back.
+
+    `retry_at` is when a gang that backs off is tried again.
+    """
+
+    key: str
+    phase: GangPhase
+    answers: Mapping[str, Answer]
+    placed: tuple[Allocation, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    retry_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The member for which the draft had no room, why, and how many were placed before it."""
+
+    uid: str
+    refusal: Refusal
+    placed: int
+
+
+# --- on a draft ---
+
+
+def by_size(fleet: Fleet, requests: Iterable[Request]) -> list[Request]:
+    """The largest first, by cards' worth and then by number of cards; equal ones in the order given."""
+    sizes = [(fleet.resources(request.requirement).gpu_milli, request) for request in requests]
+    return [request for _, request in sorted(sizes, key=lambda pair: (-pair[0], -pair[1].requirement.gpu_count))]
+
+
+def fit_together(fleet: Fleet, rules: Rules, requests: Sequence[Request], now: float) -> dict[str, Choice] | Misfit:
+    """Where all of these go, placed one after the other in this order; or the first that finds no room.
+
+    If they do not fit by the strategies that apply to them, they are packed as tightly as can be. The
+    books are as before.
+    """
+    found = _draft(fleet, rules, requests, now)
+    if isinstance(found, dict) or all(rules.strategy_of(request).name == _TIGHTEST for request in requests):
+        return found
+    packed = _draft(fleet, rules, [replace(request, strategy=_TIGHTEST) for request in requests], now)
+    return packed if isinstance(packed, dict) else found
+
+
+def _draft(fleet: Fleet, rules: Rules, requests: Iterable[Request], now: float) -> dict[str, Choice] | Misfit:
+    choices: dict[str, Choice] = {}
+    mark = fleet.checkpoint()
+    try:
+        for request in requests:
+            found = choose(fleet, rules, request)
+            if isinstance(found, Refusal):
+                return Misfit(request.uid, found, len(choices))
+            choices[request.uid] = found
+            fleet.charge(_allocation(request, found, now), force=True)
+    finally:
+        fleet.rollback(mark)
+    return choices
+
+
+def _allocation(request: Request, choice: Choice, now: float) -> Allocation:
+    state, asked = AllocationState.ASSUMED, request.requirement
+    return Allocation(request.uid, choice.node, asked, choice.gpus, state, choice.charges, request.claim, now)
+
+
+# --- state ---
+
+
+@dataclass(slots=True)
+class _Gang:
+    """Members in the order in which they came; `since` is when the first of those that wait began to.
+
+    `quorate` is set once there were enough members to try; `tried` is what the last trial depended on.
+    """
+
+    key: str
+    born: float
+    members: dict[str, Request] = field(default_factory=dict)
+    phase: GangPhase = GangPhase.PENDING
+    since: float | None = None
+    retry_at: float | None = None
+    backoff_s: float = BACKOFF_S
+    quorate: bool = False
+    leaving: set[str] = field(default_factory=set)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    tried: _Trial | None = None
+
+    @property
+    def claim(self) -> GangClaim:
+        """What the newest member says of the gang."""
+        claim = next(reversed(self.members.values())).claim.gang
+        assert claim is not None
+        return claim
+
+    @property
+    def expires_at(self) -> float | None:
+        """When the present wait has been too long; no timeout, or one of 0: never."""
+        if self.since is None or not self.claim.timeout_s:
+            return None
+        return self.since + self.claim.timeout_s
+
+    def told(self) -> tuple[object, ...]:
+        """What outsiders see of it, for telling whether that changed."""
+        codes = {uid: a.code if isinstance(a, Refusal) else a.state for uid, a in self.answers.items()}
+        return self.phase, self.retry_at, codes
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What a trial depended on: while that is the same, so is the result."""
+
+    version: int
+    fleet: Fleet
+    rules: Rules
+    waiting: tuple[str, ...]
+
+    def same(self, other: _Trial | None) -> bool:
+        """Whether nothing changed since the other one."""
+        if other is None or self.fleet is not other.fleet or self.rules is not other.rules:
+            return False
+        return (self.version, self.waiting) == (other.version, other.waiting)
+
+
+class Gangs:
+    """All gangs that have members; the cards they hold are in the ledger of the allocator, not here."""
+
+    def __init__(self) -> None:
+        self._gangs: dict[str, _Gang] = {}
+        self._key_of: dict[str, str] = {}
+
+    # --- members ---
+
+    def add(self, request: Request, now: float) -> GangPhase:
+        """A member appears, or is told again; the phase of its gang.
+
+        Raises:
+            InvalidRequest: it is of no gang. Conflict: its uid is a member of another gang.
+
+        """
+        claim = request.claim.gang
+        if claim is None:
+            raise invalid("gang", request.uid, "the request names no gang")
+        key = self._key_of.setdefault(request.uid, claim.key)
+        if key != claim.key:
+            raise Conflict(f"{request.uid} is a member of gang {key}; remove it there first", code="already-in-gang")
+        gang = self._gangs.setdefault(key, _Gang(key, now))
+        if request.uid not in gang.members:
+            gang.members[request.uid] = request
+            gang.since = now if gang.since is None and gang.retry_at is None else gang.since
+        return gang.phase
+
+    def remove(self, uid: str) -> GangPhase | None:
+        """A member is gone; the phase of its gang, None if it was of none.
+
+        What it reserved is given back in the next tick, which also judges whether the gang has its quorum
+        still. What it has bound is the caller's to free.
+        """
+        key = self._key_of.pop(uid, None)
+        if key is None:
+            return None
+        gang = self._gangs[key]
+        del gang.members[uid]
+        gang.answers.pop(uid, None)
+        gang.leaving.add(uid)
+        return gang.phase
+
+    # --- looks ---
+
+    def phase(self, key: str) -> GangPhase | None:
+        """The phase of a gang; None if it has no members."""
+        gang = self._gangs.get(key)
+        return gang.phase if gang is not None and gang.members else None
+
+    def answer(self, uid: str) -> Answer | None:
+        """What a member had when it was last looked at; None before that."""
+        key = self._key_of.get(uid)
+        return None if key is None else self._gangs[key].answers.get(uid)
+
+    def waits(self, uid: str) -> bool:
+        """Whether what this member reserved waits for the rest of its gang, so that nobody sweeps it."""
+        answer = self.answer(uid)
+        return isinstance(answer, Allocation) and answer.state is AllocationState.ASSUMED
+
+    def due(self) -> float | None:
+        """The first time at which a tick does something although nothing changed; None if there is none."""
+        gangs = [gang for gang in self._gangs.values() if gang.members]
+        times = [gang.expires_at if gang.retry_at is None else gang.retry_at for gang in gangs]
+        return min((at for at in times if at is not None), default=None)
+
+    # --- steps ---
+
+    def tick(self, allocator: Allocator, now: float, *, commit: bool = True) -> tuple[GangOutcome, ...]:
+        """Bring all gangs up to `now`, the oldest first; those that changed.
+
+        Without `commit` what is placed stays assumed until `commit` is called, and times out like a wait.
+
+        Raises:
+            Unavailable: the allocator is not ready; nothing was changed.
+
+        """
+        if not allocator.is_ready:
+            raise Unavailable("the allocator is not ready; gangs wait for it", code="not-ready")
+        gangs = sorted(self._gangs.values(), key=lambda gang: (gang.born, gang.key))
+        left = {gang.key: _forget(allocator, gang.leaving, now) for gang in gangs}
+        held = _held(allocator.fleet, self._gangs, self._key_of)
+        outcomes = [
+            _advance(_Step(gang, allocator, now, held.get(gang.key, {})), left[gang.key], commit=commit)
+            for gang in gangs
+        ]
+        self._gangs = {key: gang for key, gang in self._gangs.items() if gang.members}
+        return tuple(outcome for outcome in outcomes if outcome is not None)
+
+    def commit(self, key: str, allocator: Allocator, now: float) -> tuple[Allocation, ...]:
+        """Bind all that a gang has reserved; what that is, nothing if the next tick will give it back."""
+        gang = self._gangs.get(key)
+        if gang is None or gang.leaving or (gang.expires_at is not None and now >= gang.expires_at):
+            return ()
+        held = _held(allocator.fleet, (key,), self._key_of)
+        return tuple(_Step(gang, allocator, now, held.get(key, {})).commit().values())
+
+
+def _advance(step: _Step, left: tuple[str, ...], *, commit: bool) -> GangOutcome | None:
+    """One gang in one tick; `left` are reservations of members that went away."""
+    gang, before = step.gang, step.gang.told()
+    gang.leaving.clear()
+    if not gang.members:
+        return GangOutcome(gang.key, GangPhase.FAILED, {}, (), left) if left else None
+    forgotten = (*left, *step.expire())
+    placed = step.place()
+    if commit:
+        placed |= step.commit()
+        if gang.phase is GangPhase.RUNNING:
+            placed |= step.place() | step.commit()
+    if not (forgotten or placed) and gang.told() == before:
+        return None
+    made = tuple(allocation for _, allocation in sorted(placed.items()))
+    return GangOutcome(gang.key, gang.phase, dict(gang.answers), made, forgotten, gang.retry_at)
+
+
+def _forget(allocator: Allocator, uids: Collection[str], now: float) -> tuple[str, ...]:
+    return tuple(uid for uid in sorted(uids) if allocator.forget(uid, now) is not None)
+
+
+def _held(fleet: Fleet, keys: Collection[str], key_of: Mapping[str, str]) -> dict[str, dict[str, Allocation]]:
+    """What the gangs have in the ledger: of members, and of who was one before the members were told."""
+    held: dict[str, dict[str, Allocation]] = {}
+    for uid, allocation in fleet.ledger.items() if keys else ():
+        gang = allocation.claim.gang if allocation.claim else None
+        key = key_of.get(uid, gang.key if gang else None)
+        if key is not None and key in keys:
+            held.setdefault(key, {})[uid] = allocation
+    return held
+
+
+@dataclass(slots=True)
+class _Step:
+    """One gang at one moment; `held` is what it has in the ledger, by uid."""
+
+    gang: _Gang
+    allocator: Allocator
+    now: float
+    held: dict[str, Allocation]
+
+    # --- who there is ---
+
+    def _waiting(self) -> list[Request]:
+        return [request for uid, request in self.gang.members.items() if uid not in self.held]
+
+    def _reserved(self) -> list[str]:
+        members = self.gang.members
+        return [uid for uid, a in self.held.items() if a.state is AllocationState.ASSUMED and uid in members]
+
+    def _running(self) -> int:
+        return sum(a.state is AllocationState.BOUND and a.claim is not None for a in self.held.values())
+
+    def _present(self) -> int:
+        return self._running() + len(self._reserved()) + len(self._waiting())
+
+    def _satisfied(self) -> bool:
+        return self._running() >= self.gang.claim.required
+
+    # --- giving up ---
+
+    def expire(self) -> tuple[str, ...]:
+        """End a back-off that is over, or a wait that lost its quorum or took too long; what was given back."""
+        gang = self.gang
+        if gang.retry_at is not None:
+            if self.now < gang.retry_at:
+                return ()
+            gang.retry_at, gang.since, gang.quorate, gang.tried = None, None, False, None
+        if self._satisfied() or not (self._waiting() or self._reserved()):
+            gang.since, gang.quorate = None, False
+            return ()
+        gang.since = self.now if gang.since is None else gang.since
+        if gang.quorate and self._present() < gang.claim.required:
+            return self._back_off(GangPhase.FAILED)
+        expires_at = gang.expires_at
+        return () if expires_at is None or self.now < expires_at else self._back_off(GangPhase.TIMED_OUT)
+
+    def _back_off(self, phase: GangPhase) -> tuple[str, ...]:
+        gang = self.gang
+        forgotten = _forget(self.allocator, self._reserved(), self.now)
+        for uid in forgotten:
+            del self.held[uid]
+        gang.phase, gang.retry_at = phase, self.now + gang.backoff_s
+        gang.backoff_s = min(2 * gang.backoff_s, MAX_BACKOFF_S)
+        return forgotten
+
+    # --- placing ---
+
+    def place(self) -> dict[str, Allocation]:
+        """Reserve cards for the members that wait, if they may go now; what was reserved."""
+        gang, waiting, required = self.gang, self._waiting(), self.gang.claim.required
+        gang.answers |= {uid: self.held[uid] for uid in gang.members if uid in self.held}
+        if gang.retry_at is not None:
+            return self._refuse(waiting, Code.BACKOFF)
+        if self._satisfied():
+            gang.phase = GangPhase.RUNNING
+            return self._place_late(waiting)
+        if self._reserved():
+            gang.phase = GangPhase.SCHEDULING
+            return self._refuse(waiting, Code.GANG_ROOM)
+        if not waiting or self._present() < required:
+            gang.phase = GangPhase.PENDING
+            return self._refuse(waiting, Code.GANG_INCOMPLETE, required, self._present())
+        gang.quorate, gang.phase = True, GangPhase.WAITING
+        return self._place_whole(waiting, required - self._running())
+
+    def _place_whole(self, waiting: list[Request], needed: int) -> dict[str, Allocation]:
+        """All that wait, or if they do not fit the smallest that are enough."""
+        if not self._is_new(waiting):
+            return {}
+        fleet, rules = self.allocator.fleet, self.allocator.rules
+        sized = by_size(fleet, waiting)
+        plan = fit_together(fleet, rules, sized, self.now)
+        if isinstance(plan, Misfit) and needed < len(sized):
+            plan = fit_together(fleet, rules, sized[-needed:], self.now)
+        if isinstance(plan, Misfit):
+            self._refuse(waiting, Code.GANG_ROOM, needed, plan.placed)
+            self.gang.answers[plan.uid] = plan.refusal
+            return {}
+        reserved = self._assume([(request, plan[request.uid]) for request in sized if request.uid in plan])
+        if reserved:
+            self.gang.phase = GangPhase.SCHEDULING
+            self._refuse(self._waiting(), Code.GANG_ROOM)
+        return reserved
+
+    def _place_late(self, waiting: list[Request]) -> dict[str, Allocation]:
+        """Members of a gang that runs do not wait for each other."""
+        reserved: dict[str, Allocation] = {}
+        if not waiting or not self._is_new(waiting):
+            return reserved
+        for request in waiting:
+            found = choose(self.allocator.fleet, self.allocator.rules, request)
+            if isinstance(found, Refusal):
+                self.gang.answers[request.uid] = found
+            else:
+                reserved |= self._assume([(request, found)])
+        return reserved
+
+    def _is_new(self, waiting: list[Request]) -> bool:
+        """Whether anything changed since the last trial: what did not fit then does not fit now."""
+        allocator = self.allocator
+        uids = tuple(request.uid for request in waiting)
+        trial = _Trial(allocator.version, allocator.fleet, allocator.rules, uids)
+        known, self.gang.tried = self.gang.tried, trial
+        return not trial.same(known)
+
+    def _assume(self, plan: Sequence[tuple[Request, Choice]]) -> dict[str, Allocation]:
+        """Reserve all of the plan, or nothing: the books are as they were when it was made."""
+        reserved: dict[str, Allocation] = {}
+        for request, choice in plan:
+            answer = self.allocator.assume(request, choice.gpus, self.now)
+            if isinstance(answer, Refusal):
+                _forget(self.allocator, reserved, self.now)
+                self.gang.answers[request.uid] = answer
+                return {}
+            reserved[request.uid] = answer
+        self.held |= reserved
+        self.gang.answers |= reserved
+        return reserved
+
+    def _refuse(self, waiting: Iterable[Request], code: Code, needed: int = 0, had: int = 0) -> dict[str, Allocation]:
+        told = Refusal((Rejection(code, _CURES[code], needed, had),))
+        self.gang.answers |= {request.uid: told for request in waiting}
+        return {}
+
+    def commit(self) -> dict[str, Allocation]:
+        """Bind all reservations; what was bound."""
+        bound = {uid: self.allocator.commit(uid, self.now) for uid in self._reserved()}
+        gang = self.gang
+        if bound:
+            self.held |= bound
+            gang.answers |= bound
+            gang.phase, gang.since, gang.quorate, gang.backoff_s = GangPhase.RUNNING, None, False, BACKOFF_S
+        return bound

@@ -1,0 +1,385 @@
+"""Where one request for cards could go, where it goes, and every step of why: pure looks at the books.
+
+`find` runs all stages and keeps what each removed; `choose` gives the same answer from the table of the
+request's shape, without looking at every card, and falls back to `find` to explain a refusal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ullage.core.capacity import limit_on, refuses_limit
+from ullage.core.filters import CARD, Kind, Stage, charges_on
+from ullage.core.fleet import Fleet
+from ullage.core.partition import fit
+from ullage.core.placement import Placer, Table
+from ullage.core.policy import Policy
+from ullage.core.quota import Quotas, Used
+from ullage.core.strategies import strategy_named
+from ullage.core.strategies.strategy import Strategy
+from ullage.model.allocation import Charge
+from ullage.model.claim import Amounts, Request
+from ullage.model.oversubscription import Oversubscription
+from ullage.model.part import Isolation, Part
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
+
+WORKERS_PER_NODE = 256
+_NO_ROOM = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How requests for cards are judged.
+
+    `strategies` maps a pool to its strategy, `strategy` is that of the others. `workers_per_node` is the
+    most allocations a node may have, 0 for any number. `oversubscription` maps a pool to what its nodes
+    may promise (none: as much as anybody asks); `disks` are the bytes of disk per node that count for it.
+    `preempt_cluster_wide` lets a request evict work of any namespace, not only of its own.
+    """
+
+    strategy: str = "node-compact-gpu-low-load"
+    strategies: Mapping[str, str] = field(default_factory=dict)
+    workers_per_node: int = WORKERS_PER_NODE
+    quotas: Quotas = field(default_factory=Quotas)
+    oversubscription: Mapping[str, Oversubscription] = field(default_factory=dict)
+    disks: Mapping[str, int] = field(default_factory=dict)
+    preempt_cluster_wide: bool = True
+
+    def strategy_of(self, request: Request) -> Strategy:
+        """The request's own strategy, or its pool's."""
+        name = request.strategy or self.strategies.get(request.requirement.cards.pool or "", self.strategy)
+        return strategy_named(name)
+
+    @property
+    def cap(self) -> int:
+        """Workers per node as a number that can be compared."""
+        return self.workers_per_node or 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Cards that would do, per node in order of name, and what each stage did to get there."""
+
+    by_node: dict[str, tuple[str, ...]]
+    stages: tuple[Stage, ...]
+
+    @property
+    def refusals(self) -> tuple[Rejection, ...]:
+        """Why there is none: what the stage that emptied the list removed; nothing if there are some."""
+        if self.by_node:
+            return ()
+        removed = next((stage.removed for stage in self.stages if stage.reached and not stage.after), ())
+        return removed or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Higher is better: per node, and per node and card."""
+
+    nodes: dict[str, int]
+    cards: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The node and cards a request gets, and what it takes of each."""
+
+    node: str
+    gpus: tuple[str, ...]
+    charges: tuple[Charge, ...]
+    score: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request gets nothing: the first rejection decides, `stages` tell the whole story."""
+
+    rejections: tuple[Rejection, ...]
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def code(self) -> Code:
+        """The deciding reason."""
+        return self.rejections[0].code if self.rejections else Code.NO_CANDIDATE
+
+    @property
+    def curable(self) -> bool:
+        """Whether freed capacity could help at all, so that preemption is worth a try."""
+        return any(rejection.cure in (Cure.CAPACITY, Cure.QUOTA) for rejection in self.rejections)
+
+
+def amounts_on(
+    fleet: Fleet, card: int, request: Request, held: Charge | None = None
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """What a request counts for on a card in quotas, and its limit there: GFLOPS and bytes each.
+
+    `held` is what it is charged there already. What a card does not know of itself counts nothing.
+    """
+    total = int(fleet.compute_total[card]), int(fleet.vram_total[card])
+    limit = request.claim.limit
+    need = (held.compute, held.vram) if held is not None else _need(fleet, card, request.requirement, total)
+    most = need if limit is None else part_of(limit).on(*total)
+    gpu = fleet.cards[card]
+    known = int(gpu.compute_gflops is not None), int(gpu.vram_bytes is not None)
+    return (need[0] * known[0], need[1] * known[1]), (most[0] * known[0], most[1] * known[1])
+
+
+def _need(fleet: Fleet, card: int, asked: ResourceRequirement, total: tuple[int, int]) -> tuple[int, int]:
+    if asked.cards.isolation is Isolation.PARTITIONED:
+        found = fit(fleet, card, asked)
+        if isinstance(found, Charge):
+            return found.compute, found.vram
+    return total if asked.whole or asked.part is None else asked.part.on(*total)
+
+
+def part_of(amounts: Amounts) -> Part:
+    """Amounts per card as a part of it."""
+    return Part(amounts.compute_gflops, amounts.vram_bytes, amounts.compute_ppm)
+
+
+def check_quota(
+    fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int], used: Used | None = None
+) -> tuple[Rejection, ...]:
+    """What the quotas say to this request on these cards, as many as it asks for."""
+    amounts = [amounts_on(fleet, card, request) for card in cards]
+    return rules.quotas.check(
+        fleet.usage if used is None else used,
+        request.claim.namespace,
+        [need for need, _ in amounts],
+        [limit for _, limit in amounts],
+        request.requirement.gpu_count,
+    )
+
+
+def check_limits(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int]) -> Rejection | None:
+    """What oversubscription says to the limits of this request on these cards of one node."""
+    if not rules.oversubscription:
+        return None
+    limits = [limit_on(fleet, card, request.claim.limit, amounts_on(fleet, card, request)[0]) for card in cards]
+    total = sum(compute for compute, _ in limits), sum(vram for _, vram in limits)
+    return refuses_limit(fleet, int(fleet.card_row[cards[0]]), rules.oversubscription, rules.disks, total)
+
+
+def same_on_all_cards(request: Request) -> bool:
+    """Whether what the request counts for does not depend on the card it gets."""
+    part, limit = request.requirement.part, request.claim.limit
+    if part is None or request.requirement.cards.isolation in (Isolation.SHARED, Isolation.PARTITIONED):
+        return False
+    return not (part.compute_ppm or part.vram_ppm or (limit is not None and limit.compute_ppm))
+
+
+def _same_for_all_cards(fleet: Fleet, rules: Rules, request: Request) -> bool:
+    """Whether no sum has to be asked about single cards: there is none, or all count the same and quotas allow it."""
+    if not rules.quotas.levels(request.claim.namespace) and not rules.oversubscription:
+        return True
+    part = request.requirement.part
+    if part is None or not same_on_all_cards(request):
+        return False
+    amounts, count = Amounts(part.compute_gflops, part.vram_bytes), request.requirement.gpu_count
+    return not rules.quotas.check(fleet.usage, request.claim.namespace, amounts, request.claim.limit, count)
+
+
+def refusals_on(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int]) -> tuple[Rejection, ...]:
+    """What speaks against exactly these cards of one node, as many as are asked; empty if nothing does."""
+    quota = check_quota(fleet, rules, request, cards)
+    if quota:
+        return quota
+    against = tuple(why for card in cards if (why := CARD.first(fleet, card, request.requirement)) is not None)
+    return (
+        against
+        or _node_refuses(fleet, cards[0], request)
+        or _only(check_limits(fleet, rules, request, cards))
+        or _cap_refuses(fleet, rules, cards[0])
+    )
+
+
+# --- every step ---
+
+
+def find(
+    fleet: Fleet, rules: Rules, request: Request, cards: Iterable[int] | None = None, used: Used | None = None
+) -> Candidates:
+    """All cards that would do, by stages: quota, each filter, what the node says, enough on one node.
+
+    Where quotas depend on the card, a card passes if the namespace may have as many like it as are asked.
+    """
+    asked = request.requirement
+    left = list(range(len(fleet.cards))) if cards is None else sorted(set(cards))
+    stages: list[Stage] = []
+    left = _stage(fleet, stages, "quota", Kind.CAPACITY, left, _quota_of(fleet, rules, request, used))
+    kept, told = CARD.run(fleet, left, asked)
+    stages += [_later(stage, bool(left)) for stage in told]
+    left = kept
+    left = _stage(fleet, stages, "node", Kind.NODE, left, lambda card: _node_refuses(fleet, card, request))
+    if rules.oversubscription:
+        left = _stage(fleet, stages, "oversubscription", Kind.NODE, left, _limits_of(fleet, rules, request))
+    left = _stage(fleet, stages, "worker-cap", Kind.NODE, left, lambda card: _cap_refuses(fleet, rules, card))
+    counts = Counter(int(fleet.card_row[card]) for card in left)
+    if asked.gpu_count > 1:
+
+        def enough(card: int) -> tuple[Rejection, ...]:
+            found = counts[int(fleet.card_row[card])]
+            if found >= asked.gpu_count:
+                return ()
+            return (_reject(fleet, card, Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked.gpu_count, found),)
+
+        left = _stage(fleet, stages, "same-node", Kind.NODE, left, enough)
+    by_node: dict[str, list[str]] = {}
+    for card in left:
+        by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
+    return Candidates({node: tuple(by_node[node]) for node in sorted(by_node)}, tuple(stages))
+
+
+def _stage(
+    fleet: Fleet,
+    stages: list[Stage],
+    name: str,
+    kind: Kind,
+    cards: list[int],
+    check: Callable[[int], tuple[Rejection, ...]],
+) -> list[int]:
+    answers = [(card, check(card)) for card in cards]
+    kept = [card for card, against in answers if not against]
+    removed = tuple(why for _, against in answers for why in against)
+    reached = bool(cards) or not stages
+    stages.append(Stage(name, kind, reached, len(cards), len(kept), removed, fleet.uuids(kept)))
+    return kept
+
+
+def _later(stage: Stage, reached: bool) -> Stage:
+    if reached:
+        return stage
+    return Stage(stage.filter, stage.kind, False, 0, 0)
+
+
+def _quota_of(
+    fleet: Fleet, rules: Rules, request: Request, used: Used | None
+) -> Callable[[int], tuple[Rejection, ...]]:
+    answers: dict[object, tuple[Rejection, ...]] = {}
+
+    def check(card: int) -> tuple[Rejection, ...]:
+        key = amounts_on(fleet, card, request)
+        if key not in answers:
+            answers[key] = check_quota(fleet, rules, request, [card] * request.requirement.gpu_count, used)
+        node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid
+        return tuple(replace(why, node=node, gpu=gpu) for why in answers[key])
+
+    return check
+
+
+def _node_refuses(fleet: Fleet, card: int, request: Request) -> tuple[Rejection, ...]:
+    row, asked = int(fleet.card_row[card]), request.requirement
+    node = fleet.nodes[row]
+    if not node.schedulable:
+        return (_reject(fleet, card, Code.CORDONED if node.cordoned else Code.NOT_READY, Cure.NODE_CHANGE),)
+    for code, need, free in (
+        (Code.CPU, asked.cpu_milli, int(fleet.cpu_free[row])),
+        (Code.MEMORY, asked.memory_bytes, int(fleet.memory_free[row])),
+    ):
+        if need > max(0, free) and need:
+            return (_reject(fleet, card, code, Cure.CAPACITY, need, max(0, free)),)
+    return ()
+
+
+def _limits_of(fleet: Fleet, rules: Rules, request: Request) -> Callable[[int], tuple[Rejection, ...]]:
+    """Judges a card as if all cards of the request were like it."""
+
+    def check(card: int) -> tuple[Rejection, ...]:
+        found = check_limits(fleet, rules, request, [card] * request.requirement.gpu_count)
+        return () if found is None else (replace(found, gpu=fleet.cards[card].uuid),)
+
+    return check
+
+
+def _cap_refuses(fleet: Fleet, rules: Rules, card: int) -> tuple[Rejection, ...]:
+    workers = fleet.workers(int(fleet.card_row[card]))
+    if workers < rules.cap:
+        return ()
+    return (_reject(fleet, card, Code.WORKER_CAP, Cure.CAPACITY, workers + 1, rules.cap),)
+
+
+def _only(found: Rejection | None) -> tuple[Rejection, ...]:
+    return () if found is None else (found,)
+
+
+def _reject(fleet: Fleet, card: int, code: Code, cure: Cure, needed: int = 0, had: int = 0) -> Rejection:
+    return Rejection(code, cure, needed, had, fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid)
+
+
+# --- how good, and which ---
+
+
+def score(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Sequence[str]]) -> Scores:
+    """Scores of candidate nodes and cards."""
+    strategy, table = rules.strategy_of(request), _table(fleet, rules, request)
+    nodes, cards = {}, {}
+    for node, uuids in by_node.items():
+        row = fleet.row_of[node]
+        eligible = [fleet.card_of[uuid] for uuid in uuids]
+        nodes[node] = table.score(row, eligible)
+        cards[node] = {fleet.cards[card].uuid: strategy.card(fleet, card, request.requirement) for card in eligible}
+    return Scores(nodes, cards)
+
+
+def select(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Sequence[str]]) -> Choice | Refusal:
+    """The best node with enough candidates, and on it the best cards; ties by name."""
+    count = request.requirement.gpu_count
+    enough = {node: uuids for node, uuids in by_node.items() if len(uuids) >= count}
+    if not enough:
+        most = max((len(uuids) for uuids in by_node.values()), default=0)
+        return Refusal((Rejection(Code.NO_NODE_FITS, Cure.CAPACITY, count, most),))
+    nodes = score(fleet, rules, request, enough).nodes
+    node = min(enough, key=lambda name: (-nodes[name], name))
+    eligible = sorted(fleet.card_of[uuid] for uuid in enough[node])
+    return _choice(fleet, rules, request, node, eligible, nodes[node])
+
+
+def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
+    """Where the request goes now, or why nowhere."""
+    if not _same_for_all_cards(fleet, rules, request):
+        candidates = find(fleet, rules, request)
+        if not candidates.by_node:
+            return Refusal(candidates.refusals, candidates.stages)
+        return select(fleet, rules, request, candidates.by_node)
+    table = _table(fleet, rules, request)
+    row = _best_row(fleet, rules, request, table)
+    if row is None:
+        return _refused(fleet, rules, request)
+    return _choice(fleet, rules, request, fleet.nodes[row].name, table.eligible(row), int(table.ranked[row]))
+
+
+def _best_row(fleet: Fleet, rules: Rules, request: Request, table: Table) -> int | None:
+    """The best node with room that may promise what the request may use; the same on all cards of a node."""
+    ranked = table.ranked
+    while len(ranked):
+        row = int(ranked.argmax())
+        if ranked[row] < 0:
+            break
+        if not rules.oversubscription or _promises(fleet, rules, request, table, row):
+            return row
+        ranked = ranked.copy() if ranked is table.ranked else ranked
+        ranked[row] = _NO_ROOM
+    return None
+
+
+def _promises(fleet: Fleet, rules: Rules, request: Request, table: Table, row: int) -> bool:
+    card = table.eligible(row)[0]
+    return check_limits(fleet, rules, request, [card] * request.requirement.gpu_count) is None
+
+
+def _choice(fleet: Fleet, rules: Rules, request: Request, node: str, eligible: list[int], score: int) -> Choice:
+    cards = rules.strategy_of(request).pick(fleet, request.requirement, eligible)
+    return Choice(node, fleet.uuids(cards), charges_on(fleet, cards, request.requirement), score)
+
+
+def _refused(fleet: Fleet, rules: Rules, request: Request) -> Refusal:
+    candidates = find(fleet, rules, request)
+    return Refusal(candidates.refusals, candidates.stages)
+
+
+def _table(fleet: Fleet, rules: Rules, request: Request) -> Table:
+    placer = Placer(fleet, Policy(), rules.strategy_of(request), rules.cap)
+    return placer.table(request.requirement)

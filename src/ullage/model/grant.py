@@ -1,0 +1,55 @@
+"""What a charge comes to on its card, in the units that people, workers and limiters read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.model.allocation import Charge
+from ullage.model.gpu import Gpu
+from ullage.model.part import Isolation
+from ullage.model.quantity import PPM
+
+_PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A part of one card: fractions are in millionths of it, rounded up.
+
+    `fraction_ppm` is the larger of its two fractions, which is also what counts in shares. Amounts are
+    in GFLOPS and bytes, None where nobody knows what the card has.
+    """
+
+    compute_ppm: int
+    vram_ppm: int
+    compute_gflops: int | None
+    vram_bytes: int | None
+    isolation: Isolation = Isolation.SHARED
+
+    @classmethod
+    def of(cls, gpu: Gpu, charge: Charge | None) -> Grant:
+        """What `charge` takes of the card; None is all of it."""
+        if charge is None:
+            return cls(PPM, PPM, gpu.compute_gflops, gpu.vram_bytes)
+        return cls.amounts(gpu, charge.compute, charge.vram, charge.isolation)
+
+    @classmethod
+    def amounts(cls, gpu: Gpu, compute: int, vram: int, isolation: Isolation = Isolation.SHARED) -> Grant:
+        """That much of the card, in the units of its books (see `Charge`)."""
+        return cls(
+            -(-compute * PPM // max(1, gpu.compute)),
+            -(-vram * PPM // max(1, gpu.vram)),
+            None if gpu.compute_gflops is None else compute,
+            None if gpu.vram_bytes is None else vram,
+            isolation,
+        )
+
+    @property
+    def fraction_ppm(self) -> int:
+        """The larger fraction."""
+        return max(self.compute_ppm, self.vram_ppm)
+
+    @property
+    def compute_percent(self) -> int:
+        """Whole percent of the card's compute, rounded up; 0 if none was granted by amount."""
+        return min(_PERCENT, -(-self.compute_ppm * _PERCENT // PPM))

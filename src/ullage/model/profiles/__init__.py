@@ -1,0 +1,19 @@
+"""The profiles of cards that come with Ullage. An operator's own table goes before them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from ullage.model.profile import Profiles
+from ullage.model.profile_table import load_profiles
+
+_TABLES = ("nvidia.toml", "ascend.toml")
+
+SHIPPED = Profiles(
+    tuple(
+        profile
+        for table in _TABLES
+        for profile in load_profiles((files(__name__) / table).read_text(encoding="utf-8")).entries
+    )
+)
+"""What a fleet knows unless it is told otherwise."""

@@ -1,0 +1,171 @@
+"""What a namespace may hold in all, and what one request of it may ask of each card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.model.claim import Amounts
+from ullage.model.error import invalid
+from ullage.model.quantity import MAX_INT64
+
+MAX_WORKERS = 32_768
+"""Workers of a namespace whose quota does not say how many."""
+
+ALERT_THRESHOLD_PERCENT = 95
+WHOLE_PERCENT = 100
+
+RESOURCES = ("requests.tflops", "requests.vram", "limits.tflops", "limits.vram", "workers")
+"""Names of what the totals of a quota count, in their order."""
+
+TotalCaps = tuple[int | None, int | None, int | None, int | None, int | None]
+"""One cap per name in `RESOURCES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """At most this much compute (GFLOPS) and vram (bytes); None is unlimited, 0 allows nothing."""
+
+    compute_gflops: int | None = None
+    vram_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The totals cap what all requests of a namespace hold together, the others cap each card of one request.
+
+    None is unlimited, 0 allows nothing. The defaults take the place of what a request leaves out (see
+    `with_defaults`). Below 100 - `alert_threshold_percent` percent left, the quota raises an alert.
+
+    Raises:
+        InvalidRequest: a negative amount, a limit below its request, or a threshold outside 0..100.
+
+    """
+
+    total_requests: Caps = Caps()
+    total_limits: Caps = Caps()
+    max_workers: int | None = MAX_WORKERS
+    max_requests: Caps = Caps()
+    max_limits: Caps = Caps()
+    max_gpu_count: int | None = None
+    default_requests: Amounts | None = None
+    default_limits: Amounts | None = None
+    alert_threshold_percent: int = ALERT_THRESHOLD_PERCENT
+
+    def __post_init__(self) -> None:
+        for field in ("total_requests", "total_limits", "max_requests", "max_limits"):
+            caps = getattr(self, field)
+            _check(f"{field}.compute_gflops", caps.compute_gflops)
+            _check(f"{field}.vram_bytes", caps.vram_bytes)
+        _check("max_workers", self.max_workers)
+        _check("max_gpu_count", self.max_gpu_count)
+        threshold = self.alert_threshold_percent
+        if not _is_whole(threshold) or not 0 <= threshold <= WHOLE_PERCENT:
+            raise invalid("alert_threshold_percent", threshold, "a whole percentage from 0 to 100 is needed")
+        _check_order("total_limits", self.total_limits, "total_requests", self.total_requests)
+        _check_order("max_limits", self.max_limits, "max_requests", self.max_requests)
+        if self.default_limits is not None and self.default_requests is not None:
+            limits, requests = _given(self.default_limits), _given(self.default_requests)
+            _check_order("default_limits", limits, "default_requests", requests)
+
+    @property
+    def single(self) -> TotalCaps:
+        """Caps of one request: compute and vram of its requests, then of its limits, per card; its cards."""
+        requests, limits = self.max_requests, self.max_limits
+        return (*_both(requests), *_both(limits), self.max_gpu_count)
+
+    @property
+    def total(self) -> TotalCaps:
+        """Caps of the namespace, in the order of `RESOURCES`."""
+        return (*_both(self.total_requests), *_both(self.total_limits), self.max_workers)
+
+    def with_defaults(self, request: Amounts, limit: Amounts | None) -> tuple[Amounts, Amounts | None]:
+        """A request as it is admitted: what it leaves at zero is filled, and never against what it says.
+
+        A filled request is at most the limit that was given, a filled limit at least the request. Call it
+        once, when a request is admitted: a quota that changes later changes no request.
+        """
+        asked = request
+        if self.default_requests is not None:
+            asked = _filled(request, self.default_requests, most=limit)
+        if self.default_limits is None:
+            return asked, limit
+        if limit is None:
+            return asked, _filled(_filled(Amounts(), self.default_limits, least=asked), asked)
+        return asked, _filled(limit, self.default_limits, least=asked)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaAlarm:
+    """More of a resource of the namespace was given back than it had: `had` less `taken` is below zero."""
+
+    namespace: str
+    resource: str
+    had: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaCondition:
+    """Whether enough is left of a quota, and the facts it is judged by.
+
+    `alerts` pairs each resource that is nearly used up with the percentage left of it. `since` is when
+    `ready` last changed, in seconds since the epoch.
+    """
+
+    ready: bool
+    alerts: tuple[tuple[str, str], ...]
+    threshold_percent: int
+    since: float
+
+    @property
+    def reason(self) -> str:
+        """The name of this condition, for programs."""
+        return "CapacitySufficient" if self.ready else "AlertThresholdReached"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check(field: str, value: int | None) -> None:
+    if value is not None and (not _is_whole(value) or not 0 <= value <= MAX_INT64):
+        raise invalid(field, value, f"a whole number from 0 to {MAX_INT64} is needed, or nothing for no cap")
+
+
+def _check_order(above: str, limits: Caps, below: str, requests: Caps) -> None:
+    for unit in ("compute_gflops", "vram_bytes"):
+        limit, request = getattr(limits, unit), getattr(requests, unit)
+        if limit is not None and request is not None and limit < request:
+            raise invalid(f"{above}.{unit}", limit, f"at least {below}.{unit} ({request}) is needed")
+
+
+def _both(caps: Caps) -> tuple[int | None, int | None]:
+    return caps.compute_gflops, caps.vram_bytes
+
+
+def _given(amounts: Amounts) -> Caps:
+    """Defaults as caps; zero fills nothing, and a percentage is comparable only on a card."""
+    return Caps(amounts.compute_gflops or None, amounts.vram_bytes or None)
+
+
+def _filled(
+    amounts: Amounts, default: Amounts, *, least: Amounts | None = None, most: Amounts | None = None
+) -> Amounts:
+    """`amounts` with its zero fields from `default`, kept at or above `least` and at or below `most`.
+
+    Compute is bounded only by compute in the same unit; one in the other unit takes its place, since the
+    two compare only on a card.
+    """
+    gflops, ppm, vram = amounts.compute_gflops, amounts.compute_ppm, amounts.vram_bytes
+    if not gflops and not ppm:
+        gflops, ppm = default.compute_gflops, default.compute_ppm
+        for bound, pick in ((least, max), (most, min)):
+            if bound is None or not (gflops or ppm) or not (bound.compute_gflops or bound.compute_ppm):
+                continue
+            same = bool(gflops) == bool(bound.compute_gflops)
+            gflops = pick(gflops, bound.compute_gflops) if same else bound.compute_gflops
+            ppm = pick(ppm, bound.compute_ppm) if same else bound.compute_ppm
+    if not vram and default.vram_bytes:
+        vram = max(default.vram_bytes, least.vram_bytes if least else 0)
+        vram = min(vram, most.vram_bytes if most and most.vram_bytes else vram)
+    return Amounts(gflops, vram, ppm)

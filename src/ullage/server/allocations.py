@@ -1,0 +1,352 @@
+"""Handlers of requests for cards: decode, call a use case, wait until it is durable, answer."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from ullage.core.adjust import Adjustment, Change, ScalingRefusal
+from ullage.core.allocator import Decision
+from ullage.core.filters import Stage
+from ullage.core.fleet import Fleet
+from ullage.core.quota import QuotaStatus
+from ullage.core.selection import Choice, Refusal
+from ullage.core.sentences import MEANINGS, condition_text, reject_text
+from ullage.model.allocation import Allocation, Charge
+from ullage.model.claim import PRIORITIES, Amounts, Claim, Qos, Request
+from ullage.model.error import invalid
+from ullage.model.grant import Grant
+from ullage.model.name import check_name
+from ullage.model.part import parse_percent, parse_tflops
+from ullage.model.quantity import parse_bytes
+from ullage.model.quota import RESOURCES, Caps, Quota
+from ullage.model.rejection import Rejection
+from ullage.server import bodies
+from ullage.server.durable import durable
+from ullage.server.routes import Endpoint
+from ullage.service.allocations import Allocations
+from ullage.service.service import Service
+from ullage.wire import allocation as wire
+from ullage.wire.api import RejectionBody
+
+BODY_LIMIT = 1 << 20
+
+
+class Refused(Exception):
+    """A refusal on its way out as a 409."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.code.value)
+        self.refusal = refusal
+
+
+async def on_refused(_: HttpRequest, error: Exception) -> Response:
+    """Starlette's handler for refusals."""
+    assert isinstance(error, Refused)
+    body = msgspec.json.encode(refusal_body(error.refusal))
+    return Response(body, 409, media_type="application/json")
+
+
+class AllocationApi:
+    """Handlers over one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def _allocations(self) -> Allocations:
+        return self._service.allocations
+
+    @property
+    def _fleet(self) -> Fleet:
+        return self._service.state.fleet
+
+    def endpoints(self) -> list[Endpoint]:
+        """Every route of requests for cards."""
+        a, q = "/v1/allocations", "/v1/quotas"
+        return [
+            Endpoint("GET", a, self.allocations, "requests that hold cards", list[wire.AllocationBody]),
+            Endpoint(
+                "POST", a, self.create, "give cards to a request", wire.AllocationBody, wire.CreateAllocation, 201
+            ),
+            Endpoint("GET", f"{a}/{{uid}}", self.get, "one allocation", wire.AllocationBody),
+            Endpoint("DELETE", f"{a}/{{uid}}", self.delete, "free its cards", wire.FreedBody, query=("gpu",)),
+            Endpoint("POST", f"{a}/{{uid}}/commit", self.commit, "make an assumption bound", wire.AllocationBody),
+            Endpoint("POST", f"{a}/{{uid}}/forget", self.forget, "undo whatever the uid holds"),
+            Endpoint(
+                "POST",
+                f"{a}/{{uid}}/adjust",
+                self.adjust,
+                "change how much of its cards it takes",
+                wire.AdjustmentBody,
+                wire.AdjustAllocation,
+            ),
+            Endpoint("POST", "/v1/plan", self.plan, "would it fit, where, and why", wire.PlanBody, wire.PlanRequest),
+            Endpoint("GET", q, self.quotas, "quotas and how they stand", list[wire.QuotaBody]),
+            Endpoint("GET", f"{q}/{{namespace}}", self.quota, "one quota", wire.QuotaBody),
+            Endpoint(
+                "PUT", f"{q}/{{namespace}}", self.put_quota, "create or replace a quota", wire.QuotaBody, wire.PutQuota
+            ),
+            Endpoint("DELETE", f"{q}/{{namespace}}", self.drop_quota, "remove a quota"),
+        ]
+
+    # --- requests ---
+
+    async def allocations(self, _: HttpRequest) -> list[wire.AllocationBody]:
+        return [self._body(allocation) for allocation in self._allocations.all()]
+
+    async def get(self, request: HttpRequest) -> wire.AllocationBody:
+        return self._body(self._allocations.get(_uid(request)))
+
+    async def create(self, request: HttpRequest) -> wire.AllocationBody:
+        body = await bodies.read_body(request, wire.CreateAllocation, BODY_LIMIT)
+        asked = self._request(body)
+        if body.gpus is None and body.commit:
+            outcome = await durable(self._allocations.alloc, asked)
+        elif body.commit:
+            outcome = await durable(self._allocations.bind, asked, body.gpus)
+        else:
+            outcome = await durable(self._allocations.assume, asked, body.gpus)
+        return self._body(_accepted(outcome))
+
+    async def commit(self, request: HttpRequest) -> wire.AllocationBody:
+        return self._body(await durable(self._allocations.commit, _uid(request)))
+
+    async def forget(self, request: HttpRequest) -> None:
+        await durable(self._allocations.forget, _uid(request))
+
+    async def delete(self, request: HttpRequest) -> wire.FreedBody:
+        named = request.query_params.getlist("gpu") or None
+        freed = await durable(self._allocations.dealloc, _uid(request), named)
+        return wire.FreedBody(
+            uid=freed.uid,
+            gpus=list(freed.gpus),
+            already_gone=freed.already_gone,
+            unknown=freed.unknown,
+            mismatches=list(freed.mismatches),
+        )
+
+    async def adjust(self, request: HttpRequest) -> wire.AdjustmentBody:
+        body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
+        change = Change(_amounts("request", body.request), _amounts_or_none("limit", body.limit))
+        outcome = await durable(self._allocations.adjust, _uid(request), change, body.dry_run)
+        if isinstance(outcome, Refusal):
+            raise Refused(outcome)
+        return _adjustment(outcome, self._body(outcome.allocation))
+
+    async def plan(self, request: HttpRequest) -> wire.PlanBody:
+        body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
+        claim = Claim(
+            namespace=body.namespace, limit=_amounts_or_none("limit", body.limit), priority=body.priority or 0
+        )
+        asked = Request(body.uid, bodies.requirement(body.resreq), claim, body.strategy)
+        return self._plan(self._allocations.simulate(asked))
+
+    # --- quotas ---
+
+    async def quotas(self, _: HttpRequest) -> list[wire.QuotaBody]:
+        return [self._quota(namespace) for namespace in self._allocations.quotas()]
+
+    async def quota(self, request: HttpRequest) -> wire.QuotaBody:
+        return self._quota(_namespace(request))
+
+    async def put_quota(self, request: HttpRequest) -> wire.QuotaBody:
+        body = await bodies.read_body(request, wire.PutQuota, BODY_LIMIT)
+        await durable(self._allocations.put_quota, _namespace(request), _quota(body))
+        return self._quota(_namespace(request))
+
+    async def drop_quota(self, request: HttpRequest) -> None:
+        await durable(self._allocations.drop_quota, _namespace(request))
+
+    # --- conversion ---
+
+    def _request(self, body: wire.CreateAllocation) -> Request:
+        if body.qos not in set(Qos):
+            raise invalid("qos", body.qos, f"choose one of {', '.join(Qos)}")
+        qos, now = Qos(body.qos), time.time()
+        claim = Claim(
+            namespace=check_name("namespace", body.namespace),
+            workload=body.workload,
+            pod=body.pod,
+            pod_uid=body.pod_uid,
+            limit=_amounts_or_none("limit", body.limit),
+            qos=qos,
+            priority=PRIORITIES[qos] if body.priority is None else body.priority,
+            created_at=now,
+            protected_until=now + body.protected_s if body.protected_s else 0.0,
+            labels=body.labels,
+        )
+        return Request(check_name("uid", body.uid), bodies.requirement(body.resreq), claim, body.strategy)
+
+    def _body(self, allocation: Allocation) -> wire.AllocationBody:
+        claim = allocation.claim
+        assert claim is not None
+        return wire.AllocationBody(
+            uid=allocation.id,
+            state=allocation.state.value,
+            node=allocation.node,
+            gpus=self._gpus(allocation.gpus, allocation.charges),
+            resreq=str(allocation.requirement),
+            namespace=claim.namespace,
+            workload=claim.workload,
+            pod=claim.pod,
+            pod_uid=claim.pod_uid,
+            qos=claim.qos.value,
+            priority=claim.priority,
+            assumed_at=allocation.assumed_at,
+            bound_at=allocation.bound_at,
+        )
+
+    def _gpus(self, uuids: tuple[str, ...], charges: tuple[Charge, ...]) -> list[wire.AllocatedGpu]:
+        return [_gpu(self._fleet, uuid, charges[position] if charges else None) for position, uuid in enumerate(uuids)]
+
+    def _plan(self, decision: Decision) -> wire.PlanBody:
+        outcome = decision.outcome
+        choice = None
+        if isinstance(outcome, Choice):
+            gpus = self._gpus(outcome.gpus, outcome.charges)
+            choice = wire.ChoiceBody(node=outcome.node, gpus=gpus, score=outcome.score)
+        return wire.PlanBody(
+            choice=choice,
+            refusal=refusal_body(outcome) if isinstance(outcome, Refusal) else None,
+            stages=[_stage(stage) for stage in decision.candidates.stages],
+            node_scores=decision.scores.nodes,
+            gpu_scores=decision.scores.cards,
+        )
+
+    def _quota(self, namespace: str) -> wire.QuotaBody:
+        return _quota_body(namespace, self._allocations.quota(namespace), self._allocations.quota_status(namespace))
+
+
+def refusal_body(refusal: Refusal) -> wire.RefusalBody:
+    """A refusal for people and programs."""
+    scaling = refusal if isinstance(refusal, ScalingRefusal) else None
+    first = refusal.rejections[0] if refusal.rejections else None
+    return wire.RefusalBody(
+        code=refusal.code.value,
+        message=MEANINGS[refusal.code] if first is None else reject_text(first),
+        curable=refusal.curable,
+        rejections=[_rejection(rejection) for rejection in refusal.rejections],
+        stages=[_stage(stage) for stage in refusal.stages],
+        remain=None if scaling is None else _pair(scaling.remain),
+        max_request=None if scaling is None else _pair(scaling.max_request),
+    )
+
+
+def _stage(stage: Stage) -> wire.StageBody:
+    return wire.StageBody(
+        name=stage.filter,
+        kind=stage.kind.value,
+        reached=stage.reached,
+        before=stage.before,
+        after=stage.after,
+        removed=[_rejection(rejection) for rejection in stage.removed],
+    )
+
+
+def _rejection(rejection: Rejection) -> RejectionBody:
+    return RejectionBody(
+        node=rejection.node,
+        gpu=rejection.gpu,
+        code=rejection.code.value,
+        cure=rejection.cure.value,
+        needed=rejection.needed,
+        had=rejection.had,
+        text=reject_text(rejection),
+    )
+
+
+def _gpu(fleet: Fleet, uuid: str, charge: Charge | None) -> wire.AllocatedGpu:
+    card = fleet.card_of.get(uuid)
+    if card is None:
+        known = (None, None) if charge is None else (charge.compute, charge.vram)
+        return wire.AllocatedGpu(uuid=uuid, compute_gflops=known[0], vram_bytes=known[1], isolation="shared")
+    grant, slot = Grant.of(fleet.cards[card], charge), charge.slot if charge else None
+    return wire.AllocatedGpu(
+        uuid=uuid,
+        compute_gflops=grant.compute_gflops,
+        vram_bytes=grant.vram_bytes,
+        isolation=grant.isolation.value,
+        partition=slot.template if slot else None,
+        slot_start=slot.start if slot else None,
+        slot_end=slot.end if slot else None,
+        isolation_group=slot.group if slot else None,
+    )
+
+
+def _adjustment(outcome: Adjustment, allocation: wire.AllocationBody) -> wire.AdjustmentBody:
+    return wire.AdjustmentBody(
+        remain=_pair(outcome.remain),
+        delta_request=_pair(outcome.delta_request),
+        delta_limit=_pair(outcome.delta_limit),
+        allocation=allocation,
+    )
+
+
+def _pair(amounts: tuple[int, int]) -> wire.PairBody:
+    return wire.PairBody(compute_gflops=amounts[0], vram_bytes=amounts[1])
+
+
+def _accepted(outcome: Allocation | Refusal) -> Allocation:
+    if isinstance(outcome, Refusal):
+        raise Refused(outcome)
+    return outcome
+
+
+def _amounts(field: str, part: wire.PartMap) -> Amounts:
+    tflops, percent, vram = part.tflops, part.percent, part.vram
+    return Amounts(
+        0 if tflops is None else parse_tflops(str(tflops), f"{field}.tflops"),
+        0 if vram is None else parse_bytes(str(vram), f"{field}.vram"),
+        0 if percent is None else parse_percent(str(percent), f"{field}.percent"),
+    )
+
+
+def _amounts_or_none(field: str, part: wire.PartMap | None) -> Amounts | None:
+    return None if part is None else _amounts(field, part)
+
+
+def _caps(field: str, part: wire.PartMap) -> Caps:
+    if part.percent is not None:
+        raise invalid(f"{field}.percent", part.percent, "a quota counts tflops and vram; give those")
+    amounts = _amounts(field, part)
+    return Caps(
+        None if part.tflops is None else amounts.compute_gflops, None if part.vram is None else amounts.vram_bytes
+    )
+
+
+def _quota(body: wire.PutQuota) -> Quota:
+    return Quota(
+        total_requests=_caps("total_requests", body.total_requests),
+        total_limits=_caps("total_limits", body.total_limits),
+        max_workers=body.max_workers,
+        max_requests=_caps("max_requests", body.max_requests),
+        max_limits=_caps("max_limits", body.max_limits),
+        max_gpu_count=body.max_gpu_count,
+        default_requests=_amounts_or_none("default_requests", body.default_requests),
+        default_limits=_amounts_or_none("default_limits", body.default_limits),
+        alert_threshold_percent=body.alert_threshold_percent,
+    )
+
+
+def _quota_body(namespace: str, quota: Quota, status: QuotaStatus) -> wire.QuotaBody:
+    return wire.QuotaBody(
+        namespace=namespace,
+        caps=dict(zip(RESOURCES, quota.total, strict=True)),
+        used=dict(zip(RESOURCES, status.used, strict=True)),
+        available_percent=dict(zip(RESOURCES, status.available_percent, strict=True)),
+        ready=status.condition.ready,
+        reason=status.condition.reason,
+        message=condition_text(status.condition),
+    )
+
+
+def _uid(request: HttpRequest) -> str:
+    return check_name("uid", request.path_params["uid"])
+
+
+def _namespace(request: HttpRequest) -> str:
+    return check_name("namespace", request.path_params["namespace"])

@@ -1,0 +1,242 @@
+"""What would happen to a pod, and who holds which card: the allocator's answers as wire bodies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ullage.core.allocator import Allocator, Decision
+from ullage.core.filters import Stage
+from ullage.core.fleet import Fleet
+from ullage.core.selection import Candidates, Choice, Refusal, amounts_on, check_quota
+from ullage.core.sentences import MEANINGS, reject_text
+from ullage.model.allocation import AllocationState
+from ullage.model.claim import Request
+from ullage.model.error import InvalidAnnotation, NotFound
+from ullage.model.rejection import Rejection
+from ullage.wire import simulation as wire
+from ullage.wire.allocation_report import AllocationEntry, AllocationReport, CardEntry, Worker
+from ullage.wire.pod import (
+    DOMAIN,
+    PLAIN_DEFAULTS,
+    Document,
+    PodDefaults,
+    PodRequest,
+    check_admission,
+    check_scheduler,
+    compose_request,
+    parse_pod,
+)
+
+SCHEDULERS = ("ullage",)
+"""Names of the scheduler whose pods are looked at."""
+
+_NOT_CREATED = "simulated"
+"""The uid of a pod that has none yet."""
+
+
+def simulate_schedule(
+    allocator: Allocator,
+    pod: Document | bytes,
+    *,
+    domain: str = DOMAIN,
+    defaults: PodDefaults = PLAIN_DEFAULTS,
+    schedulers: Sequence[str] = SCHEDULERS,
+) -> wire.SimulateSchedule:
+    """Where a pod would go now and why; nothing changes. `pod` is a body, or what was read of one.
+
+    What its annotations say wrong, or a pool that is not known, is an answer, as is a refusal. What
+    admission would refuse is a warning: the question is where the pod would go.
+
+    Raises:
+        InvalidRequest: the body cannot be read, a field of the pod is not of its type, or the pod names
+            a scheduler that is none of `schedulers`. Unavailable: the allocator is not ready.
+
+    """
+    document = parse_pod(pod) if isinstance(pod, bytes) else pod
+    check_scheduler(document, schedulers)
+    nodes = len(allocator.fleet.nodes)
+    try:
+        composed = compose_request(document, domain, defaults=defaults)
+        request = Request(composed.uid or _NOT_CREATED, composed.requirement, composed.claim)
+        decision = allocator.simulate(request)
+    except (InvalidAnnotation, NotFound) as error:
+        return wire.SimulateSchedule(schedule_result=wire.ScheduleResult(), error=wire.pod_error(error, nodes))
+    return _Simulation(allocator, request, decision).answer((*composed.warnings, *_admission(composed)))
+
+
+def allocation_report(allocator: Allocator) -> AllocationReport:
+    """All cards and all who hold some, executors too; whether one is assumed is in its `state`."""
+    fleet = allocator.fleet
+    cards = {gpu.uuid: gpu for gpu in fleet.cards}
+    ledger = sorted(fleet.ledger.items())
+    workers = {uid: Worker.of(allocation) for uid, allocation in ledger}
+    on_node: dict[str, list[Worker]] = {node.name: [] for node in fleet.nodes}
+    for uid, allocation in ledger:
+        on_node.setdefault(allocation.node, []).append(workers[uid])
+    return AllocationReport(
+        gpu_store={uuid: _card(fleet, card) for uuid, card in fleet.card_of.items()},
+        node_worker_store={node: tuple(held) for node, held in on_node.items()},
+        allocation={uid: AllocationEntry.of(allocation, cards) for uid, allocation in ledger},
+        gpu_to_worker_map={
+            uuid: tuple(workers[uid] for uid in sorted(fleet.holders[card])) for uuid, card in fleet.card_of.items()
+        },
+    )
+
+
+def _admission(pod: PodRequest) -> tuple[str, ...]:
+    try:
+        check_admission(pod)
+    except InvalidAnnotation as error:
+        return (f"admission would refuse it: {error.message}",)
+    return ()
+
+
+def _card(fleet: Fleet, card: int) -> CardEntry:
+    """A card as the books have it; who is not only assumed is bound, those who are leaving too."""
+    bound, assumed = [0, 0], [0, 0]
+    for uid, charge in fleet.holders[card].items():
+        held = assumed if fleet.ledger[uid].state is AllocationState.ASSUMED else bound
+        held[0] += int(fleet.compute_total[card]) if charge is None else charge.compute
+        held[1] += int(fleet.vram_total[card]) if charge is None else charge.vram
+    node = fleet.nodes[int(fleet.card_row[card])].name
+    return CardEntry.of(fleet.cards[card], node, bound=(bound[0], bound[1]), assumed=(assumed[0], assumed[1]))
+
+
+class _Simulation:
+    """One decision, told in full."""
+
+    def __init__(self, allocator: Allocator, request: Request, decision: Decision) -> None:
+        self._allocator = allocator
+        self._fleet = allocator.fleet
+        self._request = request
+        self._decision = decision
+        self._stages = decision.candidates.stages
+
+    def answer(self, warnings: tuple[str, ...]) -> wire.SimulateSchedule:
+        """The whole."""
+        outcome = self._decision.outcome
+        feasible = len(self._decision.candidates.by_node) if isinstance(outcome, Choice) else 0
+        return wire.SimulateSchedule(
+            schedule_result=wire.ScheduleResult(
+                suggested_host=outcome.node if isinstance(outcome, Choice) else "",
+                evaluated_nodes=len(self._fleet.nodes),
+                feasible_nodes=feasible,
+            ),
+            filter_detail=wire.FilterDetail(filter_stage_details=tuple(self._filters())),
+            error=self._error(outcome) if isinstance(outcome, Refusal) else None,
+            gpu_scheduler_state=self._state(outcome.gpus if isinstance(outcome, Choice) else ()),
+            nodes=self._nodes(),
+            quota=self._quota(),
+            warnings=warnings,
+        )
+
+    def _filters(self) -> list[wire.FilterStage]:
+        before = self._fleet.uuids(range(len(self._fleet.cards)))
+        told = []
+        for stage in self._stages:
+            removed = [wire.removal(rejection, reject_text(rejection)) for rejection in stage.removed]
+            told.append(
+                wire.filter_stage(stage.filter, stage.kind.value, before, stage.kept, removed, reached=stage.reached)
+            )
+            before = stage.kept
+        return told
+
+    # --- why not ---
+
+    def _error(self, refusal: Refusal) -> wire.SimulationError:
+        nodes = len(self._fleet.nodes)
+        reason = _reason(refusal)
+        return wire.SimulationError(
+            type=wire.UNPLACEABLE,
+            message=f"0 of {nodes} nodes will do: {reason}",
+            code=refusal.code.value,
+            num_all_nodes=nodes,
+            diagnosis=wire.Diagnosis(
+                pre_filter_msg=reason,
+                unschedulable_plugins=tuple(wire.filter_name(stage.filter) for stage in self._stages if stage.removed),
+                node_to_status=self._per_node(reason),
+            ),
+        )
+
+    def _per_node(self, otherwise: str) -> dict[str, str]:
+        """Why each node will not do: what the stage said that removed its last cards."""
+        found = {node.name: otherwise if node.gpus else "it has no cards" for node in self._fleet.nodes}
+        for stage in self._stages:
+            if stage.removed and stage.removed[0].node is None:
+                found.update(self._lost(stage))
+            found.update(_by_node(stage))
+        return found
+
+    def _lost(self, stage: Stage) -> dict[str, str]:
+        """What a stage said that speaks of no node, for those that lost cards by it."""
+        fleet, kept, said = self._fleet, set(stage.kept), _said(stage.removed[0])
+        lost = (card for card, gpu in enumerate(fleet.cards) if gpu.uuid not in kept)
+        return {fleet.nodes[int(fleet.card_row[card])].name: said for card in lost}
+
+    # --- where ---
+
+    def _state(self, chosen: tuple[str, ...]) -> wire.GpuSchedulerState:
+        fleet, by_node = self._fleet, self._decision.candidates.by_node
+        others = {node: self._others(node, set(uuids)) for node, uuids in by_node.items()}
+        scored = Candidates({node: uuids for node, uuids in others.items() if uuids}, ())
+        return wire.GpuSchedulerState(
+            node_gpus={node: tuple(_card(fleet, fleet.card_of[u]) for u in uuids) for node, uuids in by_node.items()},
+            valid_scores=self._decision.scores.cards,
+            other_scores=self._allocator.score(self._request, scored).cards,
+            final_gpus=chosen,
+        )
+
+    def _others(self, node: str, uuids: set[str]) -> tuple[str, ...]:
+        """Cards of a node that are not among these."""
+        on_node = self._fleet.uuids(self._fleet.cards_on(self._fleet.row_of[node]))
+        return tuple(uuid for uuid in on_node if uuid not in uuids)
+
+    def _nodes(self) -> dict[str, wire.NodeVerdict]:
+        fleet, asked, rules = self._fleet, self._request.requirement, self._allocator.rules
+        return {
+            node.name: wire.NodeVerdict(
+                schedulable=node.schedulable,
+                cpu_milli=wire.Room.of(asked.cpu_milli, int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
+                memory_bytes=wire.Room.of(
+                    asked.memory_bytes, int(fleet.memory_free[row]), int(fleet.memory_total[row])
+                ),
+                workers=fleet.workers(row),
+                max_workers=rules.workers_per_node or None,
+                below_cap=fleet.workers(row) < rules.cap,
+                score=self._decision.scores.nodes.get(node.name),
+            )
+            for row, node in enumerate(fleet.nodes)
+        }
+
+    def _quota(self) -> wire.QuotaVerdict:
+        """All that the quotas say, on each kind of card that the request counts differently on."""
+        fleet, rules, request = self._fleet, self._allocator.rules, self._request
+        kinds = {amounts_on(fleet, card, request): card for card in range(len(fleet.cards))}
+        said = [check_quota(fleet, rules, request, [card] * request.requirement.gpu_count) for card in kinds.values()]
+        refusals = dict.fromkeys(rejection for rejections in said for rejection in rejections)
+        return wire.QuotaVerdict(
+            namespace=request.claim.namespace,
+            levels=rules.quotas.levels(request.claim.namespace),
+            allowed=not refusals or not all(said),
+            refusals=tuple(wire.quota_refusal(refusal, reject_text(refusal)) for refusal in refusals),
+        )
+
+
+def _reason(refusal: Refusal) -> str:
+    """The numbers of a quota that refused, else how many cards or nodes said what."""
+    first = refusal.rejections[0] if refusal.rejections else None
+    if first is not None and first.quota is not None:
+        return _said(first)
+    counts = Counter(rejection.code for rejection in refusal.rejections)
+    told = (f"{MEANINGS[code]} ({code.value}, {number})" for code, number in counts.items())
+    return "; ".join(told) or MEANINGS[refusal.code]
+
+
+def _said(rejection: Rejection) -> str:
+    return f"{reject_text(rejection)} ({rejection.code.value})"
+
+
+def _by_node(stage: Stage) -> dict[str, str]:
+    """What a stage said of each node, in the words of the first of its cards."""
+    return {rejection.node: _said(rejection) for rejection in reversed(stage.removed) if rejection.node is not None}

@@ -1,0 +1,95 @@
+"""Ending the process at a named step of a write, to show that a crash there loses nothing.
+
+A point is `<what>:before` (memory has changed, nothing is on its way to the disk) or `<what>:stored`
+(it is durable, nobody was told), with `:<n>` for the n-th time, as in `allocation.bound:stored:2`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import Future
+
+from ullage.model.error import invalid
+from ullage.model.event import Event
+from ullage.model.task import TaskResult
+from ullage.service.ports import (
+    DropAllocation,
+    DropQuota,
+    Page,
+    PutAllocation,
+    PutQuota,
+    Record,
+    Snapshot,
+    Store,
+    TaskView,
+)
+
+STEPS = ("before", "stored")
+WHAT = (
+    "allocation.assumed",
+    "allocation.bound",
+    "allocation.releasing",
+    "allocation.dropped",
+    "quota.put",
+    "quota.dropped",
+)
+POINTS = tuple(f"{what}:{step}" for what in WHAT for step in STEPS)
+"""All of them; each has a test that crashes there."""
+
+
+class FailingStore:
+    """A store that kills its process at one point."""
+
+    def __init__(self, store: Store, point: str) -> None:
+        what, step, count = (*point.split(":"), "1", "1")[:3]
+        if f"{what}:{step}" not in POINTS or not count.isdecimal() or not int(count):
+            raise invalid("ULLAGE_FAIL_AT", point, f"choose one of {', '.join(POINTS)}, with :2 for the second time")
+        self._store = store
+        self._what, self._step, self._left = what, step, int(count)
+
+    def write(self, *records: Record) -> Future[None]:
+        """Write, or die on the way."""
+        meant = any(_name(record) == self._what for record in records)
+        if meant:
+            self._left -= 1
+        if meant and not self._left and self._step == "before":
+            _die()
+        future = self._store.write(*records)
+        if meant and not self._left:
+            future.add_done_callback(lambda _done: _die())
+        return future
+
+    def load(self) -> Snapshot:
+        """As the store."""
+        return self._store.load()
+
+    def results(self, session: str, page: Page) -> list[TaskResult]:
+        """As the store."""
+        return self._store.results(session, page)
+
+    def tasks(self, session: str, page: Page) -> list[TaskView]:
+        """As the store."""
+        return self._store.tasks(session, page)
+
+    def events(self, page: Page, session: str | None = None) -> list[Event]:
+        """As the store."""
+        return self._store.events(page, session)
+
+    def close(self) -> None:
+        """As the store."""
+        self._store.close()
+
+
+def _name(record: Record) -> str | None:
+    if isinstance(record, PutAllocation):
+        return f"allocation.{record.allocation.state.value}"
+    if isinstance(record, DropAllocation):
+        return "allocation.dropped"
+    if isinstance(record, PutQuota):
+        return "quota.put"
+    return "quota.dropped" if isinstance(record, DropQuota) else None
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,187 @@
+"""Schemas of requests for cards under `/v1/allocations`, `/v1/plan` and `/v1/quotas`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ullage.wire.api import ErrorBody, RejectionBody, ResourceMap, Schema, View
+
+
+class PartMap(Schema, frozen=True, kw_only=True):
+    """An amount of each card: compute in TFLOPS or percent of the card, vram as bytes or a size."""
+
+    tflops: int | float | str | None = None
+    percent: int | float | str | None = None
+    vram: int | str | None = None
+
+
+class CreateAllocation(Schema, frozen=True, kw_only=True):
+    """A request for cards. `uid` names it for good: a repeat is answered with what it holds.
+
+    `gpus` names the cards it must get, else they are chosen. With `commit` false they are only reserved
+    until they are committed or forgotten. `limit` is the most it may use of each card; without a
+    `priority` it comes from `qos`. `protected_s` shields it from preemption for that long.
+    """
+
+    uid: str
+    resreq: str | ResourceMap
+    namespace: str = "default"
+    workload: str = ""
+    pod: str = ""
+    pod_uid: str = ""
+    limit: PartMap | None = None
+    qos: str = "medium"
+    priority: int | None = None
+    protected_s: float = 0.0
+    strategy: str | None = None
+    gpus: list[str] | None = None
+    commit: bool = True
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class PlanRequest(Schema, frozen=True, kw_only=True):
+    """Would it fit: a request as in `CreateAllocation`, of which nothing is done."""
+
+    resreq: str | ResourceMap
+    uid: str = "plan"
+    namespace: str = "default"
+    limit: PartMap | None = None
+    priority: int | None = None
+    strategy: str | None = None
+
+
+class AdjustAllocation(Schema, frozen=True, kw_only=True):
+    """New amounts per card; without a limit it becomes the larger of the old one and the new request."""
+
+    request: PartMap
+    limit: PartMap | None = None
+    dry_run: bool = False
+
+
+class PutQuota(Schema, frozen=True, kw_only=True):
+    """A namespace's whole quota; what is left out is unlimited, 0 allows nothing. Amounts as in requests."""
+
+    total_requests: PartMap = PartMap()
+    total_limits: PartMap = PartMap()
+    max_workers: int | None = 32_768
+    max_requests: PartMap = PartMap()
+    max_limits: PartMap = PartMap()
+    max_gpu_count: int | None = None
+    default_requests: PartMap | None = None
+    default_limits: PartMap | None = None
+    alert_threshold_percent: int = 95
+
+
+# --- answers ---
+
+
+class AllocatedGpu(View, frozen=True, kw_only=True):
+    """What an allocation holds of one card; amounts are None where the card's capacity is not known."""
+
+    uuid: str
+    compute_gflops: int | None
+    vram_bytes: int | None
+    isolation: str
+    partition: str | None = None
+    slot_start: int | None = None
+    slot_end: int | None = None
+    isolation_group: int | None = None
+
+
+class AllocationBody(View, frozen=True, kw_only=True):
+    """What a request holds. `state` is assumed, bound or releasing."""
+
+    uid: str
+    state: str
+    node: str
+    gpus: list[AllocatedGpu]
+    resreq: str
+    namespace: str
+    workload: str
+    pod: str
+    pod_uid: str
+    qos: str
+    priority: int
+    assumed_at: float | None
+    bound_at: float | None
+
+
+class FreedBody(View, frozen=True, kw_only=True):
+    """What a deallocation did; `mismatches` are named cards that were not of it, or its own that were not named."""
+
+    uid: str
+    gpus: list[str]
+    already_gone: bool
+    unknown: bool
+    mismatches: list[str]
+
+
+class PairBody(View, frozen=True, kw_only=True):
+    """Compute in GFLOPS and vram in bytes, per card."""
+
+    compute_gflops: int
+    vram_bytes: int
+
+
+class AdjustmentBody(View, frozen=True, kw_only=True):
+    """What a change does to each card: what remains free on the tightest, and the differences."""
+
+    remain: PairBody
+    delta_request: PairBody
+    delta_limit: PairBody
+    allocation: AllocationBody
+
+
+class StageBody(View, frozen=True, kw_only=True):
+    """What one step of the decision did; `kind` says what could cure a refusal (exclusion, capacity, node)."""
+
+    name: str
+    kind: str
+    reached: bool
+    before: int
+    after: int
+    removed: list[RejectionBody]
+
+
+class RefusalBody(ErrorBody, frozen=True, kw_only=True):
+    """Why a request got nothing: the first rejection decides. `curable`: freed capacity could help.
+
+    For a scaling that asks too much `remain` is what is free on the tightest card and `max_request` the
+    largest request that would pass.
+    """
+
+    curable: bool
+    rejections: list[RejectionBody]
+    stages: list[StageBody]
+    remain: PairBody | None = None
+    max_request: PairBody | None = None
+
+
+class ChoiceBody(View, frozen=True, kw_only=True):
+    """Where a request would go."""
+
+    node: str
+    gpus: list[AllocatedGpu]
+    score: int
+
+
+class PlanBody(View, frozen=True, kw_only=True):
+    """The whole decision: `choice` or `refusal`, every stage, and the scores of nodes and cards."""
+
+    choice: ChoiceBody | None
+    refusal: RefusalBody | None
+    stages: list[StageBody]
+    node_scores: dict[str, int]
+    gpu_scores: dict[str, dict[str, int]]
+
+
+class QuotaBody(View, frozen=True, kw_only=True):
+    """How a namespace stands with its quota. Caps, usage and what is left of each total by name."""
+
+    namespace: str
+    caps: dict[str, int | None]
+    used: dict[str, int]
+    available_percent: dict[str, str]
+    ready: bool
+    reason: str
+    message: str

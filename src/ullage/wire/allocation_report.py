@@ -1,0 +1,206 @@
+"""Cards, and who holds how much of them, as answers: `GET /api/allocation`.
+
+Compute is in TFLOPS and vram in bytes, both written as Kubernetes quantities; where a card does not say
+what it has, they are percentages of it. Cards are named by uuid, workers by the uid of their pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ullage.model.allocation import Allocation, Charge
+from ullage.model.claim import Amounts
+from ullage.model.gpu import Gpu
+from ullage.model.part import Part
+from ullage.model.quantity import format_bytes, format_decimal
+from ullage.model.resources import show_milli
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Common settings."""
+
+
+class Quantities(_Entry, frozen=True, kw_only=True, omit_defaults=True):
+    """Compute and vram of one card, each in one of its units."""
+
+    tflops: str | None = None
+    vram: str | None = None
+    compute_percent: str | None = None
+    vram_percent: str | None = None
+
+    @classmethod
+    def on(cls, gpu: Gpu, compute: int, vram: int) -> Quantities:
+        """Amounts as the books have them: millionths where the card does not say what it has."""
+        return cls(
+            tflops=show_milli(compute) if gpu.compute_gflops is not None else None,
+            vram=format_bytes(vram) if gpu.vram_bytes is not None else None,
+            compute_percent=_percent(compute) if gpu.compute_gflops is None else None,
+            vram_percent=_percent(vram) if gpu.vram_bytes is None else None,
+        )
+
+    @classmethod
+    def of(cls, amounts: Part | Amounts) -> Quantities:
+        """Amounts as they are asked; what is not asked is left out."""
+        vram_ppm = amounts.vram_ppm if isinstance(amounts, Part) else 0
+        return cls(
+            tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
+            vram=format_bytes(amounts.vram_bytes) if amounts.vram_bytes else None,
+            compute_percent=_percent(amounts.compute_ppm) if amounts.compute_ppm else None,
+            vram_percent=_percent(vram_ppm) if vram_ppm else None,
+        )
+
+
+class CardEntry(_Entry, frozen=True, kw_only=True):
+    """A card: `available` is its capacity less what is bound, `effectiveAvailable` less what is assumed too."""
+
+    name: str
+    node: str
+    index: int
+    phase: str
+    healthy: bool
+    used_by: str
+    pool: str | None
+    vendor: str | None
+    model: str | None
+    numa_node: int | None
+    isolation: str | None
+    isolation_policy: str
+    capacity: Quantities | None
+    available: Quantities
+    effective_available: Quantities
+
+    @classmethod
+    def of(cls, gpu: Gpu, node: str, *, bound: tuple[int, int], assumed: tuple[int, int]) -> CardEntry:
+        """A card of which (compute, vram) is bound and assumed; a deficit shows as nothing."""
+        left = max(0, gpu.compute - bound[0]), max(0, gpu.vram - bound[1])
+        effective = max(0, left[0] - assumed[0]), max(0, left[1] - assumed[1])
+        known = gpu.compute_gflops is not None or gpu.vram_bytes is not None
+        return cls(
+            name=gpu.uuid,
+            node=node,
+            index=gpu.index,
+            phase=gpu.phase.value,
+            healthy=gpu.healthy,
+            used_by=gpu.used_by,
+            pool=gpu.pool,
+            vendor=gpu.vendor,
+            model=gpu.model,
+            numa_node=gpu.numa_zone,
+            isolation=None if gpu.isolation is None else gpu.isolation.value,
+            isolation_policy=gpu.isolation_policy.value,
+            capacity=Quantities.on(gpu, gpu.compute, gpu.vram) if known else None,
+            available=Quantities.on(gpu, *left),
+            effective_available=Quantities.on(gpu, *effective),
+        )
+
+
+class Worker(_Entry, frozen=True, kw_only=True):
+    """Who holds something; one that no pod stands for, such as an executor, has no names."""
+
+    uid: str
+    state: str
+    namespace: str | None = None
+    workload: str | None = None
+    pod: str | None = None
+
+    @classmethod
+    def of(cls, allocation: Allocation) -> Worker:
+        """The holder of an allocation."""
+        names = _names(allocation)
+        return cls(uid=allocation.id, state=allocation.state.value, **names)
+
+
+class HeldCard(_Entry, frozen=True, kw_only=True):
+    """What is held of one card, and where its partition is; `amounts` null is the whole card."""
+
+    gpu: str
+    amounts: Quantities | None = None
+    isolation: str | None = None
+    template: str | None = None
+    slot_start: int | None = None
+    slot_end: int | None = None
+    isolation_group: int | None = None
+
+
+class AllocationEntry(_Entry, frozen=True, kw_only=True):
+    """One allocation: what is asked of each card, the most it may use, and what it holds."""
+
+    uid: str
+    state: str
+    node: str
+    gpu_count: int
+    isolation: str
+    gpus: tuple[HeldCard, ...]
+    request: Quantities | None
+    limit: Quantities | None
+    namespace: str | None = None
+    workload: str | None = None
+    pod: str | None = None
+    qos: str | None = None
+    priority: int | None = None
+    pool: str | None = None
+    assumed_at: float | None = None
+    bound_at: float | None = None
+
+    @classmethod
+    def of(cls, allocation: Allocation, cards: Mapping[str, Gpu]) -> AllocationEntry:
+        """An allocation; `cards` are those that are known, by uuid."""
+        asked, claim = allocation.requirement, allocation.claim
+        charges: tuple[Charge | None, ...] = allocation.charges or (None,) * len(allocation.gpus)
+        return cls(
+            uid=allocation.id,
+            state=allocation.state.value,
+            node=allocation.node,
+            gpu_count=asked.gpu_count,
+            isolation=asked.cards.isolation.value,
+            gpus=tuple(
+                _held(uuid, charge, cards.get(uuid)) for uuid, charge in zip(allocation.gpus, charges, strict=True)
+            ),
+            request=None if asked.part is None else Quantities.of(asked.part),
+            limit=None if claim is None or claim.limit is None else Quantities.of(claim.limit),
+            qos=None if claim is None else claim.qos.value,
+            priority=None if claim is None else claim.priority,
+            pool=asked.cards.pool,
+            assumed_at=allocation.assumed_at,
+            bound_at=allocation.bound_at,
+            **_names(allocation),
+        )
+
+
+class AllocationReport(_Entry, frozen=True, kw_only=True):
+    """Cards by uuid; workers per node and per card, also of those that have none; allocations by uid."""
+
+    gpu_store: dict[str, CardEntry]
+    node_worker_store: dict[str, tuple[Worker, ...]]
+    allocation: dict[str, AllocationEntry]
+    gpu_to_worker_map: dict[str, tuple[Worker, ...]]
+
+
+def _percent(millionths: int) -> str:
+    return format_decimal(millionths * 100)
+
+
+def _names(allocation: Allocation) -> dict[str, str]:
+    claim = allocation.claim
+    return {} if claim is None else {"namespace": claim.namespace, "workload": claim.workload, "pod": claim.pod}
+
+
+def _held(uuid: str, charge: Charge | None, gpu: Gpu | None) -> HeldCard:
+    if charge is None:
+        return HeldCard(gpu=uuid)
+    slot = charge.slot
+    return HeldCard(
+        gpu=uuid,
+        amounts=Quantities.on(gpu or _KNOWN, charge.compute, charge.vram),
+        isolation=charge.isolation.value,
+        template=slot.template if slot else None,
+        slot_start=slot.start if slot else None,
+        slot_end=slot.end if slot else None,
+        isolation_group=slot.group if slot else None,
+    )
+
+
+_KNOWN = Gpu("", 0, compute_gflops=0, vram_bytes=0)
+"""Stands for a card that is gone: its charges are taken for GFLOPS and bytes."""

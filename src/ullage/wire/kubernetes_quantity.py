@@ -1,0 +1,64 @@
+"""Kubernetes quantities as exact integers: `500m`, `1.5`, `2k`, `8Gi`, `1e3`.
+
+The grammar is that of `resource.Quantity`: an optional sign, digits with an optional point (`1.` and
+`.5` are numbers), and one suffix: decimal `n u m k M G T P E`, binary `Ki Mi Gi Ti Pi Ei`, or an
+exponent `e3`, `E-3`. Case counts: `K` is no suffix, `1E` is 10^18, `1E1` is 10. Blanks are refused.
+
+What is finer than the unit asked for rounds up. Kubernetes caps what is above 2^63-1; here it is refused,
+because a capped amount is not what was written.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ullage.model.error import invalid
+from ullage.model.quantity import MAX_INT64
+
+_QUANTITY = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+
+_LONGEST = 512
+"""Characters of the longest quantity that is read."""
+_FAR = 60
+"""Powers of ten beyond its own digits by which a number other than 0 is above every maximum, or below every unit."""
+
+_FIX = "write a Kubernetes quantity such as 500m, 1.5, 2k or 8Gi"
+
+
+def parse_quantity(value: object, field: str, *, units: int = 1, maximum: int = MAX_INT64) -> int:
+    """How many units a quantity comes to, rounded up; `units` make one whole (1000: thousandths).
+
+    `maximum` is counted in units. A number is read as its text, as YAML and JSON may bring one.
+
+    Raises:
+        InvalidRequest: not a quantity, below 0, or above `maximum`.
+
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise invalid(field, value, _FIX)
+    text = value if isinstance(value, str) else repr(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise invalid(field, value, _FIX)
+    sign, whole, decimals, only_decimals, suffix = (group or "" for group in match.groups())
+    decimals = decimals or only_decimals
+    amount = _scaled(int((whole or "0") + decimals) * units, suffix, len(decimals), len(text))
+    if sign == "-" and amount:
+        raise invalid(field, value, "an amount cannot be negative; leave the key out to ask for none")
+    if amount > maximum:
+        raise invalid(field, value, f"at most {maximum // units} can be asked")
+    return amount
+
+
+def _scaled(mantissa: int, suffix: str, decimals: int, digits: int) -> int:
+    """The mantissa by the suffix and the place of its point, rounded up; far exponents are never computed."""
+    factor, exponent = 1, 0
+    if suffix in _BINARY:
+        factor = 1024 ** _BINARY[suffix]
+    else:
+        exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    power = exponent - decimals
+    shift: int = 10 ** min(abs(power), digits + _FAR)
+    return mantissa * factor * shift if power >= 0 else -(-mantissa * factor // shift)

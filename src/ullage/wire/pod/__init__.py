@@ -1,0 +1,42 @@
+"""A Kubernetes Pod as a request, and an allocation as annotations of its pod.
+
+A pod is a plain mapping, as parsed from YAML or JSON. What it asks of cards stands in annotations under
+a configured domain; `tensor-fusion.ai` reads pods written for that scheduler. Everything here is pure.
+
+An error in an annotation is an `InvalidAnnotation` (code `invalid-annotation`) that names the key in
+full, its value and the fix, and both keys where two contradict each other. An error elsewhere in the
+pod is an `InvalidRequest` that names the path of the field.
+"""
+
+from ullage.wire.pod.admission import check_admission, check_scheduler
+from ullage.wire.pod.bind import bind_annotations, effective_hard_sm_percent
+from ullage.wire.pod.cards import WHOLE_CARD
+from ullage.wire.pod.compose import compose_request
+from ullage.wire.pod.document import Document, parse_pod
+from ullage.wire.pod.gang import gang_annotations
+from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.reconcile import read_allocation
+from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
+from ullage.wire.pod.split import split_container_gpus
+from ullage.wire.pod.vendors import LIMITER_VENDORS, NATIVE_RESOURCES, VENDORS
+
+__all__ = [
+    "DOMAIN",
+    "LIMITER_VENDORS",
+    "NATIVE_RESOURCES",
+    "PLAIN_DEFAULTS",
+    "VENDORS",
+    "WHOLE_CARD",
+    "Document",
+    "PodDefaults",
+    "PodRequest",
+    "bind_annotations",
+    "check_admission",
+    "check_scheduler",
+    "compose_request",
+    "effective_hard_sm_percent",
+    "gang_annotations",
+    "parse_pod",
+    "read_allocation",
+    "split_container_gpus",
+]

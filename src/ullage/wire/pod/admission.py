@@ -1,0 +1,66 @@
+"""What is refused at admission: what can be read but not be served, and pods of other schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ullage.model.claim import Amounts
+from ullage.model.error import InvalidAnnotation, invalid, invalid_annotation
+from ullage.model.part import Isolation, Part
+from ullage.wire.pod.cards import WHOLE_CARD
+from ullage.wire.pod.document import Document, mapping
+from ullage.wire.pod.request import PodRequest
+from ullage.wire.pod.vendors import LIMITER_VENDORS
+
+
+def check_admission(request: PodRequest, *, replicas: int | None = None) -> None:
+    """Refuse a pod that could not be served; one that already runs is not asked this.
+
+    Raises:
+        InvalidAnnotation: no pool; no amount; soft isolation on a vendor without a limiter; a limit below
+            its request; a gang larger than its workload.
+
+    """
+    part, cards, claim = request.requirement.part, request.requirement.cards, request.claim
+    if cards.pool is None:
+        raise _refused(request, "gpupool", None, "name a pool, or mark one as the default")
+    if part == Part() and cards.isolation is not Isolation.SHARED and cards.template is None:
+        others = f"{request.key('compute-percent-request')} or {request.key('vram-request')}"
+        raise _refused(request, "tflops-request", None, f"ask for compute or vram; give it, {others}")
+    unlimited = [vendor for vendor in cards.vendors if vendor not in LIMITER_VENDORS]
+    if cards.isolation is Isolation.SOFT and unlimited and part != WHOLE_CARD:
+        fix = f"{', '.join(unlimited)} has no limiter ({request.key('vendor')}); choose shared, hard or partitioned"
+        raise _refused(request, "isolation", cards.isolation.value, fix)
+    if part is not None and claim.limit is not None:
+        _check_limit(part, claim.limit, request)
+    if claim.gang is not None and replicas is not None and claim.gang.required > replicas:
+        fix = f"the workload has {replicas} replicas; ask for at most as many"
+        raise _refused(request, "gang-min-members", claim.gang.required, fix)
+
+
+def check_scheduler(pod: Document, names: Iterable[str]) -> None:
+    """Refuse a pod that names a scheduler other than these; one that names none will do.
+
+    Raises:
+        InvalidRequest: it does.
+
+    """
+    name = mapping(pod.get("spec"), "spec").get("schedulerName")
+    if name and name not in (known := tuple(names)):
+        fix = f"another scheduler places this pod; write {' or '.join(known)}, or leave it out"
+        raise invalid("spec.schedulerName", name, fix)
+
+
+def _check_limit(part: Part, limit: Amounts, request: PodRequest) -> None:
+    for name, unit, asked, most in (
+        ("tflops", "GFLOPS", part.compute_gflops, limit.compute_gflops),
+        ("compute-percent", "millionths", part.compute_ppm, limit.compute_ppm),
+        ("vram", "bytes", part.vram_bytes, limit.vram_bytes),
+    ):
+        if most and asked > most:
+            fix = f"{request.key(f'{name}-request')} is {asked} {unit}; ask for at most the limit"
+            raise _refused(request, f"{name}-limit", f"{most} {unit}", fix)
+
+
+def _refused(request: PodRequest, name: str, value: object, fix: str) -> InvalidAnnotation:
+    return invalid_annotation(request.key(name), value, fix)

@@ -1,0 +1,106 @@
+"""Which nodes a pod may go to: its nodeSelector and nodeAffinity as terms over labels.
+
+How it stands to other pods (podAffinity, podAntiAffinity) is for kube-scheduler, which knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ullage.model.affinity import ANY_NODE, NODE_NAME, Expression, NodeAffinity, Operator, Term
+from ullage.model.error import InvalidRequest, invalid
+from ullage.wire.pod.document import Document, mapping, mappings, sequence
+
+_AFFINITY = "spec.affinity.nodeAffinity"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_MAX_WEIGHT = 100
+_QUOTES = "texts are needed; put it in quotes"
+
+
+def node_affinity(spec: Document) -> NodeAffinity:
+    """The terms of a pod; what its nodeSelector says holds in each required one.
+
+    Raises:
+        InvalidRequest: a part of them cannot be read; the path is named.
+
+    """
+    selector = _selector(spec.get("nodeSelector"))
+    affinity = mapping(mapping(spec.get("affinity"), "spec.affinity").get("nodeAffinity"), _AFFINITY)
+    required = _required(affinity.get(_REQUIRED), f"{_AFFINITY}.{_REQUIRED}", selector)
+    preferred = tuple(_preferred(affinity.get(_PREFERRED), f"{_AFFINITY}.{_PREFERRED}"))
+    return NodeAffinity(required, preferred) if required or preferred else ANY_NODE
+
+
+def _selector(labels: object) -> Term:
+    path = "spec.nodeSelector"
+    found = mapping(labels, path)
+    for key, value in found.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise invalid(f"{path}.{key}", value, _QUOTES)
+        _check_label(key, f"{path}.{key}")
+    return tuple(Expression(key, Operator.IN, (found[key],)) for key in sorted(found))
+
+
+def _required(selector: object, path: str, also: Term) -> tuple[Term, ...]:
+    """The terms with what holds in each; an empty one matches nothing, and stays empty."""
+    if selector is None:
+        return (also,) if also else ()
+    listed = mapping(selector, path).get("nodeSelectorTerms")
+    terms = tuple(_term(term, here) for here, term in mappings(listed, f"{path}.nodeSelectorTerms"))
+    if not terms:
+        fix = "at least one term is needed; leave the whole out to require nothing"
+        raise invalid(f"{path}.nodeSelectorTerms", listed, fix)
+    return tuple((*term, *also) if term else () for term in terms)
+
+
+def _preferred(listed: object, path: str) -> Iterator[tuple[int, Term]]:
+    for here, entry in mappings(listed, path):
+        weight = entry.get("weight")
+        if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= _MAX_WEIGHT:
+            raise invalid(f"{here}.weight", weight, f"a whole number from 1 to {_MAX_WEIGHT} is needed")
+        term = _term(mapping(entry.get("preference"), f"{here}.preference"), f"{here}.preference")
+        if term:
+            yield weight, term
+
+
+def _term(term: Document, path: str) -> Term:
+    labels = mappings(term.get("matchExpressions"), f"{path}.matchExpressions")
+    fields = mappings(term.get("matchFields"), f"{path}.matchFields")
+    return (*(_label(one, here) for here, one in labels), *(_field(one, here) for here, one in fields))
+
+
+def _label(condition: Document, path: str) -> Expression:
+    _check_label(condition.get("key"), f"{path}.key")
+    return _expression(condition, path)
+
+
+def _check_label(key: object, path: str) -> None:
+    """A label of that name would be taken for the field."""
+    if key == NODE_NAME:
+        raise invalid(path, key, "the name of a node is no label; put it under matchFields")
+
+
+def _field(condition: Document, path: str) -> Expression:
+    if condition.get("key") != NODE_NAME:
+        raise invalid(f"{path}.key", condition.get("key"), f"{NODE_NAME} is the only field that can be compared")
+    found = _expression(condition, path)
+    if found.operator not in (Operator.IN, Operator.NOT_IN) or len(found.values) != 1:
+        raise invalid(path, dict(condition), f"compare a field by {Operator.IN} or {Operator.NOT_IN}, with one value")
+    return found
+
+
+def _expression(condition: Document, path: str) -> Expression:
+    key, operator = condition.get("key"), condition.get("operator")
+    if not isinstance(key, str) or not key:
+        raise invalid(f"{path}.key", key, "the name of a label is needed")
+    if operator not in [*Operator]:
+        raise invalid(f"{path}.operator", operator, f"choose one of {', '.join(Operator)}")
+    values = sequence(condition.get("values"), f"{path}.values")
+    for position, value in enumerate(values):
+        if not isinstance(value, str):
+            raise invalid(f"{path}.values[{position}]", value, _QUOTES)
+    try:
+        return Expression(key, Operator(str(operator)), tuple(values))
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path}: {error.message}", field=path) from None

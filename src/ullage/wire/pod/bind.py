@@ -1,0 +1,72 @@
+"""What is written on a pod at bind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Amounts
+from ullage.model.error import invalid
+from ullage.model.part import Isolation, Part
+from ullage.model.quantity import PPM
+from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.record import Record
+from ullage.wire.pod.split import split_container_gpus
+
+
+def bind_annotations(
+    allocation: Allocation,
+    domain: str = DOMAIN,
+    *,
+    capacities: Mapping[str, int] | None = None,
+    container_gpu_counts: Mapping[str, int] | None = None,
+    index: int | None = None,
+) -> dict[str, str]:
+    """The annotations of a pod that is bound: `gpu-ids`, and what else there is to say; none without cards.
+
+    `capacities` are GFLOPS by card, needed for a hard limit in GFLOPS; `index` is the device index. The
+    key `allocation` keeps the charges, slots and times, so that `read_allocation` gives the same again.
+
+    Raises:
+        InvalidRequest: a capacity that is needed is missing, or the split does not come to the cards.
+
+    """
+    if not allocation.gpus:
+        return {}
+    record = msgspec.json.encode(Record.of(allocation)).decode()
+    written = {"gpu-ids": ",".join(allocation.gpus), "allocation": record}
+    if index is not None:
+        written["index"] = str(index)
+    pinned = allocation.requirement.cards.template
+    templates = dict.fromkeys(charge.slot.template for charge in allocation.charges if charge.slot)
+    if templates or pinned is not None:
+        written["partition-id"] = pinned or ",".join(templates)
+    percent = _hard_percent(allocation, capacities or {})
+    if percent is not None:
+        written["effective-hard-sm-percent"] = str(percent)
+    if container_gpu_counts:
+        split = split_container_gpus(container_gpu_counts, allocation.gpus)
+        written["container-gpus"] = msgspec.json.encode(split).decode()
+    return {f"{domain}/{name}": text for name, text in written.items()}
+
+
+def effective_hard_sm_percent(limit_gflops: int, capacity_gflops: int) -> int:
+    """The percentage of a card's cores that a hard limit comes to: rounded up, from 1 to 100."""
+    if capacity_gflops <= 0:
+        raise invalid("capacity_gflops", capacity_gflops, "a card of known capacity is needed")
+    return min(max(-(-limit_gflops * 100 // capacity_gflops), 1), 100)
+
+
+def _hard_percent(allocation: Allocation, capacities: Mapping[str, int]) -> int | None:
+    """What a hard limit comes to on the smallest card, where it is most; None without one on compute."""
+    asked, limit = allocation.requirement, allocation.claim.limit if allocation.claim else None
+    if asked.cards.isolation is not Isolation.HARD or asked.part is None:
+        return None
+    most: Amounts | Part = limit or asked.part
+    if most.compute_ppm:
+        return effective_hard_sm_percent(most.compute_ppm, PPM)
+    if not most.compute_gflops:
+        return None
+    return max(effective_hard_sm_percent(most.compute_gflops, capacities.get(gpu, 0)) for gpu in allocation.gpus)

@@ -1,0 +1,183 @@
+"""What a pod asks of cards: how many, which, and how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ullage.model.claim import Amounts
+from ullage.model.error import invalid
+from ullage.model.part import GFLOPS_PER_TFLOPS, CardSelector, Isolation, Part
+from ullage.model.quantity import MAX_INT32, PPM, parse_count
+from ullage.model.request import MAX_CARDS
+from ullage.wire.pod.containers import containers_amount
+from ullage.wire.pod.document import Document
+from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.record import record_of
+from ullage.wire.pod.request import PodDefaults
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
+
+WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)
+"""All of a card, whatever its capacity."""
+
+_PPM_PER_PERCENT = PPM // 100
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The answer; `guaranteed` is whether every amount has a limit that equals it."""
+
+    count: int
+    part: Part | None
+    cards: CardSelector
+    limit: Amounts | None
+    guaranteed: bool
+    warnings: tuple[str, ...] = ()
+
+
+def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> Asked:
+    """What the annotations say, else the limits of device plugins, else the pool."""
+    isolation = keys.choice("isolation", Isolation) or defaults.isolation
+    models, vendors = keys.names("gpu-model"), _vendors(keys, defaults.vendors)
+    indices = keys.parse("gpu-indices", _indices) or ()
+    template = _template(keys, isolation)
+    dedicated = _dedicated(keys, models, isolation)
+    count, native_vendor = _count(keys, spec, indices)
+    if native_vendor and vendors and native_vendor not in vendors:
+        fix = f"the containers ask for cards of {native_vendor}; name that vendor or {keys.key('gpu-count')}"
+        raise keys.wrong("vendor", fix)
+    request, limit = _stated(keys, "request"), _stated(keys, "limit")
+    part, most, guaranteed = _part(request, limit)
+    full = dedicated or (native_vendor and most is None and part == Part() and template is None)
+    if full:
+        part, most, guaranteed = WHOLE_CARD, None, True
+    elif native_vendor and template is None and not (part.compute_gflops or part.compute_ppm):
+        part, most, guaranteed = _part(_Stated((0, PPM), request.vram), _Stated((0, PPM), limit.vram))
+    cards = CardSelector(
+        models=models,
+        vendors=vendors or ((native_vendor,) if native_vendor else ()),
+        indices=indices,
+        pool=keys.text("gpupool") or defaults.pool,
+        isolation=isolation,
+        template=template,
+    )
+    whole = isolation is Isolation.SHARED and (full or part == Part())
+    return Asked(count, None if whole else part, cards, most, guaranteed, _fractions_of_bytes(keys))
+
+
+# --- amounts ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """What the keys of one kind (request or limit) say; None where they say nothing. A limit of 0 is none."""
+
+    compute: tuple[int, int] | None
+    """GFLOPS and millionths of a card; at most one of them is not 0."""
+    vram: int | None
+
+
+def _stated(keys: Keys, kind: str) -> _Stated:
+    tflops = keys.amount(f"tflops-{kind}", units=GFLOPS_PER_TFLOPS)
+    percent = keys.amount(f"compute-percent-{kind}", units=_PPM_PER_PERCENT, maximum=PPM)
+    if tflops and percent:
+        raise keys.conflict(f"tflops-{kind}", f"compute-percent-{kind}", "keep one of the two")
+    vram = keys.amount(f"vram-{kind}")
+    compute = None if tflops is None and percent is None else (tflops or 0, percent or 0)
+    if kind == "limit":
+        return _Stated(compute if tflops or percent else None, vram or None)
+    return _Stated(compute, vram)
+
+
+def _part(request: _Stated, limit: _Stated) -> tuple[Part, Amounts | None, bool]:
+    """The part, its limit, and whether every amount has a limit that equals it.
+
+    A request that is not stated is the limit. A limit of which nothing is stated is None; where only one
+    of compute and vram is, the other is the request: nobody may use less than is held for it.
+    """
+    compute = request.compute or limit.compute or (0, 0)
+    vram = request.vram if request.vram is not None else limit.vram or 0
+    part = Part(compute_gflops=compute[0], compute_ppm=compute[1], vram_bytes=vram)
+    if limit.compute is None and limit.vram is None:
+        return part, None, False
+    gflops, ppm = limit.compute or compute
+    most = Amounts(gflops, vram if limit.vram is None else limit.vram, ppm)
+    guaranteed = (limit.compute or (0, 0), limit.vram or 0) == (compute, vram)
+    return part, most, guaranteed and part != Part()
+
+
+def _fractions_of_bytes(keys: Keys) -> tuple[str, ...]:
+    """A warning per amount of vram in parts of a byte: `500m` is half a byte, and was meant to be `500M`."""
+    return tuple(
+        f"{keys.key(name)}: {text!r} is less than a byte in each of its units; M and Mi are megabytes"
+        for name in ("vram-request", "vram-limit")
+        if (text := keys.text(name)) and text[-1] in "num"
+    )
+
+
+# --- which ---
+
+
+def _dedicated(keys: Keys, models: tuple[str, ...], isolation: Isolation) -> bool:
+    dedicated = keys.flag("dedicated-gpu")
+    if dedicated and not models:
+        raise keys.conflict("dedicated-gpu", "gpu-model", "a whole card is of a model; name it")
+    if dedicated and isolation is Isolation.PARTITIONED:
+        raise keys.conflict("dedicated-gpu", "isolation", "a whole card is no partition; keep one of the two")
+    return dedicated
+
+
+def _template(keys: Keys, isolation: Isolation) -> str | None:
+    """The partition that is pinned; one that was chosen at bind is none."""
+    template = keys.text("partition-id")
+    if template is None:
+        return None
+    if isolation is not Isolation.PARTITIONED:
+        fix = f"only {keys.key('isolation')}=partitioned has partitions, it is {isolation.value}; change one of the two"
+        raise keys.wrong("partition-id", fix)
+    record = record_of(keys)
+    return template if record is None or record.pinned else None
+
+
+def _vendors(keys: Keys, known: Iterable[str]) -> tuple[str, ...]:
+    vendors = {vendor.casefold(): vendor for vendor in known}
+    named = [name.casefold() for name in keys.names("vendor")]
+    if not vendors.keys() >= set(named):
+        raise keys.wrong("vendor", f"choose among {', '.join(vendors.values())}")
+    return tuple(dict.fromkeys(vendors[name] for name in named))
+
+
+def _indices(text: str, key: str) -> tuple[int, ...]:
+    indices = tuple(parse_count(token.strip(), key, MAX_INT32) for token in text.split(","))
+    if len(set(indices)) != len(indices):
+        raise invalid(key, text, "name each card once")
+    return indices
+
+
+# --- how many ---
+
+
+def _count(keys: Keys, spec: Document, indices: tuple[int, ...]) -> tuple[int, str]:
+    """How many cards are asked, and their vendor if the containers' own limits say so."""
+    count, vendor, source = keys.count("gpu-count"), "", keys.key("gpu-count")
+    if count is not None and not 1 <= count <= MAX_CARDS:
+        raise keys.wrong("gpu-count", f"ask for 1 to {MAX_CARDS} cards")
+    if count is None:
+        resource, count = _native_cards(spec)
+        vendor, source = NATIVE_RESOURCES.get(resource, ""), resource
+    if count and indices and len(indices) != count:
+        fix = f"it names {len(indices)} cards, and {source} asks for {count}; make them equal"
+        raise keys.wrong("gpu-indices", fix)
+    return count or len(indices) or 1, vendor
+
+
+def _native_cards(spec: Document) -> tuple[str, int]:
+    """The resource of a device plugin that the containers limit, and how many cards; "" and 0 if there is none."""
+    found = {name: count for name in NATIVE_RESOURCES if (count := containers_amount(spec, name, 1, "limits"))}
+    if len(found) > 1:
+        raise invalid("spec.containers", ", ".join(found), "ask for cards of one kind")
+    for name, count in found.items():
+        if count > MAX_CARDS:
+            raise invalid(name, count, f"at most {MAX_CARDS} cards can be asked")
+        return name, count
+    return "", 0

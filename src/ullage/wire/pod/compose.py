@@ -1,0 +1,54 @@
+"""The request of a pod, put together."""
+
+from __future__ import annotations
+
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import MILLI
+from ullage.wire.pod.affinity import node_affinity
+from ullage.wire.pod.cards import asked_of_cards
+from ullage.wire.pod.containers import pod_amount
+from ullage.wire.pod.document import Document, mapping
+from ullage.wire.pod.keys import DOMAIN, Keys
+from ullage.wire.pod.owner import claim_of
+from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
+from ullage.wire.pod.split import container_gpu_counts
+
+
+def compose_request(
+    pod: Document,
+    domain: str = DOMAIN,
+    *,
+    defaults: PodDefaults = PLAIN_DEFAULTS,
+    replicas: int | None = None,
+    now: float = 0.0,
+) -> PodRequest:
+    """The request of a pod.
+
+    `replicas` is the size of its workload, for a gang that admission has not stamped yet; `now` (seconds
+    since the epoch) stands for the time of creation of a pod that has none yet.
+
+    Raises:
+        InvalidAnnotation: a key is wrong, or two contradict each other.
+        InvalidRequest: another field of the pod is wrong.
+
+    """
+    keys = Keys(pod, domain)
+    spec = mapping(pod.get("spec"), "spec")
+    asked = asked_of_cards(keys, spec, defaults)
+    claim, warnings = claim_of(keys, spec, asked, defaults, replicas, now)
+    requirement = ResourceRequirement(
+        cpu_milli=pod_amount(spec, "cpu", MILLI),
+        memory_bytes=pod_amount(spec, "memory", 1),
+        gpu_count=asked.count,
+        part=asked.part,
+        cards=asked.cards,
+        nodes=node_affinity(spec),
+    )
+    return PodRequest(
+        uid=claim.pod_uid,
+        requirement=requirement,
+        claim=claim,
+        domain=domain,
+        container_gpu_counts=container_gpu_counts(keys, asked.count),
+        warnings=(*asked.warnings, *warnings),
+    )

@@ -1,0 +1,60 @@
+"""The gang of a pod: members as admission stamped them, else as the pod and its workload say."""
+
+from __future__ import annotations
+
+from ullage.model.claim import GangClaim
+from ullage.wire.pod.duration import parse_duration
+from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.request import PodRequest
+
+_LEAST = 2
+
+
+def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> GangClaim | None:
+    """The gang that a pod is a member of; `replicas` is the size of its workload, where that is known."""
+    enabled = keys.text("gang-enabled")
+    if enabled is not None and not keys.flag("gang-enabled"):
+        return None
+    least = _least(keys)
+    if enabled is None and not least:
+        return None
+    desired = keys.count("gang-desired-members")
+    desired = desired if desired is not None else replicas if replicas is not None else least
+    required = keys.count("gang-required-members") or least or desired
+    if not desired and replicas is None:
+        raise keys.conflict("gang-enabled", "gang-min-members", "the size of the gang is not known; say its minimum")
+    if required > desired:
+        name = "gang-required-members" if keys.text("gang-required-members") else "gang-min-members"
+        fix = f"the workload has {desired} members ({keys.key('gang-desired-members')}); ask for at most as many"
+        raise keys.wrong(name, fix)
+    if desired < _LEAST:
+        return None
+    group = keys.text("gang-group-key") or (f"{namespace}/{workload}" if workload else None)
+    if group is None:
+        raise keys.conflict("gang-enabled", "workload", "name the workload in that label")
+    return GangClaim(group, required, desired, _timeout(keys))
+
+
+def gang_annotations(request: PodRequest) -> dict[str, str]:
+    """What admission stamps on a member of a gang, so that it is read alike ever after; nothing on other pods."""
+    gang = request.claim.gang
+    if gang is None:
+        return {}
+    stamps = {"desired-members": gang.desired, "required-members": gang.required, "group-key": gang.key}
+    return {request.key(f"gang-{name}"): str(value) for name, value in stamps.items()}
+
+
+def _least(keys: Keys) -> int:
+    least = keys.count("gang-min-members") or 0
+    if least == 1:
+        raise keys.wrong("gang-min-members", f"write {_LEAST} or more, or 0 for all members")
+    return least
+
+
+def _timeout(keys: Keys) -> float | None:
+    """Seconds; None for no end."""
+    text = keys.text("gang-timeout")
+    seconds = 0.0 if text is None else parse_duration(text)
+    if seconds is None:
+        raise keys.wrong("gang-timeout", "write a duration such as 90s, 5m or 1h30m, or 0 for none")
+    return seconds or None

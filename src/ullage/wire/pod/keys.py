@@ -1,0 +1,122 @@
+"""The annotations and labels of one pod under its domain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from ullage.model.error import InvalidAnnotation, InvalidRequest, invalid, invalid_annotation
+from ullage.model.quantity import MAX_INT32, MAX_INT64, parse_count
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.document import Document, mapping, text
+
+DOMAIN = "ullage.io"
+"""The domain of annotations and labels unless configured otherwise."""
+
+T = TypeVar("T")
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class Keys:
+    """Annotations by their name without the domain. Every reader answers None for one that is not there."""
+
+    def __init__(self, pod: Document, domain: str) -> None:
+        self._domain = domain
+        self.metadata = mapping(pod.get("metadata"), "metadata")
+        self.labels = mapping(self.metadata.get("labels"), "metadata.labels")
+        self._annotations = mapping(self.metadata.get("annotations"), "metadata.annotations")
+
+    def key(self, name: str) -> str:
+        """The key in full."""
+        return f"{self._domain}/{name}"
+
+    def text(self, name: str, *, blank: bool = False) -> str | None:
+        """The value without blanks around it, and None if that leaves nothing. With `blank`, as it stands."""
+        value = self._annotations.get(self.key(name))
+        if value is not None and not isinstance(value, str):
+            raise invalid_annotation(self.key(name), value, "annotations are texts; put it in quotes")
+        return value if blank or value is None else value.strip() or None
+
+    def label(self, name: str) -> str:
+        """The label of that name, or ""."""
+        return text(self.labels.get(self.key(name)))
+
+    def parse(self, name: str, read: Callable[[str, str], T]) -> T | None:
+        """What `read` makes of the value and the key."""
+        value = self.text(name)
+        if value is None:
+            return None
+        with _as_annotation():
+            return read(value, self.key(name))
+
+    def amount(self, name: str, *, units: int = 1, maximum: int = MAX_INT64) -> int | None:
+        """A quantity. An empty one is an error, never 0."""
+        value = self.text(name, blank=True)
+        if value is None:
+            return None
+        with _as_annotation():
+            return parse_quantity(value, self.key(name), units=units, maximum=maximum)
+
+    def choice(self, name: str, among: type[Choice]) -> Choice | None:
+        """One of the values of `among`."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if value not in [*among]:
+            raise self.wrong(name, f"choose one of {', '.join(among)}")
+        return among(value)
+
+    def count(self, name: str) -> int | None:
+        """A plain count."""
+        return self.parse(name, lambda value, key: parse_count(value, key, MAX_INT32))
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Different names, separated by commas or bars; a name may have blanks inside."""
+        return self.parse(name, _names) or ()
+
+    def flag(self, name: str) -> bool:
+        """Whether the value is `true`; false if there is none."""
+        value = self.text(name)
+        if value not in (None, "true", "false"):
+            raise self.wrong(name, "write true or false")
+        return value == "true"
+
+    def json(self, name: str, kind: type[T], fix: str) -> T | None:
+        """A value written as JSON."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            return msgspec.json.decode(value, type=kind)
+        except msgspec.MsgspecError as error:
+            raise self.wrong(name, f"{fix} ({error})") from None
+
+    def wrong(self, name: str, fix: str) -> InvalidAnnotation:
+        """The error of a key."""
+        return invalid_annotation(self.key(name), self.text(name), fix)
+
+    def conflict(self, name: str, other: str, fix: str) -> InvalidAnnotation:
+        """The error of a key that does not go with another."""
+        against = self.text(other) or self.label(other) or None
+        return self.wrong(name, f"{self.key(other)} is {against!r}; {fix}")
+
+
+@contextmanager
+def _as_annotation() -> Iterator[None]:
+    """Turns an input error into one of an annotation; it names the key already."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise InvalidAnnotation(error.message, field=error.field) from None
+
+
+def _names(value: str, key: str) -> tuple[str, ...]:
+    names = [name.strip() for name in re.split(r"[,|]", value)]
+    if not all(names) or len(set(names)) != len(names):
+        raise invalid(key, value, "write different names with commas between them")
+    return tuple(names)

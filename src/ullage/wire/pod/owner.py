@@ -1,0 +1,71 @@
+"""Whose a pod is, and how it stands: its claim."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from ullage.model.claim import PRIORITIES, Claim, Qos
+from ullage.model.error import invalid
+from ullage.model.quantity import MAX_INT32
+from ullage.wire.pod.cards import Asked
+from ullage.wire.pod.document import Document, text
+from ullage.wire.pod.duration import parse_duration
+from ullage.wire.pod.gang import gang_of
+from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.request import PodDefaults
+
+
+def claim_of(
+    keys: Keys, spec: Document, asked: Asked, defaults: PodDefaults, replicas: int | None, now: float
+) -> tuple[Claim, tuple[str, ...]]:
+    """The claim of a pod, and warnings."""
+    metadata = keys.metadata
+    namespace = text(metadata.get("namespace")) or "default"
+    workload = keys.label("workload") or keys.text("workload") or ""
+    qos = keys.choice("qos", Qos) or (Qos.HIGH if asked.guaranteed else defaults.qos)
+    created_at = _moment(metadata.get("creationTimestamp"), now)
+    protection, warnings = _protection(keys)
+    claim = Claim(
+        namespace=namespace,
+        workload=workload,
+        pod=text(metadata.get("name")) or text(metadata.get("generateName")),
+        pod_uid=text(metadata.get("uid")),
+        limit=asked.limit,
+        qos=qos,
+        priority=_priority(spec, qos),
+        created_at=created_at,
+        protected_until=created_at + protection if protection else 0.0,
+        gang=gang_of(keys, namespace, workload, replicas),
+        labels={str(key): text(value) for key, value in keys.labels.items()},
+    )
+    return claim, warnings
+
+
+def _priority(spec: Document, qos: Qos) -> int:
+    """The pod's own priority, else that of its quality of service; Kubernetes writes 0 where no class is named."""
+    priority = spec.get("priority")
+    if priority is None or (priority == 0 and not spec.get("priorityClassName")):
+        return PRIORITIES[qos]
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_INT32:
+        raise invalid("spec.priority", priority, "a 32-bit integer is needed")
+    return priority
+
+
+def _protection(keys: Keys) -> tuple[float, tuple[str, ...]]:
+    """Seconds after its creation in which a pod is shielded; what cannot be read shields nothing, and is told."""
+    value = keys.text("eviction-protection")
+    seconds = 0.0 if value is None else parse_duration(value)
+    if seconds is not None:
+        return seconds, ()
+    return 0.0, (f"{keys.key('eviction-protection')}: {value!r} is no duration such as 30m; the pod is not protected",)
+
+
+def _moment(value: object, now: float) -> float:
+    """Seconds since the epoch of a time as Kubernetes writes it; YAML may have made it a datetime."""
+    if value is None:
+        return now
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(text(value))
+    except ValueError:
+        raise invalid("metadata.creationTimestamp", value, "write a time such as 2026-01-31T12:00:00Z") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

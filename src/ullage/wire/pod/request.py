@@ -1,0 +1,57 @@
+"""What reading a pod gives, and what its pool says where it says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ullage.model.claim import Claim, Qos, Request
+from ullage.model.error import invalid
+from ullage.model.part import Isolation
+from ullage.model.request import ResourceRequirement
+from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.vendors import VENDORS
+
+
+@dataclass(frozen=True, slots=True)
+class PodDefaults:
+    """What the pool, or the cluster, says where a pod says nothing; `vendors` are those a pod may name."""
+
+    pool: str | None = None
+    isolation: Isolation = Isolation.SOFT
+    qos: Qos = Qos.MEDIUM
+    vendors: tuple[str, ...] = VENDORS
+
+
+PLAIN_DEFAULTS = PodDefaults()
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """What a pod asks for and whose it is; `uid` is "" before the pod has one.
+
+    `container_gpu_counts` says how its cards are split between containers (empty: all see all),
+    `warnings` are for the one who wrote the pod.
+    """
+
+    uid: str
+    requirement: ResourceRequirement
+    claim: Claim
+    domain: str = DOMAIN
+    container_gpu_counts: dict[str, int] = field(default_factory=dict, hash=False)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def request(self) -> Request:
+        """The request that is placed.
+
+        Raises:
+            InvalidRequest: the pod has no uid yet.
+
+        """
+        if not self.uid:
+            raise invalid("metadata.uid", self.uid, "only a pod that was created can be placed")
+        return Request(self.uid, self.requirement, self.claim)
+
+    def key(self, name: str) -> str:
+        """A key of this pod in full."""
+        return f"{self.domain}/{name}"

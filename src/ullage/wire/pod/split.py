@@ -1,0 +1,38 @@
+"""How the cards of a pod are split between its containers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+
+from ullage.model.error import invalid
+from ullage.wire.pod.keys import Keys
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+def container_gpu_counts(keys: Keys, count: int) -> dict[str, int]:
+    """Cards per container, which come to `count`; nothing if they are not split."""
+    counts = keys.json("container-gpu-count", dict[str, _Count], 'write JSON such as {"main": 2, "helper": 1}')
+    if counts and sum(counts.values()) != count:
+        fix = f"the counts come to {sum(counts.values())}, {keys.key('gpu-count')} is {count}; make them equal"
+        raise keys.wrong("container-gpu-count", fix)
+    return counts or {}
+
+
+def split_container_gpus(counts: Mapping[str, int], gpus: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The cards of each container, by name: handed out in the order of `gpus` to the names as sorted.
+
+    Raises:
+        InvalidRequest: a count is negative, or they do not come to the number of cards.
+
+    """
+    if any(count < 0 for count in counts.values()) or sum(counts.values()) != len(gpus):
+        raise invalid("container-gpu-count", dict(counts), f"the counts must come to {len(gpus)}")
+    split, start = {}, 0
+    for name in sorted(counts):
+        split[name] = tuple(gpus[start : start + counts[name]])
+        start += counts[name]
+    return split

@@ -1,0 +1,31 @@
+"""Vendors of cards, and what they call their cards in Kubernetes."""
+
+from __future__ import annotations
+
+VENDORS = (
+    *("NVIDIA", "AMD", "Intel", "Qualcomm", "AWSNeuron", "Google", "Cerebras", "Hygon", "MetaX", "MooreThreads"),
+    *("Biren", "THead", "PPU", "Ascend", "Cambricon", "Enflame", "KunlunXin", "Horizon"),
+)
+"""Vendors that a pod may name, in any case."""
+
+LIMITER_VENDORS = frozenset({"NVIDIA", "Ascend", "MooreThreads", "PPU"})
+"""Vendors with a limiter, which is what keeps parts apart softly."""
+
+NATIVE_RESOURCES = {
+    "nvidia.com/gpu": "NVIDIA",
+    "amd.com/gpu": "AMD",
+    "gpu.intel.com/i915": "Intel",
+    "gpu.intel.com/xe": "Intel",
+    "hygon.com/dcu": "Hygon",
+    "metax-tech.com/gpu": "MetaX",
+    "mthreads.com/gpu": "MooreThreads",
+    "birentech.com/gpu": "Biren",
+    "aliyun.com/ppu": "PPU",
+    "huawei.com/Ascend310": "Ascend",
+    "huawei.com/Ascend310P": "Ascend",
+    "huawei.com/Ascend910": "Ascend",
+    "cambricon.com/mlu": "Cambricon",
+    "enflame.com/gcu": "Enflame",
+    "kunlunxin.com/xpu": "KunlunXin",
+}
+"""Resources under which the vendors' own device plugins offer whole cards."""

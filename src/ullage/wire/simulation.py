@@ -1,0 +1,218 @@
+"""`POST /api/simulate-schedule`: where a pod would go, and every step of why.
+
+The names of fields are those of the scheduler whose callers ask this. Ours stand beside them: per stage
+what it removed, per node its cpu, memory and workers, and what the quotas say. Cards are named by uuid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ullage.model.error import UllageError
+from ullage.model.rejection import Rejection
+from ullage.wire.allocation_report import CardEntry
+
+FILTER_NAMES = {
+    "phase": "PhaseFilter",
+    "index": "GPUIndexFilter",
+    "isolation-mode": "GPUIsolationModeFilter",
+    "model": "GPUModelFilter",
+    "vendor": "GPUVendorFilter",
+    "node-affinity": "NodeAffinityFilter",
+    "template": "PartitionTemplateFilter",
+    "whole-card": "SharedWholeGPUFilter",
+    "room": "GPUResourceFilter",
+    "same-node": "SameNodeFilter",
+}
+"""What callers know our filters as; the others have their own name."""
+
+UNPLACEABLE = "FitError"
+"""The type of the error when no node will do."""
+
+
+class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """The node it would get ("" for none), of how many, and how many would do."""
+
+    suggested_host: str = ""
+    evaluated_nodes: int = 0
+    feasible_nodes: int = 0
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One card that a stage removed (`gpu` null: it spoke of all), in the dimension's own unit."""
+
+    code: str
+    cure: str
+    message: str
+    node: str | None = None
+    gpu: str | None = None
+    needed: int = 0
+    had: int = 0
+
+
+class FilterStage(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """What one filter did; `Filter` is our name of it. One that was not reached had nothing left to judge."""
+
+    filter_name: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    diff: int
+    filter: str
+    kind: str
+    reached: bool = True
+    removed: tuple[Removal, ...] = ()
+
+
+class FilterDetail(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """All stages in order."""
+
+    filter_stage_details: tuple[FilterStage, ...] = ()
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why, per node; `unschedulablePlugins` are the filters that removed cards."""
+
+    pre_filter_msg: str = ""
+    post_filter_msg: str = ""
+    unschedulable_plugins: tuple[str, ...] = ()
+    pending_plugins: tuple[str, ...] = ()
+    node_to_status: dict[str, str] = {}
+
+
+class SimulationError(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why it would go nowhere; `code` is for programs, `field` names what is wrong with the pod."""
+
+    type: str
+    message: str
+    code: str
+    field: str | None = None
+    num_all_nodes: int = 0
+    diagnosis: Diagnosis = Diagnosis()
+
+
+class GpuSchedulerState(msgspec.Struct, frozen=True, kw_only=True):
+    """Cards that would do on nodes that would do, scores of them and of the other cards there, and the choice."""
+
+    node_gpus: dict[str, tuple[CardEntry, ...]] = msgspec.field(name="NodeGPUs", default_factory=dict)
+    valid_scores: dict[str, dict[str, int]] = msgspec.field(name="ValidNodeGPUScore", default_factory=dict)
+    other_scores: dict[str, dict[str, int]] = msgspec.field(name="ValidNodeNotMatchingGPUScore", default_factory=dict)
+    final_gpus: tuple[str, ...] = msgspec.field(name="FinalGPUs", default=())
+    preempt_pods: dict[str, tuple[str, ...]] = msgspec.field(name="PreemptPods", default_factory=dict)
+    is_preemption: bool = msgspec.field(name="IsPreemption", default=False)
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a node has enough of something."""
+
+    asked: int
+    free: int
+    total: int
+    enough: bool
+
+    @classmethod
+    def of(cls, asked: int, free: int, total: int) -> Room:
+        """What is asked beside what is free; a deficit is no room."""
+        free = max(0, free)
+        return cls(asked=asked, free=free, total=total, enough=asked <= free)
+
+
+class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a node says beyond its cards; `maxWorkers` null is any number."""
+
+    schedulable: bool
+    cpu_milli: Room
+    memory_bytes: Room
+    workers: int
+    max_workers: int | None
+    below_cap: bool
+    score: int | None = None
+
+
+class QuotaRefusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One cap that would be passed, in GFLOPS, bytes, cards or workers."""
+
+    code: str
+    namespace: str
+    requested: int
+    limit: int
+    used: int
+    message: str
+
+
+class QuotaVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the quotas of a namespace and of those above it (`levels`) say; the first refusal decides."""
+
+    namespace: str
+    levels: tuple[str, ...]
+    allowed: bool
+    refusals: tuple[QuotaRefusal, ...] = ()
+
+
+class SimulateSchedule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The whole answer."""
+
+    schedule_result: ScheduleResult
+    filter_detail: FilterDetail = FilterDetail()
+    error: SimulationError | None = None
+    gpu_scheduler_state: GpuSchedulerState = GpuSchedulerState()
+    nodes: dict[str, NodeVerdict] = {}
+    quota: QuotaVerdict | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def filter_name(name: str) -> str:
+    """What callers know a filter as."""
+    return FILTER_NAMES.get(name, name)
+
+
+def filter_stage(
+    name: str, kind: str, before: Sequence[str], after: Sequence[str], removed: Sequence[Removal], *, reached: bool
+) -> FilterStage:
+    """A stage from the cards before and after it; none of either if it was not reached."""
+    left = tuple(before) if reached else ()
+    return FilterStage(
+        filter_name=filter_name(name),
+        before=left,
+        after=tuple(after),
+        diff=len(left) - len(after),
+        filter=name,
+        kind=kind,
+        reached=reached,
+        removed=tuple(removed),
+    )
+
+
+def removal(rejection: Rejection, message: str) -> Removal:
+    """A rejection with its words."""
+    return Removal(
+        code=rejection.code.value,
+        cure=rejection.cure.value,
+        message=message,
+        node=rejection.node,
+        gpu=rejection.gpu,
+        needed=rejection.needed,
+        had=rejection.had,
+    )
+
+
+def quota_refusal(rejection: Rejection, message: str) -> QuotaRefusal:
+    """A rejection by a quota with its words."""
+    figures = rejection.quota
+    assert figures is not None, "only a quota refuses with figures"
+    return QuotaRefusal(
+        code=rejection.code.value,
+        namespace=figures.namespace,
+        requested=figures.requested,
+        limit=figures.limit,
+        used=figures.used,
+        message=message,
+    )
+
+
+def pod_error(error: UllageError, nodes: int) -> SimulationError:
+    """What is wrong with the pod, so that no node was looked at."""
+    return SimulationError(
+        type=type(error).__name__, message=error.message, code=error.code, field=error.field, num_all_nodes=nodes
+    )

@@ -1,0 +1,797 @@
+"""Who gives way to whom: the cases, each rule by itself, and every subset of victims on small clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain, combinations
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from ullage.core.allocator import Allocator
+from ullage.core.fleet import Fleet, Usage
+from ullage.core.preemption import (
+    NO_NOMINATIONS,
+    NOMINATED_RETRY_S,
+    Attempt,
+    Budgets,
+    Cost,
+    Gives,
+    Nomination,
+    Nominations,
+    NoPreemption,
+    Preemption,
+    Released,
+    Shield,
+    check_single_node_preempt,
+    choose_beside,
+    filter_with_preempt,
+    find_beside,
+    preempt,
+)
+from ullage.core.quota import Quotas, relaxed
+from ullage.core.selection import Choice, Refusal, Rules, check_quota
+from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
+from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.claim import Claim, GangClaim, Request
+from ullage.model.error import Conflict, InvalidRequest, NotFound
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.quota import Caps, Quota
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+
+GIB = 2**30
+NOW = 1000.0
+COLUMNS = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users")
+
+
+def a_card(uuid: str, tflops: int = 100, gib: int = 16, **facts: object) -> Gpu:
+    return Gpu(uuid, int(uuid[-1]), vram_bytes=gib * GIB, compute_gflops=tflops * 1000, **facts)  # type: ignore[arg-type]
+
+
+def a_node(name: str, *cards: Gpu, **facts: object) -> Node:
+    return Node(name, 64_000, 2**40, cards or (a_card(f"{name}-0"),), **facts)  # type: ignore[arg-type]
+
+
+def ask(
+    text: str = "gpu=1,tflops=80,vram=8g", uid: str = "new", strategy: str | None = None, **claim: object
+) -> Request:
+    facts = {"priority": 10, "namespace": "team"} | claim
+    return Request(uid, ResourceRequirement.from_string(text), Claim(**facts), strategy)  # type: ignore[arg-type]
+
+
+class Books:
+    """A fleet, and workers put on named cards."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.fleet = Fleet(nodes)
+
+    def run(
+        self,
+        uid: str,
+        *cards: str,
+        of: str = "tflops=50,vram=10g",
+        state: AllocationState = AllocationState.BOUND,
+        since: float = 500.0,
+        executor: bool = False,
+        **claim: object,
+    ) -> Books:
+        fleet, requirement = self.fleet, ResourceRequirement.from_string(f"gpu={len(cards)},{of}".rstrip(","))
+        positions = [fleet.card_of[uuid] for uuid in cards]
+        part = requirement.part
+        charges = (
+            ()
+            if part is None
+            else tuple(
+                Charge(*part.on(int(fleet.compute_total[c]), int(fleet.vram_total[c])), requirement.cards.isolation)
+                for c in positions
+            )
+        )
+        facts = Claim(**{"namespace": "team", **claim})  # type: ignore[arg-type]
+        node = fleet.nodes[int(fleet.card_row[positions[0]])].name
+        owner = None if executor else facts
+        fleet.charge(Allocation(uid, node, requirement, cards, state, charges, owner, since, since))
+        return self
+
+    def preempt(self, request: Request | None = None, rules: Rules | None = None, **more: object):
+        before = content(self.fleet)
+        found = preempt(self.fleet, rules or Rules(), request or ask(), NOW, **more)  # type: ignore[arg-type]
+        assert content(self.fleet) == before
+        return found
+
+
+def content(fleet: Fleet) -> tuple[object, ...]:
+    return (*(getattr(fleet, name).tolist() for name in COLUMNS), fleet.holders, dict(fleet.ledger), dict(fleet.usage))
+
+
+def frozen(fleet: Fleet) -> tuple[object, ...]:
+    return (*content(fleet)[:-3], [dict(held) for held in fleet.holders], *content(fleet)[-2:])
+
+
+def uids(found: Preemption | NoPreemption) -> tuple[str, ...] | None:
+    return found.uids if isinstance(found, Preemption) else None
+
+
+# --- the cases ---
+
+A = (
+    a_node(
+        "node-1",
+        *(
+            a_card(f"gpu-{n}", 100, gib, model="A100", pool="test-pool")
+            for n, gib in ((1, 16), (2, 32), (5, 16), (6, 16))
+        ),
+    ),
+    a_node("node-2", a_card("gpu-3", 120, 24, pool="other-pool")),
+)
+
+
+def test_c20_the_victims_card_and_the_free_ones_beside_it_are_candidates():
+    books = Books(*A).run("victim", "gpu-1")
+    request = ask("gpu=2,tflops=30,vram=8g,pool=test-pool")
+    found = filter_with_preempt(books.fleet, Rules(), request, ["victim"])
+    assert isinstance(found, Released)
+    assert found.by_node == {"node-1": ("gpu-1", "gpu-2", "gpu-5", "gpu-6")}
+    assert found.free["gpu-1"] == (100_000, 16 * GIB)
+    assert found.stages
+
+
+def test_c21_only_cards_of_the_named_node():
+    books = Books(*A).run("victim", "gpu-1")
+    found = filter_with_preempt(books.fleet, Rules(), ask("tflops=30,vram=8g"), ["victim"], ["node-2"])
+    assert isinstance(found, Released)
+    assert found.by_node == {"node-2": ("gpu-3",)}
+
+
+def test_c22_neither_victims_nor_nodes():
+    found = filter_with_preempt(Books(*A).fleet, Rules(), ask(), [])
+    assert isinstance(found, Refusal)
+    assert found.code is Code.NO_AFFECTED_NODE
+
+
+def test_c45_a_quota_that_is_used_up_is_relaxed_by_what_the_victim_held():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
+    books.run("victim", "n-0", of="tflops=20,vram=1g").run("peer", "n-1", of="tflops=60,vram=1g", priority=10)
+    rules = Rules(quotas=Quotas({"team": Quota(total_requests=Caps(100_000))}))
+    request = ask("tflops=30,vram=1g")
+    refused = check_single_node_preempt(books.fleet, rules, request, "n", [], NOW)
+    assert isinstance(refused, NoPreemption)
+    assert refused.code is Code.QUOTA_TOTAL_COMPUTE_REQUEST
+    assert uids(check_single_node_preempt(books.fleet, rules, request, "n", ["victim"], NOW)) == ("victim",)
+    assert uids(books.preempt(request, rules)) == ("victim",)
+
+
+# --- with victims that are named ---
+
+
+def test_victims_on_one_card_add_up():
+    books = Books(a_node("n")).run("v1", "n-0", of="tflops=40,vram=4g").run("v2", "n-0", of="tflops=60,vram=4g")
+    assert isinstance(filter_with_preempt(books.fleet, Rules(), ask("tflops=100,vram=4g"), ["v1"]), Refusal)
+    found = filter_with_preempt(books.fleet, Rules(), ask("tflops=100,vram=4g"), ["v1", "v2", "v1"])
+    assert isinstance(found, Released)
+    assert found.free == {"n-0": (100_000, 16 * GIB)}
+
+
+def test_a_refusal_keeps_its_stages():
+    books = Books(a_node("n")).run("v", "n-0")
+    found = filter_with_preempt(books.fleet, Rules(), ask("tflops=200,vram=1g"), ["v"])
+    assert isinstance(found, Refusal)
+    assert found.code is Code.GPU_COMPUTE
+    assert found.stages[0].filter == "quota"
+
+
+def test_names_nobody_knows():
+    books = Books(a_node("n")).run("v", "n-0")
+    with pytest.raises(NotFound, match="victim w"):
+        filter_with_preempt(books.fleet, Rules(), ask(), ["v", "w"])
+    with pytest.raises(NotFound, match="node m"):
+        filter_with_preempt(books.fleet, Rules(), ask(), ["v"], ["m"])
+    with pytest.raises(NotFound, match="node m"):
+        check_single_node_preempt(books.fleet, Rules(), ask(), "m", [], NOW)
+    books.fleet.charge(Allocation("lost", "gone", ask().requirement, ("gone-0",), claim=Claim()))
+    with pytest.raises(NotFound) as raised:
+        filter_with_preempt(books.fleet, Rules(), ask(), ["lost"])
+    assert raised.value.code == "unknown-gpu"
+
+
+def test_a_single_node_takes_no_victims_of_another():
+    books = Books(a_node("m"), a_node("n")).run("v", "n-0")
+    with pytest.raises(InvalidRequest, match="workers of node m"):
+        check_single_node_preempt(books.fleet, Rules(), ask(), "m", ["v"], NOW)
+
+
+def test_a_single_node_without_workers_is_just_looked_at():
+    fleet = Books(a_node("n")).fleet
+    assert uids(check_single_node_preempt(fleet, Rules(), ask(), "n", [], NOW)) == ()
+    assert isinstance(check_single_node_preempt(fleet, Rules(), ask("tflops=101"), "n", [], NOW), NoPreemption)
+
+
+def test_named_victims_that_may_not_be_evicted_stay():
+    books = Books(a_node("n")).run("v", "n-0", priority=10)
+    found = check_single_node_preempt(books.fleet, Rules(), ask(), "n", ["v"], NOW)
+    assert isinstance(found, NoPreemption)
+    assert found.attempts[0].shielded == {Shield.PRIORITY: 1}
+
+
+# --- who may be evicted ---
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        pytest.param({"priority": 9}, None, id="lower priority"),
+        pytest.param({"priority": 10}, Shield.PRIORITY, id="equal priority"),
+        pytest.param({"priority": 11}, Shield.PRIORITY, id="higher priority"),
+        pytest.param({"state": AllocationState.ASSUMED}, Shield.NOT_BOUND, id="assumed"),
+        pytest.param({"state": AllocationState.RELEASING}, Shield.NOT_BOUND, id="on its way out"),
+        pytest.param({"executor": True}, Shield.EXECUTOR, id="of a session"),
+        pytest.param({"protected_until": NOW + 1}, Shield.PROTECTED, id="shielded"),
+        pytest.param({"protected_until": NOW}, None, id="shielded until now"),
+        pytest.param({"namespace": "other"}, None, id="of another namespace"),
+    ],
+)
+def test_a_victim_must_be(facts, reason):
+    found = Books(a_node("n")).run("v", "n-0", **facts).preempt()
+    if reason is None:
+        assert uids(found) == ("v",)
+    else:
+        assert isinstance(found, NoPreemption)
+        assert found.code is Code.GPU_COMPUTE
+        assert found.attempts == (Attempt("n", 0, {reason: 1}, refusal=found.attempts[0].refusal),)
+        assert found.attempts[0].refusal is not None
+        assert found.attempts[0].refusal.code is Code.NO_VICTIMS
+
+
+def test_only_the_own_namespace_if_preemption_is_not_cluster_wide():
+    rules = Rules(preempt_cluster_wide=False)
+    books = Books(a_node("n"), a_node("m")).run("own", "n-0", priority=5).run("other", "m-0", namespace="other")
+    assert uids(books.preempt(rules=rules)) == ("own",)
+    assert uids(books.preempt()) == ("other",)
+
+
+def test_nobody_is_evicted_when_the_request_fits_without():
+    found = Books(a_node("m"), a_node("n")).run("v", "m-0").preempt()
+    assert isinstance(found, Preemption)
+    assert (found.choice.node, found.victims, found.attempts) == ("n", (), ())
+
+
+def test_nobody_is_evicted_for_a_request_that_is_placed():
+    with pytest.raises(Conflict):
+        Books(a_node("n")).run("v", "n-0").preempt(ask(uid="v"))
+
+
+# --- how many ---
+
+
+def test_no_more_than_needed_and_the_dearest_stay():
+    books = Books(a_node("n"))
+    for uid, priority, tflops in (("a", 1, 30), ("b", 2, 30), ("c", 3, 30)):
+        books.run(uid, "n-0", of=f"tflops={tflops},vram=1g", priority=priority)
+    assert uids(books.preempt(ask("tflops=40,vram=1g"))) == ("a",)
+    assert uids(books.preempt(ask("tflops=41,vram=1g"))) == ("b", "a")
+
+
+def test_of_equal_priority_the_longest_running_stays():
+    books = Books(a_node("n")).run("a", "n-0", since=900.0, of="tflops=50").run("b", "n-0", since=100.0, of="tflops=50")
+    assert uids(books.preempt(ask("tflops=50"))) == ("a",)
+
+
+def test_a_request_for_several_cards_uses_the_free_ones_too():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-0").run("w", "n-1", of="tflops=10")
+    found = books.preempt(ask("gpu=2,tflops=80,vram=8g"))
+    assert uids(found) == ("v",)
+    assert found.choice.gpus == ("n-0", "n-1")
+
+
+def test_a_whole_card_needs_all_of_its_users_gone():
+    books = Books(a_node("n")).run("v", "n-0", of="tflops=10").run("w", "n-0", of="tflops=10", priority=3)
+    found = books.preempt(ask("gpu=1"))
+    assert uids(found) == ("w", "v")
+    assert books.run("x", "n-0", of="tflops=10", priority=10).preempt(ask("gpu=1")).code is Code.GPU_NOT_IDLE
+
+
+def test_who_holds_a_card_whole_gives_it_whole():
+    found = Books(a_node("n")).run("v", "n-0", of="").preempt()
+    assert isinstance(found, Preemption)
+    assert found.victims[0].gives == (Gives("n-0", 100_000, 16 * GIB),)
+
+
+def test_a_partition_gives_its_slot():
+    card = Gpu("n-0", 0, "NVIDIA A100 80GB", "NVIDIA", 80 * GIB, 312_000, isolation=Isolation.PARTITIONED)
+    allocator = Allocator(Fleet([a_node("n", card)]))
+    allocator.set_ready()
+    for n in range(7):
+        asked = ask("gpu=1,tflops=1,vram=1g,isolation=partitioned", f"v{n}", priority=n)
+        assert isinstance(allocator.alloc(asked, float(n)), Allocation)
+    request = ask("gpu=1,tflops=50,vram=15g,isolation=partitioned")
+    found = allocator.preempt(request, NOW)
+    assert isinstance(found, Preemption)
+    slots = {a.id: a.charges[0].slot.start for a in allocator.fleet.ledger.values()}  # type: ignore[union-attr]
+    assert [slots[uid] for uid in found.uids] == [1, 0]
+    assert found.choice.charges[0].slot is not None
+    assert (found.choice.charges[0].slot.start, found.choice.charges[0].slot.end) == (0, 2)
+
+
+# --- what freed room does not cure ---
+
+
+def test_no_preemption_across_the_lock_of_a_dynamic_card():
+    node = a_node("n", a_card("n-0", isolation_policy=IsolationPolicy.DYNAMIC))
+    books = Books(node).run("v", "n-0", of="tflops=50,isolation=soft")
+    refused = books.preempt(ask("tflops=80,isolation=hard"))
+    assert isinstance(refused, NoPreemption)
+    assert refused.code is Code.ISOLATION_LOCKED
+    assert refused.attempts[0].refusal is not None
+    assert refused.attempts[0].refusal.stages[0].filter == "lock-stays"
+    assert [stage.reached for stage in refused.attempts[0].refusal.stages].count(True) == 1
+    assert uids(books.preempt(ask("tflops=80,isolation=soft"))) == ("v",)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        pytest.param("tflops=101", {}, id="larger than the card"),
+        pytest.param("tflops=80,pool=other", {}, id="another pool"),
+        pytest.param("gpu=2,tflops=80", {}, id="more cards than the node has"),
+        pytest.param("tflops=80", {"cordoned": True}, id="a cordoned node"),
+        pytest.param("tflops=80,gpu_model=H100", {}, id="another model"),
+    ],
+)
+def test_nobody_is_evicted_in_vain(text, facts):
+    found = Books(a_node("n", **facts)).run("v", "n-0").preempt(ask(text))
+    assert isinstance(found, NoPreemption)
+    assert found.attempts == ()
+
+
+def test_node_affinity_holds():
+    nodes = NodeAffinity(((Expression(NODE_NAME, Operator.IN, ("m",)),),))
+    books = Books(a_node("m"), a_node("n")).run("v", "m-0", priority=5).run("w", "n-0", priority=1)
+    request = ask()
+    assert uids(books.preempt(request)) == ("w",)
+    assert uids(books.preempt(replace(request, requirement=replace(request.requirement, nodes=nodes)))) == ("v",)
+
+
+def test_a_cap_on_one_request_is_never_cured():
+    rules = Rules(quotas=Quotas({"team": Quota(max_requests=Caps(70_000))}))
+    found = Books(a_node("n")).run("v", "n-0").preempt(rules=rules)
+    assert isinstance(found, NoPreemption)
+    assert (found.code, found.attempts) == (Code.QUOTA_SINGLE_COMPUTE_REQUEST, ())
+
+
+# --- quota ---
+
+
+def capped(**caps: int) -> Rules:
+    compute = caps.get("tflops")
+    total = Caps(None if compute is None else compute * 1000)
+    return Rules(quotas=Quotas({"team": Quota(total_requests=total, max_workers=caps.get("workers", 100))}))
+
+
+def test_only_victims_of_the_own_namespace_relax_the_quota():
+    books = Books(a_node("m"), a_node("n"))
+    books.run("other", "m-0", namespace="other").run("own", "n-0", priority=5, of="tflops=50")
+    found = books.preempt(rules=capped(tflops=100))
+    assert uids(found) == ("own",)
+    attempt = found.attempts[0]
+    assert attempt.refusal is not None
+    assert (attempt.node, attempt.refusal.code) == ("m", Code.QUOTA_TOTAL_COMPUTE_REQUEST)
+
+
+def test_a_namespace_at_its_worker_cap_can_preempt_itself():
+    books = Books(a_node("m"), a_node("n")).run("own", "n-0", of="tflops=10").run("other", "m-0", namespace="other")
+    assert uids(books.preempt(ask("tflops=20"), capped(workers=1))) == ("own",)
+
+
+def test_a_victim_for_room_and_another_for_the_quota():
+    books = Books(a_node("n")).run("own", "n-0", of="tflops=10").run("other", "n-0", of="tflops=50", namespace="other")
+    found = books.preempt(ask("tflops=80"), capped(tflops=80))
+    assert isinstance(found, Preemption)
+    assert set(found.uids) == {"own", "other"}
+    assert {victim.uid: victim.reason.code for victim in found.victims} == {
+        "own": Code.QUOTA_TOTAL_COMPUTE_REQUEST,
+        "other": Code.GPU_COMPUTE,
+    }
+
+
+def test_a_quota_above_both_namespaces_is_relaxed_by_the_own_one_alone():
+    quotas = Quotas({"all": Quota(total_requests=Caps(100_000))}, parents={"team": "all", "other": "all"})
+    books = Books(a_node("n")).run("other", "n-0", namespace="other")
+    assert isinstance(books.preempt(rules=Rules(quotas=quotas)), NoPreemption)
+
+
+def test_a_quota_that_judges_each_card_by_its_size_is_asked_for_each():
+    books = Books(a_node("n", a_card("n-0", 60), a_card("n-1", 100), a_card("n-2", 40)))
+    books.run("own", "n-2", of="tflops=40,vram=16g")
+    assert uids(books.preempt(ask("gpu=2,percent=50,vram=1g"), capped(tflops=110))) == ("own",)
+
+
+def test_victims_are_taken_from_the_nodes_they_are_on_if_none_is_named():
+    books = Books(a_node("m"), a_node("n")).run("v", "n-0")
+    found = filter_with_preempt(books.fleet, Rules(), ask(), ["v"], [])
+    assert isinstance(found, Released)
+    assert found.by_node == {"n": ("n-0",)}
+
+
+def test_a_worker_place_of_the_node_is_freed_too():
+    books = Books(a_node("n")).run("v", "n-0", of="tflops=1")
+    found = books.preempt(ask("tflops=1"), Rules(workers_per_node=1))
+    assert isinstance(found, Preemption)
+    assert (found.uids, found.victims[0].reason.code) == (("v",), Code.WORKER_CAP)
+
+
+# --- which node ---
+
+
+def test_the_cheapest_set_wins_from_the_first_difference_on():
+    half = {"of": "tflops=50"}
+    books = Books(*(a_node(name) for name in "abcdef"))
+    books.run("a1", "a-0", priority=3)
+    books.run("b1", "b-0", priority=2, **half).run("b2", "b-0", priority=1, **half)
+    books.run("c1", "c-0", priority=2, **half).run("c2", "c-0", priority=0, **half)
+    books.run("d1", "d-0", priority=2, since=400.0)
+    books.run("e1", "e-0", priority=2, since=600.0)
+    books.run("f1", "f-0", priority=2, since=600.0)
+    order = []
+    for _ in range(6):
+        found = books.preempt()
+        assert isinstance(found, Preemption)
+        assert found.cost == min(attempt.cost for attempt in found.attempts if attempt.cost is not None)
+        order.append(found.choice.node)
+        for uid in found.uids:
+            books.fleet.release(uid)
+        books.run(f"x{found.choice.node}", found.choice.gpus[0], of="", priority=10)
+    assert order == ["e", "f", "d", "c", "b", "a"]
+
+
+def test_what_would_be_dearer_than_another_node_is_not_tried():
+    books = Books(a_node("m"), a_node("n")).run("v", "n-0", priority=1)
+    books.run("w", "m-0", of="tflops=30", priority=1).run("x", "m-0", of="tflops=70", priority=3)
+    found = books.preempt(ask("tflops=60"))
+    assert isinstance(found, Preemption)
+    dearer = found.attempts[0]
+    assert (found.uids, dearer.node, dearer.eligible, dearer.up_to) == (("v",), "m", 2, 1)
+    assert dearer.refusal is not None
+    assert (dearer.refusal.rejections[0].needed, dearer.refusal.rejections[0].had) == (60_000, 30_000)
+
+
+def test_priorities_below_zero_make_no_larger_set_cheaper():
+    books = Books(a_node("m"), a_node("n")).run("one", "n-0", priority=-5)
+    books.run("v1", "m-0", of="tflops=50", priority=-5).run("v2", "m-0", of="tflops=50", priority=-5)
+    assert uids(books.preempt()) == ("one",)
+
+
+def test_what_is_told_of_a_preemption():
+    books = Books(a_node("m", a_card("m-0", 60)), a_node("n")).run("w", "m-0", priority=0)
+    books.run("v", "n-0", workload="web", priority=4).run("peer", "n-0", of="tflops=10", priority=10)
+    found = books.preempt()
+    assert isinstance(found, Preemption)
+    victim = found.victims[0]
+    assert (victim.uid, victim.namespace, victim.workload, victim.priority) == ("v", "team", "web", 4)
+    assert victim.gives == (Gives("n-0", 50_000, 10 * GIB),)
+    assert (victim.reason.code, victim.reason.needed, victim.reason.had) == (Code.GPU_COMPUTE, 80_000, 40_000)
+    assert found.cost == Cost(0, 4, 4, 1, 500.0, "n")
+    assert found.without is not None
+    assert found.without.code is Code.GPU_COMPUTE
+    tried = {attempt.node: (attempt.eligible, attempt.shielded) for attempt in found.attempts}
+    assert tried == {"m": (1, {}), "n": (1, {Shield.PRIORITY: 1})}
+    assert found.attempts[0].refusal is not None
+
+
+# --- disruption budgets ---
+
+
+def test_a_node_where_no_budget_breaks_comes_first():
+    budgets = Budgets({("team", "web"): 0})
+    books = Books(a_node("m"), a_node("n")).run("web", "m-0", workload="web").run("job", "n-0", priority=9)
+    assert uids(books.preempt(budgets=budgets)) == ("job",)
+    assert uids(books.preempt()) == ("web",)
+
+
+def test_who_would_break_a_budget_is_put_back_first():
+    books = (
+        Books(a_node("n")).run("w1", "n-0", of="tflops=50", workload="web").run("j1", "n-0", of="tflops=50", priority=5)
+    )
+    assert uids(books.preempt(ask("tflops=50"))) == ("w1",)
+    assert uids(books.preempt(ask("tflops=50"), budgets=Budgets({("team", "web"): 0}))) == ("j1",)
+    assert uids(books.preempt(ask("tflops=50"), budgets=Budgets({("team", "web"): 1}))) == ("w1",)
+
+
+def test_a_broken_budget_is_counted_and_stops_nobody():
+    books = (
+        Books(a_node("n"))
+        .run("w1", "n-0", of="tflops=50", workload="web")
+        .run("w2", "n-0", of="tflops=50", workload="web")
+    )
+    found = books.preempt(budgets=Budgets({("team", "web"): 1}))
+    assert isinstance(found, Preemption)
+    assert found.cost is not None
+    assert (len(found.victims), found.cost.violations) == (2, 1)
+
+
+# --- nominated requests ---
+
+
+def nominated(*entries: Nomination) -> Nominations:
+    nominations = NO_NOMINATIONS
+    for entry in entries:
+        nominations = nominations.with_(entry)
+    return nominations
+
+
+@pytest.mark.parametrize(
+    ("facts", "own", "holds"),
+    [
+        pytest.param({"priority": 11}, {}, True, id="of higher priority"),
+        pytest.param({"priority": 10}, {}, False, id="of equal priority"),
+        pytest.param({"priority": 9}, {}, False, id="of lower priority"),
+        pytest.param({"gang": "g"}, {"gang": "g"}, True, id="of equal priority in the same gang"),
+        pytest.param({"gang": "g"}, {"gang": "h"}, False, id="of another gang"),
+        pytest.param({"gang": "g", "priority": 9}, {"gang": "g"}, False, id="of the gang and lower"),
+        pytest.param({"uid": "new", "priority": 11}, {}, False, id="itself"),
+    ],
+)
+def test_room_is_kept_for_a_nominated_request(facts, own, holds):
+    books = Books(a_node("n"))
+    both = [{**f, "gang": GangClaim(f["gang"], 1, 2)} if "gang" in f else f for f in (facts, own)]
+    nominations = nominated(Nomination(ask("tflops=80", **{"uid": "first", **both[0]}), "n"))
+    before = frozen(books.fleet)
+    chosen = choose_beside(books.fleet, Rules(), ask("tflops=30", **both[1]), nominations)
+    assert frozen(books.fleet) == before
+    assert isinstance(chosen, Refusal if holds else Choice)
+    if isinstance(chosen, Refusal):
+        assert chosen.code is Code.NOMINATED
+        assert (chosen.rejections[0].needed, chosen.rejections[0].had) == (30_000, 20_000)
+    assert isinstance(choose_beside(books.fleet, Rules(), ask("tflops=20", **both[1]), nominations), Choice)
+
+
+def test_room_is_kept_until_the_request_is_placed_or_gone():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
+    nominations = nominated(Nomination(ask("gpu=2,tflops=80", "first", priority=11), "n", since=NOW))
+    assert not find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node
+    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations.without("first")).by_node
+    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S - 1) == ()
+    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S) == ("first",)
+    books.run("first", "n-0", of="tflops=80")
+    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-1",)}
+    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S) == ()
+
+
+def test_room_is_kept_per_card_where_it_fits_best():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1"), a_card("n-2"))).run("v", "n-1", of="tflops=50")
+    nominations = nominated(Nomination(ask("tflops=40", "first", priority=11), "n"))
+    found = find_beside(books.fleet, Rules(), ask("tflops=60"), nominations)
+    assert found.by_node == {"n": ("n-0", "n-2")}
+    found = find_beside(books.fleet, Rules(), ask("tflops=20"), nominations)
+    assert found.by_node == {"n": ("n-0", "n-2")}
+    assert {r.gpu: r.code for stage in found.stages for r in stage.removed} == {"n-1": Code.NOMINATED}
+
+
+def test_several_nominated_requests_keep_room_beside_each_other():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
+    entries = [Nomination(ask("tflops=60", f"first-{n}", priority=11), "n") for n in range(2)]
+    assert find_beside(books.fleet, Rules(), ask("tflops=50"), nominated(entries[0])).by_node == {"n": ("n-1",)}
+    assert not find_beside(books.fleet, Rules(), ask("tflops=50"), nominated(*entries)).by_node
+
+
+def test_a_request_for_several_cards_keeps_room_on_each_also_while_others_leave():
+    books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(3)))).run("busy", "n-0", of="tflops=70", priority=20)
+    books.run("leaving", "n-1", of="tflops=70", state=AllocationState.RELEASING)
+    nominations = nominated(Nomination(ask("gpu=2,tflops=90", "first", priority=11), "n"))
+    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-0",)}
+    books.fleet.release("leaving")
+    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-0",)}
+
+
+def test_what_a_preemption_frees_is_kept_for_whom_it_was_freed():
+    books = Books(a_node("m"), a_node("n")).run("v", "n-0", of="tflops=50").run("peer", "m-0", of="", priority=30)
+    first = ask(uid="first", priority=20)
+    found = books.preempt(first)
+    assert isinstance(found, Preemption)
+    nominations = nominated(Nomination.of(first, found, NOW))
+    books.fleet.release("v")
+    refused = books.preempt(ask("tflops=30"), nominations=nominations)
+    assert isinstance(refused, NoPreemption)
+    assert refused.code is Code.NOMINATED
+    assert uids(books.preempt(first, nominations=nominations)) == ()
+
+
+def test_nobody_more_is_evicted_while_victims_leave():
+    books = Books(a_node("m"), a_node("n")).run("v", "n-0", state=AllocationState.RELEASING).run("w", "m-0")
+    nominations = nominated(Nomination(ask(), "n", NOW, ("n-0",), (Charge(80_000, 8 * GIB),)))
+    waits = books.preempt(ask(), nominations=nominations)
+    assert isinstance(waits, NoPreemption)
+    assert (waits.code, waits.attempts) == (Code.EVICTING, ())
+    assert uids(books.preempt(ask(priority=9), nominations=nominations.without("new"))) == ("w",)
+    larger = ask("tflops=80,vram=8g", priority=10)
+    books.run("x", "n-0", of="tflops=30", priority=20)
+    assert uids(books.preempt(larger, nominations=nominations)) == ("w",)
+
+
+def test_kept_room_counts_in_no_quota_and_is_no_victim():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-1", of="tflops=90", priority=1)
+    nominations = nominated(Nomination(ask("gpu=1", "first", priority=30), "n", gpus=("n-0",)))
+    found = books.preempt(ask("tflops=80"), capped(tflops=100, workers=1), nominations=nominations)
+    assert uids(found) == ("v",)
+
+
+@pytest.mark.parametrize("entry", [("gone", ()), ("gone", ("n-0",)), ("n", ("gone-0",))])
+def test_a_nomination_for_what_is_gone_stops_nobody_else(entry):
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
+    nominations = nominated(Nomination(ask("tflops=80", "first", priority=11), entry[0], gpus=entry[1]))
+    assert isinstance(choose_beside(books.fleet, Rules(), ask("tflops=100"), nominations), Choice)
+
+
+# --- every subset ---
+
+TEXTS = (
+    "tflops=20,vram=2g",
+    "tflops=40,vram=8g",
+    "tflops=60,vram=2g",
+    "tflops=30,vram=4g,isolation=hard",
+    "percent=25",
+    "",
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Books, Rules, Request, Budgets]:
+    dynamic = st.sampled_from([IsolationPolicy.STATIC, IsolationPolicy.STATIC, IsolationPolicy.DYNAMIC])
+    nodes = [
+        a_node(
+            name,
+            *(
+                a_card(f"{name}-{n}", draw(st.sampled_from([60, 100])), 16, isolation_policy=draw(dynamic))
+                for n in range(draw(st.integers(1, 3)))
+            ),
+            cordoned=draw(st.integers(0, 9)) == 0,
+        )
+        for name in ("m", "n")[: draw(st.integers(1, 2))]
+    ]
+    books = Books(*nodes)
+    for n in range(draw(st.integers(2, 9))):
+        gpus = draw(st.sampled_from(nodes)).gpus
+        cards = tuple(gpu.uuid for gpu in draw(st.permutations(gpus))[: draw(st.integers(1, 2))])
+        facts = {
+            "priority": draw(st.integers(-1, 3)),
+            "namespace": draw(st.sampled_from(["team", "team", "other"])),
+            "workload": draw(st.sampled_from(["web", "job"])),
+            "protected_until": draw(st.sampled_from([0.0, 0.0, 0.0, NOW + 1])),
+            "state": draw(st.sampled_from([AllocationState.BOUND] * 6 + [AllocationState.RELEASING])),
+            "executor": draw(st.integers(0, 9)) == 0,
+            "since": float(draw(st.integers(0, 3))),
+        }
+        try:
+            books.run(f"w{n}", *cards, of=draw(st.sampled_from(TEXTS)), **facts)
+        except Conflict:
+            continue
+    quota = Quota(
+        total_requests=Caps(draw(st.sampled_from([None, 60_000, 120_000, 200_000]))),
+        max_workers=draw(st.sampled_from([100, 1, 3])),
+    )
+    rules = Rules(
+        workers_per_node=draw(st.sampled_from([0, 1, 2])),
+        quotas=Quotas(draw(st.sampled_from([{}, {"team": quota}, {"other": quota}]))),
+        preempt_cluster_wide=draw(st.booleans()),
+    )
+    count, text = draw(st.integers(1, 2)), draw(st.sampled_from(TEXTS))
+    request = ask(f"gpu={count},{text}".rstrip(","), priority=draw(st.integers(1, 4)))
+    budgets = Budgets(draw(st.sampled_from([{}, {("team", "web"): 0}, {("team", "web"): 1, ("other", "job"): 0}])))
+    return books, rules, request, budgets
+
+
+def may_go(rules: Rules, request: Request, allocation: Allocation) -> bool:
+    claim = allocation.claim
+    return (
+        claim is not None
+        and allocation.state is AllocationState.BOUND
+        and claim.priority < request.claim.priority
+        and claim.protected_until <= NOW
+        and (rules.preempt_cluster_wide or claim.namespace == request.claim.namespace)
+    )
+
+
+def fits(fleet: Fleet, rules: Rules, request: Request, node: Node, gone: tuple[str, ...]) -> bool:
+    """The slow and obvious answer, on books made anew from the ledger."""
+    asked, ledger = request.requirement, fleet.ledger
+    stay = [allocation for uid, allocation in ledger.items() if uid not in gone]
+    if not node.schedulable or sum(a.node == node.name for a in stay) >= (rules.workers_per_node or 99):
+        return False
+    released = Usage()
+    for uid in gone:
+        claim = ledger[uid].claim
+        assert claim is not None
+        if claim.namespace == request.claim.namespace:
+            released = released.plus(fleet.usage_of(ledger[uid]))
+    used = relaxed(fleet.usage, {request.claim.namespace: released})
+    able = 0
+    for gpu in node.gpus:
+        users = [(a, a.charges[a.gpus.index(gpu.uuid)] if a.charges else None) for a in stay if gpu.uuid in a.gpus]
+        taken = [(gpu.compute, gpu.vram) if charge is None else (charge.compute, charge.vram) for _, charge in users]
+        if gpu.isolation_policy is IsolationPolicy.DYNAMIC:
+            modes = {a.requirement.cards.isolation for a in ledger.values() if gpu.uuid in a.gpus}
+            if not modes <= {asked.cards.isolation}:
+                continue
+        if asked.whole:
+            room = not users
+        else:
+            assert asked.part is not None
+            need = asked.part.on(gpu.compute, gpu.vram)
+            room = all(sum(t[i] for t in taken) + need[i] <= (gpu.compute, gpu.vram)[i] for i in range(2))
+        card = fleet.card_of[gpu.uuid]
+        able += room and not check_quota(fleet, rules, request, [card] * asked.gpu_count, used)
+    return able >= asked.gpu_count
+
+
+def priority(fleet: Fleet, uid: str) -> int:
+    claim = fleet.ledger[uid].claim
+    assert claim is not None
+    return claim.priority
+
+
+def subsets(uids: list[str]) -> list[tuple[str, ...]]:
+    return list(chain.from_iterable(combinations(uids, n) for n in range(len(uids) + 1)))
+
+
+@settings(max_examples=400, deadline=None)
+@given(worlds())
+def test_against_every_subset_of_victims(world):
+    books, rules, request, budgets = world
+    fleet = books.fleet
+    before = frozen(fleet)
+    found = preempt(fleet, rules, request, NOW, budgets)
+    assert frozen(fleet) == before
+    eligible = {
+        node.name: [a.id for a in fleet.ledger.values() if a.node == node.name and may_go(rules, request, a)]
+        for node in fleet.nodes
+    }
+    feasible = {
+        node.name: {frozenset(gone) for gone in subsets(eligible[node.name]) if fits(fleet, rules, request, node, gone)}
+        for node in fleet.nodes
+    }
+    if isinstance(found, NoPreemption):
+        event("refused")
+        assert not any(feasible.values())
+        return
+    event("fits without" if not found.victims else "with victims")
+    gone, node = frozenset(found.uids), found.choice.node
+    assert (not gone) == any(frozenset() in sets for sets in feasible.values())
+    assert gone in feasible[node]
+    assert not any(other < gone for other in feasible[node])
+    if gone:
+        costs = {attempt.node: attempt.cost for attempt in found.attempts if attempt.cost is not None}
+        assert found.cost == min(costs.values()) == costs[node]
+        for attempt in found.attempts:
+            most = 99 if attempt.up_to is None else attempt.up_to
+            within = {uid for uid in eligible[attempt.node] if priority(fleet, uid) <= most}
+            assert (attempt.cost is None) == (not any(other <= within for other in feasible[attempt.node]))
+            assert found.cost is not None
+            assert most >= found.cost.highest
+            assert attempt.up_to is None or not found.cost.violations
+    for uid in gone:
+        fleet.release(uid)
+    allocator = Allocator(fleet, replace(rules, quotas=Quotas()))
+    allocator.set_ready()
+    assert isinstance(allocator.bind(request, found.choice.gpus, NOW), Allocation)
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds(), st.data())
+def test_one_node_with_any_victims_against_every_subset_of_them(world, data):
+    books, rules, request, budgets = world
+    fleet = books.fleet
+    node = data.draw(st.sampled_from(fleet.nodes))
+    here = [a.id for a in fleet.ledger.values() if a.node == node.name]
+    named = data.draw(st.lists(st.sampled_from(here), unique=True)) if here else []
+    before = frozen(fleet)
+    found = check_single_node_preempt(fleet, rules, request, node.name, named, NOW, budgets)
+    filter_with_preempt(fleet, rules, request, named, [node.name])
+    assert frozen(fleet) == before
+    able = [uid for uid in named if may_go(rules, request, fleet.ledger[uid])]
+    feasible = {frozenset(gone) for gone in subsets(able) if fits(fleet, rules, request, node, gone)}
+    assert isinstance(found, Preemption) == bool(feasible)
+    if isinstance(found, Preemption):
+        assert frozenset(found.uids) in feasible
+        assert not any(other < frozenset(found.uids) for other in feasible)

@@ -1,0 +1,149 @@
+"""Requests for cards over HTTP, on a real server with declared cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from tests.system.live_server import LiveServer
+
+GIB = 1 << 30
+CARDS = """
+[node]
+gpus = 4
+[[node.card]]
+model = "A100"
+vram = "40g"
+tflops = 100
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    home = tmp_path_factory.mktemp("allocations") / "home"
+    home.mkdir()
+    (home / "ullage.toml").write_text(CARDS)
+    live = LiveServer(home)
+    live.start()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def http(server: LiveServer) -> Iterator[httpx2.Client]:
+    token = (server.home / "token").read_text().strip()
+    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+        yield client
+        for allocation in client.get("/v1/allocations").json():
+            client.delete(f"/v1/allocations/{allocation['uid']}")
+        for quota in client.get("/v1/quotas").json():
+            client.delete(f"/v1/quotas/{quota['namespace']}")
+
+
+def allocate(http: httpx2.Client, uid: str, resreq: str, **more: object) -> httpx2.Response:
+    return http.post("/v1/allocations", json={"uid": uid, "resreq": resreq, **more})
+
+
+def free(http: httpx2.Client) -> list[tuple[int, int]]:
+    gpus = sorted(http.get("/v1/gpus").json(), key=lambda gpu: gpu["index"])
+    return [(gpu["free"]["compute_gflops"], gpu["free"]["vram_bytes"] // GIB) for gpu in gpus]
+
+
+def test_a_request_gets_parts_of_cards_once(http: httpx2.Client):
+    first = allocate(http, "pod-1", "gpu=2,tflops=30,vram=10g", namespace="team")
+    assert first.status_code == 201, first.text
+    assert [(gpu["compute_gflops"], gpu["vram_bytes"]) for gpu in first.json()["gpus"]] == [(30_000, 10 * GIB)] * 2
+    assert allocate(http, "pod-1", "gpu=2,tflops=30,vram=10g", namespace="team").json() == first.json()
+    assert sorted(free(http)) == [(70_000, 30), (70_000, 30), (100_000, 40), (100_000, 40)]
+    freed = http.delete("/v1/allocations/pod-1").json()
+    assert (freed["already_gone"], len(freed["gpus"])) == (False, 2)
+    assert http.delete("/v1/allocations/pod-1").json()["already_gone"] is True
+    assert free(http) == [(100_000, 40)] * 4
+
+
+def test_what_does_not_fit_is_refused_with_every_stage_and_changes_nothing(http: httpx2.Client):
+    answer = allocate(http, "big", "gpu=5,vram=1g")
+    body = answer.json()
+    assert (answer.status_code, body["code"]) == (409, "not-enough-gpus-on-node")
+    assert next(stage["name"] for stage in body["stages"] if not stage["after"]) == "same-node"
+    assert http.get("/v1/allocations").json() == []
+
+
+def test_an_assumption_holds_its_cards_until_it_is_committed_or_forgotten(http: httpx2.Client):
+    assumed = allocate(http, "p", "vram=40g", commit=False).json()
+    assert assumed["state"] == "assumed"
+    assert (100_000, 0) in free(http)
+    assert http.post("/v1/allocations/p/commit").json()["state"] == "bound"
+    assert http.post("/v1/allocations/p/commit").json()["state"] == "bound"
+    assert http.post("/v1/allocations/p/forget").status_code == 204
+    assert http.post("/v1/allocations/p/forget").status_code == 204
+    answer = http.post("/v1/allocations/p/commit")
+    assert (answer.status_code, answer.json()["code"]) == (409, "not-assumed")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"uid": "p", "resreq": "vram=1g", "gpus": ["nope"]}, 404, "unknown-gpu"),
+        ({"uid": "p", "resreq": "cpu=1"}, 400, "invalid-request"),
+        ({"uid": "p", "resreq": "gpu=1.5"}, 400, "invalid-request"),
+        ({"uid": "p", "resreq": "vram=1g,pool=nowhere"}, 404, "unknown-pool"),
+        ({"uid": "p", "resreq": "vram=1g", "qos": "best"}, 400, "invalid-request"),
+        ({"uid": "p", "resreq": "vram=1g", "strategy": "best"}, 400, "invalid-request"),
+        ({"uid": "", "resreq": "vram=1g"}, 400, "invalid-request"),
+        ({"uid": "p", "resreq": "vram=41g"}, 409, "insufficient-vram"),
+        ({"uid": "p", "resreq": "vram=1g,gpu_model=H100"}, 409, "wrong-model"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_a_bad_request_is_refused_and_nothing_changes(http: httpx2.Client, body: dict[str, object], status, code):
+    answer = http.post("/v1/allocations", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert answer.json()["message"]
+    assert free(http) == [(100_000, 40)] * 4
+
+
+def test_scaling_says_the_most_that_would_pass_and_a_dry_run_changes_nothing(http: httpx2.Client):
+    allocate(http, "p", "tflops=50,vram=10g")
+    before = free(http)
+    asked = {"request": {"tflops": 300, "vram": "30g"}, "dry_run": True}
+    answer = http.post("/v1/allocations/p/adjust", json=asked)
+    assert (answer.status_code, answer.json()["code"]) == (409, "scaling-exceeded")
+    assert answer.json()["max_request"] == {"compute_gflops": 100_000, "vram_bytes": 40 * GIB}
+    assert free(http) == before
+    grown = http.post("/v1/allocations/p/adjust", json={"request": {"tflops": 90, "vram": "15g"}})
+    assert grown.json()["delta_request"] == {"compute_gflops": 40_000, "vram_bytes": 5 * GIB}
+    assert (10_000, 25) in free(http)
+
+
+def test_a_plan_says_where_and_why_and_does_nothing(http: httpx2.Client):
+    plan = http.post("/v1/plan", json={"resreq": "gpu=2,vram=10g"}).json()
+    assert plan["refusal"] is None
+    assert len(plan["choice"]["gpus"]) == 2
+    assert {stage["name"] for stage in plan["stages"]} >= {"quota", "phase", "room", "worker-cap", "same-node"}
+    refused = http.post("/v1/plan", json={"resreq": "vram=80g"}).json()
+    assert (refused["choice"], refused["refusal"]["code"]) == (None, "insufficient-vram")
+    assert http.get("/v1/allocations").json() == []
+
+
+def test_a_quota_counts_what_is_held_and_refuses_what_is_beyond(http: httpx2.Client):
+    allocate(http, "p", "tflops=60,vram=1g", namespace="team")
+    quota = http.put("/v1/quotas/team", json={"total_requests": {"tflops": 100}}).json()
+    assert quota["used"]["requests.tflops"] == 60_000
+    answer = allocate(http, "q", "tflops=50,vram=1g", namespace="team")
+    assert (answer.status_code, answer.json()["code"]) == (409, "total.max.tflops.request")
+    assert allocate(http, "q", "tflops=40,vram=1g", namespace="team").status_code == 201
+    assert allocate(http, "r", "tflops=50,vram=1g", namespace="other").status_code == 201
+    assert http.delete("/v1/quotas/team").status_code == 204
+    assert http.get("/v1/quotas/team").status_code == 404
+
+
+def test_sessions_see_only_what_requests_leave(http: httpx2.Client):
+    allocate(http, "p", "gpu=4")
+    session = http.post("/v1/sessions", json={"application": "function", "resreq": "cpu=1,gpu=1"}).json()["id"]
+    http.post(f"/v1/sessions/{session}/tasks", json={"key": "k", "inputs": [""]})
+    why = http.get(f"/v1/sessions/{session}/why").json()
+    assert (why["code"], why["deserved"]) == ("insufficient-gpu", 0)
+    http.post(f"/v1/sessions/{session}/cancel")

@@ -1,0 +1,147 @@
+"""Sessions that ask for parts of cards, from the request to the launch order and the reason."""
+
+from __future__ import annotations
+
+import pytest
+from tests.lab import Lab, a_node
+
+from ullage.model.allocation import Charge
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.part import Isolation
+from ullage.model.quantity import PPM
+from ullage.model.rejection import Code, Cure
+from ullage.server.answers import Answers
+from ullage.wire.api import GpuBody, ServerBody
+
+GIB = 1 << 30
+SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", isolation="", policy={})
+
+
+def a_card(**facts: object) -> Node:
+    """A node with one card of 40 GiB and 19.5 TFLOPS."""
+    known = {"vram_bytes": 40 * GIB, "compute_gflops": 19_500, **facts}
+    return Node("n1", 8000, 64 * GIB, (Gpu("GPU-n1-0", 0, **known),))  # type: ignore[arg-type]
+
+
+def the_card(lab: Lab) -> GpuBody:
+    (card,) = Answers(lab.service, SERVER, {}).gpus()
+    return card
+
+
+def held(lab: Lab) -> dict[str | None, float]:
+    return {holder.session: holder.fraction for holder in the_card(lab).holders}
+
+
+def test_two_halves_share_a_card():
+    with Lab(a_node(gpus=1)) as lab:
+        lab.session("ann", "cpu=1,gpu=0.5", tasks=1)
+        lab.session("bob", "cpu=1,gpu=0.5", tasks=1)
+        assert (lab.held("ann"), lab.held("bob")) == (1, 1)
+        assert held(lab) == {"ann": 0.5, "bob": 0.5}
+        assert the_card(lab).free.fraction == 0
+
+
+def test_three_thirds_share_a_card_and_a_fourth_waits():
+    with Lab(a_node(gpus=1)) as lab:
+        for name in ("a", "b", "c", "d"):
+            lab.session(name, "gpu=0.3333", tasks=1)
+        assert [lab.held(name) for name in ("a", "b", "c", "d")] == [1, 1, 1, 0]
+        assert the_card(lab).free.fraction == pytest.approx(0.0001)
+        lab.finish("b")
+        lab.service.sessions.close("b", lambda: None)
+        lab.pump()
+        assert lab.held("d") == 1
+
+
+def test_what_together_is_more_than_a_card_does_not_fit_and_why_names_card_and_amounts():
+    with Lab(a_node(gpus=1)) as lab:
+        lab.session("large", "gpu=0.6", tasks=1)
+        lab.session("late", "gpu=0.5", tasks=1)
+        assert (lab.held("large"), lab.held("late")) == (1, 0)
+        reasons = lab.service.why("late")
+        assert reasons.summary.endswith("it needs 0.5 of a card, the best card (GPU-n1-0 on n1) has free 0.4")
+        (rejection,) = reasons.rejections
+        assert (rejection.code, rejection.gpu) == (Code.GPU_SHARE, "GPU-n1-0")
+        assert (rejection.needed, rejection.had) == (PPM // 2, PPM * 4 // 10)
+        assert [holder.session for holder in reasons.holders] == ["large"]
+        assert reasons.suggestions[0] == "cpu=0,mem=0,gpu=0.4 would fit now"
+
+
+def test_a_part_and_a_whole_card_never_share():
+    with Lab(a_node(gpus=1)) as lab:
+        lab.session("part", "gpu=0.1", tasks=1)
+        lab.session("whole", "gpu=1", tasks=1)
+        assert (lab.held("part"), lab.held("whole")) == (1, 0)
+    with Lab(a_node(gpus=1)) as lab:
+        lab.session("whole", "gpu=1", tasks=1)
+        lab.session("part", "gpu=0.1", tasks=1)
+        assert (lab.held("part"), lab.held("whole")) == (0, 1)
+
+
+def test_a_card_nobody_described_takes_fractions_and_refuses_amounts():
+    with Lab(a_node(gpus=1)) as lab:
+        lab.session("amount", "vram=10g", tasks=1)
+        lab.session("fraction", "gpu=0.5", tasks=1)
+        assert (lab.held("amount"), lab.held("fraction")) == (0, 1)
+        reasons = lab.service.why("amount")
+        assert [(r.code, r.cure) for r in reasons.rejections] == [(Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE)]
+        assert reasons.summary.startswith("no node can take it: nobody said how much the card has")
+        (holder,) = the_card(lab).holders
+        assert (holder.fraction, holder.vram_bytes, holder.compute_gflops) == (0.5, None, None)
+
+
+def test_amounts_are_shown_in_their_units_and_what_is_short_is_named():
+    with Lab(a_card()) as lab:
+        lab.session("first", "vram=30g,tflops=5", tasks=1, owner="ann")
+        lab.session("second", "vram=20g", tasks=1)
+        card = the_card(lab)
+        (holder,) = card.holders
+        assert (holder.session, holder.owner, holder.isolation) == ("first", "ann", "soft")
+        assert (holder.fraction, holder.vram_bytes, holder.compute_gflops) == (0.75, 30 * GIB, 5000)
+        assert (card.free.fraction, card.free.vram_bytes, card.free.compute_gflops) == (0.25, 10 * GIB, 14_500)
+        why = lab.service.why("second").summary
+        assert "it needs 20Gi vram, the best card (GPU-n1-0 on n1) has free 10Gi" in why
+
+
+def test_more_than_any_card_has_is_compared_with_what_it_has_not_with_what_is_free():
+    with Lab(a_card()) as lab:
+        lab.session("first", "vram=30g", tasks=1)
+        lab.session("huge", "vram=50g", tasks=1)
+        assert "it needs 50Gi vram, the best card (GPU-n1-0 on n1) has 40Gi" in lab.service.why("huge").summary
+
+
+@pytest.mark.parametrize("mode", ["hard", "partitioned"])
+def test_isolation_that_a_card_does_not_offer_is_refused_with_that_reason(mode: str):
+    with Lab(a_card(isolations=frozenset({Isolation.SOFT}))) as lab:
+        lab.session("kept", f"gpu=0.5,isolation={mode}" if mode == "hard" else f"isolation={mode}", tasks=1)
+        reasons = lab.service.why("kept")
+        assert lab.held("kept") == 0
+        assert [r.code for r in reasons.rejections] == [Code.ISOLATION_UNSUPPORTED]
+        assert reasons.summary == "no node can take it: the card cannot keep its users apart in this way"
+
+
+def test_the_launch_order_says_what_was_granted_of_each_card():
+    node = Node("n1", 8000, 64 * GIB, tuple(Gpu(f"GPU-{n}", n, vram_bytes=40 * GIB) for n in range(2)))
+    with Lab(node) as lab:
+        lab.session("two", "gpu=2,vram=10g", tasks=1)
+        lab.session("whole", "gpu=1", tasks=1)
+        (order,) = lab.engine.launched
+        assert [gpu.uuid for gpu in order.gpus] == ["GPU-0", "GPU-1"]
+        assert order.charges == (Charge(0, 10 * GIB), Charge(0, 10 * GIB))
+        lab.finish("two")
+        lab.service.sessions.close("two", lambda: None)
+        lab.pump()
+        assert [order.charges for order in lab.engine.launched[1:]] == [()]
+
+
+def test_what_a_node_holds_of_its_cards_is_what_its_cards_say():
+    with Lab(a_node(gpus=2)) as lab:
+        answers = Answers(lab.service, SERVER, {})
+        for name in ("a", "b", "c"):
+            lab.session(name, "gpu=0.3333", tasks=1)
+        (node,) = answers.nodes()
+        assert (node.held.gpu_milli, node.allocatable.gpu_milli) == (1000, 2000)
+        lab.session("whole", "gpu=1", tasks=1)
+        (node,) = answers.nodes()
+        assert node.held.gpu_milli == 2000

@@ -1,0 +1,106 @@
+"""Pods as documents: bare ones, and what is none."""
+
+import msgspec.yaml
+import pytest
+
+from tests.wire.pod.pods import containers, needs, pod
+from ullage.model.claim import Claim, Request
+from ullage.model.error import InvalidRequest
+from ullage.wire.pod import check_scheduler, compose_request, parse_pod
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        (containers(needs("much")), r"spec\.containers\[0\]\.resources\.requests\.cpu"),
+        (containers(needs(memory="-1Gi")), r"spec\.containers\[0\]\.resources\.requests\.memory"),
+        (containers("many"), r"spec\.containers\[0\]\.resources"),
+        ({"containers": "c1"}, r"spec\.containers"),
+        ({"containers": ["c1"]}, r"spec\.containers\[0\]"),
+        ({"overhead": []}, r"spec\.overhead"),
+        ({"affinity": "near"}, r"spec\.affinity"),
+    ],
+)
+def test_errors_in_the_pod_name_their_path(spec, path):
+    with pytest.raises(InvalidRequest, match=path) as caught:
+        compose_request(pod(spec=spec))
+    assert caught.value.code == "invalid-request"
+
+
+@pytest.mark.parametrize("document", [{}, {"metadata": None, "spec": None}, {"metadata": {"labels": None}}])
+def test_a_bare_document_is_one_card_of_nobody(document):
+    request = compose_request(document)
+    assert (request.uid, request.claim, request.requirement.gpu_count) == ("", Claim(), 1)
+
+
+@pytest.mark.parametrize("document", [{"metadata": []}, {"spec": "x"}, {"metadata": {"annotations": ["a"]}}])
+def test_what_is_no_pod_is_refused(document):
+    with pytest.raises(InvalidRequest, match="a mapping is needed"):
+        compose_request(document)
+
+
+def test_a_pod_that_was_created_is_a_request():
+    composed = compose_request(pod(tflops_request="1", spec={"nodeSelector": {"zone": "a"}}))
+    assert composed.request == Request("u-1", composed.requirement, composed.claim)
+    with pytest.raises(InvalidRequest, match=r"metadata\.uid"):
+        _ = compose_request({}).request
+
+
+# --- bodies ---
+
+
+def test_a_body_is_json():
+    assert parse_pod(b' {"kind": "Pod", "metadata": null}') == {"kind": "Pod", "metadata": None}
+    assert parse_pod('{"spec": {}}') == {"spec": {}}
+
+
+NO_PODS = ["", "  ", "{", '{"kind": "Pod"', b"\xff\xfe", "[]", '"pod"', "7", '{"kind": "Deployment"}']
+
+
+@pytest.mark.parametrize("body", NO_PODS)
+def test_other_bodies_are_refused(body):
+    with pytest.raises(InvalidRequest, match=r"^(body|kind): "):
+        parse_pod(body)
+
+
+def test_yaml_is_read_where_it_can_be(monkeypatch):
+    body = "kind: Pod\nmetadata:\n  name: serve-0\n"
+    monkeypatch.setattr(msgspec.yaml, "decode", lambda raw: {"kind": "Pod", "length": len(raw)})
+    assert parse_pod(body) == {"kind": "Pod", "length": len(body)}
+
+    def absent(raw):
+        raise ImportError
+
+    monkeypatch.setattr(msgspec.yaml, "decode", absent)
+    with pytest.raises(InvalidRequest, match="PyYAML on the server; send JSON"):
+        parse_pod(body)
+    assert parse_pod('{"kind": "Pod"}') == {"kind": "Pod"}
+
+
+def test_yaml_that_stands_for_more_than_it_says_is_refused(monkeypatch):
+    endless = {"kind": "Pod", "spec": []}
+    endless["spec"] += [endless, endless]
+    monkeypatch.setattr(msgspec.yaml, "decode", lambda raw: endless)
+    with pytest.raises(InvalidRequest, match="values, aliases included"):
+        parse_pod("kind: Pod")
+
+
+def test_yaml_that_is_broken_is_refused(monkeypatch):
+    def broken(raw):
+        raise msgspec.DecodeError("line 1")
+
+    monkeypatch.setattr(msgspec.yaml, "decode", broken)
+    with pytest.raises(InvalidRequest, match="line 1"):
+        parse_pod("kind: [")
+
+
+@pytest.mark.parametrize("name", [None, "", "ullage", "other"])
+def test_a_pod_of_no_other_scheduler(name):
+    check_scheduler({"spec": {"schedulerName": name}}, ("ullage", "other"))
+    check_scheduler({}, ("ullage",))
+
+
+@pytest.mark.parametrize("name", ["default-scheduler", "Ullage", 7])
+def test_a_pod_of_another_scheduler(name):
+    with pytest.raises(InvalidRequest, match=r"spec\.schedulerName.* write ullage"):
+        check_scheduler({"spec": {"schedulerName": name}}, ("ullage",))

@@ -1,0 +1,42 @@
+"""Cpu and memory, counted as Kubernetes does."""
+
+from tests.wire.pod.pods import GI, containers, needs, pod
+from ullage.wire.pod import compose_request
+
+
+def cpu_and_memory(spec):
+    requirement = compose_request(pod(spec=spec)).requirement
+    return requirement.cpu_milli, requirement.memory_bytes
+
+
+def test_containers_add_up():
+    assert cpu_and_memory(containers(needs("500m", "1Gi"), needs(2, "500M"))) == (2500, GI + 500_000_000)
+
+
+def test_a_container_without_a_request_requests_its_limit():
+    assert cpu_and_memory(containers({"limits": {"cpu": "1"}, "requests": {"memory": "1k"}})) == (1000, 1000)
+
+
+def test_init_containers_run_before_the_others():
+    spec = {**containers(needs("1", "1Gi")), **containers(needs("3", "1Mi"), needs("2"), kind="initContainers")}
+    assert cpu_and_memory(spec) == (3000, GI)
+
+
+def test_sidecars_stay():
+    spec = containers(needs("1"))
+    spec["initContainers"] = [
+        {"resources": needs("4")},
+        {"resources": needs("2"), "restartPolicy": "Always"},
+        {"resources": needs("3")},
+        {"resources": needs("1"), "restartPolicy": "Always"},
+    ]
+    assert cpu_and_memory(spec) == (5000, 0)
+    spec["containers"] = [{"resources": needs("4")}]
+    assert cpu_and_memory(spec) == (7000, 0)
+
+
+def test_the_overhead_comes_on_top_and_a_pod_may_say_its_own_sum():
+    spec = {**containers(needs("1", "1k")), "overhead": {"cpu": "250m", "memory": "24"}}
+    assert cpu_and_memory(spec) == (1250, 1024)
+    assert cpu_and_memory({**spec, "resources": needs("5")}) == (5250, 1024)
+    assert cpu_and_memory({"resources": needs("5", kind="limits")}) == (5000, 0)

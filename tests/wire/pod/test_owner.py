@@ -1,0 +1,100 @@
+"""Whose a pod is, and how it stands."""
+
+import time
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from tests.wire.pod.pods import pod
+from ullage.model.claim import Qos
+from ullage.model.error import InvalidRequest
+from ullage.wire.pod import compose_request
+
+
+@pytest.mark.parametrize(
+    ("keys", "qos"),
+    [
+        ({}, Qos.MEDIUM),
+        ({"tflops_request": "5", "tflops_limit": "5"}, Qos.HIGH),
+        ({"tflops_limit": "5", "vram_limit": "1Gi"}, Qos.HIGH),
+        ({"tflops_request": "5"}, Qos.MEDIUM),
+        ({"tflops_request": "5", "tflops_limit": "6"}, Qos.MEDIUM),
+        ({"tflops_limit": "5", "vram_request": "1Gi"}, Qos.MEDIUM),
+        ({"tflops_request": "0", "tflops_limit": "0"}, Qos.MEDIUM),
+        ({"tflops_limit": "5", "qos": "low"}, Qos.LOW),
+    ],
+)
+def test_equal_requests_and_limits_are_of_high_quality(keys, qos):
+    assert compose_request(pod(**keys)).claim.qos is qos
+
+
+@pytest.mark.parametrize(
+    ("spec", "qos", "priority"),
+    [
+        ({}, "low", 0),
+        ({}, "high", 10_000),
+        ({}, "critical", 100_000),
+        ({"priority": 7}, "critical", 7),
+        ({"priority": -5}, "high", -5),
+        ({"priority": 0}, "high", 10_000),
+        ({"priority": 0, "priorityClassName": "batch"}, "high", 0),
+    ],
+)
+def test_the_priority_is_that_of_the_pod_else_of_its_quality(spec, qos, priority):
+    assert compose_request(pod(spec=spec, qos=qos)).claim.priority == priority
+
+
+@pytest.mark.parametrize("priority", ["5", True, 2**31])
+def test_a_priority_is_a_32_bit_integer(priority):
+    with pytest.raises(InvalidRequest, match=r"spec\.priority"):
+        compose_request(pod(spec={"priority": priority}))
+
+
+def protected(value, created="1970-01-01T00:01:40Z", **options):
+    request = compose_request(pod(eviction_protection=value, metadata={"creationTimestamp": created}), **options)
+    return request.claim.protected_until, request.warnings
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("30m", 1800),
+        ("1h30m", 5400),
+        ("1.5s", 1.5),
+        (".5h", 1800),
+        ("100ms", 0.1),
+        ("+2us3ns", 2.003e-6),
+        ("1µs", 1e-6),
+    ],
+)
+def test_protection_runs_from_creation(value, seconds):
+    assert protected(value) == (100 + seconds, ())
+    assert protected(value, created=None, now=50.0) == (50 + seconds, ())
+
+
+@pytest.mark.parametrize("value", ["soon", "5", "-5m", "5m ago", "m", "1d", "9999999h", "1" * 200 + "s"])
+def test_protection_that_cannot_be_read_protects_nothing_and_is_told(value):
+    until, warnings = protected(value)
+    assert until == 0.0
+    assert "ullage.io/eviction-protection" in warnings[0]
+    assert value in warnings[0]
+
+
+@pytest.mark.parametrize("value", ["0", "0s", ""])
+def test_no_protection_is_nothing_to_tell(value):
+    assert protected(value) == (0.0, ())
+
+
+@pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=2))])
+def test_a_time_of_creation_may_have_been_read_already(zone, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    created = datetime(1970, 1, 1, 2, 0, 0, tzinfo=zone)
+    assert protected("1s", created=created) == (7201.0 if zone in (None, UTC) else 1.0, ())
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_time_of_creation_must_be_one():
+    with pytest.raises(InvalidRequest, match="creationTimestamp"):
+        protected("5m", created="yesterday")
