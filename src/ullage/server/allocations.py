@@ -96,24 +96,24 @@ class AllocationApi:
     # --- requests ---
 
     async def allocations(self, _: HttpRequest) -> list[wire.AllocationBody]:
-        return [self._body(allocation) for allocation in self._allocations.all()]
+        return [self.body(allocation) for allocation in self._allocations.all()]
 
     async def get(self, request: HttpRequest) -> wire.AllocationBody:
-        return self._body(self._allocations.get(_uid(request)))
+        return self.body(self._allocations.get(_uid(request)))
 
     async def create(self, request: HttpRequest) -> wire.AllocationBody:
         body = await bodies.read_body(request, wire.CreateAllocation, BODY_LIMIT)
-        asked = self._request(body)
+        asked = self.request(body)
         if body.gpus is None and body.commit:
             outcome = await durable(self._allocations.alloc, asked)
         elif body.commit:
             outcome = await durable(self._allocations.bind, asked, body.gpus)
         else:
             outcome = await durable(self._allocations.assume, asked, body.gpus)
-        return self._body(_accepted(outcome))
+        return self.body(_accepted(outcome))
 
     async def commit(self, request: HttpRequest) -> wire.AllocationBody:
-        return self._body(await durable(self._allocations.commit, _uid(request)))
+        return self.body(await durable(self._allocations.commit, _uid(request)))
 
     async def forget(self, request: HttpRequest) -> None:
         await durable(self._allocations.forget, _uid(request))
@@ -135,7 +135,7 @@ class AllocationApi:
         outcome = await durable(self._allocations.adjust, _uid(request), change, body.dry_run)
         if isinstance(outcome, Refusal):
             raise Refused(outcome)
-        return _adjustment(outcome, self._body(outcome.allocation))
+        return _adjustment(outcome, self.body(outcome.allocation))
 
     async def plan(self, request: HttpRequest) -> wire.PlanBody:
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
@@ -163,7 +163,8 @@ class AllocationApi:
 
     # --- conversion ---
 
-    def _request(self, body: wire.CreateAllocation) -> Request:
+    def request(self, body: wire.CreateAllocation) -> Request:
+        """What a body asks for."""
         if body.qos not in set(Qos):
             raise invalid("qos", body.qos, f"choose one of {', '.join(Qos)}")
         qos, now = Qos(body.qos), time.time()
@@ -181,7 +182,8 @@ class AllocationApi:
         )
         return Request(check_name("uid", body.uid), bodies.requirement(body.resreq), claim, body.strategy)
 
-    def _body(self, allocation: Allocation) -> wire.AllocationBody:
+    def body(self, allocation: Allocation) -> wire.AllocationBody:
+        """An allocation as it is shown."""
         claim = allocation.claim
         assert claim is not None
         return wire.AllocationBody(

@@ -19,7 +19,9 @@ from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import Api
 from ullage.server.errors import on_error
+from ullage.server.gangs import GangApi
 from ullage.server.guard import Guard
+from ullage.server.pods import PodApi
 from ullage.server.routes import openapi
 from ullage.server.streams import Streams
 from ullage.service.service import Service
@@ -39,9 +41,12 @@ def make_app(
     """The application over one service. `hosts` are the names it may be called by, `pages` the web front."""
     answers = Answers(service, server, notes)
     handlers = Api(service, answers, shut_down)
+    requests = AllocationApi(service)
     endpoints = [
         *handlers.endpoints(),
-        *AllocationApi(service).endpoints(),
+        *requests.endpoints(),
+        *GangApi(service, requests).endpoints(),
+        *PodApi(service).endpoints(),
         *Streams(service, answers, handlers, task_logs).endpoints(),
     ]
     document = msgspec.json.encode(openapi(endpoints, server.version))

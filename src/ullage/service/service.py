@@ -22,6 +22,7 @@ from ullage.service.catalog import Catalog
 from ullage.service.dispatch import Dispatcher
 from ullage.service.events import Events
 from ullage.service.executors import Executors
+from ullage.service.gangs import GangRequests
 from ullage.service.journal import Callback, Journal
 from ullage.service.loop import Loop
 from ullage.service.news import News
@@ -94,6 +95,7 @@ class Service:
         )
         self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
         self.allocations = Allocations(self.state, journal, self.events, clock, self._changed)
+        self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed)
         self.catalog = Catalog(self.state, journal, self.sessions.forget, self._changed)
         self.loop = Loop(self.state, self.executors, policy, clock)
         self.store = store
@@ -128,6 +130,7 @@ class Service:
         """Do what time alone has made due, run a cycle if anything changed, and say when to come again."""
         now = self._clock()
         due = [
+            self.gangs.expire(now),
             self.allocations.expire(now),
             self.nodes.expire(now),
             self.tasks.expire(now),

@@ -1,0 +1,76 @@
+"""Handlers of gangs of requests for cards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.requests import Request as HttpRequest
+
+from ullage.core.gang import Answer
+from ullage.model.allocation import Allocation
+from ullage.model.claim import GangClaim, Request
+from ullage.model.error import invalid
+from ullage.model.name import check_name
+from ullage.server import bodies
+from ullage.server.allocations import BODY_LIMIT, AllocationApi, refusal_body
+from ullage.server.durable import durable
+from ullage.server.routes import Endpoint
+from ullage.service.gangs import GangStatus
+from ullage.service.service import Service
+from ullage.wire import gang as wire
+
+
+class GangApi:
+    """Handlers over one service; members are read and shown as allocations are."""
+
+    def __init__(self, service: Service, allocations: AllocationApi) -> None:
+        self._gangs = service.gangs
+        self._allocations = allocations
+
+    def endpoints(self) -> list[Endpoint]:
+        """Every route of gangs."""
+        g = "/v1/gangs/{key}"
+        return [
+            Endpoint("PUT", g, self.put, "ask for several requests together", wire.GangBody, wire.PutGang),
+            Endpoint("GET", g, self.get, "how a gang stands", wire.GangBody),
+            Endpoint("DELETE", g, self.drop, "end a gang and free its cards"),
+        ]
+
+    async def put(self, request: HttpRequest) -> wire.GangBody:
+        body = await bodies.read_body(request, wire.PutGang, BODY_LIMIT)
+        key = _key(request)
+        return self._body(await durable(self._gangs.put, key, self._requests(key, body)))
+
+    async def get(self, request: HttpRequest) -> wire.GangBody:
+        return self._body(self._gangs.status(_key(request)))
+
+    async def drop(self, request: HttpRequest) -> None:
+        await durable(self._gangs.drop, _key(request))
+
+    def _requests(self, key: str, body: wire.PutGang) -> list[Request]:
+        uids = {member.uid for member in body.members}
+        if not body.members or len(uids) != len(body.members):
+            raise invalid("members", sorted(uids), "name at least one request, each with a uid of its own")
+        if any(member.gpus is not None or not member.commit for member in body.members):
+            raise invalid(
+                "members", "gpus, commit", "the cards of a gang are chosen and bound together; leave them out"
+            )
+        claim = GangClaim(key, body.required or len(uids), len(uids), body.timeout_s or None)
+        requests = [self._allocations.request(member) for member in body.members]
+        return [replace(request, claim=replace(request.claim, gang=claim)) for request in requests]
+
+    def _body(self, status: GangStatus) -> wire.GangBody:
+        members = [self._member(uid, answer) for uid, answer in status.answers.items()]
+        return wire.GangBody(key=status.key, phase=status.phase.value, members=members)
+
+    def _member(self, uid: str, answer: Answer | None) -> wire.GangMember:
+        if isinstance(answer, Allocation):
+            return wire.GangMember(uid=uid, allocation=self._allocations.body(answer), code=None, message="")
+        if answer is None:
+            return wire.GangMember(uid=uid, allocation=None, code=None, message="not looked at yet")
+        told = refusal_body(answer)
+        return wire.GangMember(uid=uid, allocation=None, code=told.code, message=told.message)
+
+
+def _key(request: HttpRequest) -> str:
+    return check_name("gang", request.path_params["key"])

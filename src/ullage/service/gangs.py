@@ -1,0 +1,120 @@
+"""Groups of requests that are placed together: they wait here until all that are required fit at once.
+
+What a gang gets is stored in one write, all of it or nothing. Members that still wait are known to this
+process only: whoever asked asks again after a restart, and is answered with what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ullage.core.gang import Answer, GangPhase, Gangs
+from ullage.model.claim import Request
+from ullage.model.error import NotFound
+from ullage.service.events import Events
+from ullage.service.journal import Callback, Journal
+from ullage.service.ports import DropAllocation, PutAllocation
+from ullage.service.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class GangStatus:
+    """How a gang stands: the answer per member, None for one that was not looked at yet."""
+
+    key: str
+    phase: GangPhase
+    answers: dict[str, Answer | None]
+
+
+class GangRequests:
+    """Use cases of gangs of requests for cards."""
+
+    def __init__(
+        self,
+        state: State,
+        journal: Journal,
+        events: Events,
+        clock: Callable[[], float],
+        changed: Callable[[bool], None],
+    ) -> None:
+        self._allocator = state.allocator
+        self._journal = journal
+        self._events = events
+        self._clock = clock
+        self._changed = changed
+        self._gangs = Gangs()
+        self._members: dict[str, list[str]] = {}
+        self._seen = -1
+
+    def put(self, key: str, requests: Sequence[Request], done: Callback) -> GangStatus:
+        """Ask for all of these together; members that are known already are answered, not repeated.
+
+        Raises:
+            InvalidRequest: a request is of no gang. Conflict: a uid is a member of another gang, or an
+            executor's. Unavailable: not ready.
+
+        """
+        now = self._clock()
+        for request in requests:
+            self._allocator.held(request.uid)
+        for request in requests:
+            self._gangs.add(request, now)
+            members = self._members.setdefault(key, [])
+            if request.uid not in members:
+                members.append(request.uid)
+        self._tick(now)
+        self._journal.write(then=done)
+        return self.status(key)
+
+    def status(self, key: str) -> GangStatus:
+        """How a gang stands.
+
+        Raises:
+            NotFound: it has no members.
+
+        """
+        phase = self._gangs.phase(key)
+        if phase is None:
+            raise NotFound(f"gang {key} has no members", field="gang")
+        return GangStatus(key, phase, {uid: self._gangs.answer(uid) for uid in self._members[key]})
+
+    def drop(self, key: str, done: Callback) -> tuple[str, ...]:
+        """End a gang: members that wait are forgotten, and the cards of the others are free.
+
+        Raises:
+            NotFound: it has no members.
+
+        """
+        self.status(key)
+        now, freed = self._clock(), []
+        for uid in self._members.pop(key):
+            self._gangs.remove(uid)
+            if self._allocator.dealloc(uid, now).gpus:
+                freed.append(uid)
+        self._journal.write(*map(DropAllocation, freed), then=done)
+        self._events.add("gang.dropped", gang=key)
+        self._tick(now)
+        self._changed(True)
+        return tuple(freed)
+
+    def waits(self, uid: str) -> bool:
+        """Whether a reservation waits for the rest of its gang."""
+        return self._gangs.waits(uid)
+
+    def expire(self, now: float) -> float | None:
+        """Place what can be placed by now; returns when time alone changes the answer."""
+        due = self._gangs.due()
+        if self._members and (self._seen != self._allocator.version or (due is not None and due <= now)):
+            self._tick(now)
+        return self._gangs.due()
+
+    def _tick(self, now: float) -> None:
+        for outcome in self._gangs.tick(self._allocator, now):
+            if outcome.placed:
+                self._journal.write(*map(PutAllocation, outcome.placed))
+                self._events.add("gang.bound", gang=outcome.key, members=len(outcome.placed))
+                self._changed(True)
+            if outcome.phase in (GangPhase.TIMED_OUT, GangPhase.FAILED):
+                self._events.add("gang.backed-off", gang=outcome.key, message=outcome.phase.value)
+        self._seen = self._allocator.version

@@ -1,0 +1,73 @@
+"""Gangs of requests and pods in the predecessor's words, over HTTP on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from tests.server.test_allocation_api import CARDS
+from tests.system.live_server import LiveServer, wait_until
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    home = tmp_path_factory.mktemp("gangs") / "home"
+    home.mkdir()
+    (home / "ullage.toml").write_text(CARDS)
+    live = LiveServer(home)
+    live.start()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def http(server: LiveServer) -> Iterator[httpx2.Client]:
+    token = (server.home / "token").read_text().strip()
+    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+        yield client
+        for allocation in client.get("/v1/allocations").json():
+            client.delete(f"/v1/allocations/{allocation['uid']}")
+
+
+def members(*uids: str, resreq: str = "gpu=1") -> list[dict[str, str]]:
+    return [{"uid": uid, "resreq": resreq} for uid in uids]
+
+
+def test_a_gang_gets_its_cards_together_or_waits_and_gets_them_once_there_is_room(http: httpx2.Client):
+    http.post("/v1/allocations", json={"uid": "other", "resreq": "gpu=2"})
+    gang = http.put("/v1/gangs/g", json={"members": members("a", "b", "c")}).json()
+    assert (gang["phase"], [member["allocation"] for member in gang["members"]]) == ("waiting", [None] * 3)
+    assert [a["uid"] for a in http.get("/v1/allocations").json()] == ["other"]
+    http.delete("/v1/allocations/other")
+    wait_until(lambda: http.get("/v1/gangs/g").json()["phase"] == "running", "the gang runs")
+    assert sorted(a["uid"] for a in http.get("/v1/allocations").json()) == ["a", "b", "c"]
+    assert http.delete("/v1/gangs/g").status_code == 204
+    assert http.get("/v1/allocations").json() == []
+    assert http.get("/v1/gangs/g").status_code == 404
+
+
+def test_a_gang_without_its_quorum_waits_for_members(http: httpx2.Client):
+    first = http.put("/v1/gangs/q", json={"members": members("a"), "required": 1}).json()
+    assert first["phase"] == "running"
+    http.delete("/v1/gangs/q")
+    assert http.put("/v1/gangs/q", json={"members": members("a", "a")}).status_code == 400
+
+
+def test_a_pod_document_is_simulated_in_the_words_of_the_predecessor(http: httpx2.Client):
+    pod = {
+        "metadata": {
+            "name": "p",
+            "namespace": "team",
+            "annotations": {"tensor-fusion.ai/tflops-request": "50", "tensor-fusion.ai/vram-request": "8Gi"},
+        },
+        "spec": {"containers": []},
+    }
+    for path in ("/api/simulate-schedule", "/v1/simulate-schedule"):
+        answer = http.post(f"{path}?domain=tensor-fusion.ai", json=pod)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["error"] is None
+        assert answer.json()["scheduleResult"]["FeasibleNodes"] == 1
+    assert http.post("/api/simulate-schedule", content=b"[nope").status_code == 400
+    assert http.get("/api/allocation").json()["allocation"] == {}
