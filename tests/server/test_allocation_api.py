@@ -147,3 +147,29 @@ def test_sessions_see_only_what_requests_leave(http: httpx2.Client):
     why = http.get(f"/v1/sessions/{session}/why").json()
     assert (why["code"], why["deserved"]) == ("insufficient-gpu", 0)
     http.post(f"/v1/sessions/{session}/cancel")
+
+
+def test_what_a_pod_holds_is_freed_by_its_name(http: httpx2.Client):
+    allocate(http, "u1", "vram=1g", namespace="team", pod="web", pod_uid="u1")
+    allocate(http, "u2", "vram=1g", namespace="team", pod="web", pod_uid="u2")
+    assert [freed["uid"] for freed in http.delete("/v1/pods/team/web?uid=u1").json()] == ["u1"]
+    assert [freed["uid"] for freed in http.delete("/v1/pods/team/web").json()] == ["u2"]
+    assert http.delete("/v1/pods/team/web").json() == []
+
+
+def test_a_node_says_what_is_left_of_its_cards(http: httpx2.Client):
+    node = http.get("/v1/nodes").json()[0]["name"]
+    assert http.get("/v1/unused-nodes").json() == [node]
+    allocate(http, "p", "tflops=30,vram=10g")
+    allocate(http, "q", "tflops=30,vram=10g", commit=False)
+    capacity = http.get(f"/v1/nodes/{node}/capacity").json()
+    assert capacity["total"] == {"compute_gflops": 400_000, "vram_bytes": 160 * GIB}
+    assert (capacity["available"]["vram_bytes"], capacity["effective"]["vram_bytes"]) == (150 * GIB, 140 * GIB)
+    assert http.get("/v1/unused-nodes").json() == []
+    assert http.get("/v1/nodes/nowhere/capacity").status_code == 404
+
+
+def test_a_quota_fills_what_a_request_leaves_out(http: httpx2.Client):
+    http.put("/v1/quotas/team", json={"default_requests": {"tflops": 7, "vram": "2g"}})
+    (gpu,) = allocate(http, "p", "vram=1g", namespace="team").json()["gpus"]
+    assert (gpu["compute_gflops"], gpu["vram_bytes"]) == (7000, GIB)

@@ -9,7 +9,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ullage.core.adjust import Adjustment, Change, ScalingRefusal
-from ullage.core.allocator import Decision
+from ullage.core.allocator import Decision, Freed
+from ullage.core.capacity import NodeCapacity
 from ullage.core.filters import Stage
 from ullage.core.fleet import Fleet
 from ullage.core.quota import QuotaStatus
@@ -84,6 +85,8 @@ class AllocationApi:
                 wire.AdjustmentBody,
                 wire.AdjustAllocation,
             ),
+            Endpoint("GET", "/v1/nodes/{node}/capacity", self.capacity, "a node's cards in sum", wire.CapacityBody),
+            Endpoint("GET", "/v1/unused-nodes", self.unused, "nodes whose cards nobody holds", list[str]),
             Endpoint("POST", "/v1/plan", self.plan, "would it fit, where, and why", wire.PlanBody, wire.PlanRequest),
             Endpoint("GET", q, self.quotas, "quotas and how they stand", list[wire.QuotaBody]),
             Endpoint("GET", f"{q}/{{namespace}}", self.quota, "one quota", wire.QuotaBody),
@@ -121,13 +124,7 @@ class AllocationApi:
     async def delete(self, request: HttpRequest) -> wire.FreedBody:
         named = request.query_params.getlist("gpu") or None
         freed = await durable(self._allocations.dealloc, _uid(request), named)
-        return wire.FreedBody(
-            uid=freed.uid,
-            gpus=list(freed.gpus),
-            already_gone=freed.already_gone,
-            unknown=freed.unknown,
-            mismatches=list(freed.mismatches),
-        )
+        return freed_body(freed)
 
     async def adjust(self, request: HttpRequest) -> wire.AdjustmentBody:
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
@@ -145,21 +142,27 @@ class AllocationApi:
         asked = Request(body.uid, bodies.requirement(body.resreq), claim, body.strategy)
         return self._plan(self._allocations.simulate(asked))
 
+    async def capacity(self, request: HttpRequest) -> wire.CapacityBody:
+        return _capacity(self._allocations.capacity(check_name("node", request.path_params["node"])))
+
+    async def unused(self, _: HttpRequest) -> list[str]:
+        return list(self._allocations.unused_nodes())
+
     # --- quotas ---
 
     async def quotas(self, _: HttpRequest) -> list[wire.QuotaBody]:
-        return [self._quota(namespace) for namespace in self._allocations.quotas()]
+        return [self._quota(namespace) for namespace in self._service.quotas.names()]
 
     async def quota(self, request: HttpRequest) -> wire.QuotaBody:
         return self._quota(_namespace(request))
 
     async def put_quota(self, request: HttpRequest) -> wire.QuotaBody:
         body = await bodies.read_body(request, wire.PutQuota, BODY_LIMIT)
-        await durable(self._allocations.put_quota, _namespace(request), _quota(body))
+        await durable(self._service.quotas.put, _namespace(request), _quota(body))
         return self._quota(_namespace(request))
 
     async def drop_quota(self, request: HttpRequest) -> None:
-        await durable(self._allocations.drop_quota, _namespace(request))
+        await durable(self._service.quotas.drop, _namespace(request))
 
     # --- conversion ---
 
@@ -180,7 +183,8 @@ class AllocationApi:
             protected_until=now + body.protected_s if body.protected_s else 0.0,
             labels=body.labels,
         )
-        return Request(check_name("uid", body.uid), bodies.requirement(body.resreq), claim, body.strategy)
+        request = Request(check_name("uid", body.uid), bodies.requirement(body.resreq), claim, body.strategy)
+        return self._service.quotas.admit(request)
 
     def body(self, allocation: Allocation) -> wire.AllocationBody:
         """An allocation as it is shown."""
@@ -220,7 +224,18 @@ class AllocationApi:
         )
 
     def _quota(self, namespace: str) -> wire.QuotaBody:
-        return _quota_body(namespace, self._allocations.quota(namespace), self._allocations.quota_status(namespace))
+        return _quota_body(namespace, self._service.quotas.get(namespace), self._service.quotas.status(namespace))
+
+
+def freed_body(freed: Freed) -> wire.FreedBody:
+    """What a deallocation did."""
+    return wire.FreedBody(
+        uid=freed.uid,
+        gpus=list(freed.gpus),
+        already_gone=freed.already_gone,
+        unknown=freed.unknown,
+        mismatches=list(freed.mismatches),
+    )
 
 
 def refusal_body(refusal: Refusal) -> wire.RefusalBody:
@@ -235,6 +250,20 @@ def refusal_body(refusal: Refusal) -> wire.RefusalBody:
         stages=[_stage(stage) for stage in refusal.stages],
         remain=None if scaling is None else _pair(scaling.remain),
         max_request=None if scaling is None else _pair(scaling.max_request),
+    )
+
+
+def _capacity(capacity: NodeCapacity) -> wire.CapacityBody:
+    pairs = ("total", "available", "effective", "virtual", "virtual_available", "deficit")
+    amounts = {name: getattr(capacity, name) for name in pairs}
+    return wire.CapacityBody(
+        node=capacity.node,
+        **{name: _pair((pair.compute_gflops, pair.vram_bytes)) for name, pair in amounts.items()},
+        cards=capacity.cards,
+        managed=capacity.managed,
+        models=list(capacity.models),
+        workers=capacity.workers,
+        workers_per_card=capacity.workers_per_card,
     )
 
 

@@ -1,14 +1,17 @@
-"""Handlers that speak the words of the TensorFusion allocator: simulate a pod, report the books."""
+"""Handlers about pods: simulate one, free what one held, report the books in the words of their controllers."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 
 from ullage.model.error import InvalidRequest
-from ullage.server.allocations import BODY_LIMIT
+from ullage.model.name import check_name
+from ullage.server.allocations import BODY_LIMIT, freed_body
+from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
 from ullage.server.simulation import allocation_report, simulate_schedule
 from ullage.service.service import Service
+from ullage.wire.allocation import FreedBody
 from ullage.wire.allocation_report import AllocationReport
 from ullage.wire.pod import DOMAIN
 from ullage.wire.simulation import SimulateSchedule
@@ -18,7 +21,7 @@ class PodApi:
     """Handlers over one service. `domain` is that of the pods' annotations, as a query may say."""
 
     def __init__(self, service: Service) -> None:
-        self._allocator = service.state.allocator
+        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         """Both paths of both: the predecessor's, and ours."""
@@ -30,6 +33,14 @@ class PodApi:
                 )
                 for root in ("/api", "/v1")
             ),
+            Endpoint(
+                "DELETE",
+                "/v1/pods/{namespace}/{pod}",
+                self.free,
+                "free what a pod that is gone holds",
+                list[FreedBody],
+                query=("uid",),
+            ),
             Endpoint("GET", "/api/allocation", self.report, report, AllocationReport),
             Endpoint("GET", "/v1/allocation-report", self.report, report, AllocationReport),
         ]
@@ -39,7 +50,12 @@ class PodApi:
         if len(body) > BODY_LIMIT:
             raise InvalidRequest(f"body: it is larger than {BODY_LIMIT} bytes", code="body-too-large")
         domain = request.query_params.get("domain", DOMAIN)
-        return simulate_schedule(self._allocator, body, domain=domain)
+        return simulate_schedule(self._service.state.allocator, body, domain=domain)
+
+    async def free(self, request: Request) -> list[FreedBody]:
+        namespace, pod = (check_name(name, request.path_params[name]) for name in ("namespace", "pod"))
+        freed = await durable(self._service.allocations.free_pod, namespace, pod, request.query_params.get("uid"))
+        return [freed_body(each) for each in freed]
 
     async def report(self, _: Request) -> AllocationReport:
-        return allocation_report(self._allocator)
+        return allocation_report(self._service.state.allocator)

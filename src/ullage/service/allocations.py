@@ -7,27 +7,24 @@ allocation as it was, assumed ones too; those that are never committed are swept
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from ullage.core.adjust import Adjustment, Change
 from ullage.core.allocator import ASSUMED_TTL_S, Decision, Freed
-from ullage.core.quota import QuotaStatus
+from ullage.core.capacity import NodeCapacity, node_capacity
 from ullage.core.selection import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import NotFound
-from ullage.model.name import check_name
-from ullage.model.quota import Quota
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
-from ullage.service.ports import DropAllocation, DropQuota, PutAllocation, PutQuota, Snapshot
+from ullage.service.ports import DropAllocation, PutAllocation, Snapshot
 from ullage.service.state import State
 
 Outcome = Allocation | Refusal
 
 
 class Allocations:
-    """Use cases of requests for cards and of quotas."""
+    """Use cases of requests for cards."""
 
     def __init__(
         self,
@@ -43,15 +40,14 @@ class Allocations:
         self._events = events
         self._clock = clock
         self._changed = changed
+        self._assumed: dict[str, float] = {}
 
     def recover(self, snapshot: Snapshot) -> None:
-        """After a restart: the ledger and the quotas as they were stored. From here on it is ready."""
-        rules = self._allocator.rules
-        for stored in snapshot.quotas:
-            rules = replace(rules, quotas=rules.quotas.updated(stored.namespace, lambda stored=stored: stored.quota))  # type: ignore[misc]
-        self._allocator.rules = rules
+        """After a restart: the ledger as it was stored. From here on it is ready."""
         self._allocator.reconcile(snapshot.allocations, self._clock())
         self._allocator.set_ready()
+        waiting = [(a.assumed_at or 0.0, a.id) for a in snapshot.allocations if a.state is AllocationState.ASSUMED]
+        self._assumed = {uid: at for at, uid in sorted(waiting)}
 
     # --- requests ---
 
@@ -155,61 +151,46 @@ class Allocations:
 
     def expire(self, now: float) -> float | None:
         """Sweep assumptions past their time; returns when the next one is due."""
-        held = self.all()
-        for uid in self._allocator.sweep(now, alive=lambda _allocation: True, waits=lambda _uid: False):
-            self._events.add("allocation.expired", message=f"{uid} was assumed and never committed", uid=uid)
-            self._journal.write(DropAllocation(uid))
-            self._changed(True)
-        due = (a.assumed_at for a in held if a.state is AllocationState.ASSUMED and a.assumed_at is not None)
-        return min((at + ASSUMED_TTL_S for at in due if at + ASSUMED_TTL_S > now), default=None)
+        for uid, at in tuple(self._assumed.items()):
+            if at + ASSUMED_TTL_S > now:
+                break  # they stand in the order of their times
+            del self._assumed[uid]
+            if self._allocator.forget(uid, now) is not None:
+                self._events.add("allocation.expired", message=f"{uid} was assumed and never committed", uid=uid)
+                self._journal.write(DropAllocation(uid))
+                self._changed(True)
+        return next((at + ASSUMED_TTL_S for at in self._assumed.values()), None)
 
-    # --- quotas ---
+    def free_pod(self, namespace: str, pod: str, pod_uid: str | None, done: Callback) -> tuple[Freed, ...]:
+        """Free what a pod that is gone holds: the one of that uid, or every one of its name."""
+        freed = self._allocator.dealloc_by_pod(namespace, pod, self._clock(), pod_uid)
+        self._journal.write(*(DropAllocation(each.uid) for each in freed), then=done)
+        for each in freed:
+            self._events.add("allocation.freed", uid=each.uid, gpus=" ".join(each.gpus))
+        self._changed(True)
+        return freed
 
-    def put_quota(self, namespace: str, quota: Quota, done: Callback) -> QuotaStatus:
-        """Create or replace the quota of a namespace; what is held already counts at once."""
-        check_name("namespace", namespace)
-        rules = self._allocator.rules
-        self._allocator.rules = replace(rules, quotas=rules.quotas.updated(namespace, lambda: quota))
-        self._journal.write(PutQuota(namespace, quota), then=done)
-        return self.quota_status(namespace)
-
-    def drop_quota(self, namespace: str, done: Callback) -> None:
-        """Forget the quota of a namespace.
-
-        Raises:
-            NotFound: it has none.
-
-        """
-        self.quota(namespace)
-        rules = self._allocator.rules
-        self._allocator.rules = replace(rules, quotas=rules.quotas.without(namespace))
-        self._journal.write(DropQuota(namespace), then=done)
-
-    def quota(self, namespace: str) -> Quota:
-        """The quota of a namespace.
+    def capacity(self, node: str) -> NodeCapacity:
+        """What a node has, what is left of it, and what it may still promise.
 
         Raises:
-            NotFound: it has none.
+            NotFound: no such node.
 
         """
-        found = self._allocator.rules.quotas.quotas.get(namespace)
-        if found is None:
-            raise NotFound(f"namespace {namespace} has no quota", field="namespace")
-        return found
+        return node_capacity(self._state.fleet, node)
 
-    def quota_status(self, namespace: str) -> QuotaStatus:
-        """How a namespace stands with its quota."""
-        return self._allocator.rules.quotas.status(self._state.fleet.usage, namespace, self._clock())
-
-    def quotas(self) -> tuple[str, ...]:
-        """Namespaces that have a quota."""
-        return tuple(sorted(self._allocator.rules.quotas.quotas))
+    def unused_nodes(self) -> tuple[str, ...]:
+        """Nodes with cards and nobody on them."""
+        return tuple(sorted(self._allocator.unused_nodes()))
 
     # --- steps ---
 
     def _settle(self, outcome: Outcome, done: Callback) -> Outcome:
         if isinstance(outcome, Allocation):
             bound = outcome.state is AllocationState.BOUND
+            self._assumed.pop(outcome.id, None)
+            if outcome.state is AllocationState.ASSUMED:
+                self._assumed[outcome.id] = outcome.assumed_at or self._clock()
             self._events.add(
                 "allocation.bound" if bound else "allocation.assumed",
                 uid=outcome.id,

@@ -15,18 +15,20 @@ _BUILT_IN = {application.name for application in BUILT_IN}
 
 
 class Catalog:
-    """Use cases of applications and queues. `forget` drops a closed session."""
+    """Use cases of applications and queues. `forget` drops a closed session, `follow` is told of new queues."""
 
     def __init__(
         self,
         state: State,
         journal: Journal,
         forget: Callable[[SessionRecord], None],
+        follow: Callable[[Iterable[Queue]], None],
         changed: Callable[[bool], None],
     ) -> None:
         self._state = state
         self._journal = journal
         self._forget = forget
+        self._follow = follow
         self._changed = changed
 
     def install(self, queues: Iterable[Queue]) -> None:
@@ -37,6 +39,7 @@ class Catalog:
         for queue in queues:
             self._state.queues[queue.name] = queue
         check_tree(self._state.queues.values())
+        self._follow(self._state.queues.values())
         for queue in self._state.queues.values():
             self._journal.write(PutQueue(queue))
         for application in self._state.applications.values():
@@ -89,6 +92,7 @@ class Catalog:
             raise Conflict(f"queue {queue.parent} has open sessions and cannot have children", code="queue-in-use")
         check_tree([*(q for q in self._state.queues.values() if q.name != queue.name), queue])
         self._state.queues[queue.name] = queue
+        self._follow(self._state.queues.values())
         self._journal.write(PutQueue(queue), then=done)
         self._changed(True)
 
@@ -109,6 +113,7 @@ class Catalog:
             blocker = children[0] if children else users[0] if users else "the default of every session"
             raise Conflict(f"queue {name} is in use ({blocker})", code="queue-in-use")
         del self._state.queues[name]
+        self._follow(self._state.queues.values())
         self._journal.write(DropQueue(name), then=done)
         self._changed(True)
 

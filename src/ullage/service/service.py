@@ -43,6 +43,7 @@ from ullage.service.ports import (
     StoredSession,
     Unbound,
 )
+from ullage.service.quotas import NamespaceQuotas
 from ullage.service.sessions import Sessions
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
 from ullage.service.tasks import Tasks
@@ -95,8 +96,9 @@ class Service:
         )
         self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
         self.allocations = Allocations(self.state, journal, self.events, clock, self._changed)
+        self.quotas = NamespaceQuotas(self.state, journal, clock, self._changed)
         self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed)
-        self.catalog = Catalog(self.state, journal, self.sessions.forget, self._changed)
+        self.catalog = Catalog(self.state, journal, self.sessions.forget, self.quotas.follow, self._changed)
         self.loop = Loop(self.state, self.executors, policy, clock)
         self.store = store
         self._recover(store.load(), journal)
@@ -178,6 +180,7 @@ class Service:
         for stored in snapshot.sessions:
             state.sessions[stored.session.id] = _session_of(stored)
             state.session_number = max(state.session_number, stored.session.number)
+        self.quotas.recover(snapshot)
         self.allocations.recover(snapshot)
         for executor in snapshot.executors:
             journal.write(DropExecutor(executor.executor))

@@ -175,6 +175,26 @@ class PlanBody(View, frozen=True, kw_only=True):
     gpu_scores: dict[str, dict[str, int]]
 
 
+class CapacityBody(View, frozen=True, kw_only=True):
+    """A node's cards in sum: `available` without bound charges, `effective` without assumed ones too.
+
+    `virtual` is what limits may add up to, `deficit` how much more is held than the cards now have.
+    """
+
+    node: str
+    total: PairBody
+    available: PairBody
+    effective: PairBody
+    virtual: PairBody
+    virtual_available: PairBody
+    deficit: PairBody
+    cards: int
+    managed: int
+    models: list[str]
+    workers: int
+    workers_per_card: dict[str, int]
+
+
 class QuotaBody(View, frozen=True, kw_only=True):
     """How a namespace stands with its quota. Caps, usage and what is left of each total by name."""
 

@@ -1,0 +1,102 @@
+"""Quotas: what the requests of a namespace may hold. A namespace is a queue's name; quotas nest as queues do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from ullage.core.quota import Quotas, QuotaStatus
+from ullage.model.claim import Amounts, Request
+from ullage.model.error import NotFound
+from ullage.model.name import check_name
+from ullage.model.part import Isolation, Part
+from ullage.model.queue import ROOT, Queue
+from ullage.model.quota import Quota
+from ullage.service.journal import Callback, Journal
+from ullage.service.ports import DropQuota, PutQuota, Snapshot
+from ullage.service.state import State
+
+
+class NamespaceQuotas:
+    """Use cases of quotas. They judge requests for cards; sessions have the limits of their queues."""
+
+    def __init__(
+        self, state: State, journal: Journal, clock: Callable[[], float], changed: Callable[[bool], None]
+    ) -> None:
+        self._state = state
+        self._journal = journal
+        self._clock = clock
+        self._changed = changed
+
+    def recover(self, snapshot: Snapshot) -> None:
+        """After a restart: the quotas as they were stored."""
+        for stored in snapshot.quotas:
+            self._use(self._quotas.updated(stored.namespace, lambda quota=stored.quota: quota))  # type: ignore[misc]
+
+    def follow(self, queues: Iterable[Queue]) -> None:
+        """Let quotas nest as these queues do."""
+        parents = {queue.name: queue.parent for queue in queues if queue.parent != ROOT}
+        self._use(replace(self._quotas, parents=parents))
+
+    def put(self, namespace: str, quota: Quota, done: Callback) -> QuotaStatus:
+        """Create or replace the quota of a namespace; what is held already counts at once."""
+        check_name("namespace", namespace)
+        self._use(self._quotas.updated(namespace, lambda: quota))
+        self._journal.write(PutQuota(namespace, quota), then=done)
+        self._changed(True)
+        return self.status(namespace)
+
+    def drop(self, namespace: str, done: Callback) -> None:
+        """Forget the quota of a namespace.
+
+        Raises:
+            NotFound: it has none.
+
+        """
+        self.get(namespace)
+        self._use(self._quotas.without(namespace))
+        self._journal.write(DropQuota(namespace), then=done)
+        self._changed(True)
+
+    def get(self, namespace: str) -> Quota:
+        """The quota of a namespace.
+
+        Raises:
+            NotFound: it has none.
+
+        """
+        found = self._quotas.quotas.get(namespace)
+        if found is None:
+            raise NotFound(f"namespace {namespace} has no quota", field="namespace")
+        return found
+
+    def status(self, namespace: str) -> QuotaStatus:
+        """How a namespace stands with its quota."""
+        return self._quotas.status(self._state.fleet.usage, namespace, self._clock())
+
+    def names(self) -> tuple[str, ...]:
+        """Namespaces that have a quota."""
+        return tuple(sorted(self._quotas.quotas))
+
+    def admit(self, request: Request) -> Request:
+        """A request with what it leaves out filled by the defaults of its namespace's quota."""
+        quota = self._quotas.quotas.get(request.claim.namespace)
+        part = request.requirement.part
+        if quota is None or part is None or request.requirement.cards.isolation is Isolation.SHARED or part.vram_ppm:
+            return request
+        asked = Amounts(part.compute_gflops, part.vram_bytes, part.compute_ppm)
+        filled, limit = quota.with_defaults(asked, request.claim.limit)
+        return replace(
+            request,
+            requirement=replace(
+                request.requirement, part=Part(filled.compute_gflops, filled.vram_bytes, filled.compute_ppm)
+            ),
+            claim=replace(request.claim, limit=limit),
+        )
+
+    @property
+    def _quotas(self) -> Quotas:
+        return self._state.allocator.rules.quotas
+
+    def _use(self, quotas: Quotas) -> None:
+        self._state.allocator.rules = replace(self._state.allocator.rules, quotas=quotas)
