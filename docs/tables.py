@@ -32,11 +32,16 @@ from ullage.model.node import NodeState
 from ullage.model.rejection import Code
 from ullage.model.session import SessionState
 from ullage.model.task import TaskState
+from ullage.server.allocations import AllocationApi
 from ullage.server.api import Api
 from ullage.server.errors import status_of
+from ullage.server.gangs import GangApi
 from ullage.server.metrics import ServiceCollector
+from ullage.server.pods import PodApi
+from ullage.server.quotas import QuotaApi
+from ullage.server.routes import Endpoint
 from ullage.server.streams import Streams
-from ullage.wire import api as wire
+from ullage.wire import allocation, allocation_report, api, gang, preemption, simulation
 
 REFERENCE = Path(__file__).parent / "reference"
 SOURCE = Path(ullage.__file__).parent
@@ -47,6 +52,9 @@ EVENTS = {
     "allocation.bound": "a request holds cards",
     "allocation.expired": "cards were reserved and never committed; they are free again",
     "allocation.freed": "a request gave its cards back",
+    "allocation.lapsed": "room was kept for a request that nobody asked for again; it is free",
+    "allocation.nominated": "room is kept for a request until those who give way to it are gone",
+    "allocation.preempted": "a request gives way to `claimant`; its cards are free when it is freed",
     "executor.evicted": "an executor was ended before its task was; the task waits again, and that is no loss",
     "executor.gone": "an executor of a session is gone; `message` says why",
     "executor.reclaimed": "an executor must leave its session after its running task; `claimant` gets the room",
@@ -249,7 +257,7 @@ def _fields(kind: type[msgspec.Struct], only: set[str] | None = None) -> str:
         name: text for base in reversed(kind.__mro__) for name, text in vars(base).get("__annotations__", {}).items()
     }
     rows = (
-        (f"`{field.name}`", f"`{_type(types[field.name])}`", _default(field))
+        (f"`{field.encode_name}`", f"`{_type(types[field.name])}`", _default(field))
         for field in msgspec.structs.fields(kind)
         if only is None or field.name in only
     )
@@ -328,25 +336,41 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 def routes() -> str:
     """Every endpoint under /v1."""
     nothing = cast("Any", None)
-    handlers = Api(nothing, nothing, nothing)
+    handlers, requests = Api(nothing, nothing, nothing), AllocationApi(nothing)
+    service = cast("Any", SimpleNamespace(gangs=None, quotas=None, state=SimpleNamespace(allocator=None)))
+    fronts = (
+        handlers,
+        requests,
+        QuotaApi(service),
+        GangApi(service, requests),
+        PodApi(service),
+        Streams(nothing, nothing, handlers, Path()),
+    )
     rows = [
         (
             f"`{endpoint.method} {endpoint.path.replace(':int', '')}`",
             endpoint.summary,
             ", ".join(f"`{name}`" for name in endpoint.query) or "-",
             _schema(endpoint.body),
-            "stream" if endpoint.raw else f"{endpoint.status if endpoint.answer else 204} {_schema(endpoint.answer)}",
+            "stream" if endpoint.raw else ", ".join(f"{status} {_schema(kind)}" for status, kind in _answers(endpoint)),
         )
-        for endpoint in [*handlers.endpoints(), *Streams(nothing, nothing, handlers, Path()).endpoints()]
+        for front in fronts
+        for endpoint in front.endpoints()
     ]
     return _rows(("route", "does", "query", "body", "answer"), rows)
+
+
+def _answers(endpoint: Endpoint) -> Iterator[tuple[int, Any]]:
+    yield endpoint.status if endpoint.answer else 204, endpoint.answer
+    yield from endpoint.others
 
 
 def _schema(kind: Any) -> str:
     if kind is None:
         return "-"
-    name = getattr(kind, "__args__", [kind])[0].__name__
-    link = f"[{name}](#{name.lower()})"
+    shown = getattr(kind, "__args__", [kind])[0]
+    name = shown.__name__
+    link = f"[{name}](#{name.lower()})" if issubclass(shown, msgspec.Struct) else f"`{name}`"
     return f"list of {link}" if getattr(kind, "__args__", None) else link
 
 
@@ -354,10 +378,11 @@ def bodies() -> str:
     """Every schema of the API."""
     kinds = [
         kind
-        for kind in vars(wire).values()
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == wire.__name__
+        for module in (api, allocation, preemption, gang, simulation, allocation_report)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
     ]
-    named = [kind for kind in kinds if kind not in (wire.Schema, wire.View)]
+    named = [kind for kind in kinds if kind not in (api.Schema, api.View) and not kind.__name__.startswith("_")]
     return "\n\n".join(f"### {kind.__name__}\n\n{_doc(kind)}\n\n{_fields(kind)}" for kind in named)
 
 
@@ -369,7 +394,7 @@ def errors() -> str:
         if isinstance(kind, type) and issubclass(kind, error.UllageError) and kind is not error.UllageError
     }
     found = {(kind.code, name) for name, kind in kinds.items()}
-    for call in (call for layer in ("model", "service", "storage", "server") for call in _trees(layer)):
+    for call in (call for layer in ("model", "core", "service", "storage", "server") for call in _trees(layer)):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in kinds:
             found |= {
                 (str(keyword.value.value), call.func.id)

@@ -2,20 +2,26 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ullage.model.allocation import Charge
 from ullage.model.application import Application
+from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.event import Event
+from ullage.model.nomination import Nomination
 from ullage.model.quantity import MAX_INT64
 from ullage.model.queue import Limit, Queue
+from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
 from ullage.model.session import Session, SessionSpec, SessionState, Setup
 from ullage.model.task import TaskResult, TaskState
+from ullage.model.victim import Gives, Victim
 from ullage.service.ports import (
     AddClaims,
     AddEvent,
@@ -23,11 +29,13 @@ from ullage.service.ports import (
     AddTasks,
     DropApplication,
     DropExecutor,
+    DropNomination,
     DropSession,
     Page,
     PutApplication,
     PutAttempts,
     PutExecutor,
+    PutNomination,
     PutQueue,
     PutSession,
     Store,
@@ -170,6 +178,16 @@ def test_parts_of_cards_come_back_as_they_were_written(store: Store, text: str) 
     store.write(PutSession(Session("s", SessionSpec("app", asked), 1.0, 1))).result()
     found = store.load().sessions[0].session.spec.resreq
     assert (found, str(found)) == (asked, str(asked))
+
+
+def test_kept_room_comes_back_with_its_victims_and_can_be_dropped(store: Store) -> None:
+    reason = Rejection(Code.GPU_COMPUTE, Cure.CAPACITY, 80, 20, "n", "GPU-1")
+    victim = Victim("low", "team", "web", 3, (Gives("GPU-1", 50, 2**40),), reason)
+    request = Request("high", HUGE, Claim("team", priority=10))
+    kept = Nomination(request, "n", 1.5, ("GPU-1",), (Charge(80, 2**41),), (victim,))
+    store.write(PutNomination(kept), PutNomination(replace(kept, request=replace(request, uid="other")))).result()
+    store.write(DropNomination("other")).result()
+    assert store.load().nominations == (kept,)
 
 
 def test_a_second_put_replaces_the_first(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -959,7 +960,7 @@ def test_new_facts_keep_the_profiles_of_cards():
     assert allocator.fleet.profiles == Profiles(())
 
 
-def test_a_recorded_share_of_a_vanished_assumption_is_not_lost_to_a_sweep(a):
+def test_an_assumption_that_waits_for_its_gang_or_has_no_time_is_given_time(a):
     bound(a.assume(ask("gang", 1, 1), ["gpu-1"], 0.0))
     assert a.sweep(3600.0, lambda _held: True, lambda uid: uid == "gang") == ()
     assert a.fleet.ledger["gang"].assumed_at == 3600.0
@@ -983,11 +984,36 @@ def test_cards_of_another_isolation_are_left_out_of_the_score_of_their_node():
     assert allocator.simulate(ask("r", 1, 1, isolation=Isolation.SHARED)).scores.nodes == {"n": 50}
 
 
-def test_halves_round_away_from_zero_and_nothing_else_does():
-    norm = CompactFirst(1.0, 0.0)._norm
-    assert [norm(x, 0) for x in (0.5, 1.5, 2.5, 2.4999999999999996)] == [1, 2, 3, 2]
-    assert norm(0.49999999999999994, 0) == 0
-    assert [norm(x, 0) for x in (-0.5, -7, 100.5, 250)] == [0, 0, 100, 100]
+@pytest.mark.parametrize(
+    ("weight", "score"),
+    [(0.005, 1), (0.015, 2), (0.025, 3), (math.nextafter(0.005, 0), 0), (0.0, 0), (-0.07, 0), (1.005, 100)],
+)
+def test_halves_round_away_from_zero_and_nothing_else_does(weight, score):
+    """A full card scores a hundred times the weight."""
+    allocator = one(100, 24)
+    on_cards(allocator, "r", 100, 24, "g")
+    strategy = CompactFirst(weight, 0.0)
+    assert 100 * math.nextafter(0.005, 0) == math.nextafter(0.5, 0)
+    assert strategy.card(allocator.fleet, 0, ask("s", 1, 1).requirement) == score
+
+
+@pytest.mark.parametrize("tflops", [0, 1])
+def test_a_card_below_its_use_takes_nothing_even_of_what_it_has(tflops):
+    allocator = one(100, 24)
+    on_cards(allocator, "r", 60, 2, "g")
+    allocator.set_nodes([node("n", gpu("g", 50, 24))])
+    assert refused(allocator.alloc(ask("s", tflops, 1), 1.0)).code is Code.GPU_COMPUTE
+
+
+def test_what_rounds_to_nothing_does_not_go_to_a_card_held_whole():
+    allocator = ready(node("n", gpu("g", 0.001, 24), gpu("h", 0.001, 24, index=1)))
+    on_cards(allocator, "r", 0, 0, "g", isolation=Isolation.SHARED)
+    assert bound(allocator.alloc(ask("s", 0, 0, percent=1), 1.0)).gpus == ("h",)
+    on_cards(allocator, "t", 0, 0, "h", percent=1)
+    allocator.unreserve("s", 2.0)
+    allocator.unreserve("t", 2.0)
+    on_cards(allocator, "u", 0, 0, "h", isolation=Isolation.SHARED)
+    assert refused(allocator.alloc(ask("s", 0, 0, percent=1), 3.0)).code is Code.GPU_COMPUTE
 
 
 def test_a_held_charge_is_what_the_books_charge():

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -428,5 +428,5 @@ class History(RuleBasedStateMachine):
         assert self.allocator.unused_nodes() == with_cards - held
 
 
-History.TestCase.settings = settings(max_examples=120, stateful_step_count=30, deadline=None, phases=[Phase.generate])
+History.TestCase.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
 test_any_history_of_operations = History.TestCase

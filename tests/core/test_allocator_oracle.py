@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import combinations
 
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.allocator import Allocator
@@ -395,7 +395,7 @@ def as_sets(by_node: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     return {name: set(uuids) for name, uuids in by_node.items()}
 
 
-many = settings(max_examples=400, deadline=None, phases=[Phase.generate])
+many = settings(max_examples=200, deadline=None)
 
 
 # --- agreement ---
@@ -431,7 +431,7 @@ def test_the_choice_is_that_of_the_oracle(world, request_):
     if expected is None:
         assert isinstance(outcome, Refusal)
         assert outcome.rejections
-        assert outcome == Refusal(found.refusals, found.stages)
+        assert (outcome.rejections, outcome.stages) == (found.refusals, found.stages)
         return
     assert isinstance(outcome, Choice)
     assert (outcome.node, outcome.gpus, outcome.score) == expected
@@ -498,10 +498,11 @@ def test_a_choice_among_given_cards_is_that_of_the_oracle_on_these_cards(world, 
     assert allocator.select(request_, shuffled) == allocator.select(request_, found)
 
 
-@settings(max_examples=150, deadline=None)
-@given(worlds(), st.lists(requests(), min_size=1, max_size=8), st.data())
-def test_one_request_after_the_other_goes_where_the_oracle_says(world, asked, data):
+@settings(max_examples=80, deadline=None)
+@given(worlds(), st.lists(requests(), min_size=1, max_size=3), st.data())
+def test_one_request_after_the_other_goes_where_the_oracle_says(world, shapes, data):
     """Tables follow the books row by row; the oracle looks at everything again."""
+    asked = data.draw(st.lists(st.sampled_from(shapes), min_size=4, max_size=10))
     allocator = Allocator(fleet_of(world), world.rules)
     allocator.set_ready()
     for n, drawn in enumerate(asked):

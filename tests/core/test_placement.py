@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from tests.lab import a_node
 
 from ullage.core.entitlement import place_unit, shortage
+from ullage.core.filters import CAPACITY, CARD, charges_on
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
+from ullage.core.shape import units_on
 from ullage.core.world import Demand
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState
+from ullage.model.part import CardSelector, Isolation, IsolationPolicy, Part
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 
@@ -193,3 +196,68 @@ def test_something_is_placed_exactly_if_some_node_has_room(sizes, asked, spread)
             assert allocation.node in fits
             free[allocation.node][0] -= requirement.cpu_milli
             free[allocation.node][1] -= requirement.gpu_count
+
+
+GIB = 1 << 30
+FACTS: tuple[dict[str, object], ...] = (
+    {},
+    {"vram_bytes": 80 * GIB, "compute_gflops": 312_000, "model": "NVIDIA A100-SXM4-80GB"},
+    {"vram_bytes": 24 * GIB, "compute_gflops": 90_000, "isolation_policy": IsolationPolicy.DYNAMIC},
+    {"vram_bytes": 24 * GIB},
+    {"vram_bytes": 16 * GIB, "compute_gflops": 50_000, "isolation": Isolation.HARD, "healthy": False},
+)
+PARTS = (None, Part(), Part(10_000, 4 * GIB), Part(0, 9 * GIB), Part(compute_ppm=300_000, vram_ppm=300_000))
+fleets = st.lists(st.lists(st.sampled_from(FACTS), max_size=3), min_size=1, max_size=3)
+of_cards = st.builds(
+    lambda count, part, mode: ResourceRequirement(
+        gpu_count=count,
+        part=part,
+        cards=CardSelector(isolation=Isolation.SHARED if part is None else mode),
+    ),
+    st.integers(1, 2),
+    st.sampled_from(PARTS),
+    st.sampled_from(Isolation),
+)
+
+
+def fleet_with(kinds: list[list[dict[str, object]]]) -> Fleet:
+    return Fleet(
+        replace(a_node(f"n{n}", 8), gpus=tuple(Gpu(f"g{n}-{i}", i, **facts) for i, facts in enumerate(cards)))  # type: ignore[arg-type]
+        for n, cards in enumerate(kinds)
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    fleets,
+    st.lists(st.tuples(of_cards, st.integers(0, 8), st.booleans(), st.booleans()), max_size=16),
+    st.lists(of_cards, min_size=1, max_size=4),
+)
+def test_numbers_decide_as_the_filters_explain(kinds, history, looks):
+    """Also after cards were taken, given back and tried, on tables that only followed."""
+    fleet = fleet_with(kinds)
+    for step, (asked, card, give_back, tried) in enumerate(history):
+        mark = fleet.checkpoint()
+        if give_back and card < len(fleet.cards) and fleet.holders[card]:
+            fleet.release(next(iter(fleet.holders[card])))
+        elif card < len(fleet.cards) and CARD.first(fleet, card, asked) is None:
+            charges = charges_on(fleet, [card], asked)
+            node = fleet.nodes[int(fleet.card_row[card])].name
+            fleet.charge(Allocation(f"h{step}", node, asked, fleet.uuids([card]), charges=charges))
+        agree(fleet, looks)
+        if tried:
+            fleet.rollback(mark)
+        else:
+            fleet.keep(mark)
+    agree(fleet, looks)
+
+
+def agree(fleet: Fleet, looks: list[ResourceRequirement]) -> None:
+    for asked in looks:
+        kept = [card for card in range(len(fleet.cards)) if CARD.first(fleet, card, asked) is None]
+        roomy = [card for card in range(len(fleet.cards)) if CAPACITY.first(fleet, card, asked) is None]
+        assert [card for card in range(len(fleet.cards)) if units_on(fleet, card, asked)] == roomy
+        table = Placer(fleet, Policy()).table(asked)
+        assert [card for row in range(len(fleet.nodes)) for card in table.eligible(row)] == kept
+        again = Placer(fleet.copy(), Policy()).table(asked)
+        assert (table.room.tolist(), table.ranked.tolist()) == (again.room.tolist(), again.ranked.tolist())

@@ -8,107 +8,34 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen
 
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet, Usage
 from ullage.core.preemption import (
-    NO_NOMINATIONS,
-    NOMINATED_RETRY_S,
     Attempt,
     Budgets,
     Cost,
-    Gives,
-    Nomination,
-    Nominations,
     NoPreemption,
     Preemption,
     Released,
     Shield,
     check_single_node_preempt,
-    choose_beside,
     filter_with_preempt,
-    find_beside,
     preempt,
 )
 from ullage.core.quota import Quotas, relaxed
-from ullage.core.selection import Choice, Refusal, Rules, check_quota
+from ullage.core.selection import Refusal, Rules, check_quota
 from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
-from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Claim, GangClaim, Request
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, InvalidRequest, NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
-from ullage.model.request import ResourceRequirement
-
-GIB = 2**30
-NOW = 1000.0
-COLUMNS = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users")
-
-
-def a_card(uuid: str, tflops: int = 100, gib: int = 16, **facts: object) -> Gpu:
-    return Gpu(uuid, int(uuid[-1]), vram_bytes=gib * GIB, compute_gflops=tflops * 1000, **facts)  # type: ignore[arg-type]
-
-
-def a_node(name: str, *cards: Gpu, **facts: object) -> Node:
-    return Node(name, 64_000, 2**40, cards or (a_card(f"{name}-0"),), **facts)  # type: ignore[arg-type]
-
-
-def ask(
-    text: str = "gpu=1,tflops=80,vram=8g", uid: str = "new", strategy: str | None = None, **claim: object
-) -> Request:
-    facts = {"priority": 10, "namespace": "team"} | claim
-    return Request(uid, ResourceRequirement.from_string(text), Claim(**facts), strategy)  # type: ignore[arg-type]
-
-
-class Books:
-    """A fleet, and workers put on named cards."""
-
-    def __init__(self, *nodes: Node) -> None:
-        self.fleet = Fleet(nodes)
-
-    def run(
-        self,
-        uid: str,
-        *cards: str,
-        of: str = "tflops=50,vram=10g",
-        state: AllocationState = AllocationState.BOUND,
-        since: float = 500.0,
-        executor: bool = False,
-        **claim: object,
-    ) -> Books:
-        fleet, requirement = self.fleet, ResourceRequirement.from_string(f"gpu={len(cards)},{of}".rstrip(","))
-        positions = [fleet.card_of[uuid] for uuid in cards]
-        part = requirement.part
-        charges = (
-            ()
-            if part is None
-            else tuple(
-                Charge(*part.on(int(fleet.compute_total[c]), int(fleet.vram_total[c])), requirement.cards.isolation)
-                for c in positions
-            )
-        )
-        facts = Claim(**{"namespace": "team", **claim})  # type: ignore[arg-type]
-        node = fleet.nodes[int(fleet.card_row[positions[0]])].name
-        owner = None if executor else facts
-        fleet.charge(Allocation(uid, node, requirement, cards, state, charges, owner, since, since))
-        return self
-
-    def preempt(self, request: Request | None = None, rules: Rules | None = None, **more: object):
-        before = content(self.fleet)
-        found = preempt(self.fleet, rules or Rules(), request or ask(), NOW, **more)  # type: ignore[arg-type]
-        assert content(self.fleet) == before
-        return found
-
-
-def content(fleet: Fleet) -> tuple[object, ...]:
-    return (*(getattr(fleet, name).tolist() for name in COLUMNS), fleet.holders, dict(fleet.ledger), dict(fleet.usage))
-
-
-def frozen(fleet: Fleet) -> tuple[object, ...]:
-    return (*content(fleet)[:-3], [dict(held) for held in fleet.holders], *content(fleet)[-2:])
+from ullage.model.victim import Gives
 
 
 def uids(found: Preemption | NoPreemption) -> tuple[str, ...] | None:
@@ -364,12 +291,6 @@ def test_a_cap_on_one_request_is_never_cured():
 # --- quota ---
 
 
-def capped(**caps: int) -> Rules:
-    compute = caps.get("tflops")
-    total = Caps(None if compute is None else compute * 1000)
-    return Rules(quotas=Quotas({"team": Quota(total_requests=total, max_workers=caps.get("workers", 100))}))
-
-
 def test_only_victims_of_the_own_namespace_relax_the_quota():
     books = Books(a_node("m"), a_node("n"))
     books.run("other", "m-0", namespace="other").run("own", "n-0", priority=5, of="tflops=50")
@@ -509,119 +430,6 @@ def test_a_broken_budget_is_counted_and_stops_nobody():
     assert isinstance(found, Preemption)
     assert found.cost is not None
     assert (len(found.victims), found.cost.violations) == (2, 1)
-
-
-# --- nominated requests ---
-
-
-def nominated(*entries: Nomination) -> Nominations:
-    nominations = NO_NOMINATIONS
-    for entry in entries:
-        nominations = nominations.with_(entry)
-    return nominations
-
-
-@pytest.mark.parametrize(
-    ("facts", "own", "holds"),
-    [
-        pytest.param({"priority": 11}, {}, True, id="of higher priority"),
-        pytest.param({"priority": 10}, {}, False, id="of equal priority"),
-        pytest.param({"priority": 9}, {}, False, id="of lower priority"),
-        pytest.param({"gang": "g"}, {"gang": "g"}, True, id="of equal priority in the same gang"),
-        pytest.param({"gang": "g"}, {"gang": "h"}, False, id="of another gang"),
-        pytest.param({"gang": "g", "priority": 9}, {"gang": "g"}, False, id="of the gang and lower"),
-        pytest.param({"uid": "new", "priority": 11}, {}, False, id="itself"),
-    ],
-)
-def test_room_is_kept_for_a_nominated_request(facts, own, holds):
-    books = Books(a_node("n"))
-    both = [{**f, "gang": GangClaim(f["gang"], 1, 2)} if "gang" in f else f for f in (facts, own)]
-    nominations = nominated(Nomination(ask("tflops=80", **{"uid": "first", **both[0]}), "n"))
-    before = frozen(books.fleet)
-    chosen = choose_beside(books.fleet, Rules(), ask("tflops=30", **both[1]), nominations)
-    assert frozen(books.fleet) == before
-    assert isinstance(chosen, Refusal if holds else Choice)
-    if isinstance(chosen, Refusal):
-        assert chosen.code is Code.NOMINATED
-        assert (chosen.rejections[0].needed, chosen.rejections[0].had) == (30_000, 20_000)
-    assert isinstance(choose_beside(books.fleet, Rules(), ask("tflops=20", **both[1]), nominations), Choice)
-
-
-def test_room_is_kept_until_the_request_is_placed_or_gone():
-    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
-    nominations = nominated(Nomination(ask("gpu=2,tflops=80", "first", priority=11), "n", since=NOW))
-    assert not find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node
-    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations.without("first")).by_node
-    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S - 1) == ()
-    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S) == ("first",)
-    books.run("first", "n-0", of="tflops=80")
-    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-1",)}
-    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S) == ()
-
-
-def test_room_is_kept_per_card_where_it_fits_best():
-    books = Books(a_node("n", a_card("n-0"), a_card("n-1"), a_card("n-2"))).run("v", "n-1", of="tflops=50")
-    nominations = nominated(Nomination(ask("tflops=40", "first", priority=11), "n"))
-    found = find_beside(books.fleet, Rules(), ask("tflops=60"), nominations)
-    assert found.by_node == {"n": ("n-0", "n-2")}
-    found = find_beside(books.fleet, Rules(), ask("tflops=20"), nominations)
-    assert found.by_node == {"n": ("n-0", "n-2")}
-    assert {r.gpu: r.code for stage in found.stages for r in stage.removed} == {"n-1": Code.NOMINATED}
-
-
-def test_several_nominated_requests_keep_room_beside_each_other():
-    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
-    entries = [Nomination(ask("tflops=60", f"first-{n}", priority=11), "n") for n in range(2)]
-    assert find_beside(books.fleet, Rules(), ask("tflops=50"), nominated(entries[0])).by_node == {"n": ("n-1",)}
-    assert not find_beside(books.fleet, Rules(), ask("tflops=50"), nominated(*entries)).by_node
-
-
-def test_a_request_for_several_cards_keeps_room_on_each_also_while_others_leave():
-    books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(3)))).run("busy", "n-0", of="tflops=70", priority=20)
-    books.run("leaving", "n-1", of="tflops=70", state=AllocationState.RELEASING)
-    nominations = nominated(Nomination(ask("gpu=2,tflops=90", "first", priority=11), "n"))
-    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-0",)}
-    books.fleet.release("leaving")
-    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-0",)}
-
-
-def test_what_a_preemption_frees_is_kept_for_whom_it_was_freed():
-    books = Books(a_node("m"), a_node("n")).run("v", "n-0", of="tflops=50").run("peer", "m-0", of="", priority=30)
-    first = ask(uid="first", priority=20)
-    found = books.preempt(first)
-    assert isinstance(found, Preemption)
-    nominations = nominated(Nomination.of(first, found, NOW))
-    books.fleet.release("v")
-    refused = books.preempt(ask("tflops=30"), nominations=nominations)
-    assert isinstance(refused, NoPreemption)
-    assert refused.code is Code.NOMINATED
-    assert uids(books.preempt(first, nominations=nominations)) == ()
-
-
-def test_nobody_more_is_evicted_while_victims_leave():
-    books = Books(a_node("m"), a_node("n")).run("v", "n-0", state=AllocationState.RELEASING).run("w", "m-0")
-    nominations = nominated(Nomination(ask(), "n", NOW, ("n-0",), (Charge(80_000, 8 * GIB),)))
-    waits = books.preempt(ask(), nominations=nominations)
-    assert isinstance(waits, NoPreemption)
-    assert (waits.code, waits.attempts) == (Code.EVICTING, ())
-    assert uids(books.preempt(ask(priority=9), nominations=nominations.without("new"))) == ("w",)
-    larger = ask("tflops=80,vram=8g", priority=10)
-    books.run("x", "n-0", of="tflops=30", priority=20)
-    assert uids(books.preempt(larger, nominations=nominations)) == ("w",)
-
-
-def test_kept_room_counts_in_no_quota_and_is_no_victim():
-    books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-1", of="tflops=90", priority=1)
-    nominations = nominated(Nomination(ask("gpu=1", "first", priority=30), "n", gpus=("n-0",)))
-    found = books.preempt(ask("tflops=80"), capped(tflops=100, workers=1), nominations=nominations)
-    assert uids(found) == ("v",)
-
-
-@pytest.mark.parametrize("entry", [("gone", ()), ("gone", ("n-0",)), ("n", ("gone-0",))])
-def test_a_nomination_for_what_is_gone_stops_nobody_else(entry):
-    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
-    nominations = nominated(Nomination(ask("tflops=80", "first", priority=11), entry[0], gpus=entry[1]))
-    assert isinstance(choose_beside(books.fleet, Rules(), ask("tflops=100"), nominations), Choice)
 
 
 # --- every subset ---

@@ -50,6 +50,12 @@ def test_the_python_example_of_the_readme_prints_what_it_shows(server: LiveServe
     assert run_python(program, tmp_path) == shown
 
 
+def test_the_allocator_as_a_library_prints_what_it_shows(tmp_path: Path) -> None:
+    page = "docs/how-to/use-the-allocator-as-a-library.md"
+    (program,), (shown,) = blocks(page, "python"), blocks(page, "text")
+    assert run_python(program, tmp_path) == shown
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial/first-steps.md"])
 def test_the_run_example_ends_as_it_shows(server: LiveServer, tmp_path: Path, page: str) -> None:
     shown = next(text for text in blocks(page, "console") if text.startswith("$ ullage run"))

@@ -146,6 +146,7 @@ def test_sessions_see_only_what_requests_leave(http: httpx2.Client):
     http.post(f"/v1/sessions/{session}/tasks", json={"key": "k", "inputs": [""]})
     why = http.get(f"/v1/sessions/{session}/why").json()
     assert (why["code"], why["deserved"]) == ("insufficient-gpu", 0)
+    assert [(h["session"], h["executors"]) for h in why["holders"]] == [("requests of default", 1)]
     http.post(f"/v1/sessions/{session}/cancel")
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+from ullage.cli.exits import TRY_AGAIN
 from ullage.cli.moment import show_time
 from ullage.cli.output import Column, add_output, print_list
+from ullage.cli.preemption import add_standing, print_leaving
 from ullage.client.allocations import Allocations
 from ullage.client.local import reach
 from ullage.model.error import NotFound
 from ullage.model.request import ResourceRequirement
-from ullage.wire.allocation import CreateAllocation
+from ullage.wire.allocation import CreateAllocation, FreedBody
+from ullage.wire.preemption import NominationBody
 
 ALLOCATIONS = (
     Column("UID", lambda a: a.uid),
@@ -40,7 +43,10 @@ def configure_alloc(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", default="default", help="whose quota counts (default: default)")
     parser.add_argument("--gpu", action="append", metavar="UUID", help="a card it must get (again for more)")
     parser.add_argument("--strategy", metavar="NAME", help="instead of the pool's, such as compact-first")
+    add_standing(parser)
+    parser.add_argument("--preempt", action="store_true", help="evict requests of lower priority if it does not fit")
     add_output(parser)
+    parser.epilog = f"{parser.epilog}. Exit code 75: others are leaving for it; ask again when they are freed"
     parser.set_defaults(act=_alloc)
 
 
@@ -73,8 +79,14 @@ def _alloc(arguments: argparse.Namespace) -> int:
         namespace=arguments.namespace,
         gpus=arguments.gpu,
         strategy=arguments.strategy,
+        qos=arguments.qos,
+        priority=arguments.priority,
     )
-    print_list([_api().create(spec)], ALLOCATIONS, arguments.output)
+    answer = _api().preempt(spec) if arguments.preempt else _api().create(spec)
+    if isinstance(answer, NominationBody):
+        print_leaving(answer, arguments.output)
+        return TRY_AGAIN
+    print_list([answer], ALLOCATIONS, arguments.output)
     return 0
 
 
@@ -89,8 +101,14 @@ def _free(arguments: argparse.Namespace) -> int:
         freed = api.free(uid)
         if freed.unknown:
             raise NotFound(f"allocation {uid} does not exist; `ullage allocations` lists them", field="uid")
-        print(f"{uid}: {'was free already' if freed.already_gone else ', '.join(freed.gpus) + ' free'}")
+        print(f"{uid}: {_freed(freed)}")
     return 0
+
+
+def _freed(freed: FreedBody) -> str:
+    if freed.already_gone:
+        return "was free already"
+    return f"{', '.join(freed.gpus)} free" if freed.gpus else "no room is kept for it any more"
 
 
 def _quotas(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 
 from ullage.cli.exits import report
 from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.preemption import add_standing, print_preemption
 from ullage.client.allocations import Allocations
 from ullage.client.local import reach
 from ullage.model.error import UllageError
@@ -39,15 +40,27 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--namespace", default="default", help="whose quota counts (default: default)")
     parser.add_argument("--strategy", metavar="NAME", help="instead of the pool's, such as compact-first")
+    add_standing(parser)
+    parser.add_argument("--preempt", action="store_true", help="who would be evicted if it does not fit")
     add_output(parser)
-    parser.epilog = f"{parser.epilog}. Exit codes: 1 it would be placed, 0 it would not, 255 an error"
+    parser.epilog = (
+        f"{parser.epilog}. Exit codes: 1 it would be placed (also if others had to leave, with --preempt), "
+        "0 it would not, 255 an error"
+    )
     parser.set_defaults(act=_plan)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     try:
         resreq = str(ResourceRequirement.from_string(arguments.resreq))
-        request = PlanRequest(resreq=resreq, namespace=arguments.namespace, strategy=arguments.strategy)
+        request = PlanRequest(
+            resreq=resreq,
+            namespace=arguments.namespace,
+            strategy=arguments.strategy,
+            qos=arguments.qos,
+            priority=arguments.priority,
+            preempt=arguments.preempt,
+        )
         plan = Allocations(reach(start=False).transport).plan(request)
     except UllageError as error:
         report(error)
@@ -56,7 +69,8 @@ def _plan(arguments: argparse.Namespace) -> int:
         print_json(plan)
     else:
         _print(plan, arguments.output)
-    return NOT_PLACED if plan.choice is None else PLACED
+    makes_room = plan.preemption is not None and plan.preemption.node is not None
+    return PLACED if plan.choice is not None or makes_room else NOT_PLACED
 
 
 def _print(plan: PlanBody, output: str) -> None:
@@ -67,6 +81,9 @@ def _print(plan: PlanBody, output: str) -> None:
     elif plan.refusal is not None:
         print(f"does not fit: {plan.refusal.code}: {plan.refusal.message}")
         print(f"freed capacity {'could' if plan.refusal.curable else 'would not'} help")
+    if plan.preemption is not None:
+        print()
+        print_preemption(plan.preemption, output)
     print()
     print_list(plan.stages, _STAGES, output)
 

@@ -19,8 +19,16 @@ from ullage.wire.allocation import (
     PutQuota,
     QuotaBody,
 )
+from ullage.wire.api import View
+from ullage.wire.preemption import NOMINATED, NominationBody
 
 T = TypeVar("T")
+
+
+class _State(View, frozen=True, kw_only=True):
+    """What tells one kind of answer from another."""
+
+    state: str
 
 
 class Allocations:
@@ -32,6 +40,18 @@ class Allocations:
     def create(self, spec: CreateAllocation) -> AllocationBody:
         """Give cards to a request; its uid makes a repeat harmless."""
         return self._call("POST", "/v1/allocations", AllocationBody, spec)
+
+    def preempt(self, spec: CreateAllocation) -> AllocationBody | NominationBody:
+        """Give cards to a request, or evict others for it; once they are freed a repeat gives it their room."""
+        sent = msgspec.json.encode(msgspec.structs.replace(spec, preempt=True))
+        answer = self._transport.request("POST", "/v1/allocations", sent)
+        if msgspec.json.decode(answer, type=_State).state == NOMINATED:
+            return msgspec.json.decode(answer, type=NominationBody)
+        return msgspec.json.decode(answer, type=AllocationBody)
+
+    def nominations(self) -> list[NominationBody]:
+        """Requests that room is kept for while others leave."""
+        return self._call("GET", "/v1/nominations", list[NominationBody])
 
     def all(self) -> list[AllocationBody]:
         """What requests hold."""

@@ -16,11 +16,17 @@ from ullage.core.adjust import Adjustment, Change, change_of
 from ullage.core.capacity import limits_of, refuses_limit
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Fleet
+from ullage.core.nomination import (
+    NO_NOMINATIONS,
+    choose_beside,
+    find_beside,
+    kept,
+    refusal_beside,
+    refusals_beside,
+)
 from ullage.core.preemption import (
     NO_BUDGETS,
-    NO_NOMINATIONS,
     Budgets,
-    Nominations,
     NoPreemption,
     Preemption,
     Released,
@@ -34,9 +40,7 @@ from ullage.core.selection import (
     Refusal,
     Rules,
     Scores,
-    choose,
     find,
-    refusals_on,
     score,
     select,
 )
@@ -45,6 +49,7 @@ from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.nomination import Nomination
 from ullage.model.rejection import Rejection
 
 ASSUMED_TTL_S = 1800.0
@@ -80,6 +85,7 @@ class Allocator:
     def __init__(self, fleet: Fleet, rules: Rules | None = None) -> None:
         self._adopt(fleet)
         self.rules = rules or Rules()
+        self.nominations = NO_NOMINATIONS
         self.version = 0
         self._ready = False
         self._dirty: set[str] = set()
@@ -105,7 +111,7 @@ class Allocator:
     # --- looks ---
 
     def check_quota_and_filter(self, request: Request) -> Candidates | Refusal:
-        """Cards that would do per node, or why there is none. Changes nothing.
+        """Cards that would do per node beside nominated requests, or why there is none. Changes nothing.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known.
@@ -113,8 +119,8 @@ class Allocator:
         """
         self._require_ready()
         self._check_pool(request)
-        found = find(self.fleet, self.rules, request)
-        return found if found.by_node else Refusal(found.refusals, found.stages)
+        found = find_beside(self.fleet, self.rules, request, self.nominations)
+        return found if found.by_node else refusal_beside(found)
 
     def filter(self, request: Request, gpus: Sequence[str]) -> Candidates:
         """The cards among these that would do, with what each stage removed. Changes nothing.
@@ -142,11 +148,11 @@ class Allocator:
         """
         self._require_ready()
         self._check_pool(request)
-        candidates = find(self.fleet, self.rules, request)
-        scores = self.score(request, candidates)
-        if not candidates.by_node:
-            return Decision(candidates, scores, Refusal(candidates.refusals, candidates.stages))
-        return Decision(candidates, scores, self.select(request, candidates))
+        candidates = find_beside(self.fleet, self.rules, request, self.nominations)
+        with kept(self.fleet, self.nominations.before(self.fleet, request)):
+            scores = self.score(request, candidates)
+            outcome = self.select(request, candidates) if candidates.by_node else refusal_beside(candidates)
+        return Decision(candidates, scores, outcome)
 
     # --- preemption ---
 
@@ -170,7 +176,6 @@ class Allocator:
         victims: Sequence[str],
         now: float,
         budgets: Budgets = NO_BUDGETS,
-        nominations: Nominations = NO_NOMINATIONS,
     ) -> Preemption | NoPreemption:
         """Whether the request fits on the node when those of the victims that may be evicted go; and who must.
 
@@ -181,15 +186,9 @@ class Allocator:
         """
         self._require_ready()
         self._check_pool(request)
-        return check_single_node_preempt(self.fleet, self.rules, request, node, victims, now, budgets, nominations)
+        return check_single_node_preempt(self.fleet, self.rules, request, node, victims, now, budgets, self.nominations)
 
-    def preempt(
-        self,
-        request: Request,
-        now: float,
-        budgets: Budgets = NO_BUDGETS,
-        nominations: Nominations = NO_NOMINATIONS,
-    ) -> Preemption | NoPreemption:
+    def preempt(self, request: Request, now: float, budgets: Budgets = NO_BUDGETS) -> Preemption | NoPreemption:
         """Whom to evict so that the request fits. Changes nothing: evicting them is for whoever runs them.
 
         Raises:
@@ -198,7 +197,21 @@ class Allocator:
         """
         self._require_ready()
         self._check_pool(request)
-        return preempt(self.fleet, self.rules, request, now, budgets, nominations)
+        return preempt(self.fleet, self.rules, request, now, budgets, self.nominations)
+
+    def nominate(self, nomination: Nomination) -> None:
+        """Keep room for a request, until it is placed or `withdraw` ends it; a second time replaces the first."""
+        known = self.nominations.of(nomination.request.uid)
+        self.nominations = self.nominations.with_(nomination)
+        self.version += known is None or replace(known, since=nomination.since) != nomination
+
+    def withdraw(self, uid: str) -> Nomination | None:
+        """Keep no room for a request any more; what was kept, if there was anything."""
+        known = self.nominations.of(uid) if self.nominations.entries else None
+        if known is not None:
+            self.nominations = self.nominations.without(uid)
+            self.version += 1
+        return known
 
     # --- decisions ---
 
@@ -214,12 +227,12 @@ class Allocator:
         if known is not None:
             return known
         self._check_pool(request)
-        choice = choose(self.fleet, self.rules, request)
+        choice = choose_beside(self.fleet, self.rules, request, self.nominations)
         if isinstance(choice, Refusal):
             return choice
-        allocation = self._allocation(request, choice, now)
-        self._enter(replace(allocation, state=AllocationState.BOUND, bound_at=now))
-        return self.fleet.ledger[request.uid]
+        allocation = self._allocation(request, choice, now, AllocationState.BOUND)
+        self._enter(allocation)
+        return allocation
 
     def assume(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:
         """Reserve these cards for a request, until `commit` or `forget`.
@@ -237,7 +250,7 @@ class Allocator:
                 return known
             code = "already-assumed" if known.state is AllocationState.ASSUMED else "already-bound"
             raise Conflict(f"{request.uid} holds {', '.join(known.gpus)}; release it first", code=code)
-        against = refusals_on(self.fleet, self.rules, request, cards)
+        against = refusals_beside(self.fleet, self.rules, request, self.nominations, cards)
         if against:
             return Refusal(against)
         node = self.fleet.nodes[int(self.fleet.card_row[cards[0]])].name
@@ -273,8 +286,9 @@ class Allocator:
     # --- giving back ---
 
     def forget(self, uid: str, now: float) -> Allocation | None:
-        """Undo an assumption; anything else is left as it is."""
+        """Undo an assumption, and keep no room; anything else is left as it is."""
         known = self.held(uid)
+        self.withdraw(uid)
         return self._drop(uid, now) if known is not None and known.state is AllocationState.ASSUMED else None
 
     def rollback(self, uid: str, now: float) -> Allocation | None:
@@ -283,16 +297,20 @@ class Allocator:
         return self._drop(uid, now) if known is not None and known.state is AllocationState.BOUND else None
 
     def unreserve(self, uid: str, now: float) -> Allocation | None:
-        """Undo whatever the uid holds."""
-        return self._drop(uid, now) if self.held(uid) is not None else None
+        """Undo whatever the uid holds, and keep no room for it."""
+        known = self.held(uid)
+        self.withdraw(uid)
+        return None if known is None else self._drop(uid, now)
 
     def dealloc(self, uid: str, now: float, gpus: Sequence[str] | None = None) -> Freed:
-        """Free all cards of an owner that is known to be gone; the ledger says which.
+        """Free all cards of an owner that is known to be gone, and keep no room for it; the ledger says which.
 
         A given list is only compared: names that are not of the allocation are told, missing ones freed
-        all the same. Never refuses; the second call says so.
+        all the same. Never refuses; the second call says so. Whoever only waited for room frees no cards.
         """
-        known = self._drop(uid, now)
+        known, waited = self._drop(uid, now), self.withdraw(uid)
+        if known is None and waited is not None:
+            return Freed(uid)
         if known is None:
             return Freed(uid, already_gone=uid in self._gone, unknown=uid not in self._gone)
         named = set(known.gpus) if gpus is None else set(gpus)
@@ -306,7 +324,11 @@ class Allocator:
         return self.fleet.ledger.get(uid)
 
     def dealloc_by_pod(self, namespace: str, pod: str, now: float, pod_uid: str | None = None) -> tuple[Freed, ...]:
-        """Free what a pod holds: the allocation of `pod_uid`, or of every pod of that name."""
+        """Free what a pod holds or is kept for it: that of `pod_uid`, or of every pod of that name."""
+        for entry in self.nominations.entries:
+            claim = entry.request.claim
+            if (claim.namespace, claim.pod) == (namespace, pod) and pod_uid in (None, entry.request.uid, claim.pod_uid):
+                self.withdraw(entry.request.uid)
         return tuple(
             self.dealloc(allocation.id, now)
             for allocation in self.of_pod(namespace, pod)
@@ -352,7 +374,10 @@ class Allocator:
         known = self.held(uid)
         if known is None or known.state is not AllocationState.BOUND:
             raise Conflict(f"{uid} is not bound; only a bound allocation can be adjusted", code="not-allocated")
-        outcome = change_of(self.fleet, self.rules, known, change)
+        assert known.claim is not None
+        asker = Request(uid, known.requirement, known.claim)
+        with kept(self.fleet, self.nominations.before(self.fleet, asker)):
+            outcome = change_of(self.fleet, self.rules, known, change)
         if not isinstance(outcome, Adjustment):
             return outcome
         promised = self._refuses_limits(known, outcome.allocation)
@@ -487,16 +512,19 @@ class Allocator:
         held, wanted = limits_of(self.fleet, known), limits_of(self.fleet, after)
         return refuses_limit(self.fleet, row, self.rules.oversubscription, self.rules.disks, wanted, held)
 
-    def _allocation(self, request: Request, choice: Choice, now: float) -> Allocation:
+    def _allocation(
+        self, request: Request, choice: Choice, now: float, state: AllocationState = AllocationState.ASSUMED
+    ) -> Allocation:
         return Allocation(
             request.uid,
             choice.node,
             request.requirement,
             choice.gpus,
-            AllocationState.ASSUMED,
+            state,
             choice.charges,
             request.claim,
             assumed_at=now,
+            bound_at=now if state is AllocationState.BOUND else None,
         )
 
     def _adopt(self, fleet: Fleet) -> None:
@@ -512,6 +540,7 @@ class Allocator:
         return replace(allocation, state=AllocationState.RELEASING) if releasing else allocation
 
     def _enter(self, allocation: Allocation) -> None:
+        self.withdraw(allocation.id)
         known = self.fleet.ledger.get(allocation.id)
         if known == allocation:
             return

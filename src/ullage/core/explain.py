@@ -27,7 +27,7 @@ from ullage.model.resources import MILLI, Resources
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A session that holds some of what is missing."""
+    """A session, or the requests of a namespace, that hold some of what is missing."""
 
     session: str
     executors: int
@@ -179,20 +179,23 @@ _MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_byte
 
 
 def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejection, ...]) -> tuple[Holder, ...]:
-    """Other sessions that hold what is missing on the nodes that could run this request, the largest first."""
+    """Who else holds what is missing on the nodes that could run this request, the largest first.
+
+    Sessions, and the requests for cards of each namespace together.
+    """
     fleet = world.fleet
     missing = sum((_MISSING.get(code, Resources()) for code in {r.code for r in rejections}), Resources())
     useful = Placer(fleet.emptied(), Policy()).room(demand.requirement) > 0
-    by_session: dict[str, list[Resources]] = {}
-    for executor in world.executors:
-        allocation = fleet.ledger.get(executor.id)
-        row = fleet.row_of.get(allocation.node) if allocation else None
-        other = executor.session is not None and executor.session != demand.session
-        if other and row is not None and useful[row]:
-            by_session.setdefault(executor.session or "", []).append(fleet.resources(executor.requirement))
+    session_of = {executor.id: executor.session for executor in world.executors}
+    held: dict[str, list[Resources]] = {}
+    for allocation in fleet.ledger.values():
+        row, claim = fleet.row_of.get(allocation.node), allocation.claim
+        holder = session_of.get(allocation.id) if claim is None else f"requests of {claim.namespace}"
+        if holder not in (None, demand.session) and row is not None and useful[row]:
+            held.setdefault(holder or "", []).append(fleet.resources(allocation.requirement))
     holders = [
-        Holder(session, len(amounts), plan.deserved.get(session, 0), sum(amounts, Resources()))
-        for session, amounts in by_session.items()
+        Holder(holder, len(amounts), plan.deserved.get(holder, 0), sum(amounts, Resources()))
+        for holder, amounts in held.items()
         if not missing or sum(amounts, Resources()).min(missing)
     ]
     return tuple(sorted(holders, key=lambda h: (-h.amount.gpu_milli, -h.amount.cpu_milli, h.session))[:10])

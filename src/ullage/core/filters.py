@@ -13,7 +13,8 @@ from enum import StrEnum
 import numpy as np
 
 from ullage.core.fleet import Column, Fleet
-from ullage.core.partition import fit, fitting, mixes, template_for
+from ullage.core.modes import WHOLE, conflicts, mixed
+from ullage.core.partition import fit, template_for
 from ullage.model.affinity import ANY_NODE
 from ullage.model.allocation import Charge
 from ullage.model.gpu import Gpu
@@ -171,12 +172,12 @@ def _template(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection 
 
 def _lock(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     """A card that takes the isolation of its first user keeps it until the last one is gone."""
-    if fleet.cards[card].isolation_policy is not IsolationPolicy.DYNAMIC:
-        return _no(Code.ISOLATION_LOCKED, fleet, card, Cure.CAPACITY) if mixes(fleet, card, asked) else None
-    modes = {Isolation.SHARED if held is None else held.isolation for held in fleet.holders[card].values()}
-    if len(modes) > 1 or Isolation.PARTITIONED in modes:
+    dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
+    held = fleet.card_modes.item(card)
+    if dynamic and conflicts(held):
         return _no(Code.ISOLATION_CONFLICT, fleet, card, Cure.CAPACITY)
-    return None if modes <= {asked.cards.isolation} else _no(Code.ISOLATION_LOCKED, fleet, card, Cure.CAPACITY)
+    refused = held & mixed(asked, dynamic=dynamic)
+    return _no(Code.ISOLATION_LOCKED, fleet, card, Cure.CAPACITY) if refused else None
 
 
 def _idle(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
@@ -204,7 +205,7 @@ def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
         if need > had:
             cure = Cure.CAPACITY if need <= total else Cure.NODE_CHANGE
             return _no(code, fleet, card, cure, need, max(0, had))
-    if None in fleet.holders[card].values():
+    if fleet.card_modes.item(card) & WHOLE:
         return _no(Code.GPU_COMPUTE, fleet, card, Cure.CAPACITY, needs[0], 0)
     return None
 
@@ -217,9 +218,10 @@ def _says_isolation(asked: ResourceRequirement) -> bool:
 _POLICY = Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, _says_isolation)
 _MODE = Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, _says_isolation)
 _LOCK = Filter("isolation-lock", Kind.CAPACITY, _lock)
+_NODE = Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE)
 
-ISOLATION = Chain((_POLICY, _MODE, _LOCK))
-"""Whether the card's users are kept apart as this request wants it."""
+KEPT_APART = Chain((_POLICY, _MODE))
+"""Whether a card keeps its users apart as this request wants it, as long as its users allow that."""
 
 EXCLUSION = Chain(
     (
@@ -230,11 +232,14 @@ EXCLUSION = Chain(
         _MODE,
         Filter("model", Kind.EXCLUSION, _model, lambda asked: bool(asked.cards.models)),
         Filter("vendor", Kind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
-        Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes is not ANY_NODE),
+        _NODE,
         Filter("template", Kind.EXCLUSION, _template, lambda asked: asked.cards.isolation is Isolation.PARTITIONED),
     )
 )
 """What freed capacity cannot change."""
+
+KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ is not _NODE))
+"""What of it holds for all cards of one kind, on whatever node (see `Fleet.kinds`)."""
 
 CAPACITY = Chain(
     (
@@ -247,28 +252,6 @@ CAPACITY = Chain(
 
 CARD = EXCLUSION.with_(*CAPACITY.filters)
 """All rules over single cards, in the order in which they are told."""
-
-
-def units_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
-    """How many units of this request a card that is not excluded could hold one share of now.
-
-    The numbers behind the capacity filters: 0 exactly where one of them refuses.
-    """
-    if fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC and _lock(fleet, card, asked) is not None:
-        return 0
-    users, cut = fleet.card_users.item(card), fleet.card_cut.item(card)
-    if asked.whole:
-        return 0 if users or (asked.part is not None and _room(fleet, card, asked) is not None) else 1
-    if asked.cards.isolation is Isolation.PARTITIONED:
-        return fitting(fleet, card, asked) if users == cut else 0
-    assert asked.part is not None
-    compute, vram = asked.part.on(fleet.compute_total.item(card), fleet.vram_total.item(card))
-    compute_free, vram_free = fleet.compute_free.item(card), fleet.vram_free.item(card)
-    if cut or compute > compute_free or vram > vram_free:
-        return 0
-    if not (compute or vram):
-        return int(None not in fleet.holders[card].values())
-    return min(free // need for need, free in ((compute, compute_free), (vram, vram_free)) if need)
 
 
 def charge_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> Charge:

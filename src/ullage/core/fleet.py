@@ -13,11 +13,15 @@ exactly) or `keep` (the step becomes part of the enclosing trial). Nobody writes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ullage.core.modes import mode_of
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.gpu import Gpu
@@ -32,7 +36,9 @@ from ullage.model.resources import MILLI, Resources
 Column = npt.NDArray[np.int64]
 
 _ZERO = (0, 0)
-_FREE = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users", "card_cut")
+_FREE = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users", "card_modes")
+_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "bus_id", "numa_zone")))
+"""The facts of a card that decide what it may take."""
 
 
 class Usage(NamedTuple):
@@ -46,7 +52,14 @@ class Usage(NamedTuple):
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:
         """The sum (or the difference, with `sign` -1)."""
-        return Usage(*(a + sign * b for a, b in zip(self, other, strict=True)))
+        compute, vram, compute_limit, vram_limit, workers = other
+        return Usage(
+            self.compute_request + sign * compute,
+            self.vram_request + sign * vram,
+            self.compute_limit + sign * compute_limit,
+            self.vram_limit + sign * vram_limit,
+            self.workers + sign * workers,
+        )
 
 
 class Fleet:
@@ -71,6 +84,10 @@ class Fleet:
         """Derived tables that follow these books (see `core/placement.py`)."""
         self._nominal: dict[ResourceRequirement, Resources] = {}
         self._touched: list[int] = []
+        self.clock = 0
+        """Grows by one with every changed row."""
+        self.card_clock = [-1] * len(self.cards)
+        """Per card, the clock when it last changed: a table that is of `clock` c lacks changes from c on."""
         self._forgotten = 0
         self._empty: Fleet | None = None
         self._requested: Fleet | None = None
@@ -92,6 +109,7 @@ class Fleet:
         self.gpu_free = self.gpu_total.copy()
         self.slots_free = self.slots_total.copy()
         self.gpu_start = np.cumsum([0, *(len(node.gpus) for node in nodes)])
+        self._starts: list[int] = self.gpu_start.tolist()
         self.cards = tuple(gpu for node in nodes for gpu in node.gpus)
         self.card_of = {gpu.uuid: card for card, gpu in enumerate(self.cards)}
         self.card_row = np.repeat(np.arange(len(nodes)), np.diff(self.gpu_start))
@@ -101,8 +119,8 @@ class Fleet:
         self.compute_free = self.compute_total.copy()
         self.vram_free = self.vram_total.copy()
         self.card_users = np.zeros(len(self.cards), dtype=np.int64)
-        self.card_cut = np.zeros(len(self.cards), dtype=np.int64)
-        """Per card, how many of its users hold a partition."""
+        self.card_modes = np.zeros(len(self.cards), dtype=np.int64)
+        """Per card, how its users hold it (see `core/modes.py`)."""
         self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]
         """Per card, who holds it and how much; None means the whole card."""
 
@@ -154,7 +172,29 @@ class Fleet:
 
     def cards_on(self, row: int) -> range:
         """Flat positions of a node's cards."""
-        return range(int(self.gpu_start[row]), int(self.gpu_start[row + 1]))
+        return range(self._starts[row], self._starts[row + 1])
+
+    @cached_property
+    def kind_of(self) -> list[int]:
+        """Per card, its kind: cards of one kind differ only in who they are and where they sit."""
+        return self._kinds[0]
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """One card of each kind."""
+        return self._kinds[1]
+
+    @cached_property
+    def _kinds(self) -> tuple[list[int], tuple[int, ...]]:
+        numbers: dict[object, int] = {}
+        first: list[int] = []
+        kind_of: list[int] = []
+        for card, gpu in enumerate(self.cards):
+            kind = numbers.setdefault(_KIND(gpu), len(numbers))
+            if kind == len(first):
+                first.append(card)
+            kind_of.append(kind)
+        return kind_of, tuple(first)
 
     def uuids(self, cards: Sequence[int]) -> tuple[str, ...]:
         """Identities of cards given by their flat position."""
@@ -162,35 +202,26 @@ class Fleet:
 
     def workers(self, row: int) -> int:
         """Allocations on a node."""
-        return int(self.slots_total[row] - self.slots_free[row])
+        return self.slots_total.item(row) - self.slots_free.item(row)
 
     def usage_of(self, allocation: Allocation) -> Usage:
         """What an allocation counts in the quota of its namespace; what its cards are charged.
 
         A dimension in which a card's capacity is not known counts nothing.
         """
-        asked, most = _ZERO, _ZERO
         limit = allocation.claim.limit if allocation.claim else None
+        compute = vram = compute_limit = vram_limit = 0
         for position, uuid in enumerate(allocation.gpus):
             card = self.card_of.get(uuid)
+            gpu = None if card is None else self.cards[card]
             charge = allocation.charges[position] if allocation.charges else None
-            here = (charge.compute, charge.vram) if charge is not None else self._capacity(card)
-            asked = self._counted(asked, here, card)
+            here = _counted((charge.compute, charge.vram) if charge is not None else _capacity(gpu), gpu)
+            compute, vram = compute + here[0], vram + here[1]
             if limit is not None:
-                compute = limit.compute_gflops or limit.compute_ppm * self._capacity(card)[0] // PPM
-                here = compute, limit.vram_bytes
-            most = self._counted(most, here, card)
-        return Usage(*asked, *most, 1)
-
-    def _capacity(self, card: int | None) -> tuple[int, int]:
-        return _ZERO if card is None else (int(self.compute_total[card]), int(self.vram_total[card]))
-
-    def _counted(self, total: tuple[int, int], amounts: tuple[int, int], card: int | None) -> tuple[int, int]:
-        compute, vram = amounts
-        if card is not None:
-            compute = 0 if self.cards[card].compute_gflops is None else compute
-            vram = 0 if self.cards[card].vram_bytes is None else vram
-        return total[0] + compute, total[1] + vram
+                most = limit.compute_gflops or limit.compute_ppm * _capacity(gpu)[0] // PPM
+                here = _counted((most, limit.vram_bytes), gpu)
+            compute_limit, vram_limit = compute_limit + here[0], vram_limit + here[1]
+        return Usage(compute, vram, compute_limit, vram_limit, 1)
 
     # --- changes ---
 
@@ -258,6 +289,9 @@ class Fleet:
         before = self.ledger.get(key)
         if self._open:
             self._journal.append((key, before))
+        if before is not None and allocation is not None and _charges(before) == _charges(allocation):
+            self.ledger[key] = allocation
+            return
         if before is not None:
             self._enter(before, -1)
             del self.ledger[key]
@@ -272,8 +306,10 @@ class Fleet:
         if row is None:
             return
         asked = allocation.requirement
-        self.cpu_free[row] -= sign * asked.cpu_milli
-        self.memory_free[row] -= sign * asked.memory_bytes
+        if asked.cpu_milli:
+            self.cpu_free[row] -= sign * asked.cpu_milli
+        if asked.memory_bytes:
+            self.memory_free[row] -= sign * asked.memory_bytes
         self.slots_free[row] -= sign
         for position, uuid in enumerate(allocation.gpus):
             self._enter_card(row, self.card_of[uuid], allocation, position, sign)
@@ -282,7 +318,9 @@ class Fleet:
     def _enter_claim(self, allocation: Allocation, namespace: str, sign: int) -> None:
         self._requested = None
         self.claim_changes += 1
-        usage = self.usage.get(namespace, Usage()).plus(self.usage_of(allocation), sign)
+        usage, before = self.usage_of(allocation), self.usage.get(namespace)
+        if before is not None:
+            usage = before.plus(usage, sign)
         if usage.workers:
             self.usage[namespace] = usage
         else:
@@ -290,37 +328,36 @@ class Fleet:
 
     def _enter_card(self, row: int, card: int, allocation: Allocation, position: int, sign: int) -> None:
         charge = allocation.charges[position] if allocation.charges else None
-        was_idle = not self.card_users[card]
-        self.card_users[card] += sign
-        if charge is not None and charge.isolation is Isolation.PARTITIONED:
-            self.card_cut[card] += sign
+        self.card_clock[card] = self.clock
+        holders = self.holders[card]
+        was_idle = not holders
         if sign > 0:
-            self.holders[card][allocation.id] = charge
+            holders[allocation.id] = charge
+            self.card_modes[card] |= mode_of(charge)
         else:
-            del self.holders[card][allocation.id]
+            del holders[allocation.id]
+            self.card_modes[card] = _modes(holders.values())
+        self.card_users[card] = len(holders)
         compute = self.compute_total[card] if charge is None else charge.compute
         vram = self.vram_total[card] if charge is None else charge.vram
         self.compute_free[card] -= sign * compute
         self.vram_free[card] -= sign * vram
-        if self.card_usable[card]:
-            self.gpu_free[row] += int(not self.card_users[card]) - int(was_idle)
+        if was_idle is bool(holders) and self.card_usable[card]:
+            self.gpu_free[row] -= sign
 
     def _touch(self, row: int) -> None:
         if len(self._touched) > 4 * len(self.nodes) + 1024:
             self._forgotten += len(self._touched)
             self._touched.clear()
         self._touched.append(row)
-
-    @property
-    def clock(self) -> int:
-        """Grows by one with every changed row."""
-        return self._forgotten + len(self._touched)
+        self.clock += 1
 
     def touched_since(self, clock: int) -> list[int] | None:
         """Rows changed since `clock`, ascending; None if that is too long ago to say."""
         if clock < self._forgotten:
             return None
-        return sorted(set(self._touched[clock - self._forgotten :]))
+        rows = self._touched[clock - self._forgotten :]
+        return sorted(set(rows)) if len(rows) > 1 else rows
 
     # --- journal ---
 
@@ -353,6 +390,7 @@ class Fleet:
             setattr(twin, name, getattr(self, name).copy())
         twin.holders = [dict(held) for held in self.holders]
         twin.ledger, twin.usage = dict(self.ledger), dict(self.usage)
+        twin.clock, twin.card_clock = 0, [-1] * len(self.cards)
         twin.tables, twin._touched, twin._forgotten, twin._journal, twin._open = {}, [], 0, [], 0
         return twin
 
@@ -370,6 +408,35 @@ class Fleet:
         if self._requested is None:
             self._requested = Fleet(self.nodes, held)
         return self._requested
+
+
+def _capacity(gpu: Gpu | None) -> tuple[int, int]:
+    return _ZERO if gpu is None else (gpu.compute, gpu.vram)
+
+
+def _counted(amounts: tuple[int, int], gpu: Gpu | None) -> tuple[int, int]:
+    """Amounts without the dimensions in which the capacity of the card is not known."""
+    if gpu is None:
+        return amounts
+    compute, vram = amounts
+    return 0 if gpu.compute_gflops is None else compute, 0 if gpu.vram_bytes is None else vram
+
+
+def _charges(allocation: Allocation) -> tuple[object, ...]:
+    """All that the columns know of an allocation; what else it says may change without them.
+
+    Its age says where a partition lies whose place is not recorded.
+    """
+    age = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
+    return allocation.node, allocation.gpus, allocation.requirement, allocation.charges, allocation.claim, age
+
+
+def _modes(held: Iterable[Charge | None]) -> int:
+    """The modes of all users of a card."""
+    modes = 0
+    for charge in held:
+        modes |= mode_of(charge)
+    return modes
 
 
 def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> int:

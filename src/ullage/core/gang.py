@@ -17,7 +17,8 @@ from enum import StrEnum
 
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
-from ullage.core.selection import Choice, Refusal, Rules, choose
+from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside
+from ullage.core.selection import Choice, Refusal, Rules
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import GangClaim, Request
 from ullage.model.error import Conflict, Unavailable, invalid
@@ -85,25 +86,30 @@ def by_size(fleet: Fleet, requests: Iterable[Request]) -> list[Request]:
     return [request for _, request in sorted(sizes, key=lambda pair: (-pair[0], -pair[1].requirement.gpu_count))]
 
 
-def fit_together(fleet: Fleet, rules: Rules, requests: Sequence[Request], now: float) -> dict[str, Choice] | Misfit:
+def fit_together(
+    fleet: Fleet, rules: Rules, requests: Sequence[Request], now: float, nominations: Nominations = NO_NOMINATIONS
+) -> dict[str, Choice] | Misfit:
     """Where all of these go, placed one after the other in this order; or the first that finds no room.
 
     If they do not fit by the strategies that apply to them, they are packed as tightly as can be. The
     books are as before.
     """
-    found = _draft(fleet, rules, requests, now)
+    found = _draft(fleet, rules, requests, now, nominations)
     if isinstance(found, dict) or all(rules.strategy_of(request).name == _TIGHTEST for request in requests):
         return found
-    packed = _draft(fleet, rules, [replace(request, strategy=_TIGHTEST) for request in requests], now)
+    tightest = [replace(request, strategy=_TIGHTEST) for request in requests]
+    packed = _draft(fleet, rules, tightest, now, nominations)
     return packed if isinstance(packed, dict) else found
 
 
-def _draft(fleet: Fleet, rules: Rules, requests: Iterable[Request], now: float) -> dict[str, Choice] | Misfit:
+def _draft(
+    fleet: Fleet, rules: Rules, requests: Iterable[Request], now: float, nominations: Nominations
+) -> dict[str, Choice] | Misfit:
     choices: dict[str, Choice] = {}
     mark = fleet.checkpoint()
     try:
         for request in requests:
-            found = choose(fleet, rules, request)
+            found = choose_beside(fleet, rules, request, nominations)
             if isinstance(found, Refusal):
                 return Misfit(request.uid, found, len(choices))
             choices[request.uid] = found
@@ -385,11 +391,11 @@ class _Step:
         """All that wait, or if they do not fit the smallest that are enough."""
         if not self._is_new(waiting):
             return {}
-        fleet, rules = self.allocator.fleet, self.allocator.rules
+        fleet, rules, nominations = self.allocator.fleet, self.allocator.rules, self.allocator.nominations
         sized = by_size(fleet, waiting)
-        plan = fit_together(fleet, rules, sized, self.now)
+        plan = fit_together(fleet, rules, sized, self.now, nominations)
         if isinstance(plan, Misfit) and needed < len(sized):
-            plan = fit_together(fleet, rules, sized[-needed:], self.now)
+            plan = fit_together(fleet, rules, sized[-needed:], self.now, nominations)
         if isinstance(plan, Misfit):
             self._refuse(waiting, Code.GANG_ROOM, needed, plan.placed)
             self.gang.answers[plan.uid] = plan.refusal
@@ -406,7 +412,7 @@ class _Step:
         if not waiting or not self._is_new(waiting):
             return reserved
         for request in waiting:
-            found = choose(self.allocator.fleet, self.allocator.rules, request)
+            found = choose_beside(self.allocator.fleet, self.allocator.rules, request, self.allocator.nominations)
             if isinstance(found, Refusal):
                 self.gang.answers[request.uid] = found
             else:

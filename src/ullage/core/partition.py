@@ -34,7 +34,7 @@ def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Cha
 
     `taken` are charges assumed on the card beside those in the books. A refusal says how many more
     partitions, places or amounts were needed and had. Whether the card takes partitions at all beside
-    its present users is for `mixes` to say.
+    its present users is for `core/modes.py` to say.
     """
     gpu, node = fleet.cards[card], fleet.nodes[int(fleet.card_row[card])].name
     found = fleet.profiles.choose(gpu, asked.part or _NOTHING, asked.cards.template)
@@ -57,20 +57,6 @@ def fitting(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
         cut.take(answer)
         count += 1
     return count
-
-
-def mixes(fleet: Fleet, card: int, asked: ResourceRequirement) -> bool:
-    """Whether this request would put partitions and other shares together on one card.
-
-    A static card whose mode is not set takes any isolation, but hardware that is cut into partitions
-    runs nothing beside them and can be cut only while nothing runs: the first user decides, until the
-    last one is gone. A card held whole, or asked for whole, is refused for that reason, not this.
-    """
-    if asked.whole:
-        return False
-    partitioned = asked.cards.isolation is Isolation.PARTITIONED
-    held = (charge for charge in fleet.holders[card].values() if charge is not None)
-    return any((charge.isolation is Isolation.PARTITIONED) is not partitioned for charge in held)
 
 
 class _Cut:

@@ -1,4 +1,4 @@
-"""Who gives way to a request of higher priority that finds no room, and whose room is kept: looks at the books.
+"""Who gives way to a request of higher priority that finds no room: looks at the books.
 
 Victims are of one node. All that may be evicted there is released in a trial; if the request fits then,
 they are put back one by one, the dearest first, as long as it still fits. Released allocations never take
@@ -12,34 +12,32 @@ lasts; that shielded work costs more is for whoever bills it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from ullage.core.filters import CAPACITY, CARD, EXCLUSION, Kind, Stage, charge_on
+from ullage.core.filters import CAPACITY, EXCLUSION, Kind, Stage
 from ullage.core.fleet import Fleet, Usage
+from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept, let_leave
 from ullage.core.quota import Quotas, Used
 from ullage.core.selection import (
     Candidates,
     Choice,
     Refusal,
     Rules,
-    amounts_on,
-    choose,
     find,
     same_on_all_cards,
     select,
 )
+from ullage.core.trial import trial
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, NotFound, invalid
-from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.nomination import Nomination
+from ullage.model.part import IsolationPolicy
 from ullage.model.rejection import Code, Cure, Rejection
-
-NOMINATED_RETRY_S = 180.0
-"""After this long a nominated request is looked at again, though nothing on its node has changed."""
+from ullage.model.victim import Gives, Victim
 
 _LOCK = next(filter_ for filter_ in CAPACITY.filters if filter_.name == "isolation-lock")
 
@@ -70,27 +68,6 @@ class Budgets:
         """Workers beyond the budget, per workload that has one."""
         taken = Counter(_workload(victim) for victim in victims) if self.left else Counter()
         return Counter({key: n - self.left[key] for key, n in taken.items() if n > self.left.get(key, n)})
-
-
-@dataclass(frozen=True, slots=True)
-class Gives:
-    """What a victim gives back on one card: GFLOPS and bytes, or millionths of a card of unknown capacity."""
-
-    gpu: str
-    compute: int
-    vram: int
-
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """One that is evicted, what it gives, and why the request does not fit while it stays."""
-
-    uid: str
-    namespace: str
-    workload: str
-    priority: int
-    gives: tuple[Gives, ...]
-    reason: Rejection
 
 
 class Cost(NamedTuple):
@@ -145,6 +122,11 @@ class Preemption:
         """The victims' identities, dearest first."""
         return tuple(victim.uid for victim in self.victims)
 
+    def nomination(self, request: Request, now: float) -> Nomination:
+        """The room that the victims give, kept for whom they give it."""
+        choice = self.choice
+        return Nomination(request, choice.node, now, choice.gpus, choice.charges, self.victims)
+
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption(Refusal):
@@ -157,67 +139,10 @@ class NoPreemption(Refusal):
 class Released(Candidates):
     """Candidates with victims gone, and what each would have free then: (compute, vram), units of the card."""
 
-    free: dict[str, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Nomination:
-    """A request that room is kept for on a node until it is placed or gone.
-
-    With `gpus` (and what it takes of them, nothing said for whole ones) it is kept there; without, on
-    the cards that fit best. `since` is when it was nominated.
-    """
-
-    request: Request
-    node: str
-    since: float = 0.0
-    gpus: tuple[str, ...] = ()
-    charges: tuple[Charge, ...] = ()
-
-    @classmethod
-    def of(cls, request: Request, preemption: Preemption, now: float) -> Nomination:
-        """The room that the victims of a preemption give, kept for whom they give it."""
-        choice = preemption.choice
-        return cls(request, choice.node, now, choice.gpus, choice.charges)
-
-
-@dataclass(frozen=True, slots=True)
-class Nominations:
-    """The requests that room is kept for, one entry per uid; those that are placed by now count no more."""
-
-    entries: tuple[Nomination, ...] = ()
-
-    def with_(self, nomination: Nomination) -> Nominations:
-        """These and another one, in place of one with its uid."""
-        return Nominations((*self.without(nomination.request.uid).entries, nomination))
-
-    def without(self, *uids: str) -> Nominations:
-        """These without the requests that are placed, or gone."""
-        return Nominations(tuple(entry for entry in self.entries if entry.request.uid not in uids))
-
-    def of(self, uid: str) -> Nomination | None:
-        """The entry of a request."""
-        return next((entry for entry in self.entries if entry.request.uid == uid), None)
-
-    def stuck(self, fleet: Fleet, now: float) -> tuple[str, ...]:
-        """Requests that wait longer than `NOMINATED_RETRY_S` and are to be tried again."""
-        waiting = (entry for entry in self.entries if entry.request.uid not in fleet.ledger)
-        return tuple(entry.request.uid for entry in waiting if entry.since + NOMINATED_RETRY_S <= now)
-
-    def before(self, fleet: Fleet, request: Request) -> list[Nomination]:
-        """Those whose room this request must leave alone: of higher priority, or of its gang and equal to it."""
-        ahead = [
-            entry
-            for entry in self.entries
-            if entry.request.uid != request.uid
-            and entry.request.uid not in fleet.ledger
-            and _comes_before(entry.request.claim, request.claim)
-        ]
-        return sorted(ahead, key=lambda entry: _rank(entry.request.claim, entry.request.uid))
+    free: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 NO_BUDGETS = Budgets()
-NO_NOMINATIONS = Nominations()
 
 # --- with victims that somebody else chose ---
 
@@ -237,14 +162,15 @@ def filter_with_preempt(
         return Refusal((Rejection(Code.NO_AFFECTED_NODE, Cure.OWNER),))
     cards = [card for row in sorted(rows) for card in fleet.cards_on(row)]
     open_cards, lock = _lock_stays(fleet, request, cards)
-    with _trial(fleet):
+    with trial(fleet):
         for allocation in gone:
             fleet.release(allocation.id)
         found = _find(fleet, replace(rules, quotas=Quotas()), request, open_cards, lock)
         if not found.by_node:
             return _refusal(found)
         held = [fleet.card_of[uuid] for uuids in found.by_node.values() for uuid in uuids]
-        return Released(found.by_node, found.stages, {fleet.cards[card].uuid: _free(fleet, card) for card in held})
+        free = {fleet.cards[card].uuid: _free(fleet, card) for card in held}
+        return Released(found.by_node, found.stages, free=free)
 
 
 def check_single_node_preempt(
@@ -267,11 +193,11 @@ def check_single_node_preempt(
     for victim in named:
         if victim.node != node:
             raise invalid("victims", victim.id, f"name workers of node {node}; this one is on {victim.node}")
-    with kept(fleet, nominations, request):
+    with kept(fleet, nominations.before(fleet, request)):
         look = _Look.of(fleet, rules, request, now, budgets)
         attempt = _attempt(look, row, *_eligible(look, named))
         if attempt.refusal is not None:
-            return NoPreemption(attempt.refusal.rejections, attempt.refusal.stages, (attempt,))
+            return _nobody_helps(attempt.refusal, (attempt,))
         return Preemption(_choice_of(look, attempt), attempt.victims, attempt.cost, (attempt,))
 
 
@@ -299,15 +225,19 @@ def preempt(
     without = choose_beside(fleet, rules, request, nominations)
     if isinstance(without, Choice):
         return Preemption(without)
-    with kept(fleet, nominations, request):
+    with kept(fleet, nominations.before(fleet, request)):
         look = _Look.of(fleet, rules, request, now, budgets)
         waits = _waits(look, nominations.of(request.uid))
         if waits is not None:
-            return NoPreemption((waits,), without.stages)
-        best, attempts = _attempts(look) if _curable(without) else (None, ())
+            return NoPreemption((waits,), without.stages, without.helps)
+        best, attempts = _attempts(look) if without.curable else (None, ())
         if best is None:
-            return NoPreemption(without.rejections, without.stages, attempts)
+            return _nobody_helps(without, attempts)
         return Preemption(_choice_of(look, best), best.victims, best.cost, attempts, without)
+
+
+def _nobody_helps(refusal: Refusal, attempts: tuple[Attempt, ...]) -> NoPreemption:
+    return NoPreemption(refusal.rejections, refusal.stages, refusal.helps, attempts)
 
 
 def shield(rules: Rules, request: Request, allocation: Allocation, now: float) -> Shield | None:
@@ -322,107 +252,6 @@ def shield(rules: Rules, request: Request, allocation: Allocation, now: float) -
     if not rules.preempt_cluster_wide and claim.namespace != own.namespace:
         return Shield.NAMESPACE
     return Shield.PROTECTED if claim.protected_until > now else None
-
-
-# --- room that is kept ---
-
-
-@contextmanager
-def kept(fleet: Fleet, nominations: Nominations, request: Request) -> Iterator[None]:
-    """The books as the request must see them: with the room charged that nominated requests before it keep.
-
-    What is kept counts in no quota, and nobody can evict it. All is taken back at the end.
-    """
-    with _trial(fleet):
-        for nomination in nominations.before(fleet, request):
-            keep = _keep(fleet, nomination)
-            if keep is not None:
-                fleet.charge(keep, force=True)
-        yield
-
-
-def find_beside(
-    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, cards: Sequence[int] | None = None
-) -> Candidates:
-    """`find` beside nominated requests; what only they stand in the way of is `reserved-for-nominated`."""
-    free = find(fleet, rules, request, cards)
-    if not nominations.before(fleet, request):
-        return free
-    with kept(fleet, nominations, request):
-        found = find(fleet, rules, request, cards)
-    stages = [_nominated(stage, alone) for stage, alone in zip(found.stages, free.stages, strict=True)]
-    return Candidates(found.by_node, tuple(stages))
-
-
-def choose_beside(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Choice | Refusal:
-    """`choose` beside nominated requests; they are the reason for a refusal if the request fits without them."""
-    alone = choose(fleet, rules, request)
-    if isinstance(alone, Refusal) or not nominations.before(fleet, request):
-        return alone
-    with kept(fleet, nominations, request):
-        chosen = choose(fleet, rules, request)
-    if isinstance(chosen, Choice):
-        return chosen
-    found = find_beside(fleet, rules, request, nominations)
-    told = (rejection for stage in found.stages for rejection in stage.removed if rejection.code is Code.NOMINATED)
-    return Refusal((*told, *(r for r in found.refusals if r.code is not Code.NOMINATED)), found.stages)
-
-
-def _nominated(stage: Stage, alone: Stage) -> Stage:
-    """A stage beside nominated requests, where `alone` is what it keeps without them."""
-    free = frozenset(alone.kept)
-    if not free:
-        return stage
-    removed = (replace(r, code=Code.NOMINATED, cure=Cure.CAPACITY) if r.gpu in free else r for r in stage.removed)
-    return replace(stage, removed=tuple(removed))
-
-
-def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
-    """The entry that keeps the room of a nominated request; None if its node has nothing for it."""
-    request, row = nomination.request, fleet.row_of.get(nomination.node)
-    if row is None:
-        return None
-    here = {fleet.cards[card].uuid for card in fleet.cards_on(row)}
-    if nomination.gpus and here.issuperset(nomination.gpus):
-        gpus, charges = nomination.gpus, nomination.charges
-    else:
-        gpus, charges = _best_fit(fleet, row, request)
-    return Allocation(request.uid, nomination.node, request.requirement, gpus, charges=charges) if gpus else None
-
-
-def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...], tuple[Charge, ...]]:
-    """Cards of a node where least is left beside the request, counting those who leave as gone.
-
-    If they are fewer than asked, those with the most room stand in for the others.
-    """
-    asked = request.requirement
-    with _trial(fleet):
-        _let_leave(fleet, row)
-        cards = [card for card in fleet.cards_on(row) if EXCLUSION.first(fleet, card, asked) is None]
-        fits = {card for card in cards if CARD.first(fleet, card, asked) is None}
-        left = {card: _left_beside(fleet, card, request) for card in cards}
-        order = sorted(cards, key=lambda c: (c not in fits, left[c] if c in fits else -left[c], fleet.cards[c].uuid))
-        picked = [card for card in order if card in fits or asked.cards.isolation is not Isolation.PARTITIONED]
-        picked = picked[: asked.gpu_count]
-        charges = () if asked.whole else tuple(charge_on(fleet, card, asked) for card in picked)
-    return fleet.uuids(picked), charges
-
-
-def _left_beside(fleet: Fleet, card: int, request: Request) -> float:
-    """What of a card is left beside the request: the sum of both fractions; below 0 if it does not fit."""
-    (compute, vram), _ = amounts_on(fleet, card, request)
-    compute_left = (int(fleet.compute_free[card]) - compute) / max(1, int(fleet.compute_total[card]))
-    return compute_left + (int(fleet.vram_free[card]) - vram) / max(1, int(fleet.vram_total[card]))
-
-
-def _comes_before(claim: Claim, other: Claim) -> bool:
-    if claim.priority != other.priority:
-        return claim.priority > other.priority
-    return claim.gang is not None and other.gang is not None and claim.gang.key == other.gang.key
-
-
-def _rank(claim: Claim, uid: str) -> tuple[int, float, str]:
-    return -claim.priority, claim.created_at, uid
 
 
 # --- steps ---
@@ -508,7 +337,7 @@ def _attempt(
     fleet, node = look.fleet, look.fleet.nodes[row].name
     tried = [allocation for allocation in eligible if up_to is None or _claim(allocation).priority <= up_to]
     cards, lock = _lock_stays(fleet, look.request, fleet.cards_on(row))
-    with _trial(fleet):
+    with trial(fleet):
         for allocation in tried:
             fleet.release(allocation.id)
         found = look.find(cards, lock)
@@ -568,7 +397,7 @@ def _choice_of(look: _Look, attempt: Attempt) -> Choice:
     """The cards that the request gets on the node once the victims are gone."""
     fleet = look.fleet
     cards, _ = _lock_stays(fleet, look.request, fleet.cards_on(fleet.row_of[attempt.node]))
-    with _trial(fleet):
+    with trial(fleet):
         for victim in attempt.victims:
             fleet.release(victim.uid)
         chosen = select(fleet, look.rules, look.request, look.find(cards).by_node)
@@ -582,19 +411,10 @@ def _waits(look: _Look, nomination: Nomination | None) -> Rejection | None:
     row = None if nomination is None else fleet.row_of.get(nomination.node)
     if row is None:
         return None
-    with _trial(fleet):
-        leaving = _let_leave(fleet, row)
+    with trial(fleet):
+        leaving = let_leave(fleet, row)
         fits = leaving and find(fleet, look.rules, look.request, fleet.cards_on(row)).by_node
     return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, fleet.nodes[row].name) if fits else None
-
-
-def _let_leave(fleet: Fleet, row: int) -> int:
-    """Release those who leave a node anyway; how many they are."""
-    node = fleet.nodes[row].name
-    releasing = [a for a in fleet.ledger.values() if a.node == node and a.state is AllocationState.RELEASING]
-    for allocation in releasing:
-        fleet.release(allocation.id)
-    return len(releasing)
 
 
 # --- who ---
@@ -661,15 +481,6 @@ def _workload(allocation: Allocation) -> tuple[str, str]:
 # --- what fits ---
 
 
-@contextmanager
-def _trial(fleet: Fleet) -> Iterator[None]:
-    mark = fleet.checkpoint()
-    try:
-        yield
-    finally:
-        fleet.rollback(mark)
-
-
 def _find(
     fleet: Fleet,
     rules: Rules,
@@ -683,7 +494,7 @@ def _find(
     if lock is None:
         return found
     stages = (lock, *(replace(stage, reached=stage.reached and lock.after > 0) for stage in found.stages))
-    return Candidates(found.by_node, stages)
+    return replace(found, stages=stages)
 
 
 def _lock_stays(fleet: Fleet, request: Request, cards: Sequence[int]) -> tuple[list[int], Stage | None]:
@@ -706,14 +517,8 @@ def _lock_stays(fleet: Fleet, request: Request, cards: Sequence[int]) -> tuple[l
     return kept_cards, Stage("lock-stays", Kind.CAPACITY, True, len(cards), len(kept_cards), tuple(removed), names)
 
 
-def _curable(refusal: Refusal) -> bool:
-    """Whether anything that was removed could be back when somebody goes."""
-    told = [*refusal.rejections, *(rejection for stage in refusal.stages for rejection in stage.removed)]
-    return any(rejection.cure in (Cure.CAPACITY, Cure.QUOTA) for rejection in told)
-
-
 def _refusal(found: Candidates) -> Refusal:
-    return Refusal(found.refusals or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),), found.stages)
+    return replace(found.refusal, rejections=found.refusals or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),))
 
 
 def _free(fleet: Fleet, card: int) -> tuple[int, int]:

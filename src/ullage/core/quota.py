@@ -88,6 +88,8 @@ class Quotas:
 
     def levels(self, namespace: str) -> tuple[str, ...]:
         """Names whose quotas bind the namespace: itself, then upwards."""
+        if not self.parents:
+            return (namespace,) if namespace in self.quotas else ()
         names = [namespace]
         while names[-1] in self.parents:
             names.append(self.parents[names[-1]])
@@ -146,8 +148,15 @@ class Quotas:
         change = asked.total.plus(held, -1)._replace(workers=0)
         return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
 
+    @cached_property
+    def _caps(self) -> dict[str, tuple[TotalCaps, TotalCaps]]:
+        """Per name, the caps on one request and those on the total."""
+        return {name: (quota.single, quota.total) for name, quota in self.quotas.items()}
+
     def _singles(self, levels: Iterable[str], asked: _Asked) -> Iterable[Rejection]:
-        caps = [(level, self.quotas[level].single) for level in levels]
+        caps = [(level, self._caps[level][0]) for level in levels]
+        if all(_within(asked.single, single) for _, single in caps):
+            return
         for at, code in enumerate(SINGLE):
             for level, single in caps:
                 cap = single[at]
@@ -158,7 +167,9 @@ class Quotas:
     def _totals(
         self, used: Used, levels: Iterable[str], more: Usage, *, growth_only: bool = False
     ) -> Iterable[Rejection]:
-        caps = [(level, self.quotas[level].total, self.used(used, level)) for level in levels]
+        caps = [(level, self._caps[level][1], self.used(used, level)) for level in levels]
+        if all(_within(held.plus(more), total) for _, total, held in caps):
+            return
         for at, code in enumerate(TOTAL):
             if growth_only and more[at] <= 0:
                 continue
@@ -262,6 +273,14 @@ class _Asked(NamedTuple):
 
     single: tuple[int, int, int, int, int]
     total: Usage
+
+
+def _within(amounts: Iterable[int], caps: TotalCaps) -> bool:
+    """Whether no amount is above its cap."""
+    for amount, cap in zip(amounts, caps, strict=True):  # noqa: SIM110 - for every decision, and a loop is faster
+        if cap is not None and amount > cap:
+            return False
+    return True
 
 
 def _asked(request: PerCard, limit: PerCard | None, count: int) -> _Asked:

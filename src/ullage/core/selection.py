@@ -14,8 +14,7 @@ from ullage.core.capacity import limit_on, refuses_limit
 from ullage.core.filters import CARD, Kind, Stage, charges_on
 from ullage.core.fleet import Fleet
 from ullage.core.partition import fit
-from ullage.core.placement import Placer, Table
-from ullage.core.policy import Policy
+from ullage.core.placement import Table, table_of
 from ullage.core.quota import Quotas, Used
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.strategy import Strategy
@@ -61,10 +60,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Cards that would do, per node in order of name, and what each stage did to get there."""
+    """Cards that would do, per node in order of name, and what each stage did to get there.
+
+    `curable`, where there are none, says whether freed capacity could help on any node.
+    """
 
     by_node: dict[str, tuple[str, ...]]
     stages: tuple[Stage, ...]
+    curable: bool = False
 
     @property
     def refusals(self) -> tuple[Rejection, ...]:
@@ -73,6 +76,11 @@ class Candidates:
             return ()
         removed = next((stage.removed for stage in self.stages if stage.reached and not stage.after), ())
         return removed or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
+
+    @property
+    def refusal(self) -> Refusal:
+        """That there is none, as an answer."""
+        return Refusal(self.refusals, self.stages, self.curable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +103,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request gets nothing: the first rejection decides, `stages` tell the whole story."""
+    """Why a request gets nothing: the first rejection decides, `stages` tell the whole story.
+
+    `helps` says whether freed capacity could help on any node, where whole nodes were looked at.
+    """
 
     rejections: tuple[Rejection, ...]
     stages: tuple[Stage, ...] = ()
+    helps: bool | None = None
 
     @property
     def code(self) -> Code:
@@ -108,7 +120,11 @@ class Refusal:
     @property
     def curable(self) -> bool:
         """Whether freed capacity could help at all, so that preemption is worth a try."""
-        return any(rejection.cure in (Cure.CAPACITY, Cure.QUOTA) for rejection in self.rejections)
+        return any(map(_is_curable, self.rejections)) if self.helps is None else self.helps
+
+
+def _is_curable(rejection: Rejection) -> bool:
+    return rejection.cure in (Cure.CAPACITY, Cure.QUOTA)
 
 
 def amounts_on(
@@ -230,7 +246,28 @@ def find(
     by_node: dict[str, list[str]] = {}
     for card in left:
         by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
-    return Candidates({node: tuple(by_node[node]) for node in sorted(by_node)}, tuple(stages))
+    curable = not by_node and _could_help(fleet, rules, request, stages)
+    return Candidates({node: tuple(by_node[node]) for node in sorted(by_node)}, tuple(stages), curable)
+
+
+def _could_help(fleet: Fleet, rules: Rules, request: Request, stages: Sequence[Stage]) -> bool:
+    """Whether some node that takes work has enough cards that only capacity or quota keeps the request from.
+
+    The stages alone do not say so. One that removed a card hides what later ones have against it, and the
+    one that emptied the list need not be the one that removed the cards that somebody could free.
+    """
+    asked, limits = request.requirement, _limits_of(fleet, rules, request)
+    against: dict[str, list[Rejection]] = {}
+    for stage in stages:
+        for rejection in stage.removed:
+            against.setdefault(rejection.gpu or "", []).append(rejection)
+    counts: Counter[int] = Counter()
+    for uuid, told in against.items():
+        card = fleet.card_of.get(uuid)
+        if card is not None and fleet.nodes[int(fleet.card_row[card])].schedulable and all(map(_is_curable, told)):
+            hidden = (*_only(CARD.first(fleet, card, asked)), *limits(card))
+            counts[int(fleet.card_row[card])] += all(map(_is_curable, hidden))
+    return any(count >= asked.gpu_count for count in counts.values())
 
 
 def _stage(
@@ -342,7 +379,7 @@ def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
     if not _same_for_all_cards(fleet, rules, request):
         candidates = find(fleet, rules, request)
         if not candidates.by_node:
-            return Refusal(candidates.refusals, candidates.stages)
+            return candidates.refusal
         return select(fleet, rules, request, candidates.by_node)
     table = _table(fleet, rules, request)
     row = _best_row(fleet, rules, request, table)
@@ -376,10 +413,8 @@ def _choice(fleet: Fleet, rules: Rules, request: Request, node: str, eligible: l
 
 
 def _refused(fleet: Fleet, rules: Rules, request: Request) -> Refusal:
-    candidates = find(fleet, rules, request)
-    return Refusal(candidates.refusals, candidates.stages)
+    return find(fleet, rules, request).refusal
 
 
 def _table(fleet: Fleet, rules: Rules, request: Request) -> Table:
-    placer = Placer(fleet, Policy(), rules.strategy_of(request), rules.cap)
-    return placer.table(request.requirement)
+    return table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)

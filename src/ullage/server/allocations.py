@@ -13,27 +13,30 @@ from ullage.core.allocator import Decision, Freed
 from ullage.core.capacity import NodeCapacity
 from ullage.core.filters import Stage
 from ullage.core.fleet import Fleet
-from ullage.core.quota import QuotaStatus
+from ullage.core.preemption import NoPreemption
 from ullage.core.selection import Choice, Refusal
-from ullage.core.sentences import MEANINGS, condition_text, reject_text
+from ullage.core.sentences import MEANINGS, reject_text
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import PRIORITIES, Amounts, Claim, Qos, Request
 from ullage.model.error import invalid
 from ullage.model.grant import Grant
 from ullage.model.name import check_name
+from ullage.model.nomination import Nomination
 from ullage.model.part import parse_percent, parse_tflops
 from ullage.model.quantity import parse_bytes
-from ullage.model.quota import RESOURCES, Caps, Quota
-from ullage.model.rejection import Rejection
 from ullage.server import bodies
 from ullage.server.durable import durable
-from ullage.server.routes import Endpoint
+from ullage.server.preemption import attempt_body, nomination_body, preemption_body
+from ullage.server.rejections import rejection_body
+from ullage.server.routes import Answer, Endpoint
 from ullage.service.allocations import Allocations
 from ullage.service.service import Service
 from ullage.wire import allocation as wire
-from ullage.wire.api import RejectionBody
+from ullage.wire.preemption import NominationBody
 
 BODY_LIMIT = 1 << 20
+_LEAVING = 202
+"""The status while those who give way are still there."""
 
 
 class Refused(Exception):
@@ -67,11 +70,21 @@ class AllocationApi:
 
     def endpoints(self) -> list[Endpoint]:
         """Every route of requests for cards."""
-        a, q = "/v1/allocations", "/v1/quotas"
+        a = "/v1/allocations"
         return [
             Endpoint("GET", a, self.allocations, "requests that hold cards", list[wire.AllocationBody]),
             Endpoint(
-                "POST", a, self.create, "give cards to a request", wire.AllocationBody, wire.CreateAllocation, 201
+                "POST",
+                a,
+                self.create,
+                "give cards to a request, or evict for it",
+                wire.AllocationBody,
+                wire.CreateAllocation,
+                201,
+                others=((_LEAVING, NominationBody),),
+            ),
+            Endpoint(
+                "GET", "/v1/nominations", self.nominations, "requests that room is kept for", list[NominationBody]
             ),
             Endpoint("GET", f"{a}/{{uid}}", self.get, "one allocation", wire.AllocationBody),
             Endpoint("DELETE", f"{a}/{{uid}}", self.delete, "free its cards", wire.FreedBody, query=("gpu",)),
@@ -88,12 +101,6 @@ class AllocationApi:
             Endpoint("GET", "/v1/nodes/{node}/capacity", self.capacity, "a node's cards in sum", wire.CapacityBody),
             Endpoint("GET", "/v1/unused-nodes", self.unused, "nodes whose cards nobody holds", list[str]),
             Endpoint("POST", "/v1/plan", self.plan, "would it fit, where, and why", wire.PlanBody, wire.PlanRequest),
-            Endpoint("GET", q, self.quotas, "quotas and how they stand", list[wire.QuotaBody]),
-            Endpoint("GET", f"{q}/{{namespace}}", self.quota, "one quota", wire.QuotaBody),
-            Endpoint(
-                "PUT", f"{q}/{{namespace}}", self.put_quota, "create or replace a quota", wire.QuotaBody, wire.PutQuota
-            ),
-            Endpoint("DELETE", f"{q}/{{namespace}}", self.drop_quota, "remove a quota"),
         ]
 
     # --- requests ---
@@ -104,9 +111,11 @@ class AllocationApi:
     async def get(self, request: HttpRequest) -> wire.AllocationBody:
         return self.body(self._allocations.get(_uid(request)))
 
-    async def create(self, request: HttpRequest) -> wire.AllocationBody:
+    async def create(self, request: HttpRequest) -> wire.AllocationBody | Answer:
         body = await bodies.read_body(request, wire.CreateAllocation, BODY_LIMIT)
         asked = self.request(body)
+        if body.preempt:
+            return await self._preempt(body, asked)
         if body.gpus is None and body.commit:
             outcome = await durable(self._allocations.alloc, asked)
         elif body.commit:
@@ -114,6 +123,17 @@ class AllocationApi:
         else:
             outcome = await durable(self._allocations.assume, asked, body.gpus)
         return self.body(_accepted(outcome))
+
+    async def _preempt(self, body: wire.CreateAllocation, asked: Request) -> wire.AllocationBody | Answer:
+        if body.gpus is not None or not body.commit:
+            raise invalid("preempt", True, "cards are chosen and bound; leave out gpus and commit")
+        outcome = await durable(self._service.preemptions.alloc, asked)
+        if isinstance(outcome, Nomination):
+            return Answer(_LEAVING, nomination_body(self._fleet, outcome))
+        return self.body(_accepted(outcome))
+
+    async def nominations(self, _: HttpRequest) -> list[NominationBody]:
+        return [nomination_body(self._fleet, nomination) for nomination in self._service.preemptions.nominations()]
 
     async def commit(self, request: HttpRequest) -> wire.AllocationBody:
         return self.body(await durable(self._allocations.commit, _uid(request)))
@@ -128,7 +148,7 @@ class AllocationApi:
 
     async def adjust(self, request: HttpRequest) -> wire.AdjustmentBody:
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
-        change = Change(_amounts("request", body.request), _amounts_or_none("limit", body.limit))
+        change = Change(amounts_of("request", body.request), amounts_or_none("limit", body.limit))
         outcome = await durable(self._allocations.adjust, _uid(request), change, body.dry_run)
         if isinstance(outcome, Refusal):
             raise Refused(outcome)
@@ -136,11 +156,19 @@ class AllocationApi:
 
     async def plan(self, request: HttpRequest) -> wire.PlanBody:
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
+        qos = _qos(body.qos)
         claim = Claim(
-            namespace=body.namespace, limit=_amounts_or_none("limit", body.limit), priority=body.priority or 0
+            namespace=body.namespace,
+            limit=amounts_or_none("limit", body.limit),
+            qos=qos,
+            priority=PRIORITIES[qos] if body.priority is None else body.priority,
         )
-        asked = Request(body.uid, bodies.requirement(body.resreq), claim, body.strategy)
-        return self._plan(self._allocations.simulate(asked))
+        asked = self._service.quotas.admit(Request(body.uid, bodies.requirement(body.resreq), claim, body.strategy))
+        plan = self._plan(self._allocations.simulate(asked))
+        if plan.choice is not None or not body.preempt:
+            return plan
+        found = self._service.preemptions.plan(asked)
+        return msgspec.structs.replace(plan, preemption=preemption_body(self._fleet, found))
 
     async def capacity(self, request: HttpRequest) -> wire.CapacityBody:
         return _capacity(self._allocations.capacity(check_name("node", request.path_params["node"])))
@@ -148,35 +176,17 @@ class AllocationApi:
     async def unused(self, _: HttpRequest) -> list[str]:
         return list(self._allocations.unused_nodes())
 
-    # --- quotas ---
-
-    async def quotas(self, _: HttpRequest) -> list[wire.QuotaBody]:
-        return [self._quota(namespace) for namespace in self._service.quotas.names()]
-
-    async def quota(self, request: HttpRequest) -> wire.QuotaBody:
-        return self._quota(_namespace(request))
-
-    async def put_quota(self, request: HttpRequest) -> wire.QuotaBody:
-        body = await bodies.read_body(request, wire.PutQuota, BODY_LIMIT)
-        await durable(self._service.quotas.put, _namespace(request), _quota(body))
-        return self._quota(_namespace(request))
-
-    async def drop_quota(self, request: HttpRequest) -> None:
-        await durable(self._service.quotas.drop, _namespace(request))
-
     # --- conversion ---
 
     def request(self, body: wire.CreateAllocation) -> Request:
         """What a body asks for."""
-        if body.qos not in set(Qos):
-            raise invalid("qos", body.qos, f"choose one of {', '.join(Qos)}")
-        qos, now = Qos(body.qos), time.time()
+        qos, now = _qos(body.qos), time.time()
         claim = Claim(
             namespace=check_name("namespace", body.namespace),
             workload=body.workload,
             pod=body.pod,
             pod_uid=body.pod_uid,
-            limit=_amounts_or_none("limit", body.limit),
+            limit=amounts_or_none("limit", body.limit),
             qos=qos,
             priority=PRIORITIES[qos] if body.priority is None else body.priority,
             created_at=now,
@@ -223,9 +233,6 @@ class AllocationApi:
             gpu_scores=decision.scores.cards,
         )
 
-    def _quota(self, namespace: str) -> wire.QuotaBody:
-        return _quota_body(namespace, self._service.quotas.get(namespace), self._service.quotas.status(namespace))
-
 
 def freed_body(freed: Freed) -> wire.FreedBody:
     """What a deallocation did."""
@@ -246,10 +253,11 @@ def refusal_body(refusal: Refusal) -> wire.RefusalBody:
         code=refusal.code.value,
         message=MEANINGS[refusal.code] if first is None else reject_text(first),
         curable=refusal.curable,
-        rejections=[_rejection(rejection) for rejection in refusal.rejections],
+        rejections=[rejection_body(rejection) for rejection in refusal.rejections],
         stages=[_stage(stage) for stage in refusal.stages],
         remain=None if scaling is None else _pair(scaling.remain),
         max_request=None if scaling is None else _pair(scaling.max_request),
+        attempts=[attempt_body(attempt) for attempt in refusal.attempts] if isinstance(refusal, NoPreemption) else [],
     )
 
 
@@ -274,19 +282,7 @@ def _stage(stage: Stage) -> wire.StageBody:
         reached=stage.reached,
         before=stage.before,
         after=stage.after,
-        removed=[_rejection(rejection) for rejection in stage.removed],
-    )
-
-
-def _rejection(rejection: Rejection) -> RejectionBody:
-    return RejectionBody(
-        node=rejection.node,
-        gpu=rejection.gpu,
-        code=rejection.code.value,
-        cure=rejection.cure.value,
-        needed=rejection.needed,
-        had=rejection.had,
-        text=reject_text(rejection),
+        removed=[rejection_body(rejection) for rejection in stage.removed],
     )
 
 
@@ -327,7 +323,14 @@ def _accepted(outcome: Allocation | Refusal) -> Allocation:
     return outcome
 
 
-def _amounts(field: str, part: wire.PartMap) -> Amounts:
+def _qos(text: str) -> Qos:
+    if text not in set(Qos):
+        raise invalid("qos", text, f"choose one of {', '.join(Qos)}")
+    return Qos(text)
+
+
+def amounts_of(field: str, part: wire.PartMap) -> Amounts:
+    """What a body says of each card; `field` names it in errors."""
     tflops, percent, vram = part.tflops, part.percent, part.vram
     return Amounts(
         0 if tflops is None else parse_tflops(str(tflops), f"{field}.tflops"),
@@ -336,48 +339,10 @@ def _amounts(field: str, part: wire.PartMap) -> Amounts:
     )
 
 
-def _amounts_or_none(field: str, part: wire.PartMap | None) -> Amounts | None:
-    return None if part is None else _amounts(field, part)
-
-
-def _caps(field: str, part: wire.PartMap) -> Caps:
-    if part.percent is not None:
-        raise invalid(f"{field}.percent", part.percent, "a quota counts tflops and vram; give those")
-    amounts = _amounts(field, part)
-    return Caps(
-        None if part.tflops is None else amounts.compute_gflops, None if part.vram is None else amounts.vram_bytes
-    )
-
-
-def _quota(body: wire.PutQuota) -> Quota:
-    return Quota(
-        total_requests=_caps("total_requests", body.total_requests),
-        total_limits=_caps("total_limits", body.total_limits),
-        max_workers=body.max_workers,
-        max_requests=_caps("max_requests", body.max_requests),
-        max_limits=_caps("max_limits", body.max_limits),
-        max_gpu_count=body.max_gpu_count,
-        default_requests=_amounts_or_none("default_requests", body.default_requests),
-        default_limits=_amounts_or_none("default_limits", body.default_limits),
-        alert_threshold_percent=body.alert_threshold_percent,
-    )
-
-
-def _quota_body(namespace: str, quota: Quota, status: QuotaStatus) -> wire.QuotaBody:
-    return wire.QuotaBody(
-        namespace=namespace,
-        caps=dict(zip(RESOURCES, quota.total, strict=True)),
-        used=dict(zip(RESOURCES, status.used, strict=True)),
-        available_percent=dict(zip(RESOURCES, status.available_percent, strict=True)),
-        ready=status.condition.ready,
-        reason=status.condition.reason,
-        message=condition_text(status.condition),
-    )
+def amounts_or_none(field: str, part: wire.PartMap | None) -> Amounts | None:
+    """The same, where nothing may be said."""
+    return None if part is None else amounts_of(field, part)
 
 
 def _uid(request: HttpRequest) -> str:
     return check_name("uid", request.path_params["uid"])
-
-
-def _namespace(request: HttpRequest) -> str:
-    return check_name("namespace", request.path_params["namespace"])

@@ -22,6 +22,7 @@ from ullage.server.errors import on_error
 from ullage.server.gangs import GangApi
 from ullage.server.guard import Guard
 from ullage.server.pods import PodApi
+from ullage.server.quotas import QuotaApi
 from ullage.server.routes import openapi
 from ullage.server.streams import Streams
 from ullage.service.service import Service
@@ -45,6 +46,7 @@ def make_app(
     endpoints = [
         *handlers.endpoints(),
         *requests.endpoints(),
+        *QuotaApi(service).endpoints(),
         *GangApi(service, requests).endpoints(),
         *PodApi(service).endpoints(),
         *Streams(service, answers, handlers, task_logs).endpoints(),

@@ -18,9 +18,18 @@ Handler = Callable[[Request], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler answers where the status is not the usual one of its route."""
+
+    status: int
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """A route: `body` and `answer` are the schemas; an answer of None is 204 without a body.
 
+    `others` are the statuses, each with its schema, that an `Answer` of the handler may have.
     `raw` handlers build their own response (streams). `query` names the query parameters.
     """
 
@@ -33,6 +42,7 @@ class Endpoint:
     status: int = 200
     query: tuple[str, ...] = ()
     raw: bool = False
+    others: tuple[tuple[int, Any], ...] = ()
 
     def route(self) -> Route:
         """As Starlette wants it."""
@@ -45,15 +55,17 @@ class Endpoint:
             return answer
         if answer is None:
             return Response(status_code=204)
+        status, body = (answer.status, answer.body) if isinstance(answer, Answer) else (self.status, answer)
         if request.headers.get("accept", "").startswith(MSGPACK):
-            return Response(msgspec.msgpack.encode(answer), self.status, media_type=MSGPACK)
-        return Response(msgspec.json.encode(answer), self.status, media_type="application/json")
+            return Response(msgspec.msgpack.encode(body), status, media_type=MSGPACK)
+        return Response(msgspec.json.encode(body), status, media_type="application/json")
 
 
 def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the routes, with schemas from the wire structs."""
     endpoints = list(endpoints)
-    kinds = [kind for endpoint in endpoints for kind in (endpoint.body, endpoint.answer) if kind is not None]
+    used = ((endpoint.body, endpoint.answer, *(kind for _, kind in endpoint.others)) for endpoint in endpoints)
+    kinds = [kind for group in used for kind in group if kind is not None]
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(map(repr, kinds), schemas, strict=True))
     paths: dict[str, Any] = {}
@@ -73,15 +85,17 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
     names = [part[1:-1].partition(":")[0] for part in endpoint.path.split("/") if part.startswith("{")]
     parameters = [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names]
     parameters += [{"name": n, "in": "query", "required": False, "schema": {"type": "string"}} for n in endpoint.query]
-    success: dict[str, Any] = {"description": endpoint.summary}
-    if endpoint.answer is not None:
-        success["content"] = {"application/json": {"schema": schema_of[repr(endpoint.answer)]}}
     error = {"description": "an error", "content": {"application/json": {"schema": _reference("ErrorBody")}}}
-    status = str(204 if endpoint.answer is None and not endpoint.raw else endpoint.status)
+    status = 204 if endpoint.answer is None and not endpoint.raw else endpoint.status
+    answers: dict[str, Any] = {}
+    for code, kind in ((status, endpoint.answer), *endpoint.others):
+        answers[str(code)] = {"description": endpoint.summary}
+        if kind is not None:
+            answers[str(code)]["content"] = {"application/json": {"schema": schema_of[repr(kind)]}}
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "parameters": parameters,
-        "responses": {status: success, "default": error},
+        "responses": {**answers, "default": error},
     }
     if endpoint.body is not None:
         operation["requestBody"] = {"content": {"application/json": {"schema": schema_of[repr(endpoint.body)]}}}

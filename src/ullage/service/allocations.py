@@ -17,7 +17,8 @@ from ullage.model.claim import Request
 from ullage.model.error import NotFound
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
-from ullage.service.ports import DropAllocation, PutAllocation, Snapshot
+from ullage.service.nominations import NominatedRequests
+from ullage.service.ports import DropAllocation, PutAllocation, Record, Snapshot
 from ullage.service.state import State
 
 Outcome = Allocation | Refusal
@@ -33,9 +34,11 @@ class Allocations:
         events: Events,
         clock: Callable[[], float],
         changed: Callable[[bool], None],
+        nominated: NominatedRequests,
     ) -> None:
         self._state = state
         self._allocator = state.allocator
+        self._nominated = nominated
         self._journal = journal
         self._events = events
         self._clock = clock
@@ -45,6 +48,7 @@ class Allocations:
     def recover(self, snapshot: Snapshot) -> None:
         """After a restart: the ledger as it was stored. From here on it is ready."""
         self._allocator.reconcile(snapshot.allocations, self._clock())
+        self._nominated.recover(snapshot, self._clock())
         self._allocator.set_ready()
         waiting = [(a.assumed_at or 0.0, a.id) for a in snapshot.allocations if a.state is AllocationState.ASSUMED]
         self._assumed = {uid: at for at, uid in sorted(waiting)}
@@ -96,7 +100,7 @@ class Allocations:
         return allocation
 
     def forget(self, uid: str, done: Callback) -> Allocation | None:
-        """Undo whatever the uid holds; nothing to undo is fine."""
+        """Undo whatever the uid holds or is kept for it; nothing to undo is fine."""
         undone = self._allocator.unreserve(uid, self._clock())
         self._dropped(undone, done)
         return undone
@@ -164,7 +168,8 @@ class Allocations:
     def free_pod(self, namespace: str, pod: str, pod_uid: str | None, done: Callback) -> tuple[Freed, ...]:
         """Free what a pod that is gone holds: the one of that uid, or every one of its name."""
         freed = self._allocator.dealloc_by_pod(namespace, pod, self._clock(), pod_uid)
-        self._journal.write(*(DropAllocation(each.uid) for each in freed), then=done)
+        dropped = (DropAllocation(each.uid) for each in freed)
+        self._journal.write(*dropped, *self._nominated.ended(), then=done)
         for each in freed:
             self._events.add("allocation.freed", uid=each.uid, gpus=" ".join(each.gpus))
         self._changed(True)
@@ -197,16 +202,18 @@ class Allocations:
                 node=outcome.node,
                 gpus=" ".join(outcome.gpus),
             )
-            self._journal.write(PutAllocation(outcome), then=done)
+            self._journal.write(PutAllocation(outcome), *self._nominated.ended(), then=done)
             self._changed(True)
         else:
             self._journal.write(then=done)
         return outcome
 
     def _dropped(self, allocation: Allocation | None, done: Callback) -> None:
-        if allocation is None:
-            self._journal.write(then=done)
-            return
-        self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=" ".join(allocation.gpus))
-        self._journal.write(DropAllocation(allocation.id), then=done)
-        self._changed(True)
+        records: tuple[Record, ...] = self._nominated.ended()
+        if allocation is not None:
+            gpus = " ".join(allocation.gpus)
+            self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=gpus)
+            records = (DropAllocation(allocation.id), *records)
+        self._journal.write(*records, then=done)
+        if records:
+            self._changed(True)

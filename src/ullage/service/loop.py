@@ -7,10 +7,12 @@ deserves is computed again only when demand or inventory changed, not when usage
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from ullage.core.cycle import schedule
 from ullage.core.entitlement import entitlement, entitlement_key
 from ullage.core.explain import Reasons, explain
+from ullage.core.nomination import kept
 from ullage.core.plan import Evict, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
 from ullage.core.sentences import CURES
@@ -48,7 +50,9 @@ class Loop:
         self.dirty = False
         self.cycles += 1
         world = self.world()
-        plan = schedule(world, self.policy, self._clock(), deserved=self._entitled(world))
+        deserved = self._entitled(world)
+        with self._room_kept():
+            plan = schedule(world, self.policy, self._clock(), deserved=deserved)
         self._carry_out(plan)
         self._note_waiting(plan)
         return plan
@@ -56,7 +60,13 @@ class Loop:
     def why(self, session: str, *, open_: bool) -> Reasons:
         """Why a session has what it has, from the live code path on the present facts."""
         deserved = self._entitled(self.world())
-        return explain(self.world(session), self.policy, self._clock(), session, open_=open_, deserved=deserved)
+        with self._room_kept():
+            return explain(self.world(session), self.policy, self._clock(), session, open_=open_, deserved=deserved)
+
+    def _room_kept(self) -> AbstractContextManager[None]:
+        """Sessions see the books with the room of nominated requests taken: nobody could evict their executors."""
+        fleet = self._state.fleet
+        return kept(fleet, self._state.allocator.nominations.waiting(fleet))
 
     def _entitled(self, world: World) -> dict[str, int]:
         key = entitlement_key(world, self.policy)

@@ -123,7 +123,9 @@ class Nodes:
         before = {gpu.uuid: gpu for gpu in known.gpus} if known is not None else {}
         ledger = self._state.fleet.ledger.values()
         held = dict.fromkeys(uuid for allocation in ledger if allocation.node == node.name for uuid in allocation.gpus)
-        vanished = [uuid for uuid in held if uuid not in reported]
+        others = (other for other in self._state.nodes.values() if other.name != node.name)
+        elsewhere = {gpu.uuid for other in others for gpu in other.gpus if gpu.healthy}
+        vanished = [uuid for uuid in held if uuid not in reported and uuid not in elsewhere]
         unseen = max((gpu.index for gpu in (*node.gpus, *before.values())), default=-1) + 1
         gone = [before.get(uuid) or Gpu(uuid, unseen + i) for i, uuid in enumerate(vanished)]
         return (*node.gpus, *(replace(gpu, healthy=False) for gpu in gone))

@@ -17,6 +17,7 @@ from ullage.model.event import Event
 from ullage.model.executor import BindCode, Gang
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
@@ -301,6 +302,20 @@ class DropAllocation:
 
 
 @dataclass(frozen=True, slots=True)
+class PutNomination:
+    """Insert or replace the room that is kept for a request."""
+
+    nomination: Nomination
+
+
+@dataclass(frozen=True, slots=True)
+class DropNomination:
+    """No room is kept for a request any more: it is placed, or gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class PutQuota:
     """Insert or replace the quota of a namespace."""
 
@@ -338,6 +353,8 @@ Record = (
     | DropExecutor
     | PutAllocation
     | DropAllocation
+    | PutNomination
+    | DropNomination
     | PutQuota
     | DropQuota
     | AddEvent
@@ -389,6 +406,7 @@ class Snapshot:
     sessions: tuple[StoredSession, ...] = ()
     executors: tuple[PutExecutor, ...] = ()
     allocations: tuple[Allocation, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
     quotas: tuple[PutQuota, ...] = ()
     last_event: int = 0
 

@@ -27,6 +27,7 @@ from ullage.service.journal import Callback, Journal
 from ullage.service.loop import Loop
 from ullage.service.news import News
 from ullage.service.nodes import Nodes
+from ullage.service.nominations import NominatedRequests
 from ullage.service.ports import (
     Bound,
     Completed,
@@ -43,6 +44,7 @@ from ullage.service.ports import (
     StoredSession,
     Unbound,
 )
+from ullage.service.preemption import Preemptions
 from ullage.service.quotas import NamespaceQuotas
 from ullage.service.sessions import Sessions
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
@@ -95,7 +97,12 @@ class Service:
             default_requirement,
         )
         self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
-        self.allocations = Allocations(self.state, journal, self.events, clock, self._changed)
+        nominated = NominatedRequests(self.state, journal, self.events, self._changed)
+        self.allocations = Allocations(self.state, journal, self.events, clock, self._changed, nominated)
+        self.preemptions = Preemptions(
+            self.state.allocator, self.allocations, nominated, journal, self.events, clock, self._changed
+        )
+        self._nominated = nominated
         self.quotas = NamespaceQuotas(self.state, journal, clock, self._changed)
         self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed)
         self.catalog = Catalog(self.state, journal, self.sessions.forget, self.quotas.follow, self._changed)
@@ -134,6 +141,7 @@ class Service:
         due = [
             self.gangs.expire(now),
             self.allocations.expire(now),
+            self._nominated.expire(now),
             self.nodes.expire(now),
             self.tasks.expire(now),
             self.executors.expire_gangs(now),

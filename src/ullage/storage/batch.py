@@ -24,6 +24,7 @@ from ullage.service.ports import (
     DropAllocation,
     DropApplication,
     DropExecutor,
+    DropNomination,
     DropQueue,
     DropQuota,
     DropSession,
@@ -32,6 +33,7 @@ from ullage.service.ports import (
     PutAttempts,
     PutExecutor,
     PutNode,
+    PutNomination,
     PutQueue,
     PutQuota,
     PutSession,
@@ -47,6 +49,7 @@ _NAMED = (
     tables.nodes,
     tables.executors,
     tables.allocations,
+    tables.nominations,
     tables.quotas,
 )
 _APPENDED = (tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)
@@ -88,6 +91,10 @@ class Batch:
             DropExecutor: lambda record: self._drop(tables.executors, record.executor),
             PutAllocation: lambda record: self._put(tables.allocations, record.allocation.id, record.allocation),
             DropAllocation: lambda record: self._drop(tables.allocations, record.allocation),
+            PutNomination: lambda record: self._put(
+                tables.nominations, record.nomination.request.uid, record.nomination
+            ),
+            DropNomination: lambda record: self._drop(tables.nominations, record.uid),
             PutQuota: lambda record: self._put(tables.quotas, record.namespace, record),
             DropQuota: lambda record: self._drop(tables.quotas, record.namespace),
         }

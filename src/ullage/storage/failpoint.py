@@ -15,9 +15,11 @@ from ullage.model.event import Event
 from ullage.model.task import TaskResult
 from ullage.service.ports import (
     DropAllocation,
+    DropNomination,
     DropQuota,
     Page,
     PutAllocation,
+    PutNomination,
     PutQuota,
     Record,
     Snapshot,
@@ -31,6 +33,8 @@ WHAT = (
     "allocation.bound",
     "allocation.releasing",
     "allocation.dropped",
+    "nomination.put",
+    "nomination.dropped",
     "quota.put",
     "quota.dropped",
 )
@@ -81,14 +85,19 @@ class FailingStore:
         self._store.close()
 
 
+_NAMES: dict[type, str] = {
+    DropAllocation: "allocation.dropped",
+    PutNomination: "nomination.put",
+    DropNomination: "nomination.dropped",
+    PutQuota: "quota.put",
+    DropQuota: "quota.dropped",
+}
+
+
 def _name(record: Record) -> str | None:
     if isinstance(record, PutAllocation):
         return f"allocation.{record.allocation.state.value}"
-    if isinstance(record, DropAllocation):
-        return "allocation.dropped"
-    if isinstance(record, PutQuota):
-        return "quota.put"
-    return "quota.dropped" if isinstance(record, DropQuota) else None
+    return _NAMES.get(type(record))
 
 
 def _die() -> None:

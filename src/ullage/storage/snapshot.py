@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, case, exists, func, select
 
 from ullage.model.allocation import Allocation
 from ullage.model.application import Application
+from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.session import Session
 from ullage.model.task import TaskState
@@ -49,6 +50,7 @@ def read_snapshot(connection: Connection) -> Snapshot:
         sessions=_read_sessions(connection),
         executors=_values(connection, "executors", PutExecutor),
         allocations=_values(connection, "allocations", Allocation),
+        nominations=_values(connection, "nominations", Nomination),
         quotas=_values(connection, "quotas", PutQuota),
         last_event=max(row.last_event, newest or 0),
     )

@@ -71,6 +71,14 @@ allocations = Table(
     sqlite_with_rowid=False,
 )
 
+nominations = Table(
+    "nominations",
+    METADATA,
+    Column("uid", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 quotas = Table(
     "quotas",
     METADATA,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ullage.wire.api import ErrorBody, RejectionBody, ResourceMap, Schema, View
+from ullage.wire.preemption import AttemptBody, PreemptionBody
 
 
 class PartMap(Schema, frozen=True, kw_only=True):
@@ -20,7 +21,8 @@ class CreateAllocation(Schema, frozen=True, kw_only=True):
 
     `gpus` names the cards it must get, else they are chosen. With `commit` false they are only reserved
     until they are committed or forgotten. `limit` is the most it may use of each card; without a
-    `priority` it comes from `qos`. `protected_s` shields it from preemption for that long.
+    `priority` it comes from `qos`. `protected_s` shields it from preemption for that long. With `preempt`
+    requests of lower priority are evicted if it does not fit: see `NominationBody`.
     """
 
     uid: str
@@ -36,18 +38,21 @@ class CreateAllocation(Schema, frozen=True, kw_only=True):
     strategy: str | None = None
     gpus: list[str] | None = None
     commit: bool = True
+    preempt: bool = False
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class PlanRequest(Schema, frozen=True, kw_only=True):
-    """Would it fit: a request as in `CreateAllocation`, of which nothing is done."""
+    """Would it fit: a request as in `CreateAllocation`, of which nothing is done; with `preempt`, who would go."""
 
     resreq: str | ResourceMap
     uid: str = "plan"
     namespace: str = "default"
     limit: PartMap | None = None
+    qos: str = "medium"
     priority: int | None = None
     strategy: str | None = None
+    preempt: bool = False
 
 
 class AdjustAllocation(Schema, frozen=True, kw_only=True):
@@ -147,7 +152,7 @@ class RefusalBody(ErrorBody, frozen=True, kw_only=True):
     """Why a request got nothing: the first rejection decides. `curable`: freed capacity could help.
 
     For a scaling that asks too much `remain` is what is free on the tightest card and `max_request` the
-    largest request that would pass.
+    largest request that would pass. `attempts` say what preemption tried on each node, where it was asked for.
     """
 
     curable: bool
@@ -155,6 +160,7 @@ class RefusalBody(ErrorBody, frozen=True, kw_only=True):
     stages: list[StageBody]
     remain: PairBody | None = None
     max_request: PairBody | None = None
+    attempts: list[AttemptBody] = msgspec.field(default_factory=list)
 
 
 class ChoiceBody(View, frozen=True, kw_only=True):
@@ -166,13 +172,17 @@ class ChoiceBody(View, frozen=True, kw_only=True):
 
 
 class PlanBody(View, frozen=True, kw_only=True):
-    """The whole decision: `choice` or `refusal`, every stage, and the scores of nodes and cards."""
+    """The whole decision: `choice` or `refusal`, every stage, and the scores of nodes and cards.
+
+    After a refusal `preemption` says who would give way, if that was asked.
+    """
 
     choice: ChoiceBody | None
     refusal: RefusalBody | None
     stages: list[StageBody]
     node_scores: dict[str, int]
     gpu_scores: dict[str, dict[str, int]]
+    preemption: PreemptionBody | None = None
 
 
 class CapacityBody(View, frozen=True, kw_only=True):

@@ -27,10 +27,3 @@ class Strategy(Protocol):
     def pick(self, fleet: Fleet, asked: ResourceRequirement, eligible: list[int]) -> list[int]:
         """The cards for one unit out of `eligible`, of which there are enough."""
         ...
-
-
-def best_cards(strategy: Strategy, fleet: Fleet, asked: ResourceRequirement, eligible: list[int]) -> list[int]:
-    """The top cards by their own score; ties by uuid."""
-    return sorted(eligible, key=lambda card: (-strategy.card(fleet, card, asked), fleet.cards[card].uuid))[
-        : asked.gpu_count
-    ]

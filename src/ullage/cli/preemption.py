@@ -1,0 +1,63 @@
+"""Who gives way to a request, on the screen; and the options that say how it stands among others."""
+
+from __future__ import annotations
+
+import argparse
+
+from ullage.cli.output import Column, print_json, print_list
+from ullage.model.claim import PRIORITIES, Qos
+from ullage.wire.preemption import AttemptBody, GivesBody, NominationBody, PreemptionBody
+
+
+def _gives(gives: GivesBody) -> str:
+    if gives.compute_gflops is None or gives.vram_bytes is None:
+        return f"part of {gives.uuid}"
+    return f"{gives.compute_gflops} GFLOPS and {gives.vram_bytes} bytes of {gives.uuid}"
+
+
+def _outcome(attempt: AttemptBody) -> str:
+    if attempt.reason is not None:
+        return attempt.reason.text
+    return f"takes {len(attempt.victims)}, the highest of priority {attempt.cost.highest if attempt.cost else 0}"
+
+
+_VICTIMS = (
+    Column("VICTIM", lambda victim: victim.uid),
+    Column("NAMESPACE", lambda victim: victim.namespace),
+    Column("PRIORITY", lambda victim: victim.priority),
+    Column("GIVES", lambda victim: ", ".join(map(_gives, victim.gives))),
+    Column("WHY", lambda victim: victim.reason.text),
+)
+_ATTEMPTS = (
+    Column("NODE", lambda attempt: attempt.node),
+    Column("COULD GO", lambda attempt: attempt.eligible),
+    Column("SHIELDED", lambda attempt: ", ".join(f"{n} {why}" for why, n in attempt.shielded.items())),
+    Column("OUTCOME", _outcome),
+)
+
+
+def add_standing(parser: argparse.ArgumentParser) -> None:
+    """`--qos` and `--priority`."""
+    shown = ", ".join(f"{qos} {priority}" for qos, priority in PRIORITIES.items())
+    parser.add_argument("--qos", choices=[*Qos], default="medium", help=f"with its priority: {shown}")
+    parser.add_argument("--priority", metavar="N", type=int, help="instead of that of its quality of service")
+
+
+def print_preemption(found: PreemptionBody, output: str) -> None:
+    """Who would give way, or that nobody helps, and what was tried on each node."""
+    if found.node is None:
+        print("nobody who may be evicted makes it fit")
+    else:
+        print(f"would fit on node {found.node} if these were gone:\n")
+        print_list(found.victims, _VICTIMS, output)
+    print()
+    print_list(found.attempts, _ATTEMPTS, output)
+
+
+def print_leaving(nomination: NominationBody, output: str) -> None:
+    """Who leaves for a request."""
+    if output == "json":
+        print_json(nomination)
+        return
+    print(f"{nomination.uid}: room is kept on node {nomination.node} until these are freed; then ask again\n")
+    print_list(nomination.victims, _VICTIMS, output)

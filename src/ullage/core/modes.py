@@ -1,0 +1,43 @@
+"""How the users of one card hold it, as bits of one column, and who may be on it together."""
+
+from __future__ import annotations
+
+from ullage.model.allocation import Charge
+from ullage.model.part import Isolation
+from ullage.model.request import ResourceRequirement
+
+WHOLE = 1
+"""Held without charges; every other bit is the isolation of a charge."""
+
+MODES = {Isolation.SHARED: 2, Isolation.SOFT: 4, Isolation.HARD: 8, Isolation.PARTITIONED: 16}
+CUT = MODES[Isolation.PARTITIONED]
+ANY = WHOLE | sum(MODES.values())
+
+
+def mode_of(charge: Charge | None) -> int:
+    """The bit of one user."""
+    return WHOLE if charge is None else MODES[charge.isolation]
+
+
+def mixed(asked: ResourceRequirement, *, dynamic: bool) -> int:
+    """Modes of users beside whom a card must not take this request.
+
+    A dynamic card takes the mode of its first user and keeps it until the last one is gone; it has no
+    partitions. A static one takes any, but hardware that is cut into partitions runs nothing beside
+    them and can be cut only while nothing runs. A card that is held whole, or asked for whole, is
+    refused for that reason, not this.
+    """
+    mode = asked.cards.isolation
+    if dynamic:
+        same = WHOLE | MODES[mode] if mode is Isolation.SHARED else MODES[mode]
+        return ANY & ~same | CUT
+    if asked.whole:
+        return 0
+    return ANY & ~(WHOLE | CUT) if mode is Isolation.PARTITIONED else CUT
+
+
+def conflicts(held: int) -> bool:
+    """Whether a dynamic card has users that could not have come one after the other."""
+    shared = MODES[Isolation.SHARED]
+    kinds = held & ~WHOLE | shared if held & WHOLE else held
+    return bool(kinds & CUT) or kinds & (kinds - 1) != 0

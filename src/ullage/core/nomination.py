@@ -1,0 +1,212 @@
+"""Room that is kept for nominated requests: what others, who come after them, find beside it.
+
+A request is nominated when somebody gives way to it. Until it is placed or gone its room is charged
+whenever a request that comes after it is judged, per card; afterwards the books are as before.
+Times are seconds of the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from ullage.core.filters import CARD, EXCLUSION, Stage, charge_on
+from ullage.core.fleet import Fleet
+from ullage.core.selection import Candidates, Choice, Refusal, Rules, amounts_on, choose, find, refusals_on
+from ullage.core.trial import trial
+from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.claim import Claim, Request
+from ullage.model.nomination import Nomination
+from ullage.model.part import Isolation
+from ullage.model.rejection import Code, Cure, Rejection
+
+NOMINATED_RETRY_S = 180.0
+"""After this long a nominated request is looked at again, though nothing on its node has changed."""
+
+NOMINATED_TTL_S = 1800.0
+"""How long room is kept for a request that nobody asks for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nominations:
+    """The requests that room is kept for, one entry per uid; those that are placed by now count no more."""
+
+    entries: tuple[Nomination, ...] = ()
+
+    def with_(self, nomination: Nomination) -> Nominations:
+        """These and another one, in place of one with its uid."""
+        return Nominations((*self.without(nomination.request.uid).entries, nomination))
+
+    def without(self, *uids: str) -> Nominations:
+        """These without the requests that are placed, or gone."""
+        return Nominations(tuple(entry for entry in self.entries if entry.request.uid not in uids))
+
+    def of(self, uid: str) -> Nomination | None:
+        """The entry of a request."""
+        return next((entry for entry in self.entries if entry.request.uid == uid), None)
+
+    def waiting(self, fleet: Fleet) -> list[Nomination]:
+        """Those that are not placed, the first to be served first."""
+        found = (entry for entry in self.entries if entry.request.uid not in fleet.ledger)
+        return sorted(found, key=lambda entry: _rank(entry.request.claim, entry.request.uid))
+
+    def stuck(self, fleet: Fleet, now: float) -> tuple[str, ...]:
+        """Requests that wait longer than `NOMINATED_RETRY_S` and are to be tried again."""
+        waiting = (entry for entry in self.entries if entry.request.uid not in fleet.ledger)
+        return tuple(entry.request.uid for entry in waiting if entry.since + NOMINATED_RETRY_S <= now)
+
+    def lapsed(self, now: float) -> tuple[str, ...]:
+        """Requests that nobody asked for again within `NOMINATED_TTL_S`."""
+        return tuple(entry.request.uid for entry in self.entries if entry.since + NOMINATED_TTL_S <= now)
+
+    def before(self, fleet: Fleet, request: Request) -> list[Nomination]:
+        """Those whose room this request must leave alone: of higher priority, or of its gang and equal to it."""
+        if not self.entries:
+            return []
+        return [
+            entry
+            for entry in self.waiting(fleet)
+            if entry.request.uid != request.uid and _comes_before(entry.request.claim, request.claim)
+        ]
+
+
+NO_NOMINATIONS = Nominations()
+
+
+@contextmanager
+def kept(fleet: Fleet, ahead: Sequence[Nomination]) -> Iterator[None]:
+    """The books as those must see them who come after these: with their room charged.
+
+    What is kept counts in no quota, and nobody can evict it. All is taken back at the end.
+    """
+    if not ahead:
+        yield
+        return
+    with trial(fleet):
+        for nomination in ahead:
+            keep = _keep(fleet, nomination)
+            if keep is not None:
+                fleet.charge(keep, force=True)
+        yield
+
+
+# --- beside them ---
+
+
+def find_beside(
+    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, cards: Sequence[int] | None = None
+) -> Candidates:
+    """`find` beside nominated requests; what only they stand in the way of is `reserved-for-nominated`."""
+    ahead, free = nominations.before(fleet, request), find(fleet, rules, request, cards)
+    if not ahead:
+        return free
+    with kept(fleet, ahead):
+        found = find(fleet, rules, request, cards)
+    stages = [_nominated(stage, alone) for stage, alone in zip(found.stages, free.stages, strict=True)]
+    return replace(found, stages=tuple(stages), curable=bool(free.by_node) or found.curable)
+
+
+def choose_beside(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Choice | Refusal:
+    """`choose` beside nominated requests; they are the reason for a refusal if the request fits without them."""
+    ahead = nominations.before(fleet, request)
+    if not ahead:
+        return choose(fleet, rules, request)
+    with kept(fleet, ahead):
+        chosen = choose(fleet, rules, request)
+    if isinstance(chosen, Choice):
+        return chosen
+    alone = choose(fleet, rules, request)
+    return alone if isinstance(alone, Refusal) else refusal_beside(find_beside(fleet, rules, request, nominations))
+
+
+def refusal_beside(found: Candidates) -> Refusal:
+    """Why there is none of the candidates: nominated requests first, if any of them stands in the way."""
+    told = (rejection for stage in found.stages for rejection in stage.removed if rejection.code is Code.NOMINATED)
+    others = (rejection for rejection in found.refusals if rejection.code is not Code.NOMINATED)
+    return replace(found.refusal, rejections=(*told, *others))
+
+
+def refusals_beside(
+    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, cards: Sequence[int]
+) -> tuple[Rejection, ...]:
+    """`refusals_on` beside nominated requests: what speaks against exactly these cards of one node."""
+    ahead, against = nominations.before(fleet, request), refusals_on(fleet, rules, request, cards)
+    if against or not ahead:
+        return against
+    with kept(fleet, ahead):
+        beside = refusals_on(fleet, rules, request, cards)
+    return tuple(_reserved(rejection) for rejection in beside)
+
+
+def _nominated(stage: Stage, alone: Stage) -> Stage:
+    """A stage beside nominated requests, where `alone` is what it keeps without them."""
+    free = frozenset(alone.kept)
+    if not free:
+        return stage
+    removed = (_reserved(rejection) if rejection.gpu in free else rejection for rejection in stage.removed)
+    return replace(stage, removed=tuple(removed))
+
+
+def _reserved(rejection: Rejection) -> Rejection:
+    return replace(rejection, code=Code.NOMINATED, cure=Cure.CAPACITY)
+
+
+# --- what is kept ---
+
+
+def let_leave(fleet: Fleet, row: int) -> int:
+    """Release those who leave a node anyway, within the caller's trial; how many they are."""
+    node = fleet.nodes[row].name
+    releasing = [a for a in fleet.ledger.values() if a.node == node and a.state is AllocationState.RELEASING]
+    for allocation in releasing:
+        fleet.release(allocation.id)
+    return len(releasing)
+
+
+def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
+    """The entry that keeps the room of a nominated request; None if its node has nothing for it."""
+    request, row = nomination.request, fleet.row_of.get(nomination.node)
+    if row is None:
+        return None
+    here = {fleet.cards[card].uuid for card in fleet.cards_on(row)}
+    if nomination.gpus and here.issuperset(nomination.gpus):
+        gpus, charges = nomination.gpus, nomination.charges
+    else:
+        gpus, charges = _best_fit(fleet, row, request)
+    return Allocation(request.uid, nomination.node, request.requirement, gpus, charges=charges) if gpus else None
+
+
+def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...], tuple[Charge, ...]]:
+    """Cards of a node where least is left beside the request, counting those who leave as gone.
+
+    If they are fewer than asked, those with the most room stand in for the others.
+    """
+    asked = request.requirement
+    with trial(fleet):
+        let_leave(fleet, row)
+        cards = [card for card in fleet.cards_on(row) if EXCLUSION.first(fleet, card, asked) is None]
+        fits = {card for card in cards if CARD.first(fleet, card, asked) is None}
+        left = {card: _left_beside(fleet, card, request) for card in cards}
+        order = sorted(cards, key=lambda c: (c not in fits, left[c] if c in fits else -left[c], fleet.cards[c].uuid))
+        picked = [card for card in order if card in fits or asked.cards.isolation is not Isolation.PARTITIONED]
+        picked = picked[: asked.gpu_count]
+        charges = () if asked.whole else tuple(charge_on(fleet, card, asked) for card in picked)
+    return fleet.uuids(picked), charges
+
+
+def _left_beside(fleet: Fleet, card: int, request: Request) -> float:
+    """What of a card is left beside the request: the sum of both fractions; below 0 if it does not fit."""
+    (compute, vram), _ = amounts_on(fleet, card, request)
+    compute_left = (int(fleet.compute_free[card]) - compute) / max(1, int(fleet.compute_total[card]))
+    return compute_left + (int(fleet.vram_free[card]) - vram) / max(1, int(fleet.vram_total[card]))
+
+
+def _comes_before(claim: Claim, other: Claim) -> bool:
+    if claim.priority != other.priority:
+        return claim.priority > other.priority
+    return claim.gang is not None and other.gang is not None and claim.gang.key == other.gang.key
+
+
+def _rank(claim: Claim, uid: str) -> tuple[int, float, str]:
+    return -claim.priority, claim.created_at, uid

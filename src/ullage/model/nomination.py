@@ -1,0 +1,26 @@
+"""Room that is kept for a request until it is placed or gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.model.allocation import Charge
+from ullage.model.claim import Request
+from ullage.model.victim import Victim
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """A request that room is kept for on a node until it is placed or gone.
+
+    With `gpus` (and what it takes of them, nothing said for whole ones) it is kept there; without, on
+    the cards that fit best. `since` is when it was nominated or last asked for again (seconds), `victims`
+    who was evicted for it.
+    """
+
+    request: Request
+    node: str
+    since: float = 0.0
+    gpus: tuple[str, ...] = ()
+    charges: tuple[Charge, ...] = ()
+    victims: tuple[Victim, ...] = ()

@@ -1,0 +1,20 @@
+"""A rejection as it is shown, to people and programs."""
+
+from __future__ import annotations
+
+from ullage.core.sentences import reject_text
+from ullage.model.rejection import Rejection
+from ullage.wire.api import RejectionBody
+
+
+def rejection_body(rejection: Rejection) -> RejectionBody:
+    """Its fields and its sentence."""
+    return RejectionBody(
+        node=rejection.node,
+        gpu=rejection.gpu,
+        code=rejection.code.value,
+        cure=rejection.cure.value,
+        needed=rejection.needed,
+        had=rejection.had,
+        text=reject_text(rejection),
+    )

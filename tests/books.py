@@ -1,0 +1,87 @@
+"""Books with workers on named cards, and requests that find no room beside them."""
+
+from __future__ import annotations
+
+from ullage.core.fleet import Fleet
+from ullage.core.preemption import preempt
+from ullage.core.quota import Quotas
+from ullage.core.selection import Rules
+from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.claim import Claim, Request
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.quota import Caps, Quota
+from ullage.model.request import ResourceRequirement
+
+GIB = 2**30
+NOW = 1000.0
+COLUMNS = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users")
+
+
+def a_card(uuid: str, tflops: int = 100, gib: int = 16, **facts: object) -> Gpu:
+    return Gpu(uuid, int(uuid[-1]), vram_bytes=gib * GIB, compute_gflops=tflops * 1000, **facts)  # type: ignore[arg-type]
+
+
+def a_node(name: str, *cards: Gpu, **facts: object) -> Node:
+    return Node(name, 64_000, 2**40, cards or (a_card(f"{name}-0"),), **facts)  # type: ignore[arg-type]
+
+
+def ask(
+    text: str = "gpu=1,tflops=80,vram=8g", uid: str = "new", strategy: str | None = None, **claim: object
+) -> Request:
+    facts = {"priority": 10, "namespace": "team"} | claim
+    return Request(uid, ResourceRequirement.from_string(text), Claim(**facts), strategy)  # type: ignore[arg-type]
+
+
+class Books:
+    """A fleet, and workers put on named cards."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.fleet = Fleet(nodes)
+
+    def run(
+        self,
+        uid: str,
+        *cards: str,
+        of: str = "tflops=50,vram=10g",
+        state: AllocationState = AllocationState.BOUND,
+        since: float = 500.0,
+        executor: bool = False,
+        **claim: object,
+    ) -> Books:
+        fleet, requirement = self.fleet, ResourceRequirement.from_string(f"gpu={len(cards)},{of}".rstrip(","))
+        positions = [fleet.card_of[uuid] for uuid in cards]
+        part = requirement.part
+        charges = (
+            ()
+            if part is None
+            else tuple(
+                Charge(*part.on(int(fleet.compute_total[c]), int(fleet.vram_total[c])), requirement.cards.isolation)
+                for c in positions
+            )
+        )
+        facts = Claim(**{"namespace": "team", **claim})  # type: ignore[arg-type]
+        node = fleet.nodes[int(fleet.card_row[positions[0]])].name
+        owner = None if executor else facts
+        fleet.charge(Allocation(uid, node, requirement, cards, state, charges, owner, since, since))
+        return self
+
+    def preempt(self, request: Request | None = None, rules: Rules | None = None, **more: object):
+        before = content(self.fleet)
+        found = preempt(self.fleet, rules or Rules(), request or ask(), NOW, **more)  # type: ignore[arg-type]
+        assert content(self.fleet) == before
+        return found
+
+
+def content(fleet: Fleet) -> tuple[object, ...]:
+    return (*(getattr(fleet, name).tolist() for name in COLUMNS), fleet.holders, dict(fleet.ledger), dict(fleet.usage))
+
+
+def frozen(fleet: Fleet) -> tuple[object, ...]:
+    return (*content(fleet)[:-3], [dict(held) for held in fleet.holders], *content(fleet)[-2:])
+
+
+def capped(**caps: int) -> Rules:
+    compute = caps.get("tflops")
+    total = Caps(None if compute is None else compute * 1000)
+    return Rules(quotas=Quotas({"team": Quota(total_requests=total, max_workers=caps.get("workers", 100))}))

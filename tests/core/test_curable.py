@@ -1,0 +1,58 @@
+"""Whether freed capacity could help: judged over every card and node, not by the stage that emptied the list."""
+
+from __future__ import annotations
+
+import pytest
+from tests.books import Books, a_card, a_node, ask, capped
+
+from ullage.core.selection import Refusal, Rules, choose
+from ullage.model.claim import Amounts
+from ullage.model.node import Node
+from ullage.model.oversubscription import Oversubscription
+from ullage.model.rejection import Code
+
+AMOUNTS = Amounts(101_000)
+FULL, CORDONED = a_node("full"), a_node("off", cordoned=True)
+
+
+def refused(books: Books, text: str, rules: Rules | None = None, **claim: object) -> Refusal:
+    found = choose(books.fleet, rules or Rules(), ask(text, **claim))
+    assert isinstance(found, Refusal)
+    return found
+
+
+def test_a_full_node_beside_a_cordoned_one():
+    told = refused(Books(FULL, CORDONED).run("v", "full-0"), "tflops=80")
+    assert (told.code, told.curable) == (Code.CORDONED, True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "held", "text"),
+    [
+        pytest.param((CORDONED,), ("off-0",), "tflops=80", id="full and cordoned"),
+        pytest.param((a_node("n"),), ("n-0",), "tflops=101", id="larger than the card"),
+        pytest.param((a_node("n"),), ("n-0",), "gpu=2,tflops=10", id="fewer cards than asked"),
+        pytest.param((a_node("m"), a_node("n")), ("n-0",), "gpu=2,tflops=10", id="enough cards, not on one node"),
+        pytest.param((a_node("n"),), ("n-0",), "tflops=80,gpu_model=H100", id="another model"),
+        pytest.param(
+            (a_node("n", a_card("n-0"), a_card("n-1", healthy=False)),), ("n-0",), "gpu=2,tflops=80", id="one is broken"
+        ),
+    ],
+)
+def test_what_nobody_could_free(nodes: tuple[Node, ...], held: tuple[str, ...], text: str):
+    assert not refused(Books(*nodes).run("v", *held), text).curable
+
+
+def test_a_quota_that_is_used_up_helps_nobody_whose_card_is_not_there():
+    books = Books(a_node("n")).run("own", "n-0", of="tflops=50")
+    assert refused(books, "tflops=60", capped(tflops=100)).curable
+    for text in ("tflops=60,gpu_model=H100", "tflops=101,vram=1g"):
+        told = refused(books, text, capped(tflops=100))
+        assert (told.code, told.curable) == (Code.QUOTA_TOTAL_COMPUTE_REQUEST, False)
+
+
+def test_a_limit_that_a_full_node_could_never_promise():
+    rules = Rules(oversubscription={"p": Oversubscription(0, 0, 100)})
+    books = Books(a_node("n", a_card("n-0", pool="p"))).run("v", "n-0", of="tflops=100")
+    assert refused(books, "tflops=80,pool=p", rules).curable
+    assert not refused(books, "tflops=80,pool=p", rules, limit=AMOUNTS).curable

@@ -1,0 +1,116 @@
+"""Requests that others give way to, and everybody else meanwhile: sessions, time and restarts."""
+
+from __future__ import annotations
+
+from tests.lab import Lab
+
+from ullage.core.allocator import ASSUMED_TTL_S
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim, Request
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.nomination import Nomination
+from ullage.model.request import ResourceRequirement
+from ullage.service.ports import DropAllocation, PutNomination
+
+GIB = 1 << 30
+CARD = Gpu("GPU-n1-0", 0, vram_bytes=40 * GIB, compute_gflops=100_000)
+NODE = Node("n1", 8000, 64 * GIB, (CARD,))
+
+
+def ask(uid: str, text: str = "tflops=80,vram=1g", priority: int = 0) -> Request:
+    return Request(uid, ResourceRequirement.from_string(text), Claim(priority=priority))
+
+
+def nobody() -> None:
+    """Nobody waits for the answer."""
+
+
+def contested(lab: Lab) -> Nomination:
+    """A request that another one gives way to."""
+    lab.service.allocations.alloc(ask("low"), nobody)
+    answer = lab.service.preemptions.alloc(ask("high", priority=10), nobody)
+    lab.pump()
+    assert isinstance(answer, Nomination)
+    return answer
+
+
+def kinds(lab: Lab) -> list[str]:
+    return [event.kind for event in lab.service.events.recent if event.kind.startswith("allocation.")]
+
+
+def test_the_victim_is_told_and_its_room_is_stored_for_the_claimant():
+    with Lab(NODE) as lab:
+        nomination = contested(lab)
+        assert [victim.uid for victim in nomination.victims] == ["low"]
+        assert lab.service.allocations.get("low").state is AllocationState.RELEASING
+        assert kinds(lab) == ["allocation.bound", "allocation.preempted", "allocation.nominated"]
+        told = next(event for event in lab.service.events.recent if event.kind == "allocation.preempted")
+        assert (told.data["uid"], told.data["claimant"]) == ("low", "high")
+        snapshot = lab.store.load()
+        assert (snapshot.nominations, snapshot.allocations[0].state) == ((nomination,), AllocationState.RELEASING)
+
+
+def test_a_session_never_gets_what_was_freed_for_a_request():
+    with Lab(NODE) as lab:
+        contested(lab)
+        lab.session("ann", "cpu=1,tflops=50", tasks=1)
+        lab.service.allocations.dealloc("low", None, nobody)
+        lab.pump()
+        assert lab.held("ann") == 0
+        assert isinstance(lab.service.preemptions.alloc(ask("high", priority=10), nobody), Allocation)
+        lab.service.allocations.dealloc("high", None, nobody)
+        lab.pump()
+        assert lab.held("ann") == 1
+
+
+def test_room_is_kept_as_long_as_somebody_asks():
+    with Lab(NODE) as lab:
+        contested(lab)
+        lab.pass_time(ASSUMED_TTL_S - 1)
+        assert isinstance(lab.service.preemptions.alloc(ask("high", priority=10), nobody), Nomination)
+        lab.pass_time(ASSUMED_TTL_S - 1)
+        assert len(lab.service.preemptions.nominations()) == 1
+        lab.pass_time(1)
+        assert kinds(lab)[-1] == "allocation.lapsed"
+        assert (lab.service.preemptions.nominations(), lab.store.load().nominations) == ((), ())
+
+
+def test_a_restart_keeps_room_for_whom_is_not_placed():
+    with Lab(NODE) as lab:
+        nomination = contested(lab)
+        snapshot = lab.store.load()
+        with Lab(NODE) as again:
+            again.store.write(PutNomination(nomination)).result()
+            again.service.allocations.recover(snapshot)
+            again.pump()
+            assert [entry.request.uid for entry in again.service.preemptions.nominations()] == ["high"]
+            answer = again.service.preemptions.alloc(ask("high", priority=10), nobody)
+            assert isinstance(answer, Nomination)
+            assert answer.victims == nomination.victims
+
+
+def test_a_nomination_that_outlived_its_placement_in_the_store_is_forgotten():
+    with Lab(NODE) as lab:
+        nomination = contested(lab)
+        lab.service.allocations.dealloc("low", None, nobody)
+        lab.service.preemptions.alloc(ask("high", priority=10), nobody)
+        lab.pump()
+        lab.store.write(PutNomination(nomination), DropAllocation("low")).result()
+        with Lab(NODE) as again:
+            again.store.write(PutNomination(nomination)).result()
+            again.service.allocations.recover(lab.store.load())
+            again.pump()
+            assert (again.service.preemptions.nominations(), again.store.load().nominations) == ((), ())
+
+
+def test_a_second_victim_is_asked_only_when_the_room_is_lost():
+    nodes = NODE, Node("n2", 8000, 64 * GIB, (Gpu("GPU-n2-0", 0, vram_bytes=40 * GIB, compute_gflops=100_000),))
+    with Lab(*nodes) as lab:
+        lab.service.allocations.alloc(ask("other", priority=5), nobody)
+        nomination = contested(lab)
+        lab.service.nodes.cordon(nomination.node, cordoned=True)
+        lab.pump()
+        again = lab.service.preemptions.alloc(ask("high", priority=10), nobody)
+        assert isinstance(again, Nomination)
+        assert ([victim.uid for victim in again.victims], again.node != nomination.node) == (["other"], True)
