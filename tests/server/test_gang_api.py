@@ -71,3 +71,11 @@ def test_a_pod_document_is_simulated_in_the_words_of_the_predecessor(http: httpx
         assert answer.json()["scheduleResult"]["FeasibleNodes"] == 1
     assert http.post("/api/simulate-schedule", content=b"[nope").status_code == 400
     assert http.get("/api/allocation").json()["allocation"] == {}
+
+
+def test_a_member_that_is_freed_does_not_come_back(http: httpx2.Client):
+    assert http.put("/v1/gangs/m", json={"members": members("a", "b")}).json()["phase"] == "running"
+    http.delete("/v1/allocations/a")
+    assert [a["uid"] for a in http.get("/v1/allocations").json()] == ["b"]
+    http.delete("/v1/allocations/b")
+    assert http.get("/v1/gangs/m").status_code == 404

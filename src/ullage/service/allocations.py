@@ -25,7 +25,7 @@ Outcome = Allocation | Refusal
 
 
 class Allocations:
-    """Use cases of requests for cards."""
+    """Use cases of requests for cards. `left` is told of each that is over, so that no gang asks for it again."""
 
     def __init__(
         self,
@@ -35,10 +35,12 @@ class Allocations:
         clock: Callable[[], float],
         changed: Callable[[bool], None],
         nominated: NominatedRequests,
+        left: Callable[[str], None],
     ) -> None:
         self._state = state
         self._allocator = state.allocator
         self._nominated = nominated
+        self._left = left
         self._journal = journal
         self._events = events
         self._clock = clock
@@ -101,6 +103,7 @@ class Allocations:
 
     def forget(self, uid: str, done: Callback) -> Allocation | None:
         """Undo whatever the uid holds or is kept for it; nothing to undo is fine."""
+        self._left(uid)
         undone = self._allocator.unreserve(uid, self._clock())
         self._dropped(undone, done)
         return undone
@@ -108,6 +111,7 @@ class Allocations:
     def dealloc(self, uid: str, gpus: Sequence[str] | None, done: Callback) -> Freed:
         """Free what the uid holds: its owner is known to be gone. Never refuses."""
         held = self._allocator.held(uid)
+        self._left(uid)
         freed = self._allocator.dealloc(uid, self._clock(), gpus)
         self._dropped(held, done)
         return freed
@@ -171,6 +175,7 @@ class Allocations:
         dropped = (DropAllocation(each.uid) for each in freed)
         self._journal.write(*dropped, *self._nominated.ended(), then=done)
         for each in freed:
+            self._left(each.uid)
             self._events.add("allocation.freed", uid=each.uid, gpus=" ".join(each.gpus))
         self._changed(True)
         return freed

@@ -98,6 +98,15 @@ class GangRequests:
         self._changed(True)
         return tuple(freed)
 
+    def leave(self, uid: str) -> None:
+        """A request is over; if it was a member of a gang, its place is not filled again."""
+        self._gangs.remove(uid)
+        for key, members in tuple(self._members.items()):
+            if uid in members:
+                members.remove(uid)
+                if not members:
+                    del self._members[key]
+
     def waits(self, uid: str) -> bool:
         """Whether a reservation waits for the rest of its gang."""
         return self._gangs.waits(uid)

@@ -98,13 +98,15 @@ class Service:
         )
         self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
         nominated = NominatedRequests(self.state, journal, self.events, self._changed)
-        self.allocations = Allocations(self.state, journal, self.events, clock, self._changed, nominated)
+        self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed)
+        self.allocations = Allocations(
+            self.state, journal, self.events, clock, self._changed, nominated, self.gangs.leave
+        )
         self.preemptions = Preemptions(
             self.state.allocator, self.allocations, nominated, journal, self.events, clock, self._changed
         )
         self._nominated = nominated
         self.quotas = NamespaceQuotas(self.state, journal, clock, self._changed)
-        self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed)
         self.catalog = Catalog(self.state, journal, self.sessions.forget, self.quotas.follow, self._changed)
         self.loop = Loop(self.state, self.executors, policy, clock)
         self.store = store
