@@ -16,8 +16,9 @@ from sqlalchemy import create_engine, text
 
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.event import Event
+from ullage.model.quota import Quota
 from ullage.model.session import Session, SessionSpec
-from ullage.service.ports import AddEvent, AddTasks, DropSession, Page, PutSession, Record, Snapshot
+from ullage.service.ports import AddEvent, AddTasks, DropSession, Page, PutQuota, PutSession, Record, Snapshot
 from ullage.storage.open import open_store
 from ullage.storage.schema import migrate
 from ullage.storage.store import SqliteStore
@@ -128,6 +129,20 @@ def test_migrations_build_exactly_the_tables_that_are_described() -> None:
             schemas.append([tuple(row) for row in connection.execute(query)])
         engine.dispose()
     assert schemas[0] == schemas[1]
+
+
+def test_a_file_of_the_first_version_is_brought_up_with_what_it_holds(path: Path) -> None:
+    fill(path, SESSION, add_one(1))
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("allocations", "quotas", "nominations"):
+            connection.execute(f"DROP TABLE {table}")
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+        connection.commit()
+    quota = PutQuota("team", Quota(max_workers=3))
+    fill(path, quota)
+    snapshot = load_and_close(path)
+    assert [(s.session.id, [task.task for task in s.tasks]) for s in snapshot.sessions] == [("s", [1])]
+    assert snapshot.quotas == (quota,)
 
 
 def test_a_second_store_on_the_same_file_is_refused_and_told_who_has_it(path: Path, tmp_path: Path) -> None:
@@ -250,6 +265,7 @@ def test_a_log_that_ends_with_a_commit_is_not_called_torn(path: Path, caplog: py
 
 CHILD = """
 import sys
+from ullage.model.quota import Quota
 from ullage.model.session import Session, SessionSpec
 from ullage.service.ports import AddTasks, PutSession
 from ullage.storage.open import open_store
