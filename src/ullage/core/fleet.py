@@ -312,7 +312,11 @@ class Fleet:
             self.memory_free[row] -= sign * asked.memory_bytes
         self.slots_free[row] -= sign
         for position, uuid in enumerate(allocation.gpus):
-            self._enter_card(row, self.card_of[uuid], allocation, position, sign)
+            card = self.card_of[uuid]
+            home = self.card_row.item(card)
+            self._enter_card(home, card, allocation, position, sign)
+            if home != row:
+                self._touch(home)  # one of its cards was moved to another machine
         self._touch(row)
 
     def _enter_claim(self, allocation: Allocation, namespace: str, sign: int) -> None:

@@ -312,12 +312,13 @@ def _node_refuses(fleet: Fleet, card: int, request: Request) -> tuple[Rejection,
     node = fleet.nodes[row]
     if not node.schedulable:
         return (_reject(fleet, card, Code.CORDONED if node.cordoned else Code.NOT_READY, Cure.NODE_CHANGE),)
-    for code, need, free in (
-        (Code.CPU, asked.cpu_milli, int(fleet.cpu_free[row])),
-        (Code.MEMORY, asked.memory_bytes, int(fleet.memory_free[row])),
+    for code, need, free, total in (
+        (Code.CPU, asked.cpu_milli, int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
+        (Code.MEMORY, asked.memory_bytes, int(fleet.memory_free[row]), int(fleet.memory_total[row])),
     ):
         if need > max(0, free) and need:
-            return (_reject(fleet, card, code, Cure.CAPACITY, need, max(0, free)),)
+            cure = Cure.CAPACITY if need <= total else Cure.NODE_CHANGE
+            return (_reject(fleet, card, code, cure, need, max(0, free) if need <= total else total),)
     return ()
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.model.error import invalid
-from ullage.model.request import ResourceRequirement
+from ullage.model.request import MAX_CARDS, ResourceRequirement
 
 
 class Qos(StrEnum):
@@ -90,3 +90,5 @@ class Request:
             raise invalid("uid", self.uid, "an identity is needed")
         if not self.requirement.gpu_count:
             raise invalid("gpu", 0, "ask for at least one card")
+        if self.requirement.gpu_count > MAX_CARDS:
+            raise invalid("gpu", self.requirement.gpu_count, f"one request may ask for {MAX_CARDS} cards at most")

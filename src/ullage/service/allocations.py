@@ -176,6 +176,7 @@ class Allocations:
         self._journal.write(*dropped, *self._nominated.ended(), then=done)
         for each in freed:
             self._left(each.uid)
+            self._assumed.pop(each.uid, None)
             self._events.add("allocation.freed", uid=each.uid, gpus=" ".join(each.gpus))
         self._changed(True)
         return freed
@@ -198,9 +199,10 @@ class Allocations:
     def _settle(self, outcome: Outcome, done: Callback) -> Outcome:
         if isinstance(outcome, Allocation):
             bound = outcome.state is AllocationState.BOUND
-            self._assumed.pop(outcome.id, None)
             if outcome.state is AllocationState.ASSUMED:
-                self._assumed[outcome.id] = outcome.assumed_at or self._clock()
+                self._assumed.setdefault(outcome.id, outcome.assumed_at or self._clock())
+            else:
+                self._assumed.pop(outcome.id, None)
             self._events.add(
                 "allocation.bound" if bound else "allocation.assumed",
                 uid=outcome.id,
@@ -216,6 +218,7 @@ class Allocations:
     def _dropped(self, allocation: Allocation | None, done: Callback) -> None:
         records: tuple[Record, ...] = self._nominated.ended()
         if allocation is not None:
+            self._assumed.pop(allocation.id, None)
             gpus = " ".join(allocation.gpus)
             self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=gpus)
             records = (DropAllocation(allocation.id), *records)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ullage.core.gang import Answer, GangPhase, Gangs
 from ullage.model.claim import Request
-from ullage.model.error import NotFound
+from ullage.model.error import Conflict, NotFound
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
 from ullage.service.ports import DropAllocation, PutAllocation
@@ -58,6 +58,10 @@ class GangRequests:
         now = self._clock()
         for request in requests:
             self._allocator.held(request.uid)
+            other = next((name for name, uids in self._members.items() if request.uid in uids and name != key), None)
+            if other is not None:
+                text = f"{request.uid} is a member of gang {other}; end that first"
+                raise Conflict(text, code="already-in-gang", field="members")
         for request in requests:
             self._gangs.add(request, now)
             members = self._members.setdefault(key, [])

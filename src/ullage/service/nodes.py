@@ -46,11 +46,12 @@ class Nodes:
         """A node registers, comes back, or has new facts; an operator's cordon stays."""
         known = self._state.nodes.get(node.name)
         self._lost_at.pop(node.name, None)
+        moved = self._take_from_others(node)
         if known is not None:
             node = replace(node, state=move_node(known.state, NodeState.READY))
         node = replace(node, gpus=self._with_missing(known, node))
         node = replace(node, cordoned=node.name in self._cordoned)
-        if node == known:
+        if node == known and not moved:
             return
         self._state.nodes[node.name] = node
         if known is None or known.state is not NodeState.READY:
@@ -116,6 +117,16 @@ class Nodes:
         del self._state.nodes[name]
         self._lost_at.pop(name, None)
         self._rebuild()
+
+    def _take_from_others(self, node: Node) -> bool:
+        """A card is where it was reported last, and nowhere else; True if another node had one of these."""
+        here, moved = {gpu.uuid for gpu in node.gpus}, False
+        for name, other in tuple(self._state.nodes.items()):
+            left = tuple(gpu for gpu in other.gpus if gpu.uuid not in here)
+            if name != node.name and len(left) != len(other.gpus):
+                self._state.nodes[name] = replace(other, gpus=left)
+                moved = True
+        return moved
 
     def _with_missing(self, known: Node | None, node: Node) -> tuple[Gpu, ...]:
         """Cards that vanished while held stay known, unhealthy: somebody still holds them."""
