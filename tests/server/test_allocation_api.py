@@ -174,3 +174,18 @@ def test_a_quota_fills_what_a_request_leaves_out(http: httpx2.Client):
     http.put("/v1/quotas/team", json={"default_requests": {"tflops": 7, "vram": "2g"}})
     (gpu,) = allocate(http, "p", "vram=1g", namespace="team").json()["gpus"]
     assert (gpu["compute_gflops"], gpu["vram_bytes"]) == (7000, GIB)
+
+
+def test_a_repeat_changes_nothing_and_tells_nobody(http: httpx2.Client):
+    allocate(http, "p", "vram=1g")
+    newest = http.get("/v1/events?limit=10000").json()[-1]["number"]
+    allocate(http, "p", "vram=1g")
+    http.post("/v1/allocations/p/commit")
+    assert [e["kind"] for e in http.get(f"/v1/events?after={newest}").json() if e["kind"].startswith("alloc")] == []
+
+
+@pytest.mark.parametrize("seconds", [-1, 1e300])
+def test_a_duration_that_makes_no_sense_is_refused(http: httpx2.Client, seconds: float):
+    assert allocate(http, "p", "vram=1g", protected_s=seconds).json()["field"] == "protected_s"
+    gang = {"members": [{"uid": "p", "resreq": "vram=1g"}], "timeout_s": seconds}
+    assert http.put("/v1/gangs/g", json=gang).json()["field"] == "timeout_s"

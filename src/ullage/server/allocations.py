@@ -35,6 +35,7 @@ from ullage.wire import allocation as wire
 from ullage.wire.preemption import NominationBody
 
 BODY_LIMIT = 1 << 20
+MAX_SECONDS = 10 * 366 * 24 * 3600
 _LEAVING = 202
 """The status while those who give way are still there."""
 
@@ -190,7 +191,7 @@ class AllocationApi:
             qos=qos,
             priority=PRIORITIES[qos] if body.priority is None else body.priority,
             created_at=now,
-            protected_until=now + body.protected_s if body.protected_s else 0.0,
+            protected_until=now + seconds_of("protected_s", body.protected_s) if body.protected_s else 0.0,
             labels=body.labels,
         )
         request = Request(check_name("uid", body.uid), bodies.requirement(body.resreq), claim, body.strategy)
@@ -327,6 +328,13 @@ def _qos(text: str) -> Qos:
     if text not in set(Qos):
         raise invalid("qos", text, f"choose one of {', '.join(Qos)}")
     return Qos(text)
+
+
+def seconds_of(field: str, value: float) -> float:
+    """A duration that a body gives, in seconds."""
+    if not 0 <= value <= MAX_SECONDS:
+        raise invalid(field, value, f"0 to {MAX_SECONDS} seconds are needed")
+    return value
 
 
 def amounts_of(field: str, part: wire.PartMap) -> Amounts:

@@ -12,7 +12,7 @@ from ullage.model.claim import GangClaim, Request
 from ullage.model.error import invalid
 from ullage.model.name import check_name
 from ullage.server import bodies
-from ullage.server.allocations import BODY_LIMIT, AllocationApi, refusal_body
+from ullage.server.allocations import BODY_LIMIT, AllocationApi, refusal_body, seconds_of
 from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
 from ullage.service.gangs import GangStatus
@@ -55,7 +55,7 @@ class GangApi:
             raise invalid(
                 "members", "gpus, commit", "the cards of a gang are chosen and bound together; leave them out"
             )
-        claim = GangClaim(key, body.required or len(uids), len(uids), body.timeout_s or None)
+        claim = GangClaim(key, body.required or len(uids), len(uids), seconds_of("timeout_s", body.timeout_s) or None)
         requests = [self._allocations.request(member) for member in body.members]
         return [replace(request, claim=replace(request.claim, gang=claim)) for request in requests]
 

@@ -41,8 +41,8 @@ class QuotaApi:
 
     async def put(self, request: HttpRequest) -> wire.QuotaBody:
         body = await bodies.read_body(request, wire.PutQuota, BODY_LIMIT)
-        await durable(self._quotas.put, _namespace(request), _quota(body))
-        return self._body(_namespace(request))
+        namespace, quota = _namespace(request), _quota(body)
+        return _quota_body(namespace, quota, await durable(self._quotas.put, namespace, quota))
 
     async def drop(self, request: HttpRequest) -> None:
         await durable(self._quotas.drop, _namespace(request))

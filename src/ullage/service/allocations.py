@@ -64,7 +64,8 @@ class Allocations:
             NotFound: the pool is not known. Unavailable: not ready.
 
         """
-        return self._settle(self._allocator.alloc(request, self._clock()), done)
+        before = self._allocator.held(request.uid)
+        return self._settle(before, self._allocator.alloc(request, self._clock()), done)
 
     def assume(self, request: Request, gpus: Sequence[str] | None, done: Callback) -> Outcome:
         """Reserve named cards, or the best ones, until `commit` or `forget`.
@@ -77,9 +78,10 @@ class Allocations:
             held = self._allocator.held(request.uid)
             found = self._allocator.simulate(request).outcome if held is None else held
             if isinstance(found, Refusal):
-                return self._settle(found, done)
+                return self._settle(held, found, done)
             gpus = found.gpus
-        return self._settle(self._allocator.assume(request, gpus, self._clock()), done)
+        before = self._allocator.held(request.uid)
+        return self._settle(before, self._allocator.assume(request, gpus, self._clock()), done)
 
     def bind(self, request: Request, gpus: Sequence[str], done: Callback) -> Outcome:
         """`assume` and `commit` in one durable step.
@@ -88,7 +90,8 @@ class Allocations:
             InvalidRequest, NotFound, Conflict: as `Allocator.assume`.
 
         """
-        return self._settle(self._allocator.bind(request, gpus, self._clock()), done)
+        before = self._allocator.held(request.uid)
+        return self._settle(before, self._allocator.bind(request, gpus, self._clock()), done)
 
     def commit(self, uid: str, done: Callback) -> Allocation:
         """Make an assumption durable for good.
@@ -97,8 +100,9 @@ class Allocations:
             Conflict: the uid is not assumed.
 
         """
+        before = self._allocator.held(uid)
         allocation = self._allocator.commit(uid, self._clock())
-        self._settle(allocation, done)
+        self._settle(before, allocation, done)
         return allocation
 
     def forget(self, uid: str, done: Callback) -> Allocation | None:
@@ -196,23 +200,24 @@ class Allocations:
 
     # --- steps ---
 
-    def _settle(self, outcome: Outcome, done: Callback) -> Outcome:
-        if isinstance(outcome, Allocation):
-            bound = outcome.state is AllocationState.BOUND
-            if outcome.state is AllocationState.ASSUMED:
-                self._assumed.setdefault(outcome.id, outcome.assumed_at or self._clock())
-            else:
-                self._assumed.pop(outcome.id, None)
-            self._events.add(
-                "allocation.bound" if bound else "allocation.assumed",
-                uid=outcome.id,
-                node=outcome.node,
-                gpus=" ".join(outcome.gpus),
-            )
-            self._journal.write(PutAllocation(outcome), *self._nominated.ended(), then=done)
-            self._changed(True)
-        else:
+    def _settle(self, before: Allocation | None, outcome: Outcome, done: Callback) -> Outcome:
+        """Store what changed; a repeat is only answered, once what it repeats is stored."""
+        if not isinstance(outcome, Allocation) or outcome == before:
             self._journal.write(then=done)
+            return outcome
+        bound = outcome.state is AllocationState.BOUND
+        if outcome.state is AllocationState.ASSUMED:
+            self._assumed.setdefault(outcome.id, outcome.assumed_at or self._clock())
+        else:
+            self._assumed.pop(outcome.id, None)
+        self._events.add(
+            "allocation.bound" if bound else "allocation.assumed",
+            uid=outcome.id,
+            node=outcome.node,
+            gpus=" ".join(outcome.gpus),
+        )
+        self._journal.write(PutAllocation(outcome), *self._nominated.ended(), then=done)
+        self._changed(True)
         return outcome
 
     def _dropped(self, allocation: Allocation | None, done: Callback) -> None:
