@@ -425,6 +425,34 @@ def test_a_gang_keeps_its_age_through_a_back_off():
     assert set(lab.held) == {"old-0", "old-1"}
 
 
+def test_what_a_younger_gang_gives_back_goes_to_the_older_one_in_the_same_tick():
+    lab = Lab(2)
+    lab.allocator.alloc(plain("other"), 0)
+    lab.add(*(member(f"old-{k}", "old", required=2) for k in range(2)))
+    lab.now = 1
+    lab.add(member("new-0", "new", required=1, timeout=5))
+    lab.tick(commit=False)
+    assert lab.held == {"other": BOUND, "new-0": ASSUMED}
+    lab.allocator.dealloc("other", lab.now)
+    lab.tick(5, commit=False)
+    assert lab.held == dict.fromkeys(("old-0", "old-1"), ASSUMED)
+
+
+def test_a_reservation_that_lost_a_member_is_not_kept_for_a_part():
+    lab = Lab(2)
+    lab.add(member("a", required=2), member("b", required=2, size=40))
+    lab.tick(commit=False)
+    assert lab.held == {"a": ASSUMED, "b": ASSUMED}
+    lab.allocator.alloc(plain("other", 60), lab.now)
+    lab.gangs.remove("b")
+    lab.add(member("c", required=2))
+    lab.tick(commit=False)
+    assert (lab.held, lab.gangs.phase("gang")) == ({"other": BOUND}, GangPhase.WAITING)
+    lab.allocator.dealloc("other", lab.now)
+    lab.tick(commit=False)
+    assert lab.held == {"a": ASSUMED, "c": ASSUMED}
+
+
 # --- any history ---
 
 
@@ -488,11 +516,19 @@ class Histories(RuleBasedStateMachine):
             backs_off = outcome.phase in (GangPhase.TIMED_OUT, GangPhase.FAILED)
             assert not (backs_off and outcome.placed)
             assert backs_off == (outcome.retry_at is not None) or not outcome.answers
+        self.nothing_is_held_for_a_part()
         self.nobody_waits_who_could_go()
 
     @rule(key=st.sampled_from("xyz"))
     def permit(self, key):
         self.both(lambda lab: lab.gangs.commit(key, lab.allocator, lab.now))
+
+    def states(self, key):
+        return [state for uid, state in self.lab.held.items() if uid[0] == key]
+
+    def nothing_is_held_for_a_part(self):
+        for key, required in self.required.items():
+            assert not self.states(key) or len(self.states(key)) >= required
 
     def nobody_waits_who_could_go(self):
         """After a tick, no gang that waits would fit as a whole."""
@@ -508,10 +544,9 @@ class Histories(RuleBasedStateMachine):
                 assert isinstance(fit_together(allocator.fleet, allocator.rules, sized, 0), Misfit)
 
     @invariant()
-    def every_gang_is_whole(self):
+    def what_is_bound_is_whole(self):
         for key, required in getattr(self, "required", {}).items():
-            states = [state for uid, state in self.lab.held.items() if uid[0] == key]
-            assert len(states) == 0 or len(states) >= required
+            states = self.states(key)
             assert states.count(BOUND) in (0, len(states)) or states.count(BOUND) >= required
 
     @invariant()
@@ -522,7 +557,7 @@ class Histories(RuleBasedStateMachine):
             assert (fleet.compute_free >= 0).all()
 
 
-Histories.TestCase.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestHistories = Histories.TestCase
 
 

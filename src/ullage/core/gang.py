@@ -264,9 +264,13 @@ class Gangs:
         gangs = sorted(self._gangs.values(), key=lambda gang: (gang.born, gang.key))
         left = {gang.key: _forget(allocator, gang.leaving, now) for gang in gangs}
         held = _held(allocator.fleet, self._gangs, self._key_of)
+        steps = [_Step(gang, allocator, now, held.get(gang.key, {})) for gang in gangs]
+        told = [gang.told() for gang in gangs]
+        # Who gives up gives back before anybody is placed: an older gang may need just that room.
+        given_back = [(*left[step.gang.key], *step.give_up()) for step in steps]
         outcomes = [
-            _advance(_Step(gang, allocator, now, held.get(gang.key, {})), left[gang.key], commit=commit)
-            for gang in gangs
+            _advance(step, before, forgotten, commit=commit)
+            for step, before, forgotten in zip(steps, told, given_back, strict=True)
         ]
         self._gangs = {key: gang for key, gang in self._gangs.items() if gang.members}
         return tuple(outcome for outcome in outcomes if outcome is not None)
@@ -280,13 +284,11 @@ class Gangs:
         return tuple(_Step(gang, allocator, now, held.get(key, {})).commit().values())
 
 
-def _advance(step: _Step, left: tuple[str, ...], *, commit: bool) -> GangOutcome | None:
-    """One gang in one tick; `left` are reservations of members that went away."""
-    gang, before = step.gang, step.gang.told()
-    gang.leaving.clear()
+def _advance(step: _Step, before: object, forgotten: tuple[str, ...], *, commit: bool) -> GangOutcome | None:
+    """Place one gang; what changed in this tick, which began `before` and in which it gave back `forgotten`."""
+    gang = step.gang
     if not gang.members:
-        return GangOutcome(gang.key, GangPhase.FAILED, {}, (), left) if left else None
-    forgotten = (*left, *step.expire())
+        return GangOutcome(gang.key, GangPhase.FAILED, {}, (), forgotten) if forgotten else None
     placed = step.place()
     if commit:
         placed |= step.commit()
@@ -342,9 +344,12 @@ class _Step:
 
     # --- giving up ---
 
-    def expire(self) -> tuple[str, ...]:
+    def give_up(self) -> tuple[str, ...]:
         """End a back-off that is over, or a wait that lost its quorum or took too long; what was given back."""
         gang = self.gang
+        gang.leaving.clear()
+        if not gang.members:
+            return ()
         if gang.retry_at is not None:
             if self.now < gang.retry_at:
                 return ()
@@ -355,14 +360,20 @@ class _Step:
         gang.since = self.now if gang.since is None else gang.since
         if gang.quorate and self._present() < gang.claim.required:
             return self._back_off(GangPhase.FAILED)
-        expires_at = gang.expires_at
-        return () if expires_at is None or self.now < expires_at else self._back_off(GangPhase.TIMED_OUT)
+        if gang.expires_at is not None and self.now >= gang.expires_at:
+            return self._back_off(GangPhase.TIMED_OUT)
+        if self._running() + len(self._reserved()) < gang.claim.required:
+            return self._give_back()  # a member left: what the others reserved is only a part
+        return ()
 
-    def _back_off(self, phase: GangPhase) -> tuple[str, ...]:
-        gang = self.gang
+    def _give_back(self) -> tuple[str, ...]:
         forgotten = _forget(self.allocator, self._reserved(), self.now)
         for uid in forgotten:
             del self.held[uid]
+        return forgotten
+
+    def _back_off(self, phase: GangPhase) -> tuple[str, ...]:
+        gang, forgotten = self.gang, self._give_back()
         gang.phase, gang.retry_at = phase, self.now + gang.backoff_s
         gang.backoff_s = min(2 * gang.backoff_s, MAX_BACKOFF_S)
         return forgotten
