@@ -4,13 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check bench format lock clean docs
+.PHONY: run test test-kernel check bench format lock clean docs
 
 run: $(READY)
 	@$(BIN)/python -m ullage.cli.main demo $(ARGS)
 
 test: $(READY)
 	@$(BIN)/python -m pytest $(ARGS)
+
+# What is compiled gives the same answers uncompiled, and reads no row that is not there.
+KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py tests/core/test_allocator_oracle.py
+
+test-kernel: $(READY)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q $(KERNEL_TESTS)
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q $(KERNEL_TESTS)
 
 check: $(READY)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell

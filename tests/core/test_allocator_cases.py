@@ -16,7 +16,8 @@ from ullage.core.placement import Placer
 from ullage.core.policy import Policy
 from ullage.core.quota import Quotas
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, find, refusals_on
-from ullage.core.strategies.load import CompactFirst, LowLoadFirst
+from ullage.core.shape import shape_of
+from ullage.core.strategies.load import compact_first, low_load_first
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, Claim, Request
@@ -502,11 +503,11 @@ def s_picks(fleet: Fleet, strategy: Strategy, count: int) -> tuple[str, ...] | N
 @pytest.mark.parametrize(
     ("strategy", "count", "cards"),
     [
-        pytest.param(LowLoadFirst, 2, ("gpu-1-3", "gpu-1-2"), id="c54-the-emptiest-two"),
-        pytest.param(LowLoadFirst, 3, ("gpu-1-3", "gpu-1-2", "gpu-1-1"), id="c54-the-emptiest-three"),
-        pytest.param(LowLoadFirst, 4, None, id="c55-no-node-has-four"),
-        pytest.param(CompactFirst, 2, ("gpu-1-1", "gpu-1-2"), id="c56-the-fullest-two"),
-        pytest.param(CompactFirst, 3, ("gpu-1-1", "gpu-1-2", "gpu-1-3"), id="c56-the-fullest-three"),
+        pytest.param(low_load_first, 2, ("gpu-1-3", "gpu-1-2"), id="c54-the-emptiest-two"),
+        pytest.param(low_load_first, 3, ("gpu-1-3", "gpu-1-2", "gpu-1-1"), id="c54-the-emptiest-three"),
+        pytest.param(low_load_first, 4, None, id="c55-no-node-has-four"),
+        pytest.param(compact_first, 2, ("gpu-1-1", "gpu-1-2"), id="c56-the-fullest-two"),
+        pytest.param(compact_first, 3, ("gpu-1-1", "gpu-1-2", "gpu-1-3"), id="c56-the-fullest-three"),
     ],
 )
 def test_cards_by_load(s, strategy, count, cards):
@@ -514,7 +515,7 @@ def test_cards_by_load(s, strategy, count, cards):
 
 
 def test_c54_a_node_scores_the_sum_of_its_cards(s):
-    strategy, asked = LowLoadFirst(0.5, 0.5, "sum"), ask("r", 1, 1).requirement
+    strategy, asked = low_load_first(0.5, 0.5, "sum"), shape_of(s, ask("r", 1, 1).requirement)
     assert [strategy.node(s, row, asked, []) for row in range(3)] == [169, 154, 79]
 
 
@@ -992,9 +993,9 @@ def test_halves_round_away_from_zero_and_nothing_else_does(weight, score):
     """A full card scores a hundred times the weight."""
     allocator = one(100, 24)
     on_cards(allocator, "r", 100, 24, "g")
-    strategy = CompactFirst(weight, 0.0)
+    strategy = compact_first(weight, 0.0)
     assert 100 * math.nextafter(0.005, 0) == math.nextafter(0.5, 0)
-    assert strategy.card(allocator.fleet, 0, ask("s", 1, 1).requirement) == score
+    assert strategy.card(allocator.fleet, 0, shape_of(allocator.fleet, ask("s", 1, 1).requirement)) == score
 
 
 @pytest.mark.parametrize("tflops", [0, 1])

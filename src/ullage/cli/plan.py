@@ -75,7 +75,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _print(plan: PlanBody, output: str) -> None:
     if plan.choice is not None:
-        scores = ", ".join(f"{node} {score}" for node, score in sorted(plan.node_scores.items())[:10])
+        scores = ", ".join(f"{node} {score:g}" for node, score in sorted(plan.node_scores.items())[:10])
         print(f"fits: node {plan.choice.node} ({scores})\n")
         print_list(plan.choice.gpus, _CARDS, output)
     elif plan.refusal is not None:

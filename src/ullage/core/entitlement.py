@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from ullage.core.filters import free_cards
 from ullage.core.fleet import Fleet
-from ullage.core.placement import UNREACHABLE, Placer
+from ullage.core.placement import Placer
 from ullage.core.policy import Policy
+from ullage.core.shape import UNREACHABLE
 from ullage.core.shares import Leaf, ShareTree, Vector
 from ullage.core.world import Demand, World
 from ullage.model.allocation import Allocation

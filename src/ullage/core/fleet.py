@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ullage.core.kernel import columns as at
 from ullage.core.modes import mode_of
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
@@ -34,9 +35,9 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 
 Column = npt.NDArray[np.int64]
+"""One number per node or per card."""
 
 _ZERO = (0, 0)
-_FREE = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", "vram_free", "card_users", "card_modes")
 _KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "bus_id", "numa_zone")))
 """The facts of a card that decide what it may take."""
 
@@ -83,12 +84,10 @@ class Fleet:
         self.tables: dict[object, object] = {}
         """Derived tables that follow these books (see `core/placement.py`)."""
         self._nominal: dict[ResourceRequirement, Resources] = {}
-        self._touched: list[int] = []
         self.clock = 0
-        """Grows by one with every changed row."""
-        self.card_clock = [-1] * len(self.cards)
-        """Per card, the clock when it last changed: a table that is of `clock` c lacks changes from c on."""
-        self._forgotten = 0
+        """Grows by one with every changed row: a table that is of `clock` c lacks changes from c on."""
+        self.log = np.zeros(4 * len(self.nodes) + 1024, dtype=np.int64)
+        """A ring: at clock c, row `log[c % len(log)]` changed."""
         self._empty: Fleet | None = None
         self._requested: Fleet | None = None
         self.claim_changes = 0
@@ -99,30 +98,41 @@ class Fleet:
             self.charge(allocation, force=True)
 
     def _derive_columns(self) -> None:
+        """Rows as `core/kernel/columns.py` says; each column also has a name of its own, as a view."""
         nodes = self.nodes
-        self.cpu_total = np.array([node.allocatable.cpu_milli for node in nodes], dtype=np.int64)
-        self.memory_total = np.array([node.allocatable.memory_bytes for node in nodes], dtype=np.int64)
-        self.gpu_total = np.array([node.allocatable.gpu_milli // MILLI for node in nodes], dtype=np.int64)
-        self.slots_total = np.array([node.max_executors for node in nodes], dtype=np.int64)
-        self.cpu_free = self.cpu_total.copy()
-        self.memory_free = self.memory_total.copy()
-        self.gpu_free = self.gpu_total.copy()
-        self.slots_free = self.slots_total.copy()
         self.gpu_start = np.cumsum([0, *(len(node.gpus) for node in nodes)])
         self._starts: list[int] = self.gpu_start.tolist()
         self.cards = tuple(gpu for node in nodes for gpu in node.gpus)
         self.card_of = {gpu.uuid: card for card, gpu in enumerate(self.cards)}
         self.card_row = np.repeat(np.arange(len(nodes)), np.diff(self.gpu_start))
         self.card_usable = np.array([gpu.usable for gpu in self.cards], dtype=np.bool_)
-        self.compute_total = np.array([gpu.compute for gpu in self.cards], dtype=np.int64)
-        self.vram_total = np.array([gpu.vram for gpu in self.cards], dtype=np.int64)
-        self.compute_free = self.compute_total.copy()
-        self.vram_free = self.vram_total.copy()
-        self.card_users = np.zeros(len(self.cards), dtype=np.int64)
-        self.card_modes = np.zeros(len(self.cards), dtype=np.int64)
-        """Per card, how its users hold it (see `core/modes.py`)."""
+        self.node_rows = np.zeros((len(nodes), at.NODE_COLUMNS), dtype=np.int64)
+        self.card_rows = np.zeros((len(self.cards), at.CARD_COLUMNS), dtype=np.int64)
+        self._name_columns()
+        self.cpu_total[:] = self.cpu_free[:] = [node.allocatable.cpu_milli for node in nodes]
+        self.memory_total[:] = self.memory_free[:] = [node.allocatable.memory_bytes for node in nodes]
+        self.gpu_total[:] = self.gpu_free[:] = [node.allocatable.gpu_milli // MILLI for node in nodes]
+        self.slots_total[:] = self.slots_free[:] = [node.max_executors for node in nodes]
+        self.node_rows[:, at.FIRST_CARD] = self.gpu_start[:-1]
+        self.node_rows[:, at.AFTER_CARDS] = self.gpu_start[1:]
+        self.node_rows[:, at.CHANGED] = -1
+        self.compute_total[:] = self.compute_free[:] = [gpu.compute for gpu in self.cards]
+        self.vram_total[:] = self.vram_free[:] = [gpu.vram for gpu in self.cards]
+        self.card_rows[:, at.ZONE] = [-1 if gpu.numa_zone is None else gpu.numa_zone for gpu in self.cards]
+        by_uuid = sorted(range(len(self.cards)), key=lambda card: (self.card_row[card], self.cards[card].uuid))
+        self.card_rows[by_uuid, at.PLACE] = np.arange(len(by_uuid))
         self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]
         """Per card, who holds it and how much; None means the whole card."""
+
+    def _name_columns(self) -> None:
+        nodes, cards = self.node_rows, self.card_rows
+        self.cpu_free, self.cpu_total = nodes[:, at.CPU_FREE], nodes[:, at.CPU_TOTAL]
+        self.memory_free, self.memory_total = nodes[:, at.MEMORY_FREE], nodes[:, at.MEMORY_TOTAL]
+        self.slots_free, self.slots_total = nodes[:, at.SLOTS_FREE], nodes[:, at.SLOTS_TOTAL]
+        self.gpu_free, self.gpu_total = nodes[:, at.GPU_FREE], nodes[:, at.GPU_TOTAL]
+        self.compute_free, self.compute_total = cards[:, at.COMPUTE_FREE], cards[:, at.COMPUTE_TOTAL]
+        self.vram_free, self.vram_total = cards[:, at.VRAM_FREE], cards[:, at.VRAM_TOTAL]
+        self.card_users, self.card_modes = cards[:, at.USERS], cards[:, at.MODES]
 
     # --- queries ---
 
@@ -175,26 +185,19 @@ class Fleet:
         return range(self._starts[row], self._starts[row + 1])
 
     @cached_property
-    def kind_of(self) -> list[int]:
-        """Per card, its kind: cards of one kind differ only in who they are and where they sit."""
-        return self._kinds[0]
-
-    @cached_property
     def kinds(self) -> tuple[int, ...]:
-        """One card of each kind."""
-        return self._kinds[1]
+        """One card of each kind: those of one kind differ only in who they are and where they sit.
 
-    @cached_property
-    def _kinds(self) -> tuple[list[int], tuple[int, ...]]:
+        From the first look on the column says which kind a card is of.
+        """
         numbers: dict[object, int] = {}
         first: list[int] = []
-        kind_of: list[int] = []
         for card, gpu in enumerate(self.cards):
             kind = numbers.setdefault(_KIND(gpu), len(numbers))
             if kind == len(first):
                 first.append(card)
-            kind_of.append(kind)
-        return kind_of, tuple(first)
+            self.card_rows[card, at.KIND] = kind
+        return tuple(first)
 
     def uuids(self, cards: Sequence[int]) -> tuple[str, ...]:
         """Identities of cards given by their flat position."""
@@ -332,7 +335,6 @@ class Fleet:
 
     def _enter_card(self, row: int, card: int, allocation: Allocation, position: int, sign: int) -> None:
         charge = allocation.charges[position] if allocation.charges else None
-        self.card_clock[card] = self.clock
         holders = self.holders[card]
         was_idle = not holders
         if sign > 0:
@@ -350,17 +352,19 @@ class Fleet:
             self.gpu_free[row] -= sign
 
     def _touch(self, row: int) -> None:
-        if len(self._touched) > 4 * len(self.nodes) + 1024:
-            self._forgotten += len(self._touched)
-            self._touched.clear()
-        self._touched.append(row)
+        self.log[self.clock % len(self.log)] = row
+        self.node_rows[row, at.CHANGED] = self.clock
         self.clock += 1
+
+    def remembers(self, clock: int) -> bool:
+        """Whether the log still says what changed since then."""
+        return self.clock - clock <= len(self.log)
 
     def touched_since(self, clock: int) -> list[int] | None:
         """Rows changed since `clock`, ascending; None if that is too long ago to say."""
-        if clock < self._forgotten:
+        if not self.remembers(clock):
             return None
-        rows = self._touched[clock - self._forgotten :]
+        rows: list[int] = self.log[np.arange(clock, self.clock) % len(self.log)].tolist()
         return sorted(set(rows)) if len(rows) > 1 else rows
 
     # --- journal ---
@@ -390,12 +394,11 @@ class Fleet:
         """A second set of books with the same content, for looking ahead."""
         twin = object.__new__(Fleet)
         twin.__dict__.update(self.__dict__)
-        for name in _FREE:
-            setattr(twin, name, getattr(self, name).copy())
+        twin.node_rows, twin.card_rows, twin.log = self.node_rows.copy(), self.card_rows.copy(), self.log.copy()
+        twin._name_columns()
         twin.holders = [dict(held) for held in self.holders]
         twin.ledger, twin.usage = dict(self.ledger), dict(self.usage)
-        twin.clock, twin.card_clock = 0, [-1] * len(self.cards)
-        twin.tables, twin._touched, twin._forgotten, twin._journal, twin._open = {}, [], 0, [], 0
+        twin.tables, twin.clock, twin._journal, twin._open = {}, 0, [], 0
         return twin
 
     def emptied(self) -> Fleet:

@@ -348,11 +348,9 @@ class _Step:
         """End a back-off that is over, or a wait that lost its quorum or took too long; what was given back."""
         gang = self.gang
         gang.leaving.clear()
-        if not gang.members:
+        if not gang.members or (gang.retry_at is not None and self.now < gang.retry_at):
             return ()
         if gang.retry_at is not None:
-            if self.now < gang.retry_at:
-                return ()
             gang.retry_at, gang.since, gang.quorate, gang.tried = None, None, False, None
         if self._satisfied() or not (self._waiting() or self._reserved()):
             gang.since, gang.quorate = None, False

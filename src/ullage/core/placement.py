@@ -6,30 +6,28 @@ allocation touches a node only that row is computed again, so a decision does no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
+from ullage.core.kernel import columns as at
+from ullage.core.kernel.columns import Rows, Scores
+from ullage.core.kernel.room import look_at_cards
+from ullage.core.kernel.tree import NO_ROOM, planted, winner
 from ullage.core.partition import fitting
 from ullage.core.policy import Policy
-from ullage.core.shape import Shape, Share, shape_of, units
+from ullage.core.shape import Shape, shape_of
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Allocation
 from ullage.model.request import ResourceRequirement
 
-_NO_ROOM = -1
-
-_EVERYTHING = -1
-"""A clock before all changes."""
-
 _MAX_TABLES = 1024
 """Request shapes remembered at a time; ones beyond cost their table again."""
-
-UNREACHABLE = 2**62
-"""Larger than any node: requests beyond the range of a column are cut to it."""
 
 
 class Placer:
@@ -57,13 +55,11 @@ class Placer:
         capacity is held for somebody else. None means nothing fits.
         """
         table = self.table(requirement)
-        ranked = table.ranked
-        if also is not None:
-            ranked = np.where(also.room(requirement) > 0, ranked, _NO_ROOM)
-        while len(ranked):
-            row = int(ranked.argmax())
-            if ranked[row] == _NO_ROOM:
-                break
+        ranked = None if also is None else np.where(also.room(requirement) > 0, table.ranked, NO_ROOM)
+        while True:
+            row = table.best() if ranked is None else _best_of(ranked)
+            if row is None:
+                return None
             cards = table.pick(row, None if also is None else also.table(requirement))
             if cards is not None:
                 allocation = Allocation(
@@ -77,9 +73,8 @@ class Placer:
                 if also is not None:
                     also.fleet.charge(allocation)
                 return allocation
-            ranked = ranked.copy()
-            ranked[row] = _NO_ROOM
-        return None
+            ranked = table.ranked.copy() if ranked is None else ranked
+            ranked[row] = NO_ROOM
 
     def table(self, requirement: ResourceRequirement) -> Table:
         """The table of this shape, up to date."""
@@ -99,6 +94,11 @@ def table_of(fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy,
     return table
 
 
+def _best_of(ranked: Scores) -> int | None:
+    row = int(ranked.argmax()) if len(ranked) else -1
+    return None if row < 0 or ranked[row] == NO_ROOM else row
+
+
 class Table:
     """Room and rank of every node for one requirement."""
 
@@ -107,48 +107,86 @@ class Table:
         self._shape = shape
         self._asked = shape.asked
         self._strategy = strategy
-        self._cap = cap
+        self._rows = shape.rows.copy()
+        self._rows[0, at.CAP] = -1 if cap is None else cap
+        self._said = np.zeros((len(fleet.nodes), at.TABLE_COLUMNS), dtype=np.int64)
+        self._said[:, at.OPEN] = self._nodes_not_excluded()
+        self._said[:, at.BONUS] = self._preferred()
+        self._tree = planted(len(fleet.nodes))
+        self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
+        self.room: Column = self._said[:, at.ROOM]
+        self.ranked = self._tree[len(self._tree) // 2 :][: len(fleet.nodes)]
+        """Scores of the nodes, `NO_ROOM` where the request does not fit."""
+        self._fill()
         self._clock = fleet.clock
-        self._shares: list[Share | None] = [share if share.allowed else None for share in shape.shares]
-        self._open = self._nodes_not_excluded()
-        self._bonus = self._preferred()
-        self.room: Column = np.zeros(len(fleet.nodes), dtype=np.int64)
-        self.ranked: Column = np.full(len(fleet.nodes), _NO_ROOM, dtype=np.int64)
-        self._units = [0] * (len(fleet.cards) if shape.asked.gpu_count else 0)
-        self._compute(range(len(fleet.nodes)), _EVERYTHING)
 
-    def _nodes_not_excluded(self) -> list[bool]:
+    def _nodes_not_excluded(self) -> Sequence[bool] | npt.NDArray[np.bool_]:
         """Per node, whether it takes work at all and this request allows it."""
-        nodes = self._asked.nodes
-        takes: list[bool] = self._fleet.schedulable.tolist()
+        nodes, takes = self._asked.nodes, self._fleet.schedulable
         if not nodes.required:
             return takes
         return [
             may and nodes.allows(node.name, node.labels) for may, node in zip(takes, self._fleet.nodes, strict=True)
         ]
 
-    def _preferred(self) -> list[int] | None:
-        """Per node, what the preferred terms add to its score; None if there are no such terms."""
+    def _preferred(self) -> Sequence[int] | int:
+        """Per node, what the preferred terms add to its score."""
         nodes = self._asked.nodes
-        return [nodes.bonus(node.name, node.labels) for node in self._fleet.nodes] if nodes.preferred else None
+        return [nodes.bonus(node.name, node.labels) for node in self._fleet.nodes] if nodes.preferred else 0
 
     def refresh(self) -> None:
         """Bring the rows up to date that were touched since the last look."""
-        clock = self._fleet.clock
-        if self._clock != clock:
-            rows = self._fleet.touched_since(self._clock)
-            if rows is None:
-                self._compute(range(len(self._open)), _EVERYTHING)
-            else:
-                self._compute(rows, self._clock)
-            self._clock = clock
+        fleet, since = self._fleet, self._clock
+        if since == fleet.clock:
+            return
+        self._clock = fleet.clock
+        if not fleet.remembers(since):
+            self._fill()
+        elif self._shape.partitioned:
+            for row in fleet.touched_since(since) or ():
+                self._judge(row)
+        else:
+            self._strategy.loops.refresh(*self._books, fleet.log, since, fleet.clock, *self._own)
+
+    @property
+    def _books(self) -> tuple[Rows, Rows]:
+        return self._fleet.node_rows, self._fleet.card_rows
+
+    @property
+    def _own(self) -> tuple[Any, ...]:
+        return self._rows, self._space, self._said, self._tree, self._strategy.state
+
+    def _fill(self) -> None:
+        if self._shape.partitioned:
+            for row in range(len(self.room)):
+                self._judge(row)
+        else:
+            self._strategy.loops.fill(*self._books, *self._own)
+
+    def _judge(self, row: int) -> None:
+        """Enter a node for a request for partitions, whose room on a card is not a matter of sums."""
+        units = self._units_on(row)
+        self._strategy.loops.judge(*self._books, row, self._rows, units, *self._own[2:])
+
+    def _units_on(self, row: int) -> Rows:
+        """How many units each card of a node could hold one share of; 0 if it is excluded."""
+        units = look_at_cards(*self._books, row, self._rows, self._space)
+        if self._shape.partitioned:
+            for k in units.nonzero()[0].tolist():
+                units[k] = fitting(self._fleet, self._fleet.cards_on(row).start + k, self._asked)
+        return units
+
+    def best(self) -> int | None:
+        """The best node with room, the first by name of equal ones; the table must be up to date."""
+        row = winner(self._tree)
+        return None if row < 0 else row
 
     def eligible(self, row: int) -> list[int]:
         """Cards of a node that can take a share of one unit now."""
         if not self._asked.gpu_count:
             return []
-        counts = self._units
-        return [card for card in self._fleet.cards_on(row) if counts[card]]
+        first = self._fleet.cards_on(row).start
+        return [first + k for k in self._units_on(row).nonzero()[0].tolist()]
 
     def pick(self, row: int, also: Table | None = None) -> list[int] | None:
         """Cards for one unit, free in the books of `also` too; None if they are not enough."""
@@ -160,65 +198,8 @@ class Table:
             eligible = [card for card in eligible if card in there]
         if len(eligible) < self._asked.gpu_count:
             return None
-        return self._strategy.pick(self._fleet, self._asked, eligible)
+        return self._strategy.pick(self._fleet, row, self._shape, eligible)
 
-    def _compute(self, rows: Iterable[int], since: int) -> None:
-        """Bring rows up to date whose cards were looked at when the books' clock was `since`."""
-        for row in rows:
-            room = self._room_on(row, since) if self._open[row] else 0
-            self.room[row] = room
-            self.ranked[row] = self.score(row, self.eligible(row)) if room else _NO_ROOM
-
-    def score(self, row: int, eligible: list[int]) -> int:
+    def score(self, row: int, eligible: list[int]) -> float:
         """How good a node is: the strategy's score and what the preferred terms add."""
-        score = self._strategy.node(self._fleet, row, self._asked, eligible)
-        return score if self._bonus is None else score + self._bonus[row]
-
-    def _room_on(self, row: int, since: int) -> int:
-        """Units that fit on a node that is not excluded."""
-        fleet, asked = self._fleet, self._asked
-        room = self._slots_on(row)
-        if asked.cpu_milli:
-            room = min(room, fleet.cpu_free.item(row) // min(asked.cpu_milli, UNREACHABLE))
-        if asked.memory_bytes:
-            room = min(room, fleet.memory_free.item(row) // min(asked.memory_bytes, UNREACHABLE))
-        if asked.gpu_count:
-            cards = fleet.cards_on(row)
-            self._look_at(cards, since)
-            room = min(room, _units_over(self._units[cards.start : cards.stop], asked.gpu_count))
-        return max(0, room)
-
-    def _look_at(self, cards: Iterable[int], since: int) -> None:
-        """How many units each card could hold one share of; 0 if it is excluded. Only cards changed since then."""
-        fleet, counts, clocks, partitioned = self._fleet, self._units, self._fleet.card_clock, self._shape.partitioned
-        for card in cards:
-            if clocks[card] < since:
-                continue
-            share, modes = self._shares[fleet.kind_of[card]], fleet.card_modes.item(card)
-            if share is None or modes & share.against:
-                counts[card] = 0
-            elif partitioned:
-                counts[card] = fitting(fleet, card, self._asked)
-            else:
-                counts[card] = units(share, fleet.compute_free.item(card), fleet.vram_free.item(card), modes)
-
-    def _slots_on(self, row: int) -> int:
-        if self._cap is None:
-            return max(0, self._fleet.slots_free.item(row))
-        return max(0, self._cap - self._fleet.workers(row))
-
-
-def _units_over(per_card: list[int], count: int) -> int:
-    """Units that fit when each takes `count` different cards and card i has room for `per_card[i]` of them.
-
-    The most u for which the cards, each counted for at most u, hold count * u shares: without the k
-    cards that have the most room, the others must hold the shares that are left of each unit.
-    """
-    left = sum(per_card)
-    most = left // count
-    if count == 1 or not most or max(per_card) == 1:
-        return most
-    for k, largest in enumerate(sorted(per_card, reverse=True)[: count - 1], 1):
-        left -= largest
-        most = min(most, left // (count - k))
-    return most
+        return self._strategy.node(self._fleet, row, self._shape, eligible) + self._said.item(row, at.BONUS)

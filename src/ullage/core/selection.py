@@ -10,12 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from ullage.core.capacity import limit_on, refuses_limit
 from ullage.core.filters import CARD, Kind, Stage, charges_on
 from ullage.core.fleet import Fleet
+from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.partition import fit
 from ullage.core.placement import Table, table_of
 from ullage.core.quota import Quotas, Used
+from ullage.core.shape import shape_of
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Charge
@@ -26,7 +30,6 @@ from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
 WORKERS_PER_NODE = 256
-_NO_ROOM = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,8 @@ class Candidates:
 class Scores:
     """Higher is better: per node, and per node and card."""
 
-    nodes: dict[str, int]
-    cards: dict[str, dict[str, int]]
+    nodes: dict[str, float]
+    cards: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class Choice:
     node: str
     gpus: tuple[str, ...]
     charges: tuple[Charge, ...]
-    score: int = 0
+    score: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,13 +355,17 @@ def _reject(fleet: Fleet, card: int, code: Code, cure: Cure, needed: int = 0, ha
 
 def score(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Sequence[str]]) -> Scores:
     """Scores of candidate nodes and cards."""
-    strategy, table = rules.strategy_of(request), _table(fleet, rules, request)
+    strategy, table, shape = (
+        rules.strategy_of(request),
+        _table(fleet, rules, request),
+        shape_of(fleet, request.requirement),
+    )
     nodes, cards = {}, {}
     for node, uuids in by_node.items():
         row = fleet.row_of[node]
         eligible = [fleet.card_of[uuid] for uuid in uuids]
         nodes[node] = table.score(row, eligible)
-        cards[node] = {fleet.cards[card].uuid: strategy.card(fleet, card, request.requirement) for card in eligible}
+        cards[node] = {fleet.cards[card].uuid: strategy.card(fleet, card, shape) for card in eligible}
     return Scores(nodes, cards)
 
 
@@ -386,20 +393,19 @@ def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
     row = _best_row(fleet, rules, request, table)
     if row is None:
         return _refused(fleet, rules, request)
-    return _choice(fleet, rules, request, fleet.nodes[row].name, table.eligible(row), int(table.ranked[row]))
+    return _choice(fleet, rules, request, fleet.nodes[row].name, table.eligible(row), table.ranked.item(row))
 
 
 def _best_row(fleet: Fleet, rules: Rules, request: Request, table: Table) -> int | None:
     """The best node with room that may promise what the request may use; the same on all cards of a node."""
-    ranked = table.ranked
-    while len(ranked):
-        row = int(ranked.argmax())
-        if ranked[row] < 0:
+    row = table.best()
+    if row is None or not rules.oversubscription or _promises(fleet, rules, request, table, row):
+        return row
+    for row in np.argsort(-table.ranked, kind="stable").tolist():
+        if table.ranked[row] == NO_ROOM:
             break
-        if not rules.oversubscription or _promises(fleet, rules, request, table, row):
-            return row
-        ranked = ranked.copy() if ranked is table.ranked else ranked
-        ranked[row] = _NO_ROOM
+        if _promises(fleet, rules, request, table, row):
+            return int(row)
     return None
 
 
@@ -408,8 +414,8 @@ def _promises(fleet: Fleet, rules: Rules, request: Request, table: Table, row: i
     return check_limits(fleet, rules, request, [card] * request.requirement.gpu_count) is None
 
 
-def _choice(fleet: Fleet, rules: Rules, request: Request, node: str, eligible: list[int], score: int) -> Choice:
-    cards = rules.strategy_of(request).pick(fleet, request.requirement, eligible)
+def _choice(fleet: Fleet, rules: Rules, request: Request, node: str, eligible: list[int], score: float) -> Choice:
+    cards = rules.strategy_of(request).pick(fleet, fleet.row_of[node], shape_of(fleet, request.requirement), eligible)
     return Choice(node, fleet.uuids(cards), charges_on(fleet, cards, request.requirement), score)
 
 

@@ -1,17 +1,18 @@
 """A request resolved against the kinds of cards of one fleet: all that stays while the inventory stands.
 
-What decides over a card then is a handful of numbers: the row of the card's kind here, and what the
-books say of the card (free compute in GFLOPS, free vram in bytes, the modes of its users).
+What decides over a card then is a handful of numbers: the row of the card's kind here, and the card's own
+row in the books.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import numpy as np
 
 from ullage.core.filters import KEPT_APART, KIND
 from ullage.core.fleet import Fleet
+from ullage.core.kernel import columns as at
 from ullage.core.modes import ANY, WHOLE, mixed
-from ullage.core.partition import fitting
+from ullage.model.gpu import GpuPhase
 from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.request import ResourceRequirement
 
@@ -19,32 +20,26 @@ _MAX_SHAPES = 4096
 _MAX_OBJECTS = 16_384
 """Requests remembered at a time by their value, and by the objects that say them."""
 
-_UNBOUNDED = 2**62
-
-
-class Share(NamedTuple):
-    """What one share of a request is on cards of one kind.
-
-    `compute` and `vram` are what it takes (GFLOPS and bytes), `most` is how many of them a card takes
-    whatever is left. Users in the modes `against` leave no room, those in `mixed` refuse the isolation.
-    """
-
-    compute: int
-    vram: int
-    against: int
-    most: int
-    mixed: int
-    allowed: bool
-    kept_apart: bool
+UNREACHABLE = 2**62
+"""Larger than any node or card: what is beyond the range of a column is cut to it."""
 
 
 class Shape:
-    """The shares of one requirement, by kind of card."""
+    """One requirement as rows of numbers (see `core/kernel/columns.py`): itself, and a share by kind of card."""
 
     def __init__(self, fleet: Fleet, asked: ResourceRequirement) -> None:
         self.asked = asked
         self.partitioned = asked.cards.isolation is Isolation.PARTITIONED
-        self.shares = tuple(_share(fleet, card, asked) for card in fleet.kinds)
+        self.rows = np.zeros((len(fleet.kinds) + 1, at.SHAPE_COLUMNS), dtype=np.int64)
+        self.rows[0, : at.CAP + 1] = (
+            min(asked.cpu_milli, UNREACHABLE),
+            min(asked.memory_bytes, UNREACHABLE),
+            asked.gpu_count,
+            asked.whole,
+            -1,
+        )
+        for kind, card in enumerate(fleet.kinds):
+            self.rows[kind + 1] = _share(fleet, card, asked)
 
 
 def shape_of(fleet: Fleet, asked: ResourceRequirement) -> Shape:
@@ -80,40 +75,20 @@ class _Shapes:
         return shape
 
 
-def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> Share:
+def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> tuple[int, ...]:
+    """One share of a request on cards like this one, in the order of the columns."""
     gpu = fleet.cards[card]
     compute, vram = (0, 0) if asked.part is None else asked.part.on(gpu.compute, gpu.vram)
+    if asked.cards.isolation is Isolation.PARTITIONED:
+        compute = vram = 0  # it takes what the template says, where there is a place for it
     refused = mixed(asked, dynamic=gpu.isolation_policy is IsolationPolicy.DYNAMIC)
-    return Share(
-        compute,
-        vram,
+    return (
+        min(compute, UNREACHABLE),
+        min(vram, UNREACHABLE),
         ANY if asked.whole else refused | WHOLE,
-        1 if asked.whole or not (compute or vram) else _UNBOUNDED,
+        1 if asked.whole or not (compute or vram) else UNREACHABLE,
         refused,
         KIND.first(fleet, card, asked) is None,
         KEPT_APART.first(fleet, card, asked) is None,
+        gpu.phase is GpuPhase.PENDING,
     )
-
-
-def units(share: Share, compute_free: int, vram_free: int, modes: int) -> int:
-    """How many units a card with so much left and users in these modes could hold one share of.
-
-    The numbers behind the capacity filters: 0 exactly where one of them refuses.
-    """
-    compute, vram, against, most, _, _, _ = share
-    if modes & against or compute > compute_free or vram > vram_free:
-        return 0
-    if compute:
-        most = min(most, compute_free // compute)
-    if vram:
-        most = min(most, vram_free // vram)
-    return most
-
-
-def units_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
-    """`units` of a card that is not excluded, now."""
-    shape = shape_of(fleet, asked)
-    share, modes = shape.shares[fleet.kind_of[card]], fleet.card_modes.item(card)
-    if shape.partitioned:
-        return 0 if modes & share.against else fitting(fleet, card, asked)
-    return units(share, fleet.compute_free.item(card), fleet.vram_free.item(card), modes)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ullage.core.allocator import Allocator, Decision
 from ullage.core.filters import Stage
 from ullage.core.fleet import Fleet
-from ullage.core.selection import Candidates, Choice, Refusal, amounts_on, check_quota
+from ullage.core.selection import Candidates, Choice, Refusal, Scores, amounts_on, check_quota
 from ullage.core.sentences import MEANINGS, reject_text
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Request
@@ -182,8 +182,8 @@ class _Simulation:
         scored = Candidates({node: uuids for node, uuids in others.items() if uuids}, ())
         return wire.GpuSchedulerState(
             node_gpus={node: tuple(_card(fleet, fleet.card_of[u]) for u in uuids) for node, uuids in by_node.items()},
-            valid_scores=self._decision.scores.cards,
-            other_scores=self._allocator.score(self._request, scored).cards,
+            valid_scores=_whole(self._decision.scores),
+            other_scores=_whole(self._allocator.score(self._request, scored)),
             final_gpus=chosen,
         )
 
@@ -194,6 +194,7 @@ class _Simulation:
 
     def _nodes(self) -> dict[str, wire.NodeVerdict]:
         fleet, asked, rules = self._fleet, self._request.requirement, self._allocator.rules
+        scores = self._decision.scores.nodes
         return {
             node.name: wire.NodeVerdict(
                 schedulable=node.schedulable,
@@ -204,7 +205,7 @@ class _Simulation:
                 workers=fleet.workers(row),
                 max_workers=rules.workers_per_node or None,
                 below_cap=fleet.workers(row) < rules.cap,
-                score=self._decision.scores.nodes.get(node.name),
+                score=round(scores[node.name]) if node.name in scores else None,
             )
             for row, node in enumerate(fleet.nodes)
         }
@@ -231,6 +232,11 @@ def _reason(refusal: Refusal) -> str:
     counts = Counter(rejection.code for rejection in refusal.rejections)
     told = (f"{MEANINGS[code]} ({code.value}, {number})" for code, number in counts.items())
     return "; ".join(told) or MEANINGS[refusal.code]
+
+
+def _whole(scores: Scores) -> dict[str, dict[str, int]]:
+    """Scores of cards as the integers that readers of this document expect."""
+    return {node: {uuid: round(score) for uuid, score in cards.items()} for node, cards in scores.cards.items()}
 
 
 def _said(rejection: Rejection) -> str:

@@ -168,7 +168,7 @@ class ChoiceBody(View, frozen=True, kw_only=True):
 
     node: str
     gpus: list[AllocatedGpu]
-    score: int
+    score: float
 
 
 class PlanBody(View, frozen=True, kw_only=True):
@@ -180,8 +180,8 @@ class PlanBody(View, frozen=True, kw_only=True):
     choice: ChoiceBody | None
     refusal: RefusalBody | None
     stages: list[StageBody]
-    node_scores: dict[str, int]
-    gpu_scores: dict[str, dict[str, int]]
+    node_scores: dict[str, float]
+    gpu_scores: dict[str, dict[str, float]]
     preemption: PreemptionBody | None = None
 
 

@@ -6,14 +6,14 @@ the first card by name, so that equal facts give equal answers.
 
 from __future__ import annotations
 
-from ullage.core.strategies.best_fit import BestFit, Spread
-from ullage.core.strategies.load import CompactFirst, LowLoadFirst, NodeCompactGpuLowLoad
+from ullage.core.strategies.best_fit import best_fit, spread
+from ullage.core.strategies.load import compact_first, low_load_first, node_compact_gpu_low_load
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.error import invalid
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
-    for strategy in (BestFit(), Spread(), CompactFirst(), LowLoadFirst(), NodeCompactGpuLowLoad())
+    for strategy in (best_fit(), spread(), compact_first(), low_load_first(), node_compact_gpu_low_load())
 }
 """All of them by name."""
 

@@ -9,130 +9,115 @@ isolation is not possible are left out; one that is still pending counts a quart
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import floor
 
-from ullage.core.fleet import Fleet
-from ullage.core.shape import shape_of
-from ullage.model.gpu import GpuPhase
-from ullage.model.request import ResourceRequirement
+import numpy as np
+
+from ullage.core.kernel.columns import (
+    AFTER_CARDS,
+    COMPUTE_FREE,
+    COMPUTE_TOTAL,
+    FIRST_CARD,
+    KEPT_APART,
+    KIND,
+    MIXED,
+    MODES,
+    PENDING,
+    PLACE,
+    VRAM_FREE,
+    VRAM_TOTAL,
+    Rows,
+    Scores,
+)
+from ullage.core.kernel.compiled import compiled, inlined
+from ullage.core.strategies.strategy import Strategy
 
 VRAM_WEIGHT = 0.7
 COMPUTE_WEIGHT = 0.3
 _PENDING_SHARE = 4
 _HALF = 0.5
 
-
-class _ByLoad:
-    name: str
-    node_wants_full: bool
-    card_wants_full: bool
-
-    def __init__(
-        self, vram_weight: float = VRAM_WEIGHT, compute_weight: float = COMPUTE_WEIGHT, aggregate: str = "mean"
-    ) -> None:
-        self._vram, self._compute, self._mean = vram_weight, compute_weight, aggregate == "mean"
-
-    def node(self, fleet: Fleet, row: int, asked: ResourceRequirement, eligible: list[int]) -> int:  # noqa: ARG002
-        """Mean score of the node's cards; those without the request's isolation are left out."""
-        shares, cards = shape_of(fleet, asked).shares, fleet.cards_on(row)
-        here = slice(cards.start, cards.stop)
-        total = counted = 0
-        for score, kind, modes in zip(
-            self._scores(fleet).of_nodes[here], fleet.kind_of[here], fleet.card_modes[here].tolist(), strict=True
-        ):
-            share = shares[kind]
-            if share.kept_apart and not modes & share.mixed:
-                total += score
-                counted += 1
-        return total // counted if counted and self._mean else total
-
-    def card(self, fleet: Fleet, card: int, asked: ResourceRequirement) -> int:  # noqa: ARG002
-        """Score of one card."""
-        return self._scores(fleet).of_cards[card]
-
-    def pick(self, fleet: Fleet, asked: ResourceRequirement, eligible: list[int]) -> list[int]:
-        """The top cards by score."""
-        if len(eligible) == 1:
-            return eligible
-        scores, cards = self._scores(fleet).of_cards, fleet.cards
-        return sorted(eligible, key=lambda card: (-scores[card], cards[card].uuid))[: asked.gpu_count]
-
-    def score(self, fleet: Fleet, card: int, *, full: bool) -> int:
-        """Score of one card as it is now, where the fuller is better or the emptier."""
-        gpu = fleet.cards[card]
-        compute, vram = gpu.compute, gpu.vram
-        if not compute or not vram:
-            return 0
-        compute_free = max(0, fleet.compute_free.item(card)) / compute * 100
-        vram_free = max(0, fleet.vram_free.item(card)) / vram * 100
-        score = self._norm(100 - vram_free, 100 - compute_free) if full else self._norm(vram_free, compute_free)
-        return score // _PENDING_SHARE if gpu.phase is GpuPhase.PENDING else score
-
-    def _norm(self, vram: float, compute: float) -> int:
-        score = vram * self._vram + compute * self._compute
-        whole = floor(score)
-        return min(100, max(0, whole + (score - whole >= _HALF)))
-
-    def _scores(self, fleet: Fleet) -> _Scores:
-        scores = fleet.tables.get(self)
-        if not isinstance(scores, _Scores):
-            scores = fleet.tables[self] = _Scores(fleet, self)
-        if scores.clock != fleet.clock:
-            scores.refresh()
-        return scores
+State = tuple[Scores]
+"""Weight of vram, weight of compute; 1.0 if nodes want to be full, if cards do, if a node's score is a mean."""
+_VRAM, _COMPUTE, _FULL_NODES, _FULL_CARDS, _MEAN = range(5)
 
 
-class _Scores:
-    """Scores of all cards of one fleet under one strategy, computed again only for cards that changed."""
-
-    def __init__(self, fleet: Fleet, strategy: _ByLoad) -> None:
-        self._fleet = fleet
-        self._strategy = strategy
-        self.clock = fleet.clock
-        self.of_nodes = [0] * len(fleet.cards)
-        alike = strategy.node_wants_full is strategy.card_wants_full
-        self.of_cards = self.of_nodes if alike else [0] * len(fleet.cards)
-        self._compute(range(len(fleet.cards)))
-
-    def refresh(self) -> None:
-        """Bring the cards up to date that changed since the last look."""
-        fleet, since = self._fleet, self.clock
-        self.clock = fleet.clock
-        rows = fleet.touched_since(since)
-        if rows is None:
-            self._compute(range(len(fleet.cards)))
-            return
-        for row in rows:
-            self._compute([card for card in fleet.cards_on(row) if fleet.card_clock[card] >= since])
-
-    def _compute(self, cards: Iterable[int]) -> None:
-        fleet, strategy = self._fleet, self._strategy
-        for card in cards:
-            self.of_nodes[card] = strategy.score(fleet, card, full=strategy.node_wants_full)
-            if self.of_cards is not self.of_nodes:
-                self.of_cards[card] = strategy.score(fleet, card, full=strategy.card_wants_full)
+@inlined
+def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State) -> float:  # noqa: ARG001
+    """Mean score of the node's cards; those without the request's isolation are left out."""
+    numbers = state[0]
+    total = counted = 0
+    for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
+        kind = cards[card, KIND] + 1
+        if shape[kind, KEPT_APART] and not cards[card, MODES] & shape[kind, MIXED]:
+            total += load(cards, card, shape, numbers, numbers[_FULL_NODES] != 0)
+            counted += 1
+    return float(total // counted if counted and numbers[_MEAN] != 0 else total)
 
 
-class CompactFirst(_ByLoad):
+@inlined
+def card(cards: Rows, card: int, shape: Rows, state: State) -> float:
+    """Score of one card."""
+    return float(load(cards, card, shape, state[0], state[0][_FULL_CARDS] != 0))
+
+
+@inlined
+def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, out: Rows) -> None:
+    """The top cards by score; ties by uuid."""
+    numbers, first, taken = state[0], nodes[row, FIRST_CARD], 0
+    scores = np.empty(len(out), np.int64)
+    for k in range(len(units)):
+        if not units[k]:
+            continue
+        card = first + k
+        score, place = load(cards, card, shape, numbers, numbers[_FULL_CARDS] != 0), cards[card, PLACE]
+        at = taken
+        while at > 0 and (scores[at - 1] < score or (scores[at - 1] == score and cards[out[at - 1], PLACE] > place)):
+            if at < len(out):
+                out[at], scores[at] = out[at - 1], scores[at - 1]
+            at -= 1
+        if at < len(out):
+            out[at], scores[at] = card, score
+            taken = min(taken + 1, len(out))
+
+
+@compiled
+def load(cards: Rows, card: int, shape: Rows, numbers: Scores, full: bool) -> int:
+    """Score of one card as it is now, where the fuller is better or the emptier."""
+    compute, vram = cards[card, COMPUTE_TOTAL], cards[card, VRAM_TOTAL]
+    if not compute or not vram:
+        return 0
+    compute_free = max(0, cards[card, COMPUTE_FREE]) / compute * 100
+    vram_free = max(0, cards[card, VRAM_FREE]) / vram * 100
+    if full:
+        compute_free, vram_free = 100 - compute_free, 100 - vram_free
+    exact = vram_free * numbers[_VRAM] + compute_free * numbers[_COMPUTE]
+    whole = floor(exact)
+    score = min(100, max(0, whole + (exact - whole >= _HALF)))
+    return int(score // _PENDING_SHARE if shape[cards[card, KIND] + 1, PENDING] else score)
+
+
+def _by_load(name: str, *, full_nodes: bool, full_cards: bool, vram: float, compute: float, aggregate: str) -> Strategy:
+    numbers = np.array([vram, compute, full_nodes, full_cards, aggregate == "mean"], dtype=np.float64)
+    return Strategy(name, node, card, pick, (numbers,))
+
+
+def compact_first(vram: float = VRAM_WEIGHT, compute: float = COMPUTE_WEIGHT, aggregate: str = "mean") -> Strategy:
     """Fill the fullest node, and on it the fullest card."""
-
-    name = "compact-first"
-    node_wants_full = True
-    card_wants_full = True
+    return _by_load("compact-first", full_nodes=True, full_cards=True, vram=vram, compute=compute, aggregate=aggregate)
 
 
-class LowLoadFirst(_ByLoad):
+def low_load_first(vram: float = VRAM_WEIGHT, compute: float = COMPUTE_WEIGHT, aggregate: str = "mean") -> Strategy:
     """The emptiest node, and on it the emptiest card."""
+    return _by_load(
+        "low-load-first", full_nodes=False, full_cards=False, vram=vram, compute=compute, aggregate=aggregate
+    )
 
-    name = "low-load-first"
-    node_wants_full = False
-    card_wants_full = False
 
-
-class NodeCompactGpuLowLoad(_ByLoad):
+def node_compact_gpu_low_load(
+    vram: float = VRAM_WEIGHT, compute: float = COMPUTE_WEIGHT, aggregate: str = "mean"
+) -> Strategy:
     """Fill the fullest node, but spread over its cards."""
-
-    name = "node-compact-gpu-low-load"
-    node_wants_full = True
-    card_wants_full = False
+    return _by_load(
+        "node-compact-gpu-low-load", full_nodes=True, full_cards=False, vram=vram, compute=compute, aggregate=aggregate
+    )

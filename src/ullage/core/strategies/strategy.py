@@ -1,29 +1,73 @@
-"""What a strategy is."""
+"""What a strategy is: three small functions over the columns of the books.
+
+    node(nodes, cards, row, shape, units, state) -> float    how good a node with room is
+    card(cards, card, shape, state) -> float                 how good one card is
+    pick(nodes, cards, row, shape, units, state, out)        writes the flat positions of the cards to take
+
+`nodes`, `cards` and `shape` have the columns of `core/kernel/columns.py`; `units` says of each card of the
+node, the first card first, how many shares of the request it has room for: 0 means it cannot take it, and
+as many as are asked for can. `state` is a tuple of arrays of the strategy's own. Higher is better.
+
+The functions are plain ones marked with `inlined`; they are compiled into the loops of the kernel.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from ullage.core.fleet import Fleet
-from ullage.model.request import ResourceRequirement
+from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.table import Loops, loops_over
+from ullage.core.shape import Shape
 
 
-class Strategy(Protocol):
-    """Scores nodes that have room, and picks cards among those that passed the filters."""
+class Strategy:
+    """Scores nodes that have room, and picks cards among those that passed the filters.
 
-    @property
-    def name(self) -> str:
-        """In kebab-case."""
-        ...
+    `name` is in kebab-case; `state` is what the functions read beside the books.
+    """
 
-    def node(self, fleet: Fleet, row: int, asked: ResourceRequirement, eligible: list[int]) -> int:
-        """How good a node with room is, 0 or more; `eligible` are its cards that could take the request."""
-        ...
+    def __init__(
+        self,
+        name: str,
+        node: Callable[..., Any],
+        card: Callable[..., Any],
+        pick: Callable[..., None],
+        state: tuple[Any, ...] = (),
+    ) -> None:
+        self.name = name
+        self.state = state
+        self._node, self._card, self._pick = node, card, pick
 
-    def card(self, fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
-        """How good one card is, 0 or more."""
-        ...
+    @cached_property
+    def loops(self) -> Loops:
+        """The loops of the kernel over this strategy; compiled when they are first called."""
+        return loops_over(self._node, self._pick)
 
-    def pick(self, fleet: Fleet, asked: ResourceRequirement, eligible: list[int]) -> list[int]:
+    def node(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> float:
+        """How good a node with room is; `eligible` are its cards that could take the request."""
+        units = self._units(fleet, row, eligible)
+        return float(self._node(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state))
+
+    def card(self, fleet: Fleet, card: int, shape: Shape) -> float:
+        """How good one card is."""
+        return float(self._card(fleet.card_rows, card, shape.rows, self.state))
+
+    def pick(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> list[int]:
         """The cards for one unit out of `eligible`, of which there are enough."""
-        ...
+        out = np.zeros(shape.asked.gpu_count, np.int64)
+        units = self._units(fleet, row, eligible)
+        self._pick(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state, out)
+        chosen: list[int] = out.tolist()
+        return chosen
+
+    @staticmethod
+    def _units(fleet: Fleet, row: int, eligible: Sequence[int]) -> Rows:
+        cards = fleet.cards_on(row)
+        units = np.zeros(len(cards), np.int64)
+        units[[card - cards.start for card in eligible]] = 1
+        return units

@@ -1,0 +1,63 @@
+"""What each number of a row means: of a node, of a card, and of a request resolved against one fleet.
+
+Rows are kept together, so that judging a node reads one or two lines of memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.int64]
+"""Rows of integers; which column is what, the constants below say."""
+
+Scores = npt.NDArray[np.float64]
+
+# A node.
+CPU_FREE, CPU_TOTAL = 0, 1
+"""Thousandths of a CPU."""
+MEMORY_FREE, MEMORY_TOTAL = 2, 3
+"""Bytes."""
+SLOTS_FREE, SLOTS_TOTAL = 4, 5
+"""Allocations it may still take, and may have."""
+GPU_FREE, GPU_TOTAL = 6, 7
+"""Usable cards that nobody holds any of, and all usable ones."""
+FIRST_CARD, AFTER_CARDS = 8, 9
+"""Its cards lie flat from the first to before the other."""
+CHANGED = 10
+"""The clock of the books at its last change."""
+NODE_COLUMNS = 11
+
+# A card.
+COMPUTE_FREE, COMPUTE_TOTAL = 0, 1
+"""GFLOPS, or millionths where the capacity is not known."""
+VRAM_FREE, VRAM_TOTAL = 2, 3
+"""Bytes, or millionths."""
+MODES, USERS = 4, 5
+"""How its users hold it (`core/modes.py`), and how many they are."""
+KIND = 6
+"""Cards of one kind differ only in who they are and where they sit."""
+ZONE = 7
+"""The NUMA node it is attached to, -1 where that is not known."""
+PLACE = 8
+"""Its place among the cards of its node, by uuid."""
+CARD_COLUMNS = 9
+
+# A request: row 0 of a shape.
+CPU, MEMORY, COUNT, WHOLE, CAP = 0, 1, 2, 3, 4
+"""Thousandths of a CPU, bytes, cards, 1 if whole ones, most allocations on a node (-1: as the node says)."""
+# One share of it on cards of kind k: row k + 1.
+COMPUTE, VRAM = 0, 1
+"""What it takes, GFLOPS and bytes (or millionths)."""
+AGAINST, MOST = 2, 3
+"""Users in these modes leave no room; how many shares a card takes whatever is left."""
+MIXED = 4
+"""Users in these modes refuse its isolation."""
+ALLOWED, KEPT_APART, PENDING = 5, 6, 7
+"""Whether such cards may take it at all; have its isolation; wait for their driver."""
+SHAPE_COLUMNS = 8
+
+# What a table says of a node for one shape.
+ROOM, OPEN, BONUS = 0, 1, 2
+"""Units that fit now; whether the node is not excluded; what preferred terms add to its score."""
+TABLE_COLUMNS = 3

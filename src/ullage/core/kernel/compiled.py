@@ -1,0 +1,50 @@
+"""How functions are compiled: once per machine, kept on disk, and again when anything they call changes.
+
+Integers wrap and indexes are not checked in compiled code: ranges are validated before arrays are built.
+Nothing is reordered (no fast arithmetic, no parallel sums), so every CPU gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from types import CodeType, FunctionType
+from typing import Any, TypeVar, cast
+
+from numba import njit
+from numba.extending import register_jitable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """A function compiled when it is first called, for each combination of argument types."""
+    return cast("F", njit(cache=True, nogil=True)(function))
+
+
+def inlined(function: F) -> F:
+    """A function that compiled ones may call or be built around; called from Python it is plain Python."""
+    result: F = register_jitable(function)
+    return result
+
+
+def code_of(*functions: Callable[..., Any]) -> bytes:
+    """A digest of what these functions do, with all that they call and the constants they read.
+
+    The compiler keeps its work by the file of the function itself and does not notice a change in another
+    one. A compiled function that is a closure over this digest has another key after such a change.
+    """
+    digest, seen = sha256(), set[int]()
+    waiting: list[object] = list(functions)
+    while waiting:
+        value = waiting.pop(0)
+        function = getattr(value, "py_func", value)
+        if not isinstance(function, FunctionType):
+            digest.update(repr(value).encode() if isinstance(value, int | float | str) else b"")
+        elif id(function) not in seen:
+            seen.add(id(function))
+            code = function.__code__
+            digest.update(code.co_code)
+            waiting += (const for const in code.co_consts if not isinstance(const, CodeType))
+            waiting += (function.__globals__.get(name) for name in code.co_names)
+    return digest.digest()

@@ -1,0 +1,104 @@
+"""The compiled loops of a strategy: bring a table up to date, and take the best from it.
+
+A table has a row per node in `said` (room, whether the node is open, what preferred terms add) and the
+scores in `tree`. `log` is the ring of changed nodes: at clock c, row `log[c % len(log)]` changed. `space` has
+room for the cards of any node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ullage.core.kernel.columns import BONUS, CHANGED, COUNT, OPEN, ROOM, Rows, Scores
+from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.room import look_at_cards, room_on
+from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
+
+
+class Loops(NamedTuple):
+    """What is compiled for one pair of scoring and picking functions.
+
+    `judge` enters a node whose cards have the given room; `fill` judges every node, `refresh` those that
+    changed from one clock to before another; `choose` refreshes, gives the best node or -1, and writes its
+    cards into `out`.
+    """
+
+    judge: Callable[..., None]
+    fill: Callable[..., None]
+    refresh: Callable[..., None]
+    choose: Callable[..., int]
+
+
+def loops_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Loops:  # noqa: C901  loops inside loops
+    """Compile the loops around a strategy's functions (see `core/strategies/strategy.py`)."""
+    key = code_of(node, pick, look_at_cards, room_on, enter, grow, winner)
+
+    @compiled
+    def scored(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, said: Rows, state: Any) -> float:
+        key  # noqa: B018  part of the cache key, see `code_of`
+        room = room_on(nodes, row, shape, units) if said[row, OPEN] else 0
+        said[row, ROOM] = room
+        if room == 0:
+            return NO_ROOM
+        return float(node(nodes, cards, row, shape, units, state) + said[row, BONUS])
+
+    @compiled
+    def judge(
+        nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, said: Rows, tree: Scores, state: Any
+    ) -> None:
+        key  # noqa: B018
+        enter(tree, row, scored(nodes, cards, row, shape, units, said, state))
+
+    @compiled
+    def fill(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: Any) -> None:
+        key  # noqa: B018
+        size = len(tree) // 2
+        for row in range(len(nodes)):
+            units = look_at_cards(nodes, cards, row, shape, space)
+            tree[size + row] = scored(nodes, cards, row, shape, units, said, state)
+        grow(tree)
+
+    @compiled
+    def refresh(
+        nodes: Rows,
+        cards: Rows,
+        log: Rows,
+        since: int,
+        now: int,
+        shape: Rows,
+        space: Rows,
+        said: Rows,
+        tree: Scores,
+        state: Any,
+    ) -> None:
+        key  # noqa: B018
+        for clock in range(since, now):
+            row = log[clock % len(log)]
+            if said[row, OPEN] and nodes[row, CHANGED] == clock:  # else it changed again later
+                units = look_at_cards(nodes, cards, row, shape, space)
+                enter(tree, row, scored(nodes, cards, row, shape, units, said, state))
+
+    @compiled
+    def choose(
+        nodes: Rows,
+        cards: Rows,
+        log: Rows,
+        since: int,
+        now: int,
+        shape: Rows,
+        space: Rows,
+        said: Rows,
+        tree: Scores,
+        state: Any,
+        out: Rows,
+    ) -> int:
+        key  # noqa: B018
+        refresh(nodes, cards, log, since, now, shape, space, said, tree, state)
+        row = winner(tree)
+        if row >= 0 and shape[0, COUNT]:
+            units = look_at_cards(nodes, cards, row, shape, space)
+            pick(nodes, cards, row, shape, units, state, out)
+        return int(row)
+
+    return Loops(judge, fill, refresh, choose)
