@@ -2,44 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx2
 import pytest
 
-from tests.system.live_server import LiveServer
-
 GIB = 1 << 30
-CARDS = """
-[node]
-gpus = 4
-[[node.card]]
-model = "A100"
-vram = "40g"
-tflops = 100
-"""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    home = tmp_path_factory.mktemp("allocations") / "home"
-    home.mkdir()
-    (home / "ullage.toml").write_text(CARDS)
-    live = LiveServer(home)
-    live.start()
-    yield live
-    live.stop()
-
-
-@pytest.fixture
-def http(server: LiveServer) -> Iterator[httpx2.Client]:
-    token = (server.home / "token").read_text().strip()
-    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
-        yield client
-        for allocation in client.get("/v1/allocations").json():
-            client.delete(f"/v1/allocations/{allocation['uid']}")
-        for quota in client.get("/v1/quotas").json():
-            client.delete(f"/v1/quotas/{quota['namespace']}")
 
 
 def allocate(http: httpx2.Client, uid: str, resreq: str, **more: object) -> httpx2.Response:

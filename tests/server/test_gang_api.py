@@ -2,33 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx2
-import pytest
 
-from tests.server.test_allocation_api import CARDS
-from tests.system.live_server import LiveServer, wait_until
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    home = tmp_path_factory.mktemp("gangs") / "home"
-    home.mkdir()
-    (home / "ullage.toml").write_text(CARDS)
-    live = LiveServer(home)
-    live.start()
-    yield live
-    live.stop()
-
-
-@pytest.fixture
-def http(server: LiveServer) -> Iterator[httpx2.Client]:
-    token = (server.home / "token").read_text().strip()
-    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
-        yield client
-        for allocation in client.get("/v1/allocations").json():
-            client.delete(f"/v1/allocations/{allocation['uid']}")
+from tests.system.live_server import wait_until
 
 
 def members(*uids: str, resreq: str = "gpu=1") -> list[dict[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator
 
 import httpx2
 import msgspec
@@ -14,21 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.system.live_server import LiveServer
 
 FUNCTION = {"application": "function", "resreq": "cpu=1,mem=256m"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    live = LiveServer(tmp_path_factory.mktemp("api") / "home", "--gpus=2")
-    live.start()
-    yield live
-    live.stop()
-
-
-@pytest.fixture
-def http(server: LiveServer) -> Iterator[httpx2.Client]:
-    token = (server.home / "token").read_text().strip()
-    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
-        yield client
 
 
 def program(*argv: str) -> bytes:
@@ -160,9 +144,9 @@ def test_a_submission_is_taken_once_however_often_it_is_sent(http: httpx2.Client
 
 
 def test_a_request_no_node_can_hold_says_so_at_once_and_blocks_nobody(http: httpx2.Client):
-    answer = http.post("/v1/sessions", json={**FUNCTION, "resreq": "gpu=3"}).json()
+    answer = http.post("/v1/sessions", json={**FUNCTION, "resreq": "gpu=5"}).json()
     assert answer["reason"] == "unplaceable"
-    assert "needs 3 GPUs" in answer["message"]
+    assert "needs 5 GPUs" in answer["message"]
     other = opened(http, application="command")
     tasks = {"inputs": [base64.b64encode(program("true")).decode()], "key": "k"}
     http.post(f"/v1/sessions/{other}/tasks", json=tasks)
@@ -282,9 +266,9 @@ def test_the_metrics_are_what_prometheus_reads(http: httpx2.Client):
     families = {family.name: family for family in text_string_to_metric_families(http.get("/metrics").text)}
     assert {"ullage_tasks", "ullage_cycles", "ullage_queue_share", "ullage_node_held"} <= set(families)
     cards = {s.labels["gpu"]: s.value for s in families["ullage_gpu_held"].samples if s.labels["resource"] == "card"}
-    assert sorted(cards) == ["0", "1"]
+    assert sorted(cards) == ["0", "1", "2", "3"]
     gpus = [s.value for s in families["ullage_node_allocatable"].samples if s.labels["resource"] == "gpu"]
-    assert gpus == [2000.0]
+    assert gpus == [4000.0]
 
 
 def test_events_are_numbered_and_paged(http: httpx2.Client):

@@ -3,48 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import httpx2
 import pytest
 
-from tests.system.live_server import LiveServer
 from ullage.cli.main import main
 
 GIB = 1 << 30
-CARDS = """
-[node]
-gpus = 2
-[[node.card]]
-vram = "40g"
-tflops = 100
-"""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    home = tmp_path_factory.mktemp("preemption") / "home"
-    home.mkdir()
-    (home / "ullage.toml").write_text(CARDS)
-    live = LiveServer(home)
-    live.start()
-    yield live
-    live.stop()
-
-
-@pytest.fixture
-def http(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx2.Client]:
-    token = (server.home / "token").read_text().strip()
-    monkeypatch.setenv("ULLAGE_HOME", str(server.home))
-    monkeypatch.setenv("ULLAGE_ENDPOINT", server.url)
-    monkeypatch.setenv("ULLAGE_TOKEN", token)
-    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
-        yield client
-        for body in (*client.get("/v1/nominations").json(), *client.get("/v1/allocations").json()):
-            client.delete(f"/v1/allocations/{body['uid']}")
-
-
-def allocate(http: httpx2.Client, uid: str, resreq: str = "gpu=2,tflops=80,vram=8g", **more: object) -> httpx2.Response:
+def allocate(http: httpx2.Client, uid: str, resreq: str = "gpu=4,tflops=80,vram=8g", **more: object) -> httpx2.Response:
     return http.post("/v1/allocations", json={"uid": uid, "resreq": resreq, **more})
 
 
@@ -53,10 +21,10 @@ def test_victims_are_named_until_they_are_gone_and_then_the_request_is_placed(ht
     assert allocate(http, "high", qos="high").status_code == 409
     first = allocate(http, "high", qos="high", preempt=True)
     body = first.json()
-    assert (first.status_code, body["state"], len(body["gpus"])) == (202, "nominated", 2)
+    assert (first.status_code, body["state"], len(body["gpus"])) == (202, "nominated", 4)
     (victim,) = body["victims"]
     assert (victim["uid"], victim["workload"], victim["priority"]) == ("low", "web", 0)
-    assert [(gives["compute_gflops"], gives["vram_bytes"]) for gives in victim["gives"]] == [(80_000, 8 * GIB)] * 2
+    assert [(gives["compute_gflops"], gives["vram_bytes"]) for gives in victim["gives"]] == [(80_000, 8 * GIB)] * 4
     assert victim["reason"]["code"] == "insufficient-compute"
     assert http.get("/v1/allocations/low").json()["state"] == "releasing"
     again = allocate(http, "high", qos="high", preempt=True)
@@ -110,12 +78,12 @@ def test_preemption_chooses_and_binds(http: httpx2.Client, more: dict[str, objec
 def test_a_plan_shows_victims_cost_and_attempts_and_does_nothing(http: httpx2.Client):
     allocate(http, "low", priority=3)
     before = http.get("/v1/allocations").json()
-    asked = {"resreq": "gpu=2,tflops=80,vram=8g", "qos": "critical"}
+    asked = {"resreq": "gpu=4,tflops=80,vram=8g", "qos": "critical"}
     assert http.post("/v1/plan", json=asked).json()["preemption"] is None
     plan = http.post("/v1/plan", json={**asked, "preempt": True}).json()
     assert (plan["choice"], plan["refusal"]["code"]) == (None, "insufficient-compute")
     found = plan["preemption"]
-    assert ([victim["uid"] for victim in found["victims"]], len(found["gpus"])) == (["low"], 2)
+    assert ([victim["uid"] for victim in found["victims"]], len(found["gpus"])) == (["low"], 4)
     assert (found["cost"]["highest"], found["cost"]["number"], found["cost"]["node"]) == (3, 1, found["node"])
     assert [(attempt["victims"], attempt["eligible"]) for attempt in found["attempts"]] == [(["low"], 1)]
     nobody = http.post("/v1/plan", json={**asked, "priority": 3, "preempt": True}).json()["preemption"]
@@ -125,7 +93,7 @@ def test_a_plan_shows_victims_cost_and_attempts_and_does_nothing(http: httpx2.Cl
 
 def test_the_command_line_plans_evicts_and_places(http: httpx2.Client, capsys: pytest.CaptureFixture[str]):
     allocate(http, "low")
-    words = ["-r", "gpu=2,tflops=80,vram=8g", "--qos", "high"]
+    words = ["-r", "gpu=4,tflops=80,vram=8g", "--qos", "high"]
     assert main(["plan", *words]) == 0
     assert main(["plan", *words, "--preempt"]) == 1
     assert main(["plan", *words, "--priority", "0", "--preempt"]) == 0
