@@ -21,6 +21,7 @@ import ullage
 from ullage.bootstrap import settings
 from ullage.cli import exits
 from ullage.cli.main import VERBS, build_parser
+from ullage.client.allocations import Allocations
 from ullage.client.client import Client
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions
@@ -456,6 +457,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "names": names,
     "client": lambda: _methods(Client),
+    "allocations": lambda: _methods(Allocations),
     "session": lambda: _methods(Session),
     "session-options": session_options,
 }

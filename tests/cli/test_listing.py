@@ -141,7 +141,9 @@ def test_cancel_takes_sessions_and_tasks(fake, session):
 
 def test_closing_while_tasks_run_says_what_helps(capsys, session):
     assert main(["close", "function-1"]) == 75
-    assert capsys.readouterr().err == "ullage: 1 task runs\nhint: `ullage cancel` ends running tasks too\n"
+    complaint, hint = capsys.readouterr().err.splitlines()
+    assert complaint == "ullage: tasks-running: 1 task runs"
+    assert hint == "hint: `ullage cancel` ends running tasks too"
 
 
 @pytest.mark.parametrize("target", ["function-1/0", "function-1/x", "/1", "function-1/"])

@@ -106,14 +106,14 @@ def test_a_program_that_waits_is_explained_once_per_reason(capsys, fake, monkeyp
     fake.why = explain
     fake.logs["command"] = [lambda *_: explained.wait(10), ("stdout", b"x", "1"), ends(fake, "succeed")]
     assert main(["run", "--", "prog"]) == 0
-    assert capsys.readouterr().err == "ullage: command-1 waits: 0 of 4 gpus are free\n"
+    assert capsys.readouterr().err == "ullage: command-1 waits: nothing-pending: 0 of 4 gpus are free\n"
 
 
 def test_a_request_that_no_node_can_hold_ends_at_once(capsys, fake):
     fake.reason = "unplaceable"
     assert main(["run", "-r", "gpu=64", "--", "prog"]) == 78
     err = capsys.readouterr().err
-    assert err.startswith("ullage: 0 of 4 gpus are free\nhint: ask for gpu=0; ")
+    assert err.startswith("ullage: unplaceable: 0 of 4 gpus are free\nhint: ask for gpu=0; ")
     assert only_session(fake).state == "closed"
 
 

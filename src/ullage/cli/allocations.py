@@ -1,4 +1,4 @@
-"""Requests for cards: `alloc`, `allocations`, `free`, `quotas`."""
+"""Requests for cards: `alloc`, `commit`, `forget`, `allocations`, `free`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import argparse
 
 from ullage.cli.exits import TRY_AGAIN
 from ullage.cli.moment import show_time
-from ullage.cli.output import Column, add_output, print_list
-from ullage.cli.preemption import add_standing, print_leaving
+from ullage.cli.output import Column, add_output, print_list, print_row
+from ullage.cli.preemption import print_leaving
+from ullage.cli.refusal import report_refusal
+from ullage.cli.request import add_request, asked
 from ullage.client.allocations import Allocations
+from ullage.client.answer import Refused
 from ullage.client.local import reach
 from ullage.model.error import NotFound
-from ullage.model.request import ResourceRequirement
 from ullage.wire.allocation import CreateAllocation, FreedBody
 from ullage.wire.preemption import NominationBody
 
@@ -28,26 +30,31 @@ ALLOCATIONS = (
     Column("BOUND", lambda a: show_time(a.bound_at), wide=True),
     Column("UUIDS", lambda a: ",".join(gpu.uuid for gpu in a.gpus), wide=True),
 )
-QUOTAS = (
-    Column("NAMESPACE", lambda q: q.namespace),
-    Column("READY", lambda q: q.ready),
-    Column("USED", lambda q: _counts(q.used, q.caps)),
-    Column("MESSAGE", lambda q: q.message),
-)
 
 
 def configure_alloc(parser: argparse.ArgumentParser) -> None:
     """`ullage alloc`."""
     parser.add_argument("uid", metavar="UID", help="the identity of the request; a repeat is answered, not repeated")
-    parser.add_argument("-r", "--resreq", metavar="LIST", required=True, help="such as gpu=2,vram=20g,tflops=60")
-    parser.add_argument("--namespace", default="default", help="whose quota counts (default: default)")
+    add_request(parser, "what it holds")
     parser.add_argument("--gpu", action="append", metavar="UUID", help="a card it must get (again for more)")
-    parser.add_argument("--strategy", metavar="NAME", help="instead of the pool's, such as compact-first")
-    add_standing(parser)
+    parser.add_argument("--assume", action="store_true", help="only reserve: `ullage commit` binds, `forget` undoes it")
     parser.add_argument("--preempt", action="store_true", help="evict requests of lower priority if it does not fit")
     add_output(parser)
     parser.epilog = f"{parser.epilog}. Exit code 75: others are leaving for it; ask again when they are freed"
     parser.set_defaults(act=_alloc)
+
+
+def configure_commit(parser: argparse.ArgumentParser) -> None:
+    """`ullage commit`."""
+    parser.add_argument("uid", metavar="UID", nargs="+", help="what `ullage alloc --assume` reserved")
+    add_output(parser)
+    parser.set_defaults(act=_commit)
+
+
+def configure_forget(parser: argparse.ArgumentParser) -> None:
+    """`ullage forget`."""
+    parser.add_argument("uid", metavar="UID", nargs="+", help="a request, assumed or bound; an unknown one is fine")
+    parser.set_defaults(act=_forget)
 
 
 def configure_allocations(parser: argparse.ArgumentParser) -> None:
@@ -62,41 +69,46 @@ def configure_free(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_free)
 
 
-def configure_quotas(parser: argparse.ArgumentParser) -> None:
-    """`ullage quotas`."""
-    add_output(parser)
-    parser.set_defaults(act=_quotas)
-
-
-def _api() -> Allocations:
+def reach_allocations() -> Allocations:
+    """The calls for cards of the server that is named, or of the local one."""
     return Allocations(reach(start=False).transport)
 
 
 def _alloc(arguments: argparse.Namespace) -> int:
-    spec = CreateAllocation(
-        uid=arguments.uid,
-        resreq=str(ResourceRequirement.from_string(arguments.resreq)),
-        namespace=arguments.namespace,
-        gpus=arguments.gpu,
-        strategy=arguments.strategy,
-        qos=arguments.qos,
-        priority=arguments.priority,
-    )
-    answer = _api().preempt(spec) if arguments.preempt else _api().create(spec)
+    api = reach_allocations()
+    spec = CreateAllocation(uid=arguments.uid, **asked(arguments), gpus=arguments.gpu, commit=not arguments.assume)
+    try:
+        answer = api.preempt(spec) if arguments.preempt else api.create(spec)
+    except Refused as refused:
+        return report_refusal(refused.refusal, arguments.output)
     if isinstance(answer, NominationBody):
         print_leaving(answer, arguments.output)
         return TRY_AGAIN
-    print_list([answer], ALLOCATIONS, arguments.output)
+    print_row(answer, ALLOCATIONS, arguments.output)
+    return 0
+
+
+def _commit(arguments: argparse.Namespace) -> int:
+    api = reach_allocations()
+    print_list([api.commit(uid) for uid in arguments.uid], ALLOCATIONS, arguments.output)
+    return 0
+
+
+def _forget(arguments: argparse.Namespace) -> int:
+    api = reach_allocations()
+    for uid in arguments.uid:
+        api.forget(uid)
+        print(f"{uid}: holds nothing")
     return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    print_list(_api().all(), ALLOCATIONS, arguments.output)
+    print_list(reach_allocations().all(), ALLOCATIONS, arguments.output)
     return 0
 
 
 def _free(arguments: argparse.Namespace) -> int:
-    api = _api()
+    api = reach_allocations()
     for uid in arguments.uid:
         freed = api.free(uid)
         if freed.unknown:
@@ -109,12 +121,3 @@ def _freed(freed: FreedBody) -> str:
     if freed.already_gone:
         return "was free already"
     return f"{', '.join(freed.gpus)} free" if freed.gpus else "no room is kept for it any more"
-
-
-def _quotas(arguments: argparse.Namespace) -> int:
-    print_list(_api().quotas(), QUOTAS, arguments.output)
-    return 0
-
-
-def _counts(used: dict[str, int], caps: dict[str, int | None]) -> str:
-    return ", ".join(f"{name} {used[name]}/{cap}" for name, cap in caps.items() if cap is not None)

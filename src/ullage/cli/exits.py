@@ -7,11 +7,12 @@
 | 2 | the command line or the request is wrong, or what it names does not exist |
 | 69 | no server answers (EX_UNAVAILABLE) |
 | 75 | the present state refuses it; try again later (EX_TEMPFAIL) |
-| 78 | no node can ever hold the request (EX_CONFIG) |
+| 78 | no node can ever hold the request, whatever ends or is freed (EX_CONFIG) |
 | 126, 127 | the program of `ullage run` cannot be run, is not found |
 | 128+n | the program was ended by signal n; 130 after Ctrl-C |
 
-Any other code of `ullage run` and `ullage logs -f` is that of the program.
+Any other code of `ullage run` and `ullage logs -f` is that of the program. What only asks what would
+happen, `ullage plan` and `ullage adjust --dry-run`, ends with 1 (it would), 0 (it would not) or 255 (an error).
 """
 
 from __future__ import annotations
@@ -28,11 +29,17 @@ UNPLACEABLE = 78
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
+WOULD = 1
+WOULD_NOT = 0
+PLAN_FAILED = 255
+
 _HINTS = {
     "unavailable": "`ullage up` starts a local server; ULLAGE_ENDPOINT names another one",
     "unauthorized": "the token of a local server is in the file `token` of its home",
     "tasks-running": "`ullage cancel` ends running tasks too",
     "session-closed": "`ullage sessions` lists all sessions",
+    "not-assumed": "`ullage allocations` shows what is assumed",
+    "not-allocated": "`ullage allocations` shows what is bound; `ullage commit` binds what is assumed",
 }
 
 
@@ -61,6 +68,7 @@ def complain(message: str, hint: str | None = None) -> None:
 
 
 def report(error: UllageError) -> int:
-    """Show an error; its exit code."""
-    complain(error.message, _HINTS.get(error.code))
+    """Show an error, and the code of one that is about the present state; its exit code."""
+    message = f"{error.code}: {error.message}" if isinstance(error, Conflict) else error.message
+    complain(message, _HINTS.get(error.code))
     return code_of(error)

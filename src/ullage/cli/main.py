@@ -38,9 +38,17 @@ VERBS = {
     "retry": Verb("sessions", "start executors again after their failures were mended", "ullage retry function-3"),
     "plan": Verb("plan", "would it fit, where, and why", "ullage plan -r gpu=2,vram=20g"),
     "alloc": Verb("allocations", "hold cards for work that runs elsewhere", "ullage alloc pod-1 -r gpu=1,vram=8g"),
+    "commit": Verb("allocations", "make what is assumed bound", "ullage commit pod-1"),
+    "forget": Verb("allocations", "undo what a request holds or is kept for it", "ullage forget pod-1"),
+    "adjust": Verb(
+        "adjust", "change how much a request takes of its cards", "ullage adjust pod-1 -r vram=9g --dry-run"
+    ),
     "allocations": Verb("allocations", "requests that hold cards", "ullage allocations -o wide"),
     "free": Verb("allocations", "free the cards of a request", "ullage free pod-1"),
-    "quotas": Verb("allocations", "quotas of namespaces and how they stand", "ullage quotas"),
+    "gang": Verb("gang", "requests that get their cards together", "ullage gang submit train-1 w-0 w-1 -r gpu=1"),
+    "quotas": Verb(
+        "quotas", "list, set and delete quotas of namespaces", "ullage quotas set research --total-requests vram=80g"
+    ),
     "nodes": Verb("fleet", "machines: what they have and what is held", "ullage nodes"),
     "gpus": Verb("fleet", "cards and who holds them", "ullage gpus -o wide"),
     "executors": Verb("fleet", "worker processes", "ullage executors"),
@@ -57,7 +65,7 @@ VERBS = {
 }
 
 _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit codes: 2 wrong request, 69 no server, \
-75 try again, 78 can never be placed; `run` passes the program's own."
+75 try again later, 78 can never be placed; `run` passes the program's own."
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -34,7 +34,7 @@ def show_age(since: float, until: float | None = None) -> str:
     return show_span((time.time() if until is None else until) - since)
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, field: str = "time-limit") -> float:
     """Seconds of `90`, `90s`, `30m`, `12h` or `2d`.
 
     Raises:
@@ -44,5 +44,5 @@ def parse_duration(text: str) -> float:
     unit = _UNITS.get(text[-1:], 0)
     number = text[:-1] if unit else text
     if not (number.isascii() and number.isdecimal()) or not int(number):
-        raise invalid("time-limit", text, "write seconds, or a number with s, m, h or d, such as 90, 30m or 2d")
+        raise invalid(field, text, "write seconds, or a number with s, m, h or d, such as 90, 30m or 2d")
     return float(int(number) * (unit or 1))

@@ -42,6 +42,14 @@ def print_list(rows: Sequence[Any], columns: Sequence[Column], output: str) -> N
     sys.stdout.write(format_table(titles, cells, None if wide else terminal_width()))
 
 
+def print_row(body: msgspec.Struct, columns: Sequence[Column], output: str) -> None:
+    """One body of the API as a table of one row, or as it is."""
+    if output == "json":
+        print_json(body)
+    else:
+        print_list([body], columns, output)
+
+
 def print_one(body: msgspec.Struct, output: str) -> None:
     """Every field of one body."""
     if output == "json":
@@ -62,9 +70,10 @@ def _field(name: str, value: object) -> str:
     if name == "at" or name.endswith("_at") or name == "since":
         return show_time(value)  # type: ignore[arg-type]  # fields of these names are times
     if isinstance(value, msgspec.Struct):
-        return ", ".join(f"{field}={getattr(value, field)}" for field in value.__struct_fields__)
+        fields = ((field, getattr(value, field)) for field in value.__struct_fields__)
+        return ", ".join(f"{field}={item}" for field, item in fields if item is not None)
     if isinstance(value, dict):
-        return ", ".join(f"{key}={item}" for key, item in value.items()) or "-"
+        return ", ".join(f"{key}={_text(item)}" for key, item in value.items()) or "-"
     if isinstance(value, list):
         parted = "; " if any(isinstance(item, msgspec.Struct) for item in value) else ", "
         return parted.join(_field("", item) for item in value) or "-"

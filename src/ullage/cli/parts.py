@@ -20,6 +20,11 @@ def show_compute(gpu: GpuBody) -> str | None:
     return _held(gpu.compute_gflops, gpu.free.compute_gflops, show_milli)
 
 
+def show_tflops(gflops: int | None) -> str | None:
+    """GFLOPS as TFLOPS: `19.5`."""
+    return None if gflops is None else show_milli(gflops)
+
+
 def show_free(gpu: GpuBody) -> str:
     """The largest part of a card that fits: `0.5`."""
     return show_fraction(gpu.free.fraction)

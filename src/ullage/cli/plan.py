@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from ullage.cli.exits import report
+from ullage.cli.allocations import reach_allocations
+from ullage.cli.exits import PLAN_FAILED, WOULD, WOULD_NOT, report
 from ullage.cli.output import Column, add_output, print_json, print_list
-from ullage.cli.preemption import add_standing, print_preemption
-from ullage.client.allocations import Allocations
-from ullage.client.local import reach
+from ullage.cli.parts import show_tflops
+from ullage.cli.preemption import print_preemption
+from ullage.cli.refusal import what_helps
+from ullage.cli.request import add_request, asked
+from ullage.cli.size import show_size
 from ullage.model.error import UllageError
-from ullage.model.request import ResourceRequirement
 from ullage.wire.allocation import PlanBody, PlanRequest
-
-PLACED = 1
-NOT_PLACED = 0
-ERROR = 255
 
 _STAGES = (
     Column("STAGE", lambda s: s.name),
@@ -26,8 +24,8 @@ _STAGES = (
 )
 _CARDS = (
     Column("CARD", lambda gpu: gpu.uuid),
-    Column("GFLOPS", lambda gpu: gpu.compute_gflops),
-    Column("VRAM BYTES", lambda gpu: gpu.vram_bytes),
+    Column("TFLOPS", lambda gpu: show_tflops(gpu.compute_gflops)),
+    Column("VRAM", lambda gpu: None if gpu.vram_bytes is None else show_size(gpu.vram_bytes)),
     Column("ISOLATION", lambda gpu: gpu.isolation),
     Column("PARTITION", lambda gpu: gpu.partition),
 )
@@ -35,12 +33,7 @@ _CARDS = (
 
 def configure_plan(parser: argparse.ArgumentParser) -> None:
     """`ullage plan`."""
-    parser.add_argument(
-        "-r", "--resreq", metavar="LIST", required=True, help="what it would hold, such as gpu=2,vram=20g,tflops=60"
-    )
-    parser.add_argument("--namespace", default="default", help="whose quota counts (default: default)")
-    parser.add_argument("--strategy", metavar="NAME", help="instead of the pool's, such as compact-first")
-    add_standing(parser)
+    add_request(parser, "what it would hold")
     parser.add_argument("--preempt", action="store_true", help="who would be evicted if it does not fit")
     add_output(parser)
     parser.epilog = (
@@ -52,35 +45,26 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     try:
-        resreq = str(ResourceRequirement.from_string(arguments.resreq))
-        request = PlanRequest(
-            resreq=resreq,
-            namespace=arguments.namespace,
-            strategy=arguments.strategy,
-            qos=arguments.qos,
-            priority=arguments.priority,
-            preempt=arguments.preempt,
-        )
-        plan = Allocations(reach(start=False).transport).plan(request)
+        plan = reach_allocations().plan(PlanRequest(**asked(arguments), preempt=arguments.preempt))
     except UllageError as error:
         report(error)
-        return ERROR
+        return PLAN_FAILED
     if arguments.output == "json":
         print_json(plan)
     else:
         _print(plan, arguments.output)
     makes_room = plan.preemption is not None and plan.preemption.node is not None
-    return PLACED if plan.choice is not None or makes_room else NOT_PLACED
+    return WOULD if plan.choice is not None or makes_room else WOULD_NOT
 
 
 def _print(plan: PlanBody, output: str) -> None:
     if plan.choice is not None:
         scores = ", ".join(f"{node} {score:g}" for node, score in sorted(plan.node_scores.items())[:10])
-        print(f"fits: node {plan.choice.node} ({scores})\n")
+        print(f"fits: node {plan.choice.node} (scores: {scores})\n")
         print_list(plan.choice.gpus, _CARDS, output)
     elif plan.refusal is not None:
         print(f"does not fit: {plan.refusal.code}: {plan.refusal.message}")
-        print(f"freed capacity {'could' if plan.refusal.curable else 'would not'} help")
+        print(what_helps(plan.refusal))
     if plan.preemption is not None:
         print()
         print_preemption(plan.preemption, output)

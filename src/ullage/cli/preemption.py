@@ -1,18 +1,17 @@
-"""Who gives way to a request, on the screen; and the options that say how it stands among others."""
+"""Who gives way to a request, on the screen."""
 
 from __future__ import annotations
 
-import argparse
-
 from ullage.cli.output import Column, print_json, print_list
-from ullage.model.claim import PRIORITIES, Qos
+from ullage.cli.parts import show_tflops
+from ullage.cli.size import show_size
 from ullage.wire.preemption import AttemptBody, GivesBody, NominationBody, PreemptionBody
 
 
 def _gives(gives: GivesBody) -> str:
     if gives.compute_gflops is None or gives.vram_bytes is None:
         return f"part of {gives.uuid}"
-    return f"{gives.compute_gflops} GFLOPS and {gives.vram_bytes} bytes of {gives.uuid}"
+    return f"{show_tflops(gives.compute_gflops)} TFLOPS and {show_size(gives.vram_bytes)} of {gives.uuid}"
 
 
 def _outcome(attempt: AttemptBody) -> str:
@@ -34,13 +33,6 @@ _ATTEMPTS = (
     Column("SHIELDED", lambda attempt: ", ".join(f"{n} {why}" for why, n in attempt.shielded.items())),
     Column("OUTCOME", _outcome),
 )
-
-
-def add_standing(parser: argparse.ArgumentParser) -> None:
-    """`--qos` and `--priority`."""
-    shown = ", ".join(f"{qos} {priority}" for qos, priority in PRIORITIES.items())
-    parser.add_argument("--qos", choices=[*Qos], default="medium", help=f"with its priority: {shown}")
-    parser.add_argument("--priority", metavar="N", type=int, help="instead of that of its quality of service")
 
 
 def print_preemption(found: PreemptionBody, output: str) -> None:

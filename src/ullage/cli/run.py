@@ -22,6 +22,7 @@ from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
+from ullage.wire.api import Explanation
 
 QUIET_S = 1.0
 """Seconds after which a program that does not start is explained."""
@@ -127,7 +128,7 @@ def _refuse_unplaceable(api: Api, session: str) -> None:
     explanation = api.why(session)
     if explanation.code == Code.TOO_LARGE:
         help_ = "; ".join(explanation.suggestions) or "ask for less"
-        complain(explanation.summary, f"{help_}; or wait with --wait until there is such a node")
+        complain(_reason(explanation), f"{help_}; or wait with --wait until there is such a node")
         raise Exit(UNPLACEABLE)
 
 
@@ -140,7 +141,7 @@ def _explain_wait(api: Api, session: str, started: threading.Event) -> None:
         try:
             if api.task(session, program.TASK).state != TaskState.PENDING:
                 break
-            reason = api.why(session).summary
+            reason = _reason(api.why(session))
         except InvalidRequest:  # closed and deleted by somebody else: the log says so too
             break
         except UllageError:  # the server restarts
@@ -149,6 +150,10 @@ def _explain_wait(api: Api, session: str, started: threading.Event) -> None:
             print(f"ullage: {session} waits: {reason}", file=sys.stderr)
             said = reason
     api.transport.close_own()
+
+
+def _reason(explanation: Explanation) -> str:
+    return f"{explanation.code}: {explanation.summary}"
 
 
 class _Interrupts:

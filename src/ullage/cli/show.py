@@ -10,9 +10,11 @@ import msgspec
 
 from ullage.cli.output import add_output, print_one
 from ullage.cli.target import parse_task
+from ullage.client.allocations import Allocations
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.error import NotFound
+from ullage.wire.allocation import AllocationBody, QuotaBody
 from ullage.wire.api import ExecutorBody, GpuBody, NodeBody, TaskBody
 
 T = TypeVar("T")
@@ -43,6 +45,14 @@ def _gpu(api: Api, name: str) -> GpuBody:
     return _only("gpu", name, [gpu for gpu in api.gpus() if name in (gpu.uuid, f"{gpu.node}/{gpu.index}")])
 
 
+def _allocation(api: Api, name: str) -> AllocationBody:
+    return Allocations(api.transport).get(name)
+
+
+def _quota(api: Api, name: str) -> QuotaBody:
+    return Allocations(api.transport).quota(name)
+
+
 def _executor(api: Api, name: str) -> ExecutorBody:
     return _only("executor", name, [executor for executor in api.executors() if executor.id == name])
 
@@ -54,6 +64,8 @@ _FIND: dict[str, Callable[[Api, str], msgspec.Struct]] = {
     "gpu": _gpu,
     "application": Api.application,
     "executor": _executor,
+    "allocation": _allocation,
+    "quota": _quota,
 }
 
 

@@ -1,4 +1,4 @@
-"""Requests for cards, as the HTTP API takes them."""
+"""Requests for cards, alone and in gangs, and quotas, as the HTTP API takes them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ullage.wire.allocation import (
     QuotaBody,
 )
 from ullage.wire.api import View
+from ullage.wire.gang import GangBody, PutGang
 from ullage.wire.preemption import NOMINATED, NominationBody
 
 T = TypeVar("T")
@@ -32,7 +33,10 @@ class _State(View, frozen=True, kw_only=True):
 
 
 class Allocations:
-    """Calls under `/v1/allocations`, `/v1/plan` and `/v1/quotas`; a refusal is a `Conflict` with its code."""
+    """Calls under `/v1/allocations`, `/v1/plan`, `/v1/gangs` and `/v1/quotas`.
+
+    Cards that are not given are a `Refused` (`client/answer.py`), a `Conflict` with the whole refusal.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -81,17 +85,33 @@ class Allocations:
         """Would it fit, where, and why."""
         return self._call("POST", "/v1/plan", PlanBody, request)
 
+    def put_gang(self, key: str, gang: PutGang) -> GangBody:
+        """Ask for several requests together; members that are known already are answered, not repeated."""
+        return self._call("PUT", _gang_path(key), GangBody, gang)
+
+    def gang(self, key: str) -> GangBody:
+        """How a gang stands."""
+        return self._call("GET", _gang_path(key), GangBody)
+
+    def drop_gang(self, key: str) -> None:
+        """End a gang and free its cards."""
+        self._transport.request("DELETE", _gang_path(key))
+
     def quotas(self) -> list[QuotaBody]:
         """All quotas and how they stand."""
         return self._call("GET", "/v1/quotas", list[QuotaBody])
 
+    def quota(self, namespace: str) -> QuotaBody:
+        """The quota of a namespace and how it stands."""
+        return self._call("GET", _quota_path(namespace), QuotaBody)
+
     def put_quota(self, namespace: str, quota: PutQuota) -> QuotaBody:
         """Create or replace the quota of a namespace."""
-        return self._call("PUT", f"/v1/quotas/{quote(namespace, safe='')}", QuotaBody, quota)
+        return self._call("PUT", _quota_path(namespace), QuotaBody, quota)
 
     def drop_quota(self, namespace: str) -> None:
         """Remove a quota."""
-        self._transport.request("DELETE", f"/v1/quotas/{quote(namespace, safe='')}")
+        self._transport.request("DELETE", _quota_path(namespace))
 
     def _call(self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None) -> T:
         sent = None if body is None else msgspec.json.encode(body)
@@ -100,3 +120,11 @@ class Allocations:
 
 def _path(uid: str) -> str:
     return f"/v1/allocations/{quote(uid, safe='')}"
+
+
+def _gang_path(key: str) -> str:
+    return f"/v1/gangs/{quote(key, safe='')}"
+
+
+def _quota_path(namespace: str) -> str:
+    return f"/v1/quotas/{quote(namespace, safe='')}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.wire.api import ErrorBody
+
+if TYPE_CHECKING:
+    from ullage.wire.allocation import RefusalBody
 
 MSGPACK = "application/msgpack"
 JSON = "application/json"
@@ -20,6 +25,14 @@ _SHOWN = 200
 """Characters of an answer that is no `ErrorBody` which a message repeats."""
 
 
+class Refused(Conflict):
+    """A request for cards got nothing, or no more than it has; `refusal` says why and what could help."""
+
+    def __init__(self, refusal: RefusalBody) -> None:
+        super().__init__(refusal.message, code=refusal.code, field=refusal.field)
+        self.refusal = refusal
+
+
 def error_of(status: int, content_type: str, body: bytes) -> UllageError:
     """The error that an answer with this HTTP status stands for."""
     answer = _error_body(status, content_type, body)
@@ -28,7 +41,7 @@ def error_of(status: int, content_type: str, body: bytes) -> UllageError:
         return InvalidRequest(text, code="unauthorized", field="token")
     if status == _CONFLICT:
         kind = AlreadyExists if answer.code == AlreadyExists.code else Conflict
-        return kind(answer.message, code=answer.code, field=answer.field)
+        return _refused(body) or kind(answer.message, code=answer.code, field=answer.field)
     if status == _NOT_FOUND:
         return NotFound(answer.message, code=answer.code, field=answer.field)
     if status in _BUSY:
@@ -41,6 +54,16 @@ def error_of(status: int, content_type: str, body: bytes) -> UllageError:
 def may_be_repeated(status: int) -> bool:
     """Whether the same request may be answered a moment later."""
     return status in _BUSY
+
+
+def _refused(body: bytes) -> Refused | None:
+    """What says more than an `ErrorBody` does; None for any other conflict."""
+    from ullage.wire.allocation import RefusalBody  # noqa: PLC0415  # only refusals need it
+
+    try:
+        return Refused(msgspec.json.decode(body, type=RefusalBody))
+    except msgspec.MsgspecError:
+        return None
 
 
 def _error_body(status: int, content_type: str, body: bytes) -> ErrorBody:

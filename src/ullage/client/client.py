@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, Unpack
 
+from ullage.client.allocations import Allocations
 from ullage.client.api import PAGE, Api
 from ullage.client.local import reach
 from ullage.client.session import Session
@@ -57,6 +58,10 @@ class Client:
     def close(self) -> None:
         """Close the connections; sessions stay as they are."""
         self._api.transport.close()
+
+    def allocations(self) -> Allocations:
+        """Requests for cards that are held for work that runs elsewhere, gangs of them, and quotas."""
+        return Allocations(self._api.transport)
 
     # --- sessions ---
 

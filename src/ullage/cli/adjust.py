@@ -1,0 +1,81 @@
+"""`ullage adjust`: a request takes more or less of its cards."""
+
+from __future__ import annotations
+
+import argparse
+
+from ullage.cli.allocations import reach_allocations
+from ullage.cli.exits import PLAN_FAILED, WOULD, WOULD_NOT, report
+from ullage.cli.output import Column, add_output, print_row
+from ullage.cli.parts import show_tflops
+from ullage.cli.refusal import report_refusal
+from ullage.cli.request import add_limit, parse_part
+from ullage.cli.size import show_size
+from ullage.client.answer import Refused
+from ullage.model.error import UllageError
+from ullage.wire.allocation import AdjustAllocation, AdjustmentBody, PairBody
+
+_ADJUSTMENTS = (
+    Column("UID", lambda a: a.allocation.uid),
+    Column("REQUEST", lambda a: a.allocation.resreq),
+    Column("CHANGE", lambda a: _pair(a.delta_request, signed=True)),
+    Column("LIMIT CHANGE", lambda a: _pair(a.delta_limit, signed=True)),
+    Column("LEFT ON CARD", lambda a: _pair(a.remain)),
+)
+
+
+def configure_adjust(parser: argparse.ArgumentParser) -> None:
+    """`ullage adjust`."""
+    parser.add_argument("uid", metavar="UID", help="a bound request")
+    parser.add_argument(
+        "-r",
+        "--request",
+        metavar="LIST",
+        required=True,
+        help="its new amounts of each card, such as tflops=90,vram=20g; one that is left out becomes 0",
+    )
+    add_limit(parser, "the larger of the old one and the new request")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="change nothing: would it pass, and what is the most there is room for"
+    )
+    add_output(parser)
+    parser.epilog = (
+        f"{parser.epilog}. Exit codes with --dry-run are those of `ullage plan`: 1 it would be done, 0 it would not, "
+        "255 an error"
+    )
+    parser.set_defaults(act=_adjust)
+
+
+def _adjust(arguments: argparse.Namespace) -> int:
+    dry = arguments.dry_run
+    try:
+        adjusted = _ask(arguments)
+    except Refused as refused:
+        code = report_refusal(refused.refusal, arguments.output)
+        return WOULD_NOT if dry else code
+    except UllageError as error:
+        code = report(error)
+        return PLAN_FAILED if dry else code
+    if dry and arguments.output != "json":
+        print("this would be done; nothing has changed\n")
+    print_row(adjusted, _ADJUSTMENTS, arguments.output)
+    return WOULD if dry else 0
+
+
+def _ask(arguments: argparse.Namespace) -> AdjustmentBody:
+    change = AdjustAllocation(
+        request=parse_part("--request", arguments.request),
+        limit=None if arguments.limit is None else parse_part("--limit", arguments.limit),
+        dry_run=arguments.dry_run,
+    )
+    return reach_allocations().adjust(arguments.uid, change)
+
+
+def _pair(pair: PairBody, *, signed: bool = False) -> str:
+    """`30 TFLOPS, 5Gi vram`; a difference has its signs."""
+    compute, vram = (_sign(amount) if signed else "" for amount in (pair.compute_gflops, pair.vram_bytes))
+    return f"{compute}{show_tflops(abs(pair.compute_gflops))} TFLOPS, {vram}{show_size(abs(pair.vram_bytes))} vram"
+
+
+def _sign(amount: int) -> str:
+    return "-" if amount < 0 else "+"

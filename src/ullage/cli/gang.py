@@ -1,0 +1,80 @@
+"""`ullage gang`: requests for cards that are placed together."""
+
+from __future__ import annotations
+
+import argparse
+
+from ullage.cli.allocations import reach_allocations
+from ullage.cli.moment import parse_duration
+from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.request import add_request, asked
+from ullage.wire.allocation import CreateAllocation
+from ullage.wire.gang import GangBody, PutGang
+
+_MEMBERS = (
+    Column("UID", lambda m: m.uid),
+    Column("STATE", lambda m: m.allocation and m.allocation.state),
+    Column("NODE", lambda m: m.allocation and m.allocation.node),
+    Column("CARDS", lambda m: m.allocation and len(m.allocation.gpus)),
+    Column("REASON", lambda m: m.code),
+    Column("MESSAGE", lambda m: m.message),
+    Column("UUIDS", lambda m: m.allocation and ",".join(gpu.uuid for gpu in m.allocation.gpus), wide=True),
+)
+
+
+def configure_gang(parser: argparse.ArgumentParser) -> None:
+    """`ullage gang`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    submit = actions.add_parser(
+        "submit",
+        help="ask for cards for several requests together",
+        description="Each asks the same. All get their cards in one step, or none does, and then the gang waits. "
+        "Members that are known already are answered, not changed.",
+        epilog="example: ullage gang submit train-1 w-0 w-1 w-2 -r gpu=1 --required 2",
+    )
+    submit.add_argument("key", metavar="GANG", help="its name")
+    submit.add_argument("uids", metavar="UID", nargs="+", help="the identities of its members")
+    add_request(submit, "what each member holds")
+    submit.add_argument("--required", type=int, metavar="N", help="place it once N members fit (default: all)")
+    submit.add_argument(
+        "--timeout", metavar="TIME", help="back off after waiting for 90, 90s, 30m, 12h or 2d (default: never)"
+    )
+    add_output(submit)
+    submit.set_defaults(act=_submit)
+    show = actions.add_parser("show", help="how a gang stands", epilog="example: ullage gang show train-1")
+    show.add_argument("key", metavar="GANG")
+    add_output(show)
+    show.set_defaults(act=_show)
+    end = actions.add_parser("end", help="give a gang up and free its cards", epilog="example: ullage gang end train-1")
+    end.add_argument("key", metavar="GANG")
+    end.set_defaults(act=_end)
+
+
+def _submit(arguments: argparse.Namespace) -> int:
+    each = asked(arguments)
+    gang = PutGang(
+        members=[CreateAllocation(uid=uid, **each) for uid in arguments.uids],
+        required=arguments.required,
+        timeout_s=0.0 if arguments.timeout is None else parse_duration(arguments.timeout, "--timeout"),
+    )
+    _print(reach_allocations().put_gang(arguments.key, gang), arguments.output)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    _print(reach_allocations().gang(arguments.key), arguments.output)
+    return 0
+
+
+def _end(arguments: argparse.Namespace) -> int:
+    reach_allocations().drop_gang(arguments.key)
+    print(f"{arguments.key}: ended; its members hold nothing")
+    return 0
+
+
+def _print(gang: GangBody, output: str) -> None:
+    if output == "json":
+        print_json(gang)
+        return
+    print(f"{gang.key}: {gang.phase}\n")
+    print_list(gang.members, _MEMBERS, output)

@@ -1,0 +1,108 @@
+"""`ullage quotas`: list, set and delete quotas of namespaces."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ullage.cli.allocations import reach_allocations
+from ullage.cli.output import Column, add_output, print_list, print_row
+from ullage.cli.request import parse_part
+from ullage.cli.size import show_size
+from ullage.model.error import InvalidRequest
+from ullage.model.resources import show_milli
+from ullage.wire.allocation import PutQuota, QuotaBody
+
+_QUOTAS = (
+    Column("NAMESPACE", lambda q: q.namespace),
+    Column("READY", lambda q: q.ready),
+    Column("TFLOPS", lambda q: _used(q, "requests.tflops")),
+    Column("VRAM", lambda q: _used(q, "requests.vram")),
+    Column("LIMITS TFLOPS", lambda q: _used(q, "limits.tflops")),
+    Column("LIMITS VRAM", lambda q: _used(q, "limits.vram")),
+    Column("WORKERS", lambda q: _used(q, "workers")),
+    Column("MESSAGE", lambda q: q.message),
+)
+_AMOUNTS = {
+    "total_requests": "what all its requests may come to: amounts times cards",
+    "total_limits": "what their limits may come to",
+    "max_requests": "what one request may ask of each card",
+    "max_limits": "what one request may have as its limit on each card",
+    "default_requests": "what a request for a part of a card gets that leaves it out",
+    "default_limits": "the limit of a request that gives none",
+}
+_COUNTS = {
+    "max_workers": "how many requests may hold cards at a time (default: 32768)",
+    "max_gpu_count": "how many cards one request may ask",
+    "alert_threshold_percent": "it is not ready when more than N percent of anything are used (default: 95)",
+}
+
+
+def configure_quotas(parser: argparse.ArgumentParser) -> None:
+    """`ullage quotas`; without a further word it lists."""
+    add_output(parser)
+    parser.set_defaults(act=_list)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser(
+        "list", help="all quotas: used of what is allowed", epilog="example: ullage quotas list -o json"
+    )
+    add_output(listing)
+    listing.set_defaults(act=_list)
+    put = actions.add_parser(
+        "set",
+        help="set the whole quota of a namespace",
+        description="What is left out is unlimited, also if the quota that is replaced had it; 0 allows nothing. "
+        "LIST is amounts such as tflops=200,vram=80g.",
+        epilog="example: ullage quotas set research --total-requests tflops=200,vram=80g --max-gpu-count 2",
+    )
+    put.add_argument("namespace", metavar="NAMESPACE")
+    for name, text in _AMOUNTS.items():
+        put.add_argument(_option(name), metavar="LIST", help=text)
+    for name, text in _COUNTS.items():
+        put.add_argument(_option(name), metavar="N", type=int, help=text)
+    add_output(put)
+    put.set_defaults(act=_set)
+    delete = actions.add_parser(
+        "delete", help="delete the quota of a namespace", epilog="example: ullage quotas delete research"
+    )
+    delete.add_argument("namespace", metavar="NAMESPACE")
+    delete.set_defaults(act=_delete)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    print_list(reach_allocations().quotas(), _QUOTAS, arguments.output)
+    return 0
+
+
+def _set(arguments: argparse.Namespace) -> int:
+    given: dict[str, Any] = {
+        name: parse_part(_option(name), text) for name in _AMOUNTS if (text := getattr(arguments, name)) is not None
+    }
+    given |= {name: count for name in _COUNTS if (count := getattr(arguments, name)) is not None}
+    if not given:
+        options = ", ".join(map(_option, (*_AMOUNTS, *_COUNTS)))
+        raise InvalidRequest(f"a quota says something: give one of {options}; `ullage quotas delete` removes one")
+    print_row(reach_allocations().put_quota(arguments.namespace, PutQuota(**given)), _QUOTAS, arguments.output)
+    return 0
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    reach_allocations().drop_quota(arguments.namespace)
+    print(f"{arguments.namespace}: has no quota")
+    return 0
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+def _used(quota: QuotaBody, name: str) -> str:
+    """`60/200`; without a cap only what is used."""
+    used, cap = (None if amount is None else _show(name, amount) for amount in (quota.used[name], quota.caps[name]))
+    return f"{used}" if cap is None else f"{used}/{cap}"
+
+
+def _show(name: str, amount: int) -> str:
+    if name.endswith("tflops"):
+        return show_milli(amount)
+    return show_size(amount) if name.endswith("vram") else str(amount)

@@ -1,0 +1,81 @@
+"""What is asked of cards, as options: how much of each, whose it is, how it stands among others."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TypedDict
+
+from ullage.model.claim import PRIORITIES, Qos
+from ullage.model.error import invalid
+from ullage.model.request import ResourceRequirement
+from ullage.wire.allocation import PartMap
+
+_AMOUNTS = ("tflops", "percent", "vram")
+
+
+class Asked(TypedDict):
+    """The fields that every request for cards has."""
+
+    resreq: str
+    limit: PartMap | None
+    namespace: str
+    strategy: str | None
+    qos: str
+    priority: int | None
+
+
+def add_request(parser: argparse.ArgumentParser, what: str) -> None:
+    """The options of a request for cards; `what` says what `-r` is."""
+    parser.add_argument(
+        "-r", "--resreq", metavar="LIST", required=True, help=f"{what}, such as gpu=2,vram=20g,tflops=60"
+    )
+    add_limit(parser, "its request")
+    parser.add_argument("--namespace", default="default", help="whose quota counts (default: default)")
+    parser.add_argument("--strategy", metavar="NAME", help="instead of the pool's, such as compact-first")
+    shown = ", ".join(f"{qos} {priority}" for qos, priority in PRIORITIES.items())
+    parser.add_argument("--qos", choices=[*Qos], default="medium", help=f"with its priority: {shown}")
+    parser.add_argument("--priority", metavar="N", type=int, help="instead of that of its quality of service")
+
+
+def add_limit(parser: argparse.ArgumentParser, default: str) -> None:
+    """`--limit`."""
+    parser.add_argument(
+        "--limit",
+        metavar="LIST",
+        help=f"the most it may use of each card, such as tflops=80,vram=30g (default: {default})",
+    )
+
+
+def asked(arguments: argparse.Namespace) -> Asked:
+    """What the options of `add_request` say.
+
+    Raises:
+        InvalidRequest: the request or its limit is malformed.
+
+    """
+    return Asked(
+        resreq=str(ResourceRequirement.from_string(arguments.resreq)),
+        limit=None if arguments.limit is None else parse_part("--limit", arguments.limit),
+        namespace=arguments.namespace,
+        strategy=arguments.strategy,
+        qos=arguments.qos,
+        priority=arguments.priority,
+    )
+
+
+def parse_part(option: str, text: str) -> PartMap:
+    """Amounts of each card, `tflops=60,vram=20g`; the values are read by the server.
+
+    Raises:
+        InvalidRequest: an entry is not KEY=VALUE, or its key is unknown or given twice.
+
+    """
+    amounts: dict[str, str] = {}
+    for entry in text.split(","):
+        key, _, value = (word.strip() for word in entry.partition("="))
+        if key not in _AMOUNTS or not value:
+            raise invalid(option, entry, "write amounts of each card, such as tflops=60,vram=20g or percent=25")
+        if key in amounts:
+            raise invalid(option, entry, f"{key} is given twice; keep one")
+        amounts[key] = value
+    return PartMap(**amounts)

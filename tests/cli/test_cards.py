@@ -1,0 +1,239 @@
+"""The verbs that hold cards, on a real server with four cards of 100 TFLOPS and 40 GiB."""
+
+import json
+import re
+
+import pytest
+
+from tests.system.live_server import wait_until
+from ullage.cli.main import main
+
+
+@pytest.fixture
+def ran(http, capsys):
+    """Runs a command line and gives its exit code, what it printed, and what it complained of."""
+
+    def run(line):
+        code = main(line.split())
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def rows(table):
+    """The cells of a table, without its titles."""
+    return [re.split(r" {2,}", line.strip()) for line in table.splitlines()[1:]]
+
+
+def held(http):
+    return {body["uid"]: body["state"] for body in http.get("/v1/allocations").json()}
+
+
+# --- assume, commit, forget ---
+
+
+def test_what_is_assumed_is_bound_by_commit_or_undone_by_forget(ran, http):
+    assert ran("alloc p -r gpu=1 --assume")[0] == 0
+    assert ran("alloc q -r gpu=1 --assume")[0] == 0
+    assert held(http) == {"p": "assumed", "q": "assumed"}
+    code, out, _ = ran("commit p")
+    assert (code, rows(out)[0][:2]) == (0, ["p", "bound"])
+    assert ran("forget q p never-there") == (0, "q: holds nothing\np: holds nothing\nnever-there: holds nothing\n", "")
+    assert held(http) == {}
+
+
+def test_what_was_never_assumed_is_not_committed(ran):
+    code, out, err = ran("commit p")
+    assert (code, out) == (75, "")
+    assert err.startswith("ullage: not-assumed: p is not assumed")
+    assert "hint: `ullage allocations`" in err
+
+
+# --- limits ---
+
+
+@pytest.mark.parametrize("line", ["alloc p -r tflops=50,vram=1g", "gang submit g p -r tflops=50,vram=1g"])
+def test_a_limit_goes_with_the_request(ran, http, line):
+    assert ran("quotas set default --total-limits tflops=100")[0] == 0
+    assert ran(f"{line} --limit tflops=80")[0] == 0
+    assert http.get("/v1/quotas/default").json()["used"]["limits.tflops"] == 80_000
+
+
+def test_a_plan_judges_the_limit_too(ran):
+    ran("quotas set default --total-limits tflops=100")
+    assert ran("plan -r tflops=50 --limit tflops=100")[0] == 1
+    code, out, _ = ran("plan -r tflops=50 --limit tflops=101")
+    assert code == 0
+    assert out.startswith("does not fit: total.max.tflops.limit: ")
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("gpu=2", "--limit: 'gpu=2'"), ("tflops", "--limit: 'tflops'"), ("vram=1g,vram=2g", "given twice")],
+)
+def test_a_limit_that_is_no_amount_of_a_card_is_refused(ran, http, limit, said):
+    code, _, err = ran(f"alloc p -r tflops=1 --limit {limit}")
+    assert code == 2
+    assert said in err
+    assert held(http) == {}
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("resreq", "code", "said", "helps"),
+    [
+        ("gpu=4", 75, "not-enough-gpus-on-node", "`ullage gpus` shows who holds them"),
+        ("gpu_model=H100", 78, "wrong-model", "freed cards would not help"),
+        ("gpu=3,tflops=1", 78, "single.max.gpuCount.limit", "waiting does not help"),
+        ("tflops=60", 75, "total.max.tflops.request", "raise its quota"),
+    ],
+)
+def test_a_refusal_shows_its_code_and_what_helps(ran, resreq, code, said, helps):
+    ran("alloc first -r gpu=1,tflops=50 --namespace team")
+    if "." in said:
+        ran("quotas set team --total-requests tflops=100 --max-gpu-count 2")
+    got, out, err = ran(f"alloc p -r {resreq} --namespace team")
+    assert (got, out) == (code, "")
+    message, hint = err.splitlines()
+    assert message.startswith(f"ullage: {said}: ")
+    assert hint.startswith("hint: ")
+    assert helps in hint
+
+
+def test_a_refusal_is_json_too(ran):
+    code, out, _ = ran("alloc p -r gpu_model=H100 -o json")
+    assert (code, json.loads(out)["code"]) == (78, "wrong-model")
+
+
+# --- adjust ---
+
+
+def test_a_dry_run_says_what_a_change_would_do_and_ends_as_a_plan(ran, http):
+    ran("alloc p -r gpu=2,tflops=50,vram=10g")
+    before = http.get("/v1/allocations/p").json()
+    code, out, _ = ran("adjust p -r tflops=90,vram=8g --dry-run")
+    assert code == 1
+    assert "nothing has changed" in out
+    assert rows(out)[-1][2:] == ["+40 TFLOPS, -2Gi vram", "+40 TFLOPS, -2Gi vram", "10 TFLOPS, 32Gi vram"]
+    code, _, err = ran("adjust p -r tflops=101,vram=8g --dry-run")
+    assert code == 0
+    assert err.splitlines()[0].startswith("ullage: scaling-exceeded: ")
+    assert "tflops=100,vram=40Gi of each card" in err
+    assert ran("adjust nobody -r tflops=1 --dry-run")[0] == 255
+    assert http.get("/v1/allocations/p").json() == before
+
+
+def test_adjust_changes_request_and_limit_or_nothing(ran, http):
+    ran("alloc p -r tflops=50,vram=10g")
+    assert ran("adjust p -r tflops=101,vram=10g")[0] == 75
+    code, out, _ = ran("adjust p -r tflops=60,vram=12g --limit tflops=80,vram=20g -o json")
+    body = json.loads(out)
+    assert (code, body["delta_limit"]) == (0, {"compute_gflops": 30_000, "vram_bytes": 10 << 30})
+    assert http.get("/v1/allocations/p").json() == body["allocation"]
+
+
+def test_only_what_is_bound_is_adjusted(ran):
+    ran("alloc p -r vram=1g --assume")
+    code, _, err = ran("adjust p -r vram=2g")
+    assert code == 75
+    assert err.startswith("ullage: not-allocated: p is not bound")
+    assert "`ullage commit` binds" in err
+
+
+# --- gangs ---
+
+
+def test_a_gang_waits_as_a_whole_runs_as_a_whole_and_is_given_up(ran, http):
+    ran("alloc other -r gpu=2")
+    code, out, _ = ran("gang submit g a b c -r gpu=1 --timeout 10m")
+    assert code == 0
+    assert out.startswith("g: waiting\n")
+    assert [row[:2] for row in rows(out)[2:]] == [["a", "-"], ["b", "-"], ["c", "-"]]
+    ran("free other")
+    wait_until(lambda: json.loads(ran("gang show g -o json")[1])["phase"] == "running", "the gang runs")
+    assert [row[:2] for row in rows(ran("gang show g")[1])[2:]] == [["a", "bound"], ["b", "bound"], ["c", "bound"]]
+    assert ran("gang end g") == (0, "g: ended; its members hold nothing\n", "")
+    assert held(http) == {}
+    assert ran("gang show g")[0] == 2
+
+
+def test_a_gang_needs_no_more_than_what_is_required(ran, http):
+    assert ran("gang submit g a b c d e -r gpu=1 --required 3")[1].startswith("g: running\n")
+    assert set(held(http)) < {"a", "b", "c", "d", "e"}
+    ran("gang end g")
+
+
+@pytest.mark.parametrize("options", ["--timeout never", "--required 3", "--limit gpu=1"])
+def test_a_gang_that_makes_no_sense_is_refused(ran, http, options):
+    assert ran(f"gang submit g a b -r gpu=1 {options}")[0] == 2
+    assert http.get("/v1/gangs/g").status_code == 404
+
+
+# --- quotas ---
+
+
+def test_a_quota_is_set_whole_shown_with_what_is_used_and_deleted(ran):
+    ran("alloc p -r gpu=2,tflops=30,vram=10g --namespace team")
+    code, out, _ = ran("quotas set team --total-requests tflops=100,vram=30g --max-workers 3")
+    assert (code, rows(out)[0][:7]) == (0, ["team", "yes", "60/100", "20Gi/30Gi", "60", "20Gi", "1/3"])
+    ran("quotas set team --total-limits vram=21g")
+    assert rows(ran("quotas")[1])[0][:7] == ["team", "no", "60", "20Gi", "60", "20Gi/21Gi", "1/32768"]
+    assert "requests.vram=-, limits.tflops=-, limits.vram=22548578304" in ran("show quota team")[1]
+    assert ran("quotas delete team") == (0, "team: has no quota\n", "")
+    assert rows(ran("quotas list")[1]) == []
+    code, _, err = ran("quotas delete team")
+    assert (code, err) == (2, "ullage: namespace team has no quota\n")
+
+
+def test_every_field_of_a_quota_can_be_set(ran, http):
+    sent = (
+        "quotas set team --total-requests tflops=10 --total-limits vram=9g --max-workers 5 --max-requests tflops=4 "
+        "--max-limits tflops=4 --max-gpu-count 1 --default-requests tflops=3 --default-limits tflops=4 "
+        "--alert-threshold-percent 10"
+    )
+    assert ran(sent)[0] == 0
+    assert ran("alloc a -r gpu=2,tflops=1 --namespace team")[2].startswith("ullage: single.max.gpuCount.limit: ")
+    assert ran("alloc a -r tflops=5 --namespace team")[2].startswith("ullage: single.max.tflops.request: ")
+    assert ran("alloc a -r vram=1g --namespace team")[0] == 0
+    quota = http.get("/v1/quotas/team").json()
+    assert (quota["caps"]["workers"], quota["ready"]) == (5, False)
+    assert (quota["used"]["requests.tflops"], quota["used"]["limits.tflops"]) == (3000, 4000)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "`ullage quotas delete`"),
+        ("--total-requests percent=5", "total_requests.percent"),
+        ("--total-requests tflops=5 --total-limits tflops=4", "total_limits"),
+        ("--alert-threshold-percent 101", "alert_threshold_percent"),
+        ("--max-gpu-count -1", "max_gpu_count"),
+    ],
+)
+def test_a_quota_that_makes_no_sense_is_refused_and_the_old_one_stays(ran, http, options, said):
+    ran("quotas set team --max-workers 7")
+    code, _, err = ran(f"quotas set team {options}")
+    assert code == 2
+    assert said in err
+    assert http.get("/v1/quotas/team").json()["caps"]["workers"] == 7
+
+
+# --- what is shown ---
+
+
+def test_a_plan_is_shown_in_units_that_people_read(ran):
+    assert rows(ran("plan -r tflops=30,vram=8g")[1])[2][1:] == ["30", "8Gi", "soft", "-"]
+
+
+def test_an_allocation_is_shown_without_what_it_has_not(ran):
+    ran("alloc p -r tflops=30,vram=8g")
+    out = ran("show allocation p")[1]
+    assert "compute_gflops=30000" in out
+    assert "slot_start" not in out
+
+
+def test_one_allocation_is_one_object_in_json(ran):
+    assert json.loads(ran("alloc p -r gpu=1 -o json")[1])["uid"] == "p"
