@@ -101,7 +101,7 @@ def test_the_command_line_plans_evicts_and_places(http: httpx2.Client, capsys: p
     assert "would fit on node" in shown
     assert "nobody who may be evicted makes it fit" in shown
     assert main(["alloc", "high", *words, "--preempt"]) == 75
-    assert "80 TFLOPS and 8Gi of declared-" in capsys.readouterr().out
+    assert "80 TFLOPS and 8Gi of 4 cards" in capsys.readouterr().out
     assert main(["alloc", "high", *words, "--preempt", "-o", "json"]) == 75
     assert json.loads(capsys.readouterr().out)["victims"][0]["uid"] == "low"
     assert main(["free", "low"]) == 0

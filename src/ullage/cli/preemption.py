@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ullage.cli.output import Column, print_json, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.size import show_size
-from ullage.wire.preemption import AttemptBody, GivesBody, NominationBody, PreemptionBody
+from ullage.wire.preemption import AttemptBody, GivesBody, NominationBody, PreemptionBody, VictimBody
 
 
-def _gives(gives: GivesBody) -> str:
+def _gives(victim: VictimBody) -> str:
+    """`60 TFLOPS and 20Gi of 2 cards`: cards that give the same are counted."""
+    counted = Counter(map(_amount, victim.gives))
+    return ", ".join(f"{amount} of {count} {'cards' if count > 1 else 'card'}" for amount, count in counted.items())
+
+
+def _amount(gives: GivesBody) -> str:
     if gives.compute_gflops is None or gives.vram_bytes is None:
-        return f"part of {gives.uuid}"
-    return f"{show_tflops(gives.compute_gflops)} TFLOPS and {show_size(gives.vram_bytes)} of {gives.uuid}"
+        return "part"
+    return f"{show_tflops(gives.compute_gflops)} TFLOPS and {show_size(gives.vram_bytes)}"
 
 
 def _outcome(attempt: AttemptBody) -> str:
@@ -24,8 +32,9 @@ _VICTIMS = (
     Column("VICTIM", lambda victim: victim.uid),
     Column("NAMESPACE", lambda victim: victim.namespace),
     Column("PRIORITY", lambda victim: victim.priority),
-    Column("GIVES", lambda victim: ", ".join(map(_gives, victim.gives))),
+    Column("GIVES", _gives),
     Column("WHY", lambda victim: victim.reason.text),
+    Column("UUIDS", lambda victim: ",".join(gives.uuid for gives in victim.gives), wide=True),
 )
 _ATTEMPTS = (
     Column("NODE", lambda attempt: attempt.node),
