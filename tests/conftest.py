@@ -22,14 +22,30 @@ tflops = 100
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeApi]:
-    """A fake server that the environment names, and no other."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the server and the clients of a test meet; no other server is named."""
+    place = tmp_path / "home"
+    place.mkdir()
+    monkeypatch.setenv("ULLAGE_HOME", str(place))
+    monkeypatch.delenv("ULLAGE_ENDPOINT", raising=False)
+    monkeypatch.delenv("ULLAGE_TOKEN", raising=False)
+    return place
+
+
+@pytest.fixture
+def hidden_fake(home: Path) -> Iterator[FakeApi]:
+    """A fake server that nobody is told of."""
     fake = FakeApi()
-    monkeypatch.setenv("ULLAGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("ULLAGE_ENDPOINT", fake.url)
-    monkeypatch.setenv("ULLAGE_TOKEN", TOKEN)
     yield fake
     fake.close()
+
+
+@pytest.fixture
+def fake(hidden_fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    """A fake server that the environment names, and no other."""
+    monkeypatch.setenv("ULLAGE_ENDPOINT", hidden_fake.url)
+    monkeypatch.setenv("ULLAGE_TOKEN", TOKEN)
+    return hidden_fake
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +63,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 @pytest.fixture
 def http(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx2.Client]:
     """A client of the real server, which the environment names too; afterwards no request holds anything."""
-    token = (server.home / "token").read_text().strip()
     monkeypatch.setenv("ULLAGE_HOME", str(server.home))
     monkeypatch.setenv("ULLAGE_ENDPOINT", server.url)
-    monkeypatch.setenv("ULLAGE_TOKEN", token)
-    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+    monkeypatch.setenv("ULLAGE_TOKEN", server.token)
+    with server.client() as client:
         yield client
         for body in (*client.get("/v1/nominations").json(), *client.get("/v1/allocations").json()):
             client.delete(f"/v1/allocations/{body['uid']}")

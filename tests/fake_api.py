@@ -7,6 +7,7 @@ import base64
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -42,6 +43,12 @@ class FakeSession:
 
     def count(self, state: str) -> int:
         return sum(task.state == state for task in self.tasks)
+
+
+def leave_files(home: Path, url: str, pid: int = 1) -> None:
+    """What a local server leaves in its home."""
+    (home / "server.json").write_bytes(msgspec.json.encode({"url": url, "pid": pid, "later": "field"}))
+    (home / "token").write_text(f"{TOKEN}\n")
 
 
 class FakeApi:

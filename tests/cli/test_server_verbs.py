@@ -4,27 +4,11 @@ import os
 import subprocess
 import sys
 
-import msgspec
 import pytest
 
-from tests.fake_api import TOKEN, FakeApi
+from tests.fake_api import leave_files
 from ullage.cli import server
 from ullage.cli.main import main
-
-
-@pytest.fixture
-def home(monkeypatch, tmp_path):
-    home = tmp_path / "home"
-    monkeypatch.setenv("ULLAGE_HOME", str(home))
-    monkeypatch.delenv("ULLAGE_ENDPOINT", raising=False)
-    return home
-
-
-@pytest.fixture
-def fake(home):
-    fake = FakeApi()
-    yield fake
-    fake.close()
 
 
 @pytest.fixture
@@ -34,26 +18,20 @@ def process():
         process.kill()
 
 
-def leave_files(home, url, pid):
-    home.mkdir(exist_ok=True)
-    (home / "token").write_text(TOKEN)
-    (home / "server.json").write_bytes(msgspec.json.encode({"url": url, "pid": pid}))
-
-
-def test_up_starts_a_process_and_waits_until_it_answers(capsys, monkeypatch, home, fake):
+def test_up_starts_a_process_and_waits_until_it_answers(capsys, monkeypatch, home, hidden_fake):
     leave = f"import pathlib; pathlib.Path({str(home)!r}, 'server.json').write_text"
-    code = f"""{leave}('{{"url": "{fake.url}", "pid": 7}}')"""
+    code = f"""{leave}('{{"url": "{hidden_fake.url}", "pid": 7}}')"""
     monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", code])
     assert main(["up"]) == 0
     assert capsys.readouterr().out == (
-        f"ullage is running at {fake.url} (process 7)\nits token is in {home / 'token'}\n"
+        f"ullage is running at {hidden_fake.url} (process 7)\nits token is in {home / 'token'}\n"
     )
 
 
-def test_up_twice_says_so(capsys, home, fake):
-    leave_files(home, fake.url, 7)
+def test_up_twice_says_so(capsys, home, hidden_fake):
+    leave_files(home, hidden_fake.url, 7)
     assert main(["up"]) == 0
-    assert capsys.readouterr().out == f"ullage is already running at {fake.url}\n"
+    assert capsys.readouterr().out == f"ullage is already running at {hidden_fake.url}\n"
 
 
 def test_a_server_that_does_not_come_up_shows_the_end_of_its_log(capsys, monkeypatch, home):
@@ -71,9 +49,9 @@ def test_the_options_of_up_reach_the_process(monkeypatch, home, tmp_path):
     assert seen[0][-3:] == ["--port=0", f"--config={tmp_path / 'c.toml'}", "--gpus=2"]
 
 
-def test_down_waits_until_the_process_is_gone(capsys, home, fake, process):
-    leave_files(home, fake.url, process.pid)
-    fake.on_shutdown = process.kill
+def test_down_waits_until_the_process_is_gone(capsys, home, hidden_fake, process):
+    leave_files(home, hidden_fake.url, process.pid)
+    hidden_fake.on_shutdown = process.kill
     assert main(["down"]) == 0
     assert capsys.readouterr().out == "the server has ended\n"
     assert os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1]) == -9

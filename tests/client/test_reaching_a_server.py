@@ -2,36 +2,15 @@
 
 import subprocess
 
-import msgspec
 import pytest
 
-from tests.fake_api import TOKEN, FakeApi
+from tests.fake_api import leave_files
 from ullage.client import endpoint, local
 from ullage.model.error import InvalidRequest, Unavailable
 
 
-@pytest.fixture
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("ULLAGE_HOME", str(tmp_path))
-    monkeypatch.delenv("ULLAGE_ENDPOINT", raising=False)
-    monkeypatch.delenv("ULLAGE_TOKEN", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
-def server(home):
-    fake = FakeApi()
-    yield fake
-    fake.close()
-
-
-def leave_files(home, url):
-    (home / "server.json").write_bytes(msgspec.json.encode({"url": url, "pid": 1, "later": "field"}))
-    (home / "token").write_text(f"{TOKEN}\n")
-
-
-def test_the_files_of_a_local_server_are_enough(home, server):
-    leave_files(home, server.url)
+def test_the_files_of_a_local_server_are_enough(home, hidden_fake):
+    leave_files(home, hidden_fake.url)
     api = local.reach(start=False)
     assert api.server().version == "0.1.0"
     api.transport.close()
@@ -74,14 +53,14 @@ def test_a_named_server_that_does_not_answer_is_unavailable(home):
         local.reach("http://127.0.0.1:1", start=True)
 
 
-def test_without_a_server_one_is_started(monkeypatch, home, server, capsys):
+def test_without_a_server_one_is_started(monkeypatch, home, hidden_fake, capsys):
     def up(command, **_):
-        leave_files(home, server.url)
+        leave_files(home, hidden_fake.url)
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", up)
     local.reach(start=True).transport.close()
-    assert capsys.readouterr().err == f"ullage: started a local server at {server.url}; `ullage down` ends it\n"
+    assert capsys.readouterr().err == f"ullage: started a local server at {hidden_fake.url}; `ullage down` ends it\n"
 
 
 def test_a_server_that_does_not_start_says_why(monkeypatch, home):

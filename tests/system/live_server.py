@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
+
 
 def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 60.0) -> None:
     ends_at = time.monotonic() + deadline_s
@@ -45,6 +47,13 @@ class LiveServer:
     @property
     def url(self) -> str:
         return str(json.loads((self.home / "server.json").read_text())["url"])
+
+    @property
+    def token(self) -> str:
+        return (self.home / "token").read_text().strip()
+
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=30)
 
     def kill(self) -> None:
         """As a crash: nothing is cleaned up by the server itself."""

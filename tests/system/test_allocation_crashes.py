@@ -91,11 +91,6 @@ def test_every_point_is_tried():
     assert tried == set(POINTS)
 
 
-def client(server: LiveServer) -> httpx2.Client:
-    token = (server.home / "token").read_text().strip()
-    return httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
-
-
 def facts(http: httpx2.Client) -> object:
     allocations = [
         {key: value for key, value in body.items() if not key.endswith("_at")}
@@ -119,14 +114,12 @@ def books_are_exact(http: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize(("point", "before", "call"), CASES, ids=[f"{p}-{c.__name__}" for p, _, c in CASES])
-def test_a_crash_there_leaves_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point, before, call):
-    home = tmp_path / "home"
-    home.mkdir()
+def test_a_crash_there_leaves_all_or_nothing(home: Path, monkeypatch: pytest.MonkeyPatch, point, before, call):
     (home / "ullage.toml").write_text(CARDS)
     server = LiveServer(home)
     monkeypatch.setenv("ULLAGE_FAIL_AT", point)
     server.start()
-    with client(server) as http:
+    with server.client() as http:
         for step in before:
             assert step(http).is_success
         old = facts(http)
@@ -138,7 +131,7 @@ def test_a_crash_there_leaves_all_or_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("ULLAGE_FAIL_AT")
     server.start()
     try:
-        with client(server) as http:
+        with server.client() as http:
             found = facts(http)
             books_are_exact(http)
             assert call(http).status_code in (200, 201, 202, 204, 404), "the repeat is answered"

@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,15 +39,11 @@ def steps(page: str) -> list[Step]:
 
 
 @pytest.fixture
-def bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+def bash(home: Path, tmp_path: Path) -> Iterator[Callable[[list[str]], list[tuple[int, str]]]]:
     """Runs commands in one shell, beside a server with the cards of the page on pods; their codes and outputs."""
     if shutil.which("curl") is None:
         pytest.skip("the pages use curl, which this machine does not have")
-    home = tmp_path / "home"
-    home.mkdir()
     (home / "ullage.toml").write_text(blocks("hold-cards-for-pods.md", "toml")[0])
-    monkeypatch.setenv("ULLAGE_HOME", str(home))
-    monkeypatch.delenv("ULLAGE_ENDPOINT", raising=False)
     (tmp_path / "pod.json").write_text(blocks("hold-cards-for-pods.md", "json")[0])
     server = LiveServer(home)
     server.start()
