@@ -241,7 +241,7 @@ def test_the_whole_parser_can_be_built():
 
 
 def test_completions_are_printed(capsys):
-    pytest.importorskip("shtab")
+    pytest.importorskip("shtab", reason="shtab is not installed")
     assert "ullage" in printed(capsys, "completion", "bash")
 
 

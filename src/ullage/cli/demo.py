@@ -114,7 +114,7 @@ class _Server:
 def _cards() -> tuple[int | None, str]:
     """How many cards to declare (None: those that are there), and a sentence that says so."""
     from ullage.inventory.machine import MachineSettings, discover  # noqa: PLC0415 - part of the server extra
-    from ullage.inventory.nvml import NvmlCards  # noqa: PLC0415
+    from ullage.inventory.nvml import NvmlCards  # noqa: PLC0415 - as above
 
     found = discover(MachineSettings(), os.environ, NvmlCards()).node
     declared = "9 cpus and 18 GB are declared, as in the DRF paper"
@@ -203,7 +203,7 @@ def _screen() -> Iterator[Callable[[Overview], None]]:
         yield show
         return
     from rich.live import Live  # noqa: PLC0415 - slow to import, and needed only here
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415 - as above
 
     with Live(auto_refresh=False) as live:
         yield lambda overview: live.update(Text(_picture(overview), no_wrap=True), refresh=True)

@@ -102,7 +102,7 @@ def _single_keys() -> Iterator[None]:
 
 def _picture(overview: Overview) -> Any:
     from rich.console import Group  # noqa: PLC0415  # as above
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415  # as above
 
     head = f"ullage {overview.server.version}   {show_time(overview.at)}   q quits"
     return Group(Text(head, style="bold"), _nodes(overview), _gpus(overview), _sessions(overview))
@@ -161,7 +161,7 @@ def _sessions(overview: Overview) -> Any:
 def table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
     """A table for a live view."""
     from rich.table import Table  # noqa: PLC0415  # as above
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415  # as above
 
     table = Table(*titles, expand=True)
     for row in rows:

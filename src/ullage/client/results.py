@@ -51,6 +51,6 @@ def with_progress(results: Iterator[T], total: int) -> Iterator[T]:
         yield from results
         return
     from rich.console import Console  # noqa: PLC0415  # slow to import, and seldom needed
-    from rich.progress import track  # noqa: PLC0415
+    from rich.progress import track  # noqa: PLC0415  # as above
 
     yield from track(results, "", total=total, console=Console(stderr=True))
