@@ -19,18 +19,18 @@ COLUMNS = ("cpu_free", "memory_free", "slots_free", "gpu_free", "compute_free", 
 
 
 def a_card(uuid: str, tflops: int = 100, gib: int = 16, **facts: object) -> Gpu:
-    return Gpu(uuid, int(uuid[-1]), vram_bytes=gib * GIB, compute_gflops=tflops * 1000, **facts)  # type: ignore[arg-type]
+    return Gpu(uuid, int(uuid[-1]), vram_bytes=gib * GIB, compute_gflops=tflops * 1000, **facts)
 
 
 def a_node(name: str, *cards: Gpu, **facts: object) -> Node:
-    return Node(name, 64_000, 2**40, cards or (a_card(f"{name}-0"),), **facts)  # type: ignore[arg-type]
+    return Node(name, 64_000, 2**40, cards or (a_card(f"{name}-0"),), **facts)
 
 
 def ask(
     text: str = "gpu=1,tflops=80,vram=8g", uid: str = "new", strategy: str | None = None, **claim: object
 ) -> Request:
     facts = {"priority": 10, "namespace": "team"} | claim
-    return Request(uid, ResourceRequirement.from_string(text), Claim(**facts), strategy)  # type: ignore[arg-type]
+    return Request(uid, ResourceRequirement.from_string(text), Claim(**facts), strategy)
 
 
 class Books:
@@ -60,7 +60,7 @@ class Books:
                 for c in positions
             )
         )
-        facts = Claim(**{"namespace": "team", **claim})  # type: ignore[arg-type]
+        facts = Claim(**{"namespace": "team", **claim})
         node = fleet.nodes[int(fleet.card_row[positions[0]])].name
         owner = None if executor else facts
         fleet.charge(Allocation(uid, node, requirement, cards, state, charges, owner, since, since))
@@ -68,7 +68,7 @@ class Books:
 
     def preempt(self, request: Request | None = None, rules: Rules | None = None, **more: object):
         before = content(self.fleet)
-        found = preempt(self.fleet, rules or Rules(), request or ask(), NOW, **more)  # type: ignore[arg-type]
+        found = preempt(self.fleet, rules or Rules(), request or ask(), NOW, **more)
         assert content(self.fleet) == before
         return found
 

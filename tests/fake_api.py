@@ -236,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do  # noqa: N815
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do  # noqa: N815  # names of the standard library
 
     def _route(self, path: list[str]) -> Any:
         fake = self.fake

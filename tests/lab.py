@@ -41,7 +41,7 @@ from ullage.storage.open import open_store
 def a_node(name: str = "n1", cpu: int = 8, memory: str = "64g", gpus: int = 0, **facts: object) -> Node:
     cards = tuple(Gpu(f"GPU-{name}-{index}", index) for index in range(gpus))
     size = ResourceRequirement.of(memory=memory).memory_bytes
-    return Node(name, cpu * 1000, size, cards, **facts)  # type: ignore[arg-type]
+    return Node(name, cpu * 1000, size, cards, **facts)
 
 
 @dataclass
@@ -164,7 +164,7 @@ class Lab:
         self.pump()
 
     def session(self, name: str, resreq: str = "cpu=1", tasks: int = 0, **spec: object) -> SessionRecord:
-        built = SessionSpec("function", ResourceRequirement.from_string(resreq), **spec)  # type: ignore[arg-type]
+        built = SessionSpec("function", ResourceRequirement.from_string(resreq), **spec)
         record = self.service.sessions.create(name, built, lambda: None)
         self.pump()
         if tasks:
@@ -196,7 +196,7 @@ class Lab:
         return sum(e.session == name and e.phase.value in {"starting", "vacant", "busy"} for e in self.executors)
 
     @property
-    def executors(self) -> list:  # type: ignore[type-arg]
+    def executors(self) -> list:
         return list(self.service.state.executors.values())
 
     def counts(self, name: str) -> dict[str, int]:

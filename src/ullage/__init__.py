@@ -56,7 +56,7 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415
+    from importlib import import_module  # noqa: PLC0415  # `import ullage` itself stays quick
 
     value = getattr(import_module(home), name)
     globals()[name] = value

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import pytest
 
 from ullage.engines.local.engine import LocalEngine
@@ -60,7 +60,7 @@ class Log:
 
     def hand_out(self, engine: Engine, *orders: TaskOrder, to: str = "e") -> None:
         for order in orders:
-            self._given[order.claim] = lambda order=order: engine.hand_out(to, [order])  # type: ignore[misc]
+            self._given[order.claim] = lambda order=order: engine.hand_out(to, [order])
         engine.hand_out(to, orders)
 
     def of(self, kind: type[E]) -> list[E]:
@@ -167,7 +167,7 @@ def test_a_name_in_use_is_refused_and_its_holder_unharmed(play: Play) -> None:
 
 def test_tasks_see_their_session_common_data_and_gang(play: Play) -> None:
     def look() -> tuple[object, ...]:
-        from ullage.worker import context  # noqa: PLC0415
+        from ullage.worker import context  # noqa: PLC0415  # this runs in a worker
 
         here = context()
         gang = here.gang
@@ -286,7 +286,7 @@ def test_a_finished_task_is_told_while_the_next_one_runs(play: Play, tmp_path: P
 
 def test_an_executor_leaves_a_session_after_its_tasks_and_enters_another(play: Play) -> None:
     def common() -> bytes | None:
-        from ullage.worker import context  # noqa: PLC0415
+        from ullage.worker import context  # noqa: PLC0415  # this runs in a worker
 
         return context().common_data
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from ullage.engines.local.cgroup import Confinement
 from ullage.engines.local.engine import LocalEngine

@@ -54,7 +54,7 @@ def test_a_worker_above_its_memory_is_ended_with_the_reason(tmp_path: Path, conf
 
 
 def swallow_and_hold(amount: int) -> None:
-    import time  # noqa: PLC0415
+    import time  # noqa: PLC0415  # this runs in a worker
 
     kept = bytearray(b"x") * amount
     time.sleep(3600 + len(kept))
@@ -110,7 +110,7 @@ class TestTheKernelsLimits:
                 confinement = recorder.engine._confinement
                 assert confinement is not None
             cell = confinement.confine("old", LIMIT)
-            with subprocess.Popen(["sleep", "3600"]) as child:  # noqa: ASYNC220
+            with subprocess.Popen(["sleep", "3600"]) as child:  # noqa: ASYNC220  # it starts at once
                 for directory in cell.directories:
                     (directory / "cgroup.procs").write_text(str(child.pid))
                 async with opened(tmp_path / "data"):

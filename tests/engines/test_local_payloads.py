@@ -27,7 +27,7 @@ def test_fifty_megabytes_both_ways(tmp_path: Path) -> None:
 
 def test_large_common_data(tmp_path: Path) -> None:
     def common() -> int:
-        from ullage.worker import context  # noqa: PLC0415
+        from ullage.worker import context  # noqa: PLC0415  # this runs in a worker
 
         return len(context().common_data or b"")
 

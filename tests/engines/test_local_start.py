@@ -65,8 +65,8 @@ def test_a_worker_that_never_reports_is_given_up(tmp_path: Path) -> None:
 
 def test_what_a_worker_prints_is_kept(tmp_path: Path) -> None:
     def speak() -> None:
-        print("grüße \udcff")  # noqa: T201
-        print("leise", file=sys.stderr)  # noqa: T201
+        print("grüße \udcff")  # noqa: T201  # printing is what is tested
+        print("leise", file=sys.stderr)  # noqa: T201  # as above
 
     async def main() -> None:
         async with opened(tmp_path) as recorder:

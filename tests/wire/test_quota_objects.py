@@ -42,8 +42,8 @@ def with_value(path: str, value: object) -> dict[str, object]:
     *way, last = path.split(".")
     section: object = document
     for name in way:
-        section = section[name]  # type: ignore[index]
-    section[last] = value  # type: ignore[index]
+        section = section[name]
+    section[last] = value
     return document
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import msgspec
 import pytest
 

@@ -97,7 +97,7 @@ def _start(command: Command, given: int, out: IO[bytes], err: IO[bytes]) -> subp
     program = command.argv[0]
     env = {**os.environ, **command.env, **_granted(os.environ)}
     try:
-        return subprocess.Popen(command.argv, stdin=given, stdout=out, stderr=err, cwd=command.cwd, env=env)  # noqa: S603
+        return subprocess.Popen(command.argv, stdin=given, stdout=out, stderr=err, cwd=command.cwd, env=env)  # noqa: S603  # its purpose
     except ValueError as error:  # a NUL character in an argument
         raise TaskFailed(f"{program}: cannot be run: {error}", code=NOT_EXECUTABLE) from None
     except OSError as error:

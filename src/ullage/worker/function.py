@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
 from ullage.model.task import SHARED_KEPT
 from ullage.worker import failure
@@ -28,7 +28,7 @@ class FunctionService:
     def __init__(self) -> None:
         self._functions: dict[int, Callable[..., Any]] = {}
 
-    def on_session_enter(self, context: Context) -> None:  # noqa: ARG002
+    def on_session_enter(self, context: Context) -> None:  # noqa: ARG002  # as every service has it
         """Shared ids begin anew with each session."""
         self._functions.clear()
 

@@ -212,4 +212,4 @@ def _unsendable(output: object) -> str | None:
 def print_as_it_comes() -> None:
     """Let what tasks print reach the executor's log line by line, and no character be an error."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]  # text streams

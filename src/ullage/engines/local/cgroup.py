@@ -70,7 +70,7 @@ class Watching:
     layer: str = "watched: memory is checked twice a second, cpu is not limited (no writable cgroup)"
     roots: tuple[Path, ...] = ()
 
-    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:  # noqa: ARG002
+    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:  # noqa: ARG002  # as the protocol says
         """Leave the limit to the warden."""
         return Cell(watched_bytes=requirement.memory_bytes or None)
 

@@ -55,7 +55,7 @@ class WorkerLine(asyncio.Protocol):
             elif not self._greet(frame):
                 return
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # as asyncio calls it
         """Tell the guest."""
         if self._timer is not None:
             self._timer.cancel()

@@ -57,7 +57,7 @@ class Unenforced:
         """Never."""
         return False
 
-    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:  # noqa: ARG002
+    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:  # noqa: ARG002 - as the protocol says
         """None."""
         return Limits({}, Enforced.NONE)
 
@@ -87,7 +87,7 @@ class Mps:
         """If the daemon runs and the card's vram is known: limits are in bytes."""
         return self.running and gpu.vram_bytes is not None
 
-    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:  # noqa: ARG002
+    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:  # noqa: ARG002 - as the protocol says
         """Every worker with cards is a client: a card in exclusive mode takes no other process."""
         if not gpus or not self.running:
             return Limits({}, Enforced.NONE)
