@@ -1,0 +1,98 @@
+"""The scores FGD was published against, as its simulator computes them: integers 0..100, larger is better.
+
+Source: the open simulator of "Beware of Fragmentation" (USENIX ATC'23). Truncation is part of them.
+Ties go to the first node of a random order; a part of a card goes on the best-fitting card, except
+with random placement, where every card that fits is as likely.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from ullage.core.kernel.fragmentation import best_fit_card
+from ullage.core.kernel.task_class import WHOLE, Cards
+
+_LARGEST_CPU = 128_000
+"""Milli CPU of the largest node of the published cluster: what CPU is divided by."""
+
+_LARGEST_CARDS = 8_000
+"""Thousandths of cards of the largest node of the published cluster: what cards are divided by."""
+
+
+@njit("int64(int64[::1])", cache=True, nogil=True)
+def idle_total(shares: Cards) -> int:
+    """Free thousandths of all cards together."""
+    total = 0
+    for free in shares:
+        total += free
+    return total
+
+
+@njit("int64(int64, int64[::1], int64, int64, int64)", cache=True, nogil=True)
+def best_fit(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) -> int:
+    """The less the node has left of CPU and of cards, in halves, the better."""
+    left_cpu = float(cpu_free - cpu) / _LARGEST_CPU * 0.5
+    left_cards = float(idle_total(shares) - share * cards) / _LARGEST_CARDS * 0.5
+    return int((1.0 - (left_cpu + left_cards)) * 100.0)
+
+
+@njit("int64(int64, int64[::1], int64, int64, int64)", cache=True, nogil=True)
+def dot_product(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) -> int:
+    """The smaller the product of what is free and what is asked, the better (Tetris, SIGCOMM'14)."""
+    product = float(cpu_free) / _LARGEST_CPU * (float(cpu) / _LARGEST_CPU)
+    product += float(idle_total(shares)) / _LARGEST_CARDS * (float(share * cards) / _LARGEST_CARDS)
+    return int(100.0 * (1.0 - product / 2.0))
+
+
+@njit("int64(int64[::1], int64, int64)", cache=True, nogil=True)
+def clustering(shares: Cards, kinds: int, kind: int) -> int:
+    """Nodes that run tasks of the same kind only, then among others, then empty ones, then the rest.
+
+    A kind is a part of a card (0) or the number of whole cards (1..62); `kinds` is the bit mask of
+    the kinds that run on the node. A task without cards has kind -1 and scores 0 everywhere.
+    """
+    if kind < 0:
+        return 0
+    filled = 25 * (_LARGEST_CARDS - idle_total(shares)) // _LARGEST_CARDS
+    if kinds == 0:
+        return filled + 25
+    if not (kinds >> kind) & 1:
+        return filled
+    return filled + (75 if kinds == (1 << kind) else 50)
+
+
+@njit("int64(int64[::1], int64, int64)", cache=True, nogil=True)
+def packing(shares: Cards, share: int, cards: int) -> int:
+    """Cards in use, the fullest first (90..100), then idle cards of a node in use, then idle nodes."""
+    idle = 0
+    for free in shares:
+        if free == WHOLE:
+            idle += 1
+    if idle == shares.shape[0]:
+        return max(33 - idle, idle)
+    if cards == 0:
+        return 100
+    if share == WHOLE:
+        return max(50 - cards, 33)
+    card = best_fit_card(shares, share)
+    if shares[card] == WHOLE:
+        return 49
+    return int(100 - shares[card] // 10 // 10)
+
+
+@njit("int64(int64[::1], int64, int64)", cache=True, nogil=True)
+def random_card(shares: Cards, share: int, draw: int) -> int:
+    """One of the cards that have `share` left, each as likely for a random `draw` >= 0; -1 if none."""
+    fitting = 0
+    for free in shares:
+        if free >= share:
+            fitting += 1
+    if fitting == 0:
+        return -1
+    nth = draw % fitting
+    for card in range(shares.shape[0]):
+        if shares[card] >= share:
+            if nth == 0:
+                return card
+            nth -= 1
+    return -1

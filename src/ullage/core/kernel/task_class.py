@@ -1,0 +1,31 @@
+"""How compiled code sees a workload: one row of int64 per task class, with its popularity beside it.
+
+A row is (cpu in milli, share in thousandths of a card, cards, allowed models as a bit mask). A task
+without cards has share 0 and 0 cards; whole cards have share 1000; a part is one card with a share
+below 1000. Popularity is a float64 per row; popularities sum to 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Cards = npt.NDArray[np.int64]
+"""Free thousandths of each card of a node."""
+
+Classes = npt.NDArray[np.int64]
+"""One row of CPU, SHARE, CARDS, MODELS per task class."""
+
+Popularity = npt.NDArray[np.float64]
+"""The part of all tasks that belong to each class."""
+
+CPU = 0
+SHARE = 1
+CARDS = 2
+MODELS = 3
+
+WHOLE = 1000
+"""The share of a card that nobody uses."""
+
+ANY_MODEL = -1
+"""The mask that allows every model (models are numbered 0..62)."""
