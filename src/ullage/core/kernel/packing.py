@@ -63,15 +63,18 @@ def clustering(shares: Cards, kinds: int, kind: int) -> int:
 
 @njit("int64(int64[::1], int64, int64)", cache=True, nogil=True)
 def packing(shares: Cards, share: int, cards: int) -> int:
-    """Cards in use, the fullest first (90..100), then idle cards of a node in use, then idle nodes."""
+    """Cards in use, the fullest first (90..100), then idle cards of a node in use, then idle nodes.
+
+    A task without cards scores 0 everywhere.
+    """
+    if cards == 0:
+        return 0
     idle = 0
     for free in shares:
         if free == WHOLE:
             idle += 1
     if idle == shares.shape[0]:
         return max(33 - idle, idle)
-    if cards == 0:
-        return 100
     if share == WHOLE:
         return max(50 - cards, 33)
     card = best_fit_card(shares, share)

@@ -1,0 +1,88 @@
+"""Expected leftover: what stays idle of a node when tasks keep coming.
+
+A node is offered tasks drawn from the workload, one after the other. A task that fits is placed: a
+part on the best-fitting card, whole cards on idle ones. The node is given up after `patience` offers
+in a row that placed no task with cards. Leftover is the mean of what is then idle, over many fills.
+Every state of a node meets the same draws (common random numbers), so differences between states
+are not noise, and the answer for a state is exact arithmetic on integers: the same on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Cards, Classes, Popularity
+
+Draws = npt.NDArray[np.int32]
+"""One row per fill, one column per offer: the task class that is offered."""
+
+_LENGTH = 256
+"""Offers per fill before its draws repeat."""
+
+
+def stratified_draws(popularity: Popularity, fills: int, seed: int) -> Draws:
+    """Draws for `fills` fills: among the n-th offers of all fills each quantile of popularity occurs once.
+
+    The same on every machine and version: only the raw 64-bit output of PCG64 is used.
+    """
+    raw = np.random.PCG64(seed).random_raw(2 * fills * _LENGTH).reshape(2, _LENGTH, fills)
+    quantile = np.argsort(raw[0], axis=1, kind="stable")
+    within = (raw[1] >> np.uint64(11)) * 2.0**-53
+    edges = np.cumsum(popularity)
+    drawn = np.searchsorted(edges / edges[-1], (quantile + within) / fills, side="right")
+    return np.ascontiguousarray(np.minimum(drawn, len(popularity) - 1).T, dtype=np.int32)
+
+
+@njit("int64(int64, int64[::1], int64, int64[:, ::1], int32[:, ::1], int64)", cache=True, nogil=True)
+def idle_after_fills(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls and arrays would cost half of it
+    cpu_free: int, shares: Cards, model: int, classes: Classes, draws: Draws, patience: int
+) -> int:
+    """Idle thousandths of cards after each fill, summed over all fills (leftover = this / fills)."""
+    least_cpu, least_share = cpu_free + 1, WHOLE + 1
+    for row in range(classes.shape[0]):
+        if classes[row, CARDS] > 0 and (classes[row, MODELS] >> model) & 1:
+            least_cpu = min(least_cpu, classes[row, CPU])
+            least_share = min(least_share, classes[row, SHARE])
+    room = np.sort(shares)
+    first = 0
+    while first < room.shape[0] and room[first] == 0:
+        first += 1
+    left = np.empty_like(room)
+    total = 0
+    for fill in range(draws.shape[0]):
+        size = room.shape[0] - first
+        left[:size] = room[first:]
+        cpu = cpu_free
+        offer = waited = 0
+        while waited < patience and size > 0 and cpu >= least_cpu and left[size - 1] >= least_share:
+            task = classes[draws[fill, offer % _LENGTH]]
+            offer += 1
+            waited += 1
+            if cpu < task[CPU]:
+                continue
+            cards, share = task[CARDS], task[SHARE]
+            if cards == 0:
+                cpu -= task[CPU]
+                continue
+            if not (task[MODELS] >> model) & 1 or left[size - 1] < share:
+                continue
+            if share == WHOLE:
+                if cards > size or left[size - cards] < WHOLE:
+                    continue
+                size -= cards
+            else:
+                at = 0
+                while left[at] < share:
+                    at += 1
+                rest = left[at] - share
+                while at > 0 and left[at - 1] > rest:
+                    left[at] = left[at - 1]
+                    at -= 1
+                left[at] = rest
+            cpu -= task[CPU]
+            waited = 0
+        for at in range(size):
+            total += left[at]
+    return total

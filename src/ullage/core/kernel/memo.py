@@ -1,0 +1,38 @@
+"""A memo of numbers by key, in plain arrays: open addressing, no deletion; the owner starts a new one when full."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Keys = npt.NDArray[np.int64]
+"""One row per slot: a key, or -1 first where the slot is empty. The number of slots is a power of two."""
+
+_SPREAD = 0x9E3779B1
+
+
+def empty_keys(slots: int, width: int) -> Keys:
+    """Room for `slots` keys (a power of two) of `width` numbers, none of which is negative."""
+    return np.full((slots, width), -1, np.int64)
+
+
+@njit("int64(int64[:, ::1], int64[::1])", cache=True, nogil=True)
+def slot_of(keys: Keys, key: Keys) -> int:
+    """The slot that holds the key, or the empty one where it belongs. One slot at least must be empty."""
+    mixed = 0
+    for part in key:
+        mixed = ((mixed ^ part) & 0x3FFFFFFF) * _SPREAD
+        mixed ^= mixed >> 29
+    slots = keys.shape[0]
+    slot = int(mixed & (slots - 1))
+    while keys[slot, 0] >= 0:
+        same = True
+        for at in range(key.shape[0]):
+            if keys[slot, at] != key[at]:
+                same = False
+                break
+        if same:
+            break
+        slot = (slot + 1) & (slots - 1)
+    return slot
