@@ -87,6 +87,7 @@ class History(RuleBasedStateMachine):
         self.nodes: tuple[Node, ...] = NODES
         self.allocator = Allocator(Fleet(NODES), Rules(workers_per_node=4))
         self.allocator.set_ready()
+        self.seen = {card.uuid: card for node in NODES for card in node.gpus}
         self.shrunk: set[str] = set()
         self.told: list[str] = []
         self.allocator.register_bind_handler(lambda held: self.told.append(held.id))
@@ -278,7 +279,10 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        """Another allocator that is told the ledger has the same books."""
+        """Another allocator that is told the ledger has the same books, and before it has nodes the same usage."""
+        blind = Allocator(Fleet(()))
+        blind.reconcile(self.allocator.fleet.ledger.values(), self.now)
+        assert blind.fleet.usage == self.allocator.fleet.usage
         twin = Allocator(Fleet(self.allocator.fleet.nodes), self.allocator.rules)
         twin.reconcile(self.allocator.fleet.ledger.values(), self.now)
         before = self.books()
@@ -302,6 +306,7 @@ class History(RuleBasedStateMachine):
         )
         before, version = dict(self.allocator.fleet.ledger), self.allocator.version
         self.allocator.set_nodes(self.nodes)
+        self.seen |= {card.uuid: card for node in self.nodes for card in node.gpus}
         fleet = self.allocator.fleet
         assert self.allocator.version == version + 1
         assert {uid: replace(held, node="") for uid, held in fleet.ledger.items()} == {
@@ -399,15 +404,14 @@ class History(RuleBasedStateMachine):
     @invariant()
     def what_a_namespace_uses_is_what_its_allocations_hold(self):
         fleet = self.allocator.fleet
-        known = {card.uuid: card for card in fleet.cards}
         used: dict[str, list[int]] = {}
         for held in fleet.ledger.values():
             assert held.claim is not None
             sums = used.setdefault(held.claim.namespace, [0, 0, 0, 0, 0])
             sums[4] += 1
             for position, uuid in enumerate(held.gpus):
-                card = known.get(uuid)
-                total = (0, 0) if card is None else (card.compute, card.vram)
+                card = self.seen[uuid]  # a missing one counts as what it was
+                total = card.compute, card.vram
                 need = total
                 if held.charges:
                     need = held.charges[position].compute, held.charges[position].vram
@@ -415,7 +419,7 @@ class History(RuleBasedStateMachine):
                 most = need
                 if limit is not None:
                     most = limit.compute_gflops or limit.compute_ppm * total[0] // PPM, limit.vram_bytes
-                blank = card is not None and card.compute_gflops is None
+                blank = card.compute_gflops is None
                 for at, amount in enumerate((*need, *most)):
                     sums[at] += 0 if blank else amount
         assert fleet.usage == {namespace: Usage(*sums) for namespace, sums in used.items()}

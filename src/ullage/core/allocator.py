@@ -230,9 +230,7 @@ class Allocator:
         choice = choose_beside(self.fleet, self.rules, request, self.nominations)
         if isinstance(choice, Refusal):
             return choice
-        allocation = self._allocation(request, choice, now, AllocationState.BOUND)
-        self._enter(allocation)
-        return allocation
+        return self._enter(self._allocation(request, choice, now, AllocationState.BOUND))
 
     def assume(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:
         """Reserve these cards for a request, until `commit` or `forget`.
@@ -255,8 +253,7 @@ class Allocator:
             return Refusal(against)
         node = self.fleet.nodes[int(self.fleet.card_row[cards[0]])].name
         choice = Choice(node, self.fleet.uuids(cards), charges_on(self.fleet, cards, request.requirement))
-        self._enter(self._allocation(request, choice, now))
-        return self.fleet.ledger[request.uid]
+        return self._enter(self._allocation(request, choice, now))
 
     def commit(self, uid: str, now: float) -> Allocation:
         """Make an assumed allocation bound; a bound one is answered as it is.
@@ -270,8 +267,7 @@ class Allocator:
             raise Conflict(f"{uid} is not assumed; assume cards for it first", code="not-assumed")
         if known.state is AllocationState.BOUND:
             return known
-        self._enter(replace(known, state=AllocationState.BOUND, bound_at=now))
-        return self.fleet.ledger[uid]
+        return self._enter(replace(known, state=AllocationState.BOUND, bound_at=now))
 
     def bind(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:
         """`assume` and `commit` in one step: all of it, or nothing.
@@ -411,16 +407,22 @@ class Allocator:
                 changed.append(uid)
         return tuple(sorted(changed))
 
-    def set_nodes(self, nodes: Iterable[Node]) -> None:
+    def set_nodes(self, nodes: Iterable[Node]) -> tuple[Allocation, ...]:
         """New facts about machines and cards; free capacity is derived again, nobody is evicted.
 
         A card that vanished while it is held stays on its node as a missing one, and an allocation follows
-        its cards to another node.
+        its cards to another node. Returns the requests' allocations that follow, or whose cards changed.
         """
         inventory, ledger = _followed(self.fleet, tuple(nodes))
-        self._adopt(Fleet(inventory, ledger, profiles=self.fleet.profiles))
-        self._dirty.update(gpu.uuid for gpu in self.fleet.cards)
+        before, fleet = self.fleet.ledger, Fleet(inventory, ledger, profiles=self.fleet.profiles)
+        entered = [_remembering(fleet, held) for held in ledger if held.claim is not None]
+        changed = [held for held in entered if (held, held.cards) != (before[held.id], before[held.id].cards)]
+        for held in changed:
+            fleet.replace(held)
+        self._adopt(fleet)
+        self._dirty.update(gpu.uuid for gpu in fleet.cards)
         self.version += 1
+        return tuple(changed)
 
     # --- whoever mirrors the state ---
 
@@ -536,14 +538,18 @@ class Allocator:
         known = self.held(allocation.id)
         if allocation.node in self.fleet.row_of:
             self._cards(allocation.gpus)
-        releasing = known is not None and known.state is AllocationState.RELEASING
-        return replace(allocation, state=AllocationState.RELEASING) if releasing else allocation
+        if known is None:
+            return allocation
+        state = AllocationState.RELEASING if known.state is AllocationState.RELEASING else allocation.state
+        return replace(allocation, state=state, cards=allocation.cards or known.cards)
 
-    def _enter(self, allocation: Allocation) -> None:
+    def _enter(self, allocation: Allocation) -> Allocation:
+        """Put an allocation into the books, with its cards as they are; what the ledger has then."""
         self.withdraw(allocation.id)
         known = self.fleet.ledger.get(allocation.id)
         if known == allocation:
-            return
+            return known
+        allocation = _remembering(self.fleet, allocation)
         if known is not None:
             self.fleet.replace(allocation)
         else:
@@ -551,6 +557,7 @@ class Allocator:
         self._dirty.update(allocation.gpus)
         self._gone.pop(allocation.id, None)
         self.version += 1
+        return allocation
 
     def _drop(self, uid: str, now: float) -> Allocation | None:
         if self.held(uid) is None:
@@ -593,6 +600,13 @@ class Allocator:
         return self._card_pools | frozenset(self.rules.strategies)
 
 
+def _remembering(fleet: Fleet, allocation: Allocation) -> Allocation:
+    """The allocation with what is known of its cards; that of an executor does not outlive a restart."""
+    if allocation.claim is None:
+        return allocation
+    return replace(allocation, cards=tuple(gpu for gpu in fleet.last_known(allocation) if gpu is not None))
+
+
 _NO_INDEX = -1
 """Of a card that nobody ever reported."""
 
@@ -605,9 +619,7 @@ def _followed(fleet: Fleet, nodes: tuple[Node, ...]) -> tuple[list[Node], list[A
     for held in fleet.ledger.values():
         node = next((home[uuid] for uuid in held.gpus if uuid in home), held.node)
         ledger.append(held if node == held.node else replace(held, node=node))
-        for uuid in held.gpus:
+        for uuid, known in zip(held.gpus, fleet.last_known(held), strict=True):
             if uuid not in home:
-                card = fleet.card_of.get(uuid)
-                known = Gpu(uuid, _NO_INDEX) if card is None else fleet.cards[card]
-                missing.setdefault(node, {})[uuid] = replace(known, healthy=False)
+                missing.setdefault(node, {})[uuid] = replace(known or Gpu(uuid, _NO_INDEX), healthy=False)
     return [replace(node, gpus=(*node.gpus, *missing.get(node.name, {}).values())) for node in nodes], ledger

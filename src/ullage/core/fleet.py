@@ -210,13 +210,12 @@ class Fleet:
     def usage_of(self, allocation: Allocation) -> Usage:
         """What an allocation counts in the quota of its namespace; what its cards are charged.
 
-        A dimension in which a card's capacity is not known counts nothing.
+        A dimension in which a card's capacity is not known counts nothing. A card that is missing counts as
+        what it was when it was last known.
         """
         limit = allocation.claim.limit if allocation.claim else None
         compute = vram = compute_limit = vram_limit = 0
-        for position, uuid in enumerate(allocation.gpus):
-            card = self.card_of.get(uuid)
-            gpu = None if card is None else self.cards[card]
+        for position, gpu in enumerate(self.last_known(allocation)):
             charge = allocation.charges[position] if allocation.charges else None
             here = _counted((charge.compute, charge.vram) if charge is not None else _capacity(gpu), gpu)
             compute, vram = compute + here[0], vram + here[1]
@@ -225,6 +224,13 @@ class Fleet:
                 here = _counted((most, limit.vram_bytes), gpu)
             compute_limit, vram_limit = compute_limit + here[0], vram_limit + here[1]
         return Usage(compute, vram, compute_limit, vram_limit, 1)
+
+    def last_known(self, allocation: Allocation) -> tuple[Gpu | None, ...]:
+        """Its cards in order, those that are missing as it remembers them; None for one that nobody knows."""
+        cards = [self.card_of.get(uuid) for uuid in allocation.gpus]
+        remembered = {gpu.uuid: gpu for gpu in allocation.cards} if None in cards else {}
+        found = zip(cards, allocation.gpus, strict=True)
+        return tuple(remembered.get(uuid) if card is None else self.cards[card] for card, uuid in found)
 
     # --- changes ---
 
@@ -435,7 +441,8 @@ def _charges(allocation: Allocation) -> tuple[object, ...]:
     Its age says where a partition lies whose place is not recorded.
     """
     age = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
-    return allocation.node, allocation.gpus, allocation.requirement, allocation.charges, allocation.claim, age
+    held = allocation.node, allocation.gpus, allocation.charges, allocation.cards
+    return *held, allocation.requirement, allocation.claim, age
 
 
 def _modes(held: Iterable[Charge | None]) -> int:

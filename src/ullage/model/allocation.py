@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.model.claim import Claim
+from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
 
@@ -48,7 +49,8 @@ class Allocation:
 
     Without `charges` the cards are held whole, whatever their capacity is or becomes. `claim` says
     whose it is if it came as a request of its own; executors have none. `assumed_at` and `bound_at`
-    are in seconds since the epoch.
+    are in seconds since the epoch. `cards` are the cards as they were last known, for when they are
+    missing: they say nothing of who holds what, and do not count when two allocations are compared.
     """
 
     id: str
@@ -60,3 +62,4 @@ class Allocation:
     claim: Claim | None = None
     assumed_at: float | None = None
     bound_at: float | None = None
+    cards: tuple[Gpu, ...] = field(default=(), compare=False)

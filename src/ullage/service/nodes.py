@@ -10,7 +10,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.events import Events
 from ullage.service.journal import Journal
-from ullage.service.ports import PutNode
+from ullage.service.ports import PutAllocation, PutNode
 from ullage.service.state import State
 
 DRAIN_S = 30.0
@@ -49,7 +49,7 @@ class Nodes:
         moved = self._take_from_others(node)
         if known is not None:
             node = replace(node, state=move_node(known.state, NodeState.READY))
-        node = replace(node, gpus=self._with_missing(known, node))
+        node = replace(node, gpus=self._with_missing(node))
         node = replace(node, cordoned=node.name in self._cordoned)
         if node == known and not moved:
             return
@@ -128,19 +128,22 @@ class Nodes:
                 moved = True
         return moved
 
-    def _with_missing(self, known: Node | None, node: Node) -> tuple[Gpu, ...]:
+    def _with_missing(self, node: Node) -> tuple[Gpu, ...]:
         """Cards that vanished while held stay known, unhealthy: somebody still holds them."""
         reported = {gpu.uuid for gpu in node.gpus}
-        before = {gpu.uuid: gpu for gpu in known.gpus} if known is not None else {}
-        ledger = self._state.fleet.ledger.values()
-        held = dict.fromkeys(uuid for allocation in ledger if allocation.node == node.name for uuid in allocation.gpus)
+        fleet = self._state.fleet
+        here = [allocation for allocation in fleet.ledger.values() if allocation.node == node.name]
+        held = {uuid: gpu for a in here for uuid, gpu in zip(a.gpus, fleet.last_known(a), strict=True)}
         others = (other for other in self._state.nodes.values() if other.name != node.name)
         elsewhere = {gpu.uuid for other in others for gpu in other.gpus if gpu.healthy}
-        vanished = [uuid for uuid in held if uuid not in reported and uuid not in elsewhere]
-        unseen = max((gpu.index for gpu in (*node.gpus, *before.values())), default=-1) + 1
-        gone = [before.get(uuid) or Gpu(uuid, unseen + i) for i, uuid in enumerate(vanished)]
+        vanished = {uuid: gpu for uuid, gpu in held.items() if uuid not in reported and uuid not in elsewhere}
+        indices = [gpu.index for gpu in (*node.gpus, *vanished.values()) if gpu is not None]
+        unseen = max(indices, default=-1) + 1
+        gone = [gpu or Gpu(uuid, unseen + i) for i, (uuid, gpu) in enumerate(vanished.items())]
         return (*node.gpus, *(replace(gpu, healthy=False) for gpu in gone))
 
     def _rebuild(self) -> None:
-        self._state.allocator.set_nodes(self._state.nodes.values())
+        followed = self._state.allocator.set_nodes(self._state.nodes.values())
+        if followed:
+            self._journal.write(*map(PutAllocation, followed))
         self._changed(True)
