@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ullage.core.allocator import Allocator
 from ullage.core.filters import CARD
 from ullage.core.fleet import Fleet
 from ullage.core.partition import fit, fitting, template_for
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
-from ullage.model.allocation import Allocation, Charge, Slot
-from ullage.model.error import InvalidRequest
+from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
+from ullage.model.claim import Claim
+from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import Isolation, IsolationPolicy
@@ -334,6 +336,82 @@ def test_a_card_of_no_capacity_that_is_held_whole_takes_no_partition():
     refusal = fit(fleet, 0, request("gpu=1,partition=1g.10gb"))
     assert isinstance(refusal, Rejection)
     assert refusal.code is Code.GPU_COMPUTE
+
+
+# --- no place is given twice ---
+
+
+def at(name: str, card: Gpu, slot: Slot) -> Allocation:
+    asked = request(f"gpu=1,partition={slot.template}")
+    charge = Charge(1, GIB, Isolation.PARTITIONED, slot)
+    return replace(holding(name, asked, charge, card), claim=Claim(), cards=(card,))
+
+
+VIR = Slot("vir01", group=0)
+PLACES = [
+    pytest.param(M, [Slot("2g.20gb", 0, 2), Slot("2g.20gb", 0, 2)], True, id="the same slots"),
+    pytest.param(M, [Slot("2g.20gb", 0, 2), Slot("1g.10gb", 1, 2)], True, id="a slot inside"),
+    pytest.param(M, [Slot("2g.20gb", 0, 2), Slot("2g.20gb", 2, 4)], False, id="slots beside each other"),
+    pytest.param(M, [Slot("9g.99gb", 0, 2), Slot("8g.88gb", 1, 4)], True, id="of templates that nobody knows"),
+    pytest.param(M, [Slot("1g.10gb", 0, 1), Slot("1g.10gb")], False, id="a place that is not recorded"),
+    pytest.param(N, [VIR, VIR], False, id="two that share a group"),
+    pytest.param(N, [VIR, VIR, VIR], True, id="one more than share a group"),
+    pytest.param(N, [VIR, Slot("vir02", group=0)], True, id="templates that do not share a group"),
+    pytest.param(N, [VIR, Slot("vir02", group=1)], False, id="in groups of their own"),
+]
+
+
+@pytest.mark.parametrize(("card", "slots", "twice"), PLACES)
+def test_the_books_give_no_place_twice(card, slots, twice):
+    *held, late = [at(str(n), card, slot) for n, slot in enumerate(slots)]
+    fleet = fleet_of(card, held=tuple(held))
+    before = (list(fleet.ledger), fleet.compute_free.tolist(), fleet.vram_free.tolist())
+    if not twice:
+        fleet.charge(late)
+        return
+    with pytest.raises(Conflict) as refused:
+        fleet.charge(late)
+    assert refused.value.code == "card-held"
+    assert (list(fleet.ledger), fleet.compute_free.tolist(), fleet.vram_free.tolist()) == before
+
+
+@pytest.mark.parametrize(("card", "slots", "twice"), PLACES)
+@pytest.mark.parametrize("nodes", [True, False], ids=["with nodes", "before there are nodes"])
+def test_a_replay_gives_no_place_twice(card, slots, twice, nodes):
+    allocator = Allocator(fleet_of(card) if nodes else Fleet(()))
+    found = [at(str(n), card, slot) for n, slot in enumerate(slots)]
+    if not twice:
+        assert len(allocator.reconcile(found, 1.0)) == len(found)
+        return
+    with pytest.raises(Conflict, match="0, 1") as refused:
+        allocator.reconcile(found, 1.0)
+    assert refused.value.code == "card-held"
+    assert not allocator.fleet.ledger
+
+
+def test_a_replay_gives_no_card_to_two_that_hold_it_whole():
+    allocator = Allocator(fleet_of(M))
+    whole = [Allocation(name, "n1", request("gpu=1"), ("m",), claim=Claim()) for name in "ab"]
+    with pytest.raises(Conflict, match="a, b"):
+        allocator.reconcile(whole, 1.0)
+    assert not allocator.fleet.ledger
+
+
+def test_what_is_assumed_keeps_its_place_when_another_is_found_there():
+    allocator = Allocator(fleet_of(M))
+    assumed = replace(at("a", M, Slot("2g.20gb", 0, 2)), state=AllocationState.ASSUMED)
+    allocator.reconcile([assumed], 1.0)
+    with pytest.raises(Conflict, match="a, b"):
+        allocator.reconcile([at("b", M, Slot("1g.10gb", 0, 1))], 2.0)
+    assert list(allocator.fleet.ledger) == ["a"]
+
+
+def test_a_partition_may_lie_elsewhere_in_books_that_look_ahead():
+    now, ahead = fleet_of(M), fleet_of(M)
+    starts(ahead, "1g.10gb")
+    placed = Placer(now, Policy()).place("x", request("gpu=1,partition=1g.10gb"), Placer(ahead, Policy()))
+    assert placed is not None
+    assert placed.id in ahead.ledger
 
 
 # --- records without a place ---

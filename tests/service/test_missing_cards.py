@@ -14,12 +14,13 @@ from ullage.core.fleet import Usage
 from ullage.core.selection import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Amounts, Claim, Request
+from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.service.ports import NodeReported
+from ullage.service.ports import NodeReported, PutAllocation
 
 GIB = 1 << 30
 CARDS = tuple(
@@ -140,3 +141,12 @@ def _forget_cards(path: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE allocations SET value = json_remove(value, '$.cards')")
         connection.commit()
+
+
+def test_a_store_in_which_a_card_has_two_owners_is_not_served(machine):
+    give(machine, "gpu=1")
+    held = machine.service.state.fleet.ledger["first"]
+    machine.store.write(PutAllocation(replace(held, id="second"))).result()
+    with pytest.raises(Conflict, match="first, second") as refused:
+        machine.restart()
+    assert refused.value.code == "card-held"

@@ -24,6 +24,7 @@ from ullage.core.nomination import (
     refusal_beside,
     refusals_beside,
 )
+from ullage.core.places import check_places
 from ullage.core.preemption import (
     NO_BUDGETS,
     Budgets,
@@ -392,15 +393,18 @@ class Allocator:
 
         Raises:
             NotFound: a node that is known does not have a card of an allocation. Conflict: an id is that of
-                an executor. Nothing is changed then.
+                an executor, or two have the same place on a card. Nothing is changed then.
 
         """
         wanted = {allocation.id: self._found(allocation) for allocation in found}
+        others = [known for uid, known in sorted(self.fleet.ledger.items()) if known.claim and uid not in wanted]
+        kept = [known for known in others if known.state is AllocationState.ASSUMED]
+        check_places(self.fleet.profiles, (*kept, *wanted.values()))
         changed: list[str] = []
-        for uid, known in sorted(self.fleet.ledger.items()):
-            if known.claim is not None and uid not in wanted and known.state is not AllocationState.ASSUMED:
-                self._drop(uid, now)
-                changed.append(uid)
+        for known in others:
+            if known.state is not AllocationState.ASSUMED:
+                self._drop(known.id, now)
+                changed.append(known.id)
         for uid, allocation in sorted(wanted.items()):
             if self.fleet.ledger.get(uid) != allocation:
                 self._enter(allocation)

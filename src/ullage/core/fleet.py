@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from ullage.core.kernel import columns as at
 from ullage.core.modes import mode_of
+from ullage.core.places import share_a_place
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.gpu import Gpu
@@ -238,7 +239,8 @@ class Fleet:
         """Enter an allocation. `force` lets columns go negative: what is held is held.
 
         Raises:
-            Conflict: the id is in the ledger, or a card has no room for it and `force` is not set.
+            Conflict: the id is in the ledger; or, where `force` is not set, a card has no room for it, or
+                its partition would lie where another one is.
             NotFound: a card is unknown. An unknown node is kept in the ledger and charges nothing.
 
         """
@@ -283,6 +285,9 @@ class Fleet:
                 charge = allocation.charges[position]
                 held = None in self.holders[card].values()
                 held |= charge.compute > self.compute_free[card] or charge.vram > self.vram_free[card]
+                if charge.slot is not None:
+                    others = (other.slot for other in self.holders[card].values() if other is not None)
+                    held |= share_a_place(self.profiles, self.cards[card], (charge.slot, *others))
             else:
                 held = bool(self.holders[card])
             if held:

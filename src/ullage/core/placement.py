@@ -71,7 +71,8 @@ class Placer:
                 )
                 self.fleet.charge(allocation)
                 if also is not None:
-                    also.fleet.charge(allocation)
+                    # It has the room there; where its partition lies is decided here.
+                    also.fleet.charge(allocation, force=True)
                 return allocation
             ranked = table.ranked.copy() if ranked is None else ranked
             ranked[row] = NO_ROOM
