@@ -182,6 +182,27 @@ def test_a_simulation_beside_kept_room_is_what_alloc_does():
     assert placed.gpus == decision.outcome.gpus == ("n-1",)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("tflops=30,vram=1g", (Code.NOMINATED, 30_000, 20_000), id="fits without them"),
+        pytest.param("tflops=80,vram=1g", (Code.GPU_COMPUTE, 80_000, 70_000), id="fits neither way"),
+        pytest.param("gpu=2,tflops=60,vram=1g", (Code.NOT_ENOUGH_CARDS, 2, 1), id="one of two cards fits without them"),
+    ],
+)
+def test_a_plan_and_an_allocation_beside_kept_room_are_refused_alike(text, told):
+    allocator = ready(a_node("n", a_card("n-0"), a_card("n-1")), nominations=nominated(FIRST))
+    allocator.nominations = NO_NOMINATIONS
+    allocator.bind(ask("tflops=30,vram=1g", "old"), ["n-0"], NOW)
+    allocator.bind(ask("tflops=90,vram=1g", "full"), ["n-1"], NOW)
+    allocator.nominations = nominated(replace(FIRST, charges=(Charge(50_000, GIB),)))
+    planned, refused = allocator.simulate(ask(text)).outcome, allocator.alloc(ask(text), NOW)
+    assert isinstance(refused, Refusal)
+    assert planned == refused == allocator.check_quota_and_filter(ask(text))
+    first = refused.rejections[0]
+    assert (first.code, first.needed, first.had) == told
+
+
 def test_who_grows_leaves_kept_room_alone_and_who_shrinks_may():
     allocator = ready(a_node("n"))
     allocator.alloc(ask("tflops=15,vram=1g", "small"), NOW)

@@ -97,18 +97,21 @@ def kept(fleet: Fleet, ahead: Sequence[Nomination]) -> Iterator[None]:
 def find_beside(
     fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, cards: Sequence[int] | None = None
 ) -> Candidates:
-    """`find` beside nominated requests; what only they stand in the way of is `reserved-for-nominated`."""
+    """`find` beside nominated requests; what only they stand in the way of is `reserved-for-nominated`.
+
+    A request that does not fit without them either is refused for the reasons that hold then.
+    """
     ahead, free = nominations.before(fleet, request), find(fleet, rules, request, cards)
-    if not ahead:
+    if not ahead or not free.by_node:
         return free
     with kept(fleet, ahead):
         found = find(fleet, rules, request, cards)
     stages = [_nominated(stage, alone) for stage, alone in zip(found.stages, free.stages, strict=True)]
-    return replace(found, stages=tuple(stages), curable=bool(free.by_node) or found.curable)
+    return replace(found, stages=tuple(stages), curable=True)
 
 
 def choose_beside(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Choice | Refusal:
-    """`choose` beside nominated requests; they are the reason for a refusal if the request fits without them."""
+    """`choose` beside nominated requests; a refusal is that of `find_beside`."""
     ahead = nominations.before(fleet, request)
     if not ahead:
         return choose(fleet, rules, request)
@@ -116,8 +119,7 @@ def choose_beside(fleet: Fleet, rules: Rules, request: Request, nominations: Nom
         chosen = choose(fleet, rules, request)
     if isinstance(chosen, Choice):
         return chosen
-    alone = choose(fleet, rules, request)
-    return alone if isinstance(alone, Refusal) else refusal_beside(find_beside(fleet, rules, request, nominations))
+    return refusal_beside(find_beside(fleet, rules, request, nominations))
 
 
 def refusal_beside(found: Candidates) -> Refusal:
