@@ -928,6 +928,27 @@ def test_an_uid_holds_one_set_of_cards(a):
         assert error.value.code == "not-assumed"
 
 
+@pytest.mark.parametrize("state", AllocationState)
+def test_a_simulation_for_an_uid_that_holds_cards_is_what_alloc_answers(a, state):
+    held = bound(a.alloc(ask("r", 90, 10), 1.0))
+    a.fleet.replace(replace(held, state=state))
+    before, again = content(a), ask("r", 90, 10, 2)
+    decision = a.simulate(again)
+    assert isinstance(decision.outcome, Choice)
+    answered = bound(a.alloc(again, 2.0))
+    told = decision.outcome
+    assert (told.node, told.gpus, told.charges) == (answered.node, answered.gpus, answered.charges)
+    assert content(a) == before
+
+
+def test_a_simulation_for_the_uid_of_an_executor_is_refused_as_alloc_is(a):
+    a.fleet.charge(Allocation("e1", "node-1", ask("r", 1, 1).requirement, ("gpu-1",)))
+    for operation in (a.simulate, lambda request: a.alloc(request, 1.0)):
+        with pytest.raises(Conflict) as refused:
+            operation(ask("e1", 1, 1))
+        assert refused.value.code == "uid-taken"
+
+
 def test_nothing_is_decided_before_it_is_ready():
     allocator = Allocator(Fleet(A_NODES))
     for operation, arguments in (("alloc", (1.0,)), ("assume", (["gpu-1"], 1.0)), ("simulate", ())):

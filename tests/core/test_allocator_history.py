@@ -357,12 +357,14 @@ class History(RuleBasedStateMachine):
         if isinstance(outcome, UllageError):
             return
         assert self.unchanged(lambda: self.allocator.simulate(request)) == outcome
-        direct = choose(self.allocator.fleet, self.allocator.rules, request)
-        assert direct == outcome.outcome
-        if request.uid not in self.allocator.fleet.ledger and isinstance(direct, Choice):
-            allocation = self.allocator.alloc(request, self.tick())
-            assert isinstance(allocation, Allocation)
-            assert (allocation.node, allocation.gpus, allocation.charges) == (direct.node, direct.gpus, direct.charges)
+        held = self.allocator.fleet.ledger.get(request.uid)
+        if held is None:
+            assert choose(self.allocator.fleet, self.allocator.rules, request) == outcome.outcome
+        if isinstance(outcome.outcome, Choice):
+            told = outcome.outcome
+            got = self.allocator.alloc(request, self.tick()) if held is None else held
+            assert isinstance(got, Allocation)
+            assert (got.node, got.gpus, got.charges) == (told.node, told.gpus, told.charges)
 
     @rule()
     def take_dirty(self):

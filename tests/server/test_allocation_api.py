@@ -49,6 +49,22 @@ def test_an_assumption_holds_its_cards_until_it_is_committed_or_forgotten(http: 
     assert (answer.status_code, answer.json()["code"]) == (409, "not-assumed")
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_repeated_uid_is_answered_with_what_it_holds_whatever_is_asked_now(http: httpx2.Client, commit: bool):
+    first = allocate(http, "p", "gpu=1,vram=10g", commit=commit).json()
+    again = allocate(http, "p", "gpu=2,vram=30g", commit=commit)
+    assert (again.status_code, again.json()) == (201, first)
+    planned = http.post("/v1/plan", json={"uid": "p", "resreq": "gpu=9,vram=30g"}).json()
+    assert (planned["refusal"], planned["choice"]["gpus"]) == (None, first["gpus"])
+
+
+def test_a_plan_without_a_uid_is_never_that_of_somebody(http: httpx2.Client):
+    assert allocate(http, "plan", "vram=10g").status_code == 201
+    assert allocate(http, ".plan", "vram=10g").status_code == 400
+    planned = http.post("/v1/plan", json={"resreq": "gpu=9,vram=10g"}).json()
+    assert planned["refusal"]["code"] == "not-enough-gpus-on-node"
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

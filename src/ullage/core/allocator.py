@@ -143,11 +143,17 @@ class Allocator:
     def simulate(self, request: Request) -> Decision:
         """What `alloc` would do now, with every step; nothing is changed and nothing is counted.
 
+        A uid that holds cards is answered with them, without any step.
+
         Raises:
-            Unavailable: not ready. NotFound: the pool is not known.
+            Unavailable: not ready. NotFound: the pool is not known. Conflict: the uid is an executor's.
 
         """
         self._require_ready()
+        known = self.held(request.uid)
+        if known is not None:
+            there = Candidates({known.node: known.gpus}, ())
+            return Decision(there, Scores({}, {}), Choice(known.node, known.gpus, known.charges))
         self._check_pool(request)
         candidates = find_beside(self.fleet, self.rules, request, self.nominations)
         with kept(self.fleet, self.nominations.before(self.fleet, request)):

@@ -70,15 +70,19 @@ class Allocations:
     def assume(self, request: Request, gpus: Sequence[str] | None, done: Callback) -> Outcome:
         """Reserve named cards, or the best ones, until `commit` or `forget`.
 
+        Without names a repeated uid is answered with what it holds, whatever is asked now.
+
         Raises:
             InvalidRequest, NotFound, Conflict: as `Allocator.assume`.
 
         """
         if gpus is None:
             held = self._allocator.held(request.uid)
-            found = self._allocator.simulate(request).outcome if held is None else held
+            if held is not None:
+                return self._settle(held, held, done)
+            found = self._allocator.simulate(request).outcome
             if isinstance(found, Refusal):
-                return self._settle(held, found, done)
+                return self._settle(None, found, done)
             gpus = found.gpus
         before = self._allocator.held(request.uid)
         return self._settle(before, self._allocator.assume(request, gpus, self._clock()), done)

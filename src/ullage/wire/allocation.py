@@ -43,10 +43,13 @@ class CreateAllocation(Schema, frozen=True, kw_only=True):
 
 
 class PlanRequest(Schema, frozen=True, kw_only=True):
-    """Would it fit: a request as in `CreateAllocation`, of which nothing is done; with `preempt`, who would go."""
+    """Would it fit: a request as in `CreateAllocation`, of which nothing is done; with `preempt`, who would go.
+
+    A `uid` that holds cards already is answered with them; the one that is set by default never does.
+    """
 
     resreq: str | ResourceMap
-    uid: str = "plan"
+    uid: str = ".plan"  # no name may start with a dot
     namespace: str = "default"
     limit: PartMap | None = None
     qos: str = "medium"
