@@ -27,7 +27,7 @@ from ullage.model.node import Node
 from ullage.model.part import CardSelector, Isolation, IsolationPolicy, Part
 from ullage.model.profile import Profiles
 from ullage.model.quota import Caps, Quota
-from ullage.model.rejection import Code
+from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
 
 GIB = 2**30
@@ -243,6 +243,44 @@ def test_c13_without_room_on_one_card_the_other_one_is_untouched(a):
     refusal = refused(a.bind(ask("r", 90, 10, 2), ("gpu-1", "gpu-5"), 1.0))
     assert [(why.code, why.gpu) for why in refusal.rejections] == [(Code.GPU_COMPUTE, "gpu-5")]
     assert (content(a), a.version) == before
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        pytest.param(ask("r", 60, 1), (Code.GPU_COMPUTE, Cure.CAPACITY, 60_000, 50_000), id="not now"),
+        pytest.param(ask("r", 120, 1), (Code.GPU_COMPUTE, Cure.NODE_CHANGE, 120_000, 100_000), id="never"),
+        pytest.param(ask("r", 1, 15), (Code.GPU_VRAM, Cure.CAPACITY, 15 * GIB, 14 * GIB), id="not now, vram"),
+        pytest.param(ask("r", 1, 64), (Code.GPU_VRAM, Cure.NODE_CHANGE, 64 * GIB, 16 * GIB), id="never, vram"),
+        pytest.param(ask("r", 60, 64), (Code.GPU_VRAM, Cure.NODE_CHANGE, 64 * GIB, 16 * GIB), id="never goes first"),
+        pytest.param(
+            ask("r", 60, 64, isolation=Isolation.SHARED),
+            (Code.GPU_VRAM, Cure.NODE_CHANGE, 64 * GIB, 16 * GIB),
+            id="never goes before a card in use",
+        ),
+    ],
+)
+def test_what_a_card_will_never_have_is_told_apart_from_what_is_not_free_now(a, request_, why):
+    on_cards(a, "user", 50, 2, "gpu-1")
+    (told,) = refused(a.bind(request_, ["gpu-1"], 1.0)).rejections
+    assert (told.code, told.cure, told.needed, told.had) == why
+
+
+@pytest.mark.parametrize(
+    ("to", "cure", "had"),
+    [
+        pytest.param(90, Cure.CAPACITY, 70_000, id="not now"),
+        pytest.param(101, Cure.NODE_CHANGE, 100_000, id="never"),
+    ],
+)
+def test_growth_that_a_card_will_never_have_is_told_apart_too(a, to, cure, had):
+    on_cards(a, "user", 30, 2, "gpu-1")
+    on_cards(a, "r", 10, 2, "gpu-1")
+    refusal = refused(a.adjust("r", Change(amounts(to, 2), amounts(to, 2))))
+    told = [(why.code, why.cure, why.needed, why.had) for why in refusal.rejections]
+    assert told == [(code, cure, to * 1000, had) for code in (Code.SCALING_EXCEEDED, Code.GPU_COMPUTE)]
+    assert isinstance(refusal, ScalingRefusal)
+    assert refusal.max_request[0] == 70_000
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

@@ -16,6 +16,8 @@ from ullage.model.claim import Amounts, Request
 from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
 
+_CODES = (Code.GPU_COMPUTE, Code.GPU_VRAM)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -119,35 +121,38 @@ def _counted(fleet: Fleet, allocation: Allocation, position: int, card: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """One card: what the new amounts are there, the most they could be, what is free now and would be then."""
+    """One card: what the new amounts are there, the most they can be now and ever, what is free now and would be."""
 
     new: tuple[int, int]
     most: tuple[int, int]
+    ever: tuple[int, int]
     free: tuple[int, int]
     remain: tuple[int, int]
 
 
 def _room(fleet: Fleet, held: Allocation, after: Allocation, position: int, card: int) -> _Room:
     free = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
-    (old, _), (new, _) = _asked(fleet, held, card), _asked(fleet, after, card)
+    (old, _), (new, _), total = _asked(fleet, held, card), _asked(fleet, after, card), _total(fleet, card)
     if not held.charges:
-        (compute, vram), total = old, _total(fleet, card)
-        return _Room(new, (max(compute, total[0]), max(vram, total[1])), free, free)
+        most = max(old[0], total[0]), max(old[1], total[1])
+        return _Room(new, most, most, free, free)
     charge = held.charges[position]
     if held.requirement.cards.isolation is Isolation.PARTITIONED:
-        return _Room(new, (charge.compute, charge.vram), free, free)
+        most = charge.compute, charge.vram
+        return _Room(new, most, most, free, free)
     most = charge.compute + free[0], charge.vram + free[1]
-    return _Room(new, most, free, _minus(most, new))
+    return _Room(new, most, total, free, _minus(most, new))
 
 
 def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room]) -> ScalingRefusal | None:
     """The refusal for the first card without room; its figures are those of the tightest card."""
     for card, room in zip(cards, rooms, strict=True):
-        for code, need, had in zip((Code.GPU_COMPUTE, Code.GPU_VRAM), room.new, room.most, strict=True):
-            if need > had:
+        for code, need, most_now, ever in zip(_CODES, room.new, room.most, room.ever, strict=True):
+            if need > most_now:
+                cure, had = (Cure.CAPACITY, most_now) if need <= ever else (Cure.NODE_CHANGE, ever)
                 node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid
-                told = Rejection(Code.SCALING_EXCEEDED, Cure.CAPACITY, need, had, node, gpu)
-                why = Rejection(code, Cure.CAPACITY, need, had, node, gpu)
+                told = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node, gpu)
+                why = Rejection(code, cure, need, had, node, gpu)
                 free, most = _least(room.free for room in rooms), _least(room.most for room in rooms)
                 return ScalingRefusal((told, why), remain=free, max_request=most)
     return None

@@ -32,6 +32,8 @@ class Kind(StrEnum):
     NODE = "node"
 
 
+_AMOUNTS = (Code.GPU_COMPUTE, Code.GPU_VRAM)
+
 Check = Callable[[Fleet, int, ResourceRequirement], Rejection | None]
 
 
@@ -183,8 +185,19 @@ def _lock(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
 def _idle(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     users = len(fleet.holders[card])
     if users:
-        return _no(Code.GPU_NOT_IDLE, fleet, card, Cure.CAPACITY, 0, users)
+        return _too_small(fleet, card, asked) or _no(Code.GPU_NOT_IDLE, fleet, card, Cure.CAPACITY, 0, users)
     return _room(fleet, card, asked)
+
+
+def _too_small(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    """What is asked is more than the card has in all, however much of it is free."""
+    if asked.part is None:
+        return None
+    totals = int(fleet.compute_total[card]), int(fleet.vram_total[card])
+    for code, need, total in zip(_AMOUNTS, asked.part.on(*totals), totals, strict=True):
+        if need > total:
+            return _no(code, fleet, card, Cure.NODE_CHANGE, need, total)
+    return None
 
 
 def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
@@ -192,19 +205,18 @@ def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
     if asked.cards.isolation is Isolation.PARTITIONED:
         found = fit(fleet, card, asked)
         return found if isinstance(found, Rejection) else None
-    part = asked.part
-    if part is None:
-        return None
+    part, never = asked.part, _too_small(fleet, card, asked)
+    if part is None or never is not None:
+        return never
     totals = int(fleet.compute_total[card]), int(fleet.vram_total[card])
     needs = part.on(*totals)
     has = int(fleet.compute_free[card]), int(fleet.vram_free[card])
     if part.fraction_ppm and any(need > had for need, had in zip(needs, has, strict=True)):
         free = min((had * PPM // total for had, total in zip(has, totals, strict=True) if total), default=0)
         return _no(Code.GPU_SHARE, fleet, card, Cure.CAPACITY, part.fraction_ppm, max(0, free))
-    for code, need, had, total in zip((Code.GPU_COMPUTE, Code.GPU_VRAM), needs, has, totals, strict=True):
+    for code, need, had in zip(_AMOUNTS, needs, has, strict=True):
         if need > had:
-            cure = Cure.CAPACITY if need <= total else Cure.NODE_CHANGE
-            return _no(code, fleet, card, cure, need, max(0, had))
+            return _no(code, fleet, card, Cure.CAPACITY, need, max(0, had))
     if fleet.card_modes.item(card) & WHOLE:
         return _no(Code.GPU_COMPUTE, fleet, card, Cure.CAPACITY, needs[0], 0)
     return None
