@@ -238,14 +238,21 @@ def settings_() -> str:
         ("[node.card]", settings.CardSection),
         ("policy", settings.PolicySection),
         ("requests", settings.RequestsSection),
+        ("requests.weights", settings.WeightsSection),
+        ("requests.oversubscription", settings.OversubscriptionSection),
+        ("[requests.budget]", settings.BudgetSection),
         ("requests.pools.NAME", settings.PoolSection),
         ("queues.NAME", settings.QueueSection),
     )
-    top = [field for field in msgspec.structs.fields(settings.Settings) if isinstance(field.default, str | None)]
+    top = [field for field in msgspec.structs.fields(settings.Settings) if not _is_section(field)]
     text = ["### Top of the file", _doc(settings.Settings), _fields(settings.Settings, {field.name for field in top})]
     for name, kind in kinds:
         text += [f"### `[{name}]`", _doc(kind), _fields(kind)]
     return "\n\n".join(text)
+
+
+def _is_section(field: msgspec.structs.FieldInfo) -> bool:
+    return isinstance(field.default, msgspec.Struct) or field.name in {"requests_", "queues"}
 
 
 def policy() -> str:

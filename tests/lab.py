@@ -107,7 +107,9 @@ class SimulatedEngine:
 
 
 class Lab:
-    def __init__(self, *nodes: Node, policy: Policy | None = None, queues: Sequence[Queue] = ()) -> None:
+    def __init__(
+        self, *nodes: Node, policy: Policy | None = None, queues: Sequence[Queue] = (), **more: object
+    ) -> None:
         self.now = 1000.0
         self.engine = SimulatedEngine(lambda: self.now)
         self.store = open_store("memory://")
@@ -120,6 +122,7 @@ class Lab:
             self._woken.append,
             self._fail,
             queues=queues,
+            **more,  # type: ignore[arg-type]
         )
         for node in nodes:
             self.service.on_engine_event(NodeReported(node))
@@ -217,7 +220,7 @@ def check_books(service: Service) -> None:
     """Columns equal inventory minus ledger; nothing is over-committed; counts add up."""
     state = service.state
     fleet = state.fleet
-    rebuilt = type(fleet)(fleet.nodes, fleet.ledger.values())
+    rebuilt = type(fleet)(fleet.nodes, fleet.ledger.values(), profiles=fleet.profiles)
     for name in ("cpu_free", "memory_free", "gpu_free", "slots_free", "compute_free", "vram_free", "card_users"):
         assert (getattr(fleet, name) == getattr(rebuilt, name)).all(), name
     assert {uid for uid, held in fleet.ledger.items() if held.claim is None} == set(state.executors)

@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from ullage.bootstrap.settings import Settings, read_settings
+from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Unenforced
 from ullage.inventory.facts import CardFacts
 from ullage.model.error import InvalidRequest
+from ullage.model.gpu import Gpu
+from ullage.model.oversubscription import Oversubscription
+from ullage.model.profiles import SHIPPED
 
 
 def settings(tmp_path: Path, text: str) -> Settings:
@@ -78,3 +82,113 @@ def test_hami_is_where_its_library_is(tmp_path: Path):
 def test_what_sharing_needs_and_does_not_find_stops_the_start(tmp_path: Path, lines: str, said: str):
     with pytest.raises(InvalidRequest, match=said):
         settings(tmp_path, f"[node]\n{lines}\n").sharing()
+
+
+REQUESTS = """
+[node]
+disk = "1t"
+[requests]
+strategy = "compact-first"
+preempt_cluster_wide = false
+weights = { vram = 0.5, compute = 0.5 }
+oversubscription = { compute_oversell_ratio = 200 }
+[requests.pools.training]
+strategy = "low-load-first"
+[requests.pools.serving]
+weights = { vram = 1, compute = 0 }
+oversubscription = { vram_expand_to_host_mem = 0, vram_expand_to_host_disk = 100 }
+[[requests.budget]]
+workload = "web"
+min_available = 2
+[[requests.budget]]
+namespace = "team"
+workload = "web"
+min_available = 1
+"""
+
+
+def test_a_pool_is_as_requests_are_but_for_what_it_says_itself(tmp_path: Path):
+    rules = settings(tmp_path, REQUESTS).requests("lab-1")
+    assert (rules.strategy, rules.strategies) == (
+        "compact-first",
+        {"training": "low-load-first", "serving": "compact-first"},
+    )
+    assert rules.weights == {"": Weights(0.5, 0.5), "serving": Weights(1, 0)}
+    assert rules.oversubscription == {"": Oversubscription(50, 70, 200), "serving": Oversubscription(0, 100, 500)}
+    assert rules.disks == {"lab-1": 1 << 40}
+    assert not rules.preempt_cluster_wide
+    assert rules.min_available == {("default", "web"): 2, ("team", "web"): 1}
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            "[requests.oversubscription]\ncompute_oversell_ratio = 99",
+            "requests.oversubscription.compute_oversell_ratio: 99",
+        ),
+        (
+            "[requests.pools.p.oversubscription]\nvram_expand_to_host_mem = 101",
+            "requests.pools.p.oversubscription.vram_expand_to_host_mem: 101 .* from 0 to 100",
+        ),
+        ("[requests.oversubscription]\nvram_expand_to_host_disk = 1.5", "requests.oversubscription.vram_expand"),
+        ("[requests.oversubscription]\nratio = 2", "ratio"),
+        ("[requests.weights]\nvram = 1.5", "requests.weights.vram: 1.5 .* from 0 to 1"),
+        ("[requests.pools.p.weights]\ncompute = nan", "requests.pools.p.weights.compute: nan"),
+        ("[requests.weights]\nvram = 0\ncompute = 0", "requests.weights: .* above 0"),
+        ('[requests.pools.p]\nstrategy = "best"', "requests.pools.p.strategy: 'best' .* choose one of"),
+        ('[requests.pools.""]\nstrategy = "spread"', "requests.pools"),
+        ("[requests]\npreempt_cluster_wide = 1", "preempt_cluster_wide"),
+        ('[[requests.budget]]\nworkload = "web"', "min_available"),
+        ('[[requests.budget]]\nworkload = ""\nmin_available = 1', "requests.budget.workload"),
+        ('[[requests.budget]]\nworkload = "web"\nmin_available = -1', "requests.budget.min_available: -1"),
+        ('[[requests.budget]]\nnamespace = "-"\nworkload = "web"\nmin_available = 1', "requests.budget.namespace"),
+        (
+            '[[requests.budget]]\nworkload = "web"\nmin_available = 1\n' * 2,
+            "requests.budget.workload: 'web' .* keep one",
+        ),
+        ('[node]\ndisk = "much"', "node.disk"),
+    ],
+)
+def test_a_wrong_rule_for_requests_stops_the_start_and_is_named(tmp_path: Path, lines: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, lines + "\n").requests("lab-1")
+
+
+PROFILE = """
+[[model]]
+name = "Lab card"
+vendor = "NVIDIA"
+max_placement_slots = 2
+[[model.templates]]
+name = "half"
+memory_gigabytes = 8
+compute_percent = 50
+max_partition = 2
+placement_limit = [0, 1]
+placement_offset = 1
+"""
+
+
+def test_profiles_of_the_operator_are_read_beside_the_settings_and_go_first(tmp_path: Path):
+    (tmp_path / "cards.toml").write_text(PROFILE)
+    profiles = settings(tmp_path, 'profiles = ["cards.toml"]').card_profiles()
+    found = profiles.of(Gpu("GPU-0", 0, model="Lab card"))
+    assert found is not None
+    assert [template.name for template in found.templates] == ["half"]
+    assert profiles.entries[1:] == SHIPPED.entries
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "profiles: '.*cards.toml' .* cannot be read"),
+        ("[[model]]\nname = 1", "profiles: .*cards.toml: model 0: name: 1"),
+        (PROFILE.replace("= 50", "= 51"), "cards.toml: model 'Lab card': template 'half': compute_percent: 51"),
+    ],
+)
+def test_a_file_of_profiles_is_read_whole_or_stops_the_start(tmp_path: Path, text: str | None, said: str):
+    if text is not None:
+        (tmp_path / "cards.toml").write_text(text)
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, 'profiles = ["cards.toml"]').card_profiles()

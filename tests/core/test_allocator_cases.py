@@ -17,7 +17,7 @@ from ullage.core.policy import Policy
 from ullage.core.quota import Quotas
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, find, refusals_on
 from ullage.core.shape import shape_of
-from ullage.core.strategies.load import compact_first, low_load_first
+from ullage.core.strategies.load import Weights, compact_first, low_load_first
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, Claim, Request
@@ -549,11 +549,11 @@ def s_picks(fleet: Fleet, strategy: Strategy, count: int) -> tuple[str, ...] | N
     ],
 )
 def test_cards_by_load(s, strategy, count, cards):
-    assert s_picks(s, strategy(0.5, 0.5, "sum"), count) == cards
+    assert s_picks(s, strategy(Weights(0.5, 0.5), "sum"), count) == cards
 
 
 def test_c54_a_node_scores_the_sum_of_its_cards(s):
-    strategy, asked = low_load_first(0.5, 0.5, "sum"), shape_of(s, ask("r", 1, 1).requirement)
+    strategy, asked = low_load_first(Weights(0.5, 0.5), "sum"), shape_of(s, ask("r", 1, 1).requirement)
     assert [strategy.node(s, row, asked, []) for row in range(3)] == [169, 154, 79]
 
 
@@ -1052,7 +1052,7 @@ def test_halves_round_away_from_zero_and_nothing_else_does(weight, score):
     """A full card scores a hundred times the weight."""
     allocator = one(100, 24)
     on_cards(allocator, "r", 100, 24, "g")
-    strategy = compact_first(weight, 0.0)
+    strategy = compact_first(Weights(weight, 0.0))
     assert 100 * math.nextafter(0.005, 0) == math.nextafter(0.5, 0)
     assert strategy.card(allocator.fleet, 0, shape_of(allocator.fleet, ask("s", 1, 1).requirement)) == score
 

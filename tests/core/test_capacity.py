@@ -100,9 +100,9 @@ def test_virtual_capacity_adds_memory_and_disk_and_multiplies_compute():
 
 def test_an_allocation_lowers_what_is_available_by_what_it_asks():  # C1
     allocator = allocating(node(card("a"), card("b"), memory_gib=64))
-    before = node_capacity(allocator.fleet, "node", Oversubscription())
+    before = node_capacity(allocator.fleet, "node", {"pool": Oversubscription()})
     bound(allocator, asks("x", amounts(50, 8)))
-    after = node_capacity(allocator.fleet, "node", Oversubscription())
+    after = node_capacity(allocator.fleet, "node", {"pool": Oversubscription()})
     assert (before.total, before.available) == (amounts(200, 32), amounts(200, 32))
     assert (after.total, after.available) == (amounts(200, 32), amounts(150, 24))
     assert (after.virtual, after.virtual_available) == (amounts(1000, 64), amounts(950, 56))
@@ -123,7 +123,7 @@ def test_assumed_is_still_available_but_not_effective():
 def test_limits_are_counted_for_every_card_and_instead_of_requests():
     allocator = allocating(node(card("a"), card("b")))
     bound(allocator, asks("x", amounts(10, 2), amounts(40, 4), count=2))
-    seen = node_capacity(allocator.fleet, "node", Oversubscription(0, 0, 200))
+    seen = node_capacity(allocator.fleet, "node", {"pool": Oversubscription(0, 0, 200)})
     assert (seen.available, seen.virtual_available) == (amounts(180, 28), amounts(320, 24))
     assert (seen.workers, seen.workers_per_card) == (1, {"a": 1, "b": 1})
 
@@ -132,7 +132,7 @@ def test_a_percentage_is_of_each_card_and_a_whole_card_is_all_of_it():
     allocator = allocating(node(card("a", 71, 16), card("b", 100, 16)))
     allocator.bind(asks("x", amounts(percent=1), amounts(percent=15)), ["a"], 0)
     allocator.bind(asks("y", None), ["b"], 0)
-    seen = node_capacity(allocator.fleet, "node", Oversubscription())
+    seen = node_capacity(allocator.fleet, "node", {"pool": Oversubscription()})
     assert seen.virtual_available.compute_gflops == 5 * 171_000 - 10_650 - 100_000
     assert seen.effective == Amounts(71_000 - 710, 16 * GIB)
 
@@ -153,7 +153,7 @@ def test_only_managed_cards_count():
 def test_a_card_that_says_only_its_vram_counts_for_vram():
     allocator = allocating(node(card("a", None, 16)))
     bound(allocator, asks("x", amounts(gib=4, percent=50)))
-    seen = node_capacity(allocator.fleet, "node", Oversubscription(0, 0, 100))
+    seen = node_capacity(allocator.fleet, "node", {"pool": Oversubscription(0, 0, 100)})
     assert (seen.total, seen.available, seen.virtual_available) == (amounts(0, 16), amounts(0, 12), amounts(0, 12))
 
 
@@ -164,7 +164,7 @@ def test_a_capacity_that_shrank_shows_what_is_missing():
     seen = node_capacity(allocator.fleet, "node")
     assert (seen.total, seen.available, seen.deficit) == (amounts(150, 32), amounts(100, 20), amounts(30, 0))
     allocator.set_nodes([node(card("a", 50, 8))])
-    seen = node_capacity(allocator.fleet, "node", TIGHT)
+    seen = node_capacity(allocator.fleet, "node", {"pool": TIGHT})
     assert (seen.available, seen.effective, seen.virtual_available) == (amounts(), amounts(), amounts())
     assert (seen.deficit, seen.virtual_deficit) == (amounts(30, 4), amounts(50, 8))
 
@@ -330,7 +330,7 @@ def test_limits_never_exceed_virtual_capacity_and_every_way_to_ask_agrees(steps)
         for one in NODES:
             held = promised(fleet.ledger.values(), GPUS, one.name)
             assert all(have <= cap for have, cap in zip(held, most(one.name), strict=True))
-            assert node_capacity(fleet, one.name, SECTIONS["pool"], DISKS.get(one.name, 0)).virtual_deficit == amounts()
+            assert node_capacity(fleet, one.name, SECTIONS, DISKS).virtual_deficit == amounts()
         if drop:
             bounded.dealloc(str(number // 2), number)
 

@@ -59,7 +59,13 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     """
     usual = home / SETTINGS_FILE
     settings = _override(read_settings(usual if config is None and usual.exists() else config), host, port, gpus)
-    settings.rules(), settings.share_tree(), settings.default_requirement()
+    (
+        settings.rules(),
+        settings.requests(),
+        settings.card_profiles(),
+        settings.share_tree(),
+        settings.default_requirement(),
+    )
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     _log_plainly()
     return uvloop_run(_Server(home, settings).run)
@@ -106,7 +112,8 @@ class _Server:
                 self._fail,
                 queues=self._settings.share_tree(),
                 default_requirement=self._settings.default_requirement(),
-                requests=self._settings.requests(),
+                requests=self._settings.requests(machine.node.name),
+                profiles=self._settings.card_profiles(),
             )
             ticker = _Ticker(service, clock, self._fail)
             await engine.open(_Reports(service, self._fail))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -12,12 +13,19 @@ import msgspec
 from ullage.core.policy import Order, Policy
 from ullage.core.selection import WORKERS_PER_NODE, Rules
 from ullage.core.strategies import strategy_named
+from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
 from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
+from ullage.model.claim import Claim
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.name import check_name
 from ullage.model.node import MAX_EXECUTORS
+from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import parse_tflops
+from ullage.model.profile import Profile, Profiles
+from ullage.model.profile_table import load_profiles
+from ullage.model.profiles import SHIPPED
 from ullage.model.quantity import parse_bytes
 from ullage.model.queue import ROOT, Queue, parse_queue
 from ullage.model.request import ResourceRequirement
@@ -77,7 +85,8 @@ class NodeSection(_Section, frozen=True, kw_only=True):
     `gpus` is a count or a list of ids and overrides detection; `card` is a list of sections about cards
     (`[[node.card]]`); `reserved` is kept from work. `sharing` says who holds workers to parts of cards:
     nobody, CUDA MPS (its directories are `mps_pipe` and `mps_log`), or HAMi-core (the library is
-    `hami_library`).
+    `hami_library`). `disk` is the size of the disk that vram may spill to, where limits may be above what
+    the cards have (`[requests.oversubscription]`).
     """
 
     name: str | None = None
@@ -87,6 +96,7 @@ class NodeSection(_Section, frozen=True, kw_only=True):
     mps_pipe: str = "/tmp/nvidia-mps"  # noqa: S108 - where MPS has it if nobody says otherwise
     mps_log: str = "/var/log/nvidia-mps"
     hami_library: str | None = None
+    disk: str | None = None
     cpu: int | None = None
     memory: str | None = None
     reserved: str | None = None
@@ -104,21 +114,56 @@ class PolicySection(_Section, frozen=True, kw_only=True):
     reserve_after_s: float = 300.0
 
 
-class PoolSection(_Section, frozen=True, kw_only=True):
-    """How requests for cards of one pool are placed."""
+class OversubscriptionSection(_Section, frozen=True, kw_only=True):
+    """How far the limits of requests on a node may add up above what its cards have; without it, as far as they like.
 
-    strategy: str = DEFAULT_STRATEGY
+    In whole percent. Vram may spill into that part of the machine's memory and of its `[node] disk`;
+    compute may be promised `compute_oversell_ratio` hundredths of what the cards have.
+    """
+
+    vram_expand_to_host_mem: int = Oversubscription().vram_expand_to_host_mem
+    vram_expand_to_host_disk: int = Oversubscription().vram_expand_to_host_disk
+    compute_oversell_ratio: int = Oversubscription().compute_oversell_ratio
+
+
+class WeightsSection(_Section, frozen=True, kw_only=True):
+    """How much the vram and the compute of a card count in the strategies that go by load; 0 to 1 each."""
+
+    vram: float = Weights().vram
+    compute: float = Weights().compute
+
+
+class PoolSection(_Section, frozen=True, kw_only=True):
+    """How requests for cards of one pool are placed; what is left out is as in `[requests]`."""
+
+    strategy: str | None = None
+    weights: WeightsSection | None = None
+    oversubscription: OversubscriptionSection | None = None
+
+
+class BudgetSection(_Section, frozen=True, kw_only=True):
+    """A disruption budget: eviction leaves `min_available` workers of a workload, wherever another victim will do."""
+
+    workload: str
+    min_available: int
+    namespace: str = Claim().namespace
 
 
 class RequestsSection(_Section, frozen=True, kw_only=True):
     """How requests for cards are judged (`/v1/allocations`); sessions follow `[policy]`.
 
-    `strategy` is that of pools without a section. `workers_per_node` is the most requests a node may
-    serve, 0 for any number.
+    `strategy`, `weights` and `oversubscription` are those of pools that say nothing else.
+    `workers_per_node` is the most requests a node may serve, 0 for any number. With
+    `preempt_cluster_wide` a request may evict those of any namespace, else only those of its own;
+    `budget` is a list of sections (`[[requests.budget]]`).
     """
 
     strategy: str = DEFAULT_STRATEGY
+    weights: WeightsSection | None = None
+    oversubscription: OversubscriptionSection | None = None
     workers_per_node: int = WORKERS_PER_NODE
+    preempt_cluster_wide: bool = True
+    budget: list[BudgetSection] = []
     pools: dict[str, PoolSection] = {}
 
 
@@ -132,7 +177,11 @@ class QueueSection(_Section, frozen=True, kw_only=True):
 
 
 class Settings(_Section, frozen=True, kw_only=True):
-    """The whole file. `resreq` is what a session gets that asks for nothing."""
+    """The whole file. `resreq` is what a session gets that asks for nothing.
+
+    `profiles` are files that say what partitions models of cards can be cut into; a relative path is
+    relative to this file.
+    """
 
     server: ServerSection = ServerSection()
     node: NodeSection = NodeSection()
@@ -140,6 +189,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     requests_: RequestsSection = msgspec.field(name="requests", default_factory=RequestsSection)
     queues: dict[str, QueueSection] = {}
     resreq: str | None = None
+    profiles: list[str] = []
 
     def machine(self, sharing: Sharing) -> MachineSettings:
         """Settings of this machine as a node whose workers are held to parts of cards by `sharing`."""
@@ -195,19 +245,49 @@ class Settings(_Section, frozen=True, kw_only=True):
             reserve_after_s=section.reserve_after_s,
         )
 
-    def requests(self) -> Rules:
-        """How requests for cards are judged."""
+    def requests(self, node: str = "") -> Rules:
+        """How requests for cards are judged on this machine, whose name as a node is `node`."""
         section = self.requests_
         if section.workers_per_node < 0:
             raise invalid("requests.workers_per_node", section.workers_per_node, "0 (any number) or more is needed")
-        strategy_named(section.strategy, "requests.strategy")
-        for name, pool in section.pools.items():
-            strategy_named(pool.strategy, f"requests.pools.{name}.strategy")
+        if "" in section.pools:
+            raise invalid("requests.pools", "", "give the pool a name; what holds for all others stands in [requests]")
+        own = {name: (f"requests.pools.{name}", pool) for name, pool in section.pools.items()}
+        pools: dict[str, tuple[str, PoolSection | RequestsSection]] = {"": ("requests", section), **own}
+        for path, pool in pools.values():
+            strategy_named(pool.strategy or section.strategy, f"{path}.strategy")
+        disk = self.node.disk
         return Rules(
             strategy=section.strategy,
-            strategies={name: pool.strategy for name, pool in section.pools.items()},
+            strategies={name: pool.strategy or section.strategy for name, pool in section.pools.items()},
+            weights={name: _weights(path, pool.weights) for name, (path, pool) in pools.items() if pool.weights},
             workers_per_node=section.workers_per_node,
+            oversubscription={
+                name: _oversubscription(path, pool.oversubscription)
+                for name, (path, pool) in pools.items()
+                if pool.oversubscription
+            },
+            disks={} if disk is None else {node: parse_bytes(disk, "node.disk")},
+            preempt_cluster_wide=section.preempt_cluster_wide,
+            min_available=_budgets(section.budget),
         )
+
+    def card_profiles(self) -> Profiles:
+        """What partitions cards can be cut into; the operator's own go before those that come with Ullage.
+
+        Raises:
+            InvalidRequest: a file cannot be read, or an entry of it is wrong; the file is named.
+
+        """
+        own: list[Profile] = []
+        for name in self.profiles:
+            try:
+                own.extend(load_profiles(Path(name).read_text(encoding="utf-8")).entries)
+            except (OSError, UnicodeDecodeError) as error:
+                raise invalid("profiles", name, f"it cannot be read: {error}") from None
+            except InvalidRequest as error:
+                raise InvalidRequest(f"profiles: {name}: {error.message}", field="profiles") from None
+        return SHIPPED.with_(own)
 
     def share_tree(self) -> tuple[Queue, ...]:
         """The configured queues."""
@@ -242,7 +322,41 @@ def read_settings(path: Path | None) -> Settings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"settings: {path} is not valid TOML: {error}", field="config") from None
     try:
-        return msgspec.convert(found, Settings)
+        settings = msgspec.convert(found, Settings)
+        profiles = [str(path.parent / name) for name in settings.profiles]
+        return msgspec.structs.replace(settings, profiles=profiles)
     except msgspec.ValidationError as error:
         text = re.sub(r"`\$\.?(.*?)`", r"`\1`", str(error))
         raise InvalidRequest(f"settings: {path}: {text}", field="config") from None
+
+
+def _weights(path: str, section: WeightsSection) -> Weights:
+    for name, value in (("vram", section.vram), ("compute", section.compute)):
+        if not 0 <= value <= 1:
+            raise invalid(f"{path}.weights.{name}", value, "a number from 0 to 1 is needed")
+    if not section.vram + section.compute:
+        raise invalid(f"{path}.weights", "0 and 0", "one of vram and compute must count; write a number above 0")
+    return Weights(section.vram, section.compute)
+
+
+def _oversubscription(path: str, section: OversubscriptionSection) -> Oversubscription:
+    try:
+        return Oversubscription(**msgspec.structs.asdict(section))
+    except InvalidRequest as error:
+        field = f"{path}.{error.field}"
+        raise InvalidRequest(error.message.replace(str(error.field), field, 1), field=field) from None
+
+
+def _budgets(sections: Iterable[BudgetSection]) -> dict[tuple[str, str], int]:
+    budgets: dict[tuple[str, str], int] = {}
+    for section in sections:
+        check_name("requests.budget.namespace", section.namespace)
+        key = section.namespace, section.workload
+        if not section.workload:
+            raise invalid("requests.budget.workload", "", "name the workload whose workers are to stay")
+        if section.min_available < 0:
+            raise invalid("requests.budget.min_available", section.min_available, "0 or more workers are needed")
+        if key in budgets:
+            raise invalid("requests.budget.workload", section.workload, "it has a budget already; keep one")
+        budgets[key] = section.min_available
+    return budgets

@@ -24,6 +24,8 @@ Pair = tuple[int, int]
 """Compute in GFLOPS and vram in bytes."""
 
 _NOTHING: Pair = (0, 0)
+_NO_SECTIONS: Mapping[str, Oversubscription] = {}
+_NO_DISKS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,12 @@ class NodeCapacity:
 
 
 def node_capacity(
-    fleet: Fleet, node: str, oversubscription: Oversubscription | None = None, disk_bytes: int = 0
+    fleet: Fleet,
+    node: str,
+    sections: Mapping[str, Oversubscription] = _NO_SECTIONS,
+    disks: Mapping[str, int] = _NO_DISKS,
 ) -> NodeCapacity:
-    """The capacity of a node; without a section the virtual capacity is the physical one.
+    """The capacity of a node; without a section (see `Rules`) the virtual capacity is the physical one.
 
     Raises:
         NotFound: there is no such node.
@@ -71,7 +76,7 @@ def node_capacity(
     cards = fleet.cards_on(row)
     managed = [card for card in cards if is_managed(fleet.cards[card])]
     total = _total(fleet, row)
-    virtual = _virtual(fleet, row, oversubscription, disk_bytes)
+    virtual = _virtual(fleet, row, sections, disks)
     promised = limits_on(fleet, row)
     return NodeCapacity(
         node,
@@ -108,18 +113,17 @@ def refuses_limit(
 ) -> Rejection | None:
     """Why a node may not promise so much more, or None; `limit` is the sum over all cards of one request.
 
-    `sections` are per pool, `disks` the bytes per node. On a node whose cards are in several pools all
-    their sections must hold. `held` is what the same allocation has been promised before: a dimension
+    `sections` and `disks` are as in `Rules`. On a node whose cards are in several pools all their sections
+    must hold. `held` is what the same allocation has been promised before: a dimension
     that does not grow refuses nothing.
     """
-    promised = limits_on(fleet, row)
-    node = fleet.nodes[row]
-    for section in _sections(fleet, row, sections):
-        virtual = _virtual(fleet, row, section, disks.get(node.name, 0))
-        for most, before, old, new in zip(virtual, promised, held, limit, strict=True):
-            if new > old and before - old + new > most:
-                cure = Cure.CAPACITY if new <= most else Cure.NODE_CHANGE
-                return Rejection(Code.OVERSUBSCRIPTION, cure, new, max(0, most - before + old), node.name)
+    if not _sections(fleet, row, sections):
+        return None
+    promised, virtual = limits_on(fleet, row), _virtual(fleet, row, sections, disks)
+    for most, before, old, new in zip(virtual, promised, held, limit, strict=True):
+        if new > old and before - old + new > most:
+            cure = Cure.CAPACITY if new <= most else Cure.NODE_CHANGE
+            return Rejection(Code.OVERSUBSCRIPTION, cure, new, max(0, most - before + old), fleet.nodes[row].name)
     return None
 
 
@@ -179,13 +183,20 @@ class _Promises:
 
 
 def _sections(fleet: Fleet, row: int, sections: Mapping[str, Oversubscription]) -> list[Oversubscription]:
-    pools = sorted({fleet.cards[card].pool or "" for card in fleet.cards_on(row)}) if sections else ()
-    return [sections[pool] for pool in pools if pool in sections]
+    pools = {fleet.cards[card].pool or "" for card in fleet.cards_on(row)} if sections else ()
+    found = (sections.get(pool, sections.get("")) for pool in pools)
+    return [section for section in found if section is not None]
 
 
-def _virtual(fleet: Fleet, row: int, section: Oversubscription | None, disk_bytes: int) -> Pair:
-    total = _total(fleet, row)
-    return total if section is None else section.virtual(total, fleet.nodes[row].memory_bytes, disk_bytes)
+def _virtual(fleet: Fleet, row: int, sections: Mapping[str, Oversubscription], disks: Mapping[str, int]) -> Pair:
+    """What a node may promise: the least that a section of its cards' pools allows, in each dimension."""
+    total, node = _total(fleet, row), fleet.nodes[row]
+    allowed = [
+        section.virtual(total, node.memory_bytes, disks.get(node.name, 0))
+        for section in _sections(fleet, row, sections)
+    ]
+    compute, vram = zip(*(allowed or [total]), strict=True)
+    return min(compute), min(vram)
 
 
 def _total(fleet: Fleet, row: int) -> Pair:

@@ -144,6 +144,15 @@ class Released(Candidates):
 
 NO_BUDGETS = Budgets()
 
+
+def budgets_of(fleet: Fleet, min_available: Mapping[tuple[str, str], int]) -> Budgets:
+    """What workloads of which so many workers are to stay bound can lose now; the ledger says how many are."""
+    if not min_available:
+        return NO_BUDGETS
+    bound = Counter(_workload(a) for a in fleet.ledger.values() if a.claim and a.state is AllocationState.BOUND)
+    return Budgets({workload: max(0, bound[workload] - least) for workload, least in min_available.items()})
+
+
 # --- with victims that somebody else chose ---
 
 

@@ -21,6 +21,7 @@ from ullage.core.placement import Table, table_of
 from ullage.core.quota import Quotas, Used
 from ullage.core.shape import shape_of
 from ullage.core.strategies import strategy_named
+from ullage.core.strategies.load import Weights, by_load
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Charge
 from ullage.model.claim import Amounts, Request
@@ -36,24 +37,30 @@ WORKERS_PER_NODE = 256
 class Rules:
     """How requests for cards are judged.
 
-    `strategies` maps a pool to its strategy, `strategy` is that of the others. `workers_per_node` is the
-    most allocations a node may have, 0 for any number. `oversubscription` maps a pool to what its nodes
-    may promise (none: as much as anybody asks); `disks` are the bytes of disk per node that count for it.
-    `preempt_cluster_wide` lets a request evict work of any namespace, not only of its own.
+    `strategies` maps a pool to its strategy, `strategy` is that of the others; `weights` of a pool, or of ""
+    for the others, are those of vram and compute in strategies by load. `workers_per_node` is the most
+    allocations a node may have, 0 for any number. `oversubscription` maps a pool, or "" for the others, to
+    what its nodes may promise (none: as much as anybody asks); `disks` are the bytes of disk per node that
+    count for it. `preempt_cluster_wide` lets a request evict work of any namespace, not only of its own;
+    `min_available` is how many workers of a (namespace, workload) eviction leaves, wherever possible.
     """
 
     strategy: str = "node-compact-gpu-low-load"
     strategies: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, Weights] = field(default_factory=dict)
     workers_per_node: int = WORKERS_PER_NODE
     quotas: Quotas = field(default_factory=Quotas)
     oversubscription: Mapping[str, Oversubscription] = field(default_factory=dict)
     disks: Mapping[str, int] = field(default_factory=dict)
     preempt_cluster_wide: bool = True
+    min_available: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def strategy_of(self, request: Request) -> Strategy:
-        """The request's own strategy, or its pool's."""
-        name = request.strategy or self.strategies.get(request.requirement.cards.pool or "", self.strategy)
-        return strategy_named(name)
+        """The request's own strategy, or its pool's, with the weights of the pool."""
+        pool = request.requirement.cards.pool or ""
+        strategy = strategy_named(request.strategy or self.strategies.get(pool, self.strategy))
+        weights = self.weights.get(pool, self.weights.get(""))
+        return strategy if weights is None else by_load(strategy.name, weights) or strategy
 
     @property
     def cap(self) -> int:

@@ -196,7 +196,8 @@ class Allocations:
             NotFound: no such node.
 
         """
-        return node_capacity(self._state.fleet, node)
+        rules = self._allocator.rules
+        return node_capacity(self._state.fleet, node, rules.oversubscription, rules.disks)
 
     def unused_nodes(self) -> tuple[str, ...]:
         """Nodes with cards and nobody on them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ullage.core.allocator import Allocator
-from ullage.core.preemption import NoPreemption, Preemption
+from ullage.core.preemption import NoPreemption, Preemption, budgets_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
@@ -52,7 +52,7 @@ class Preemptions:
         if self._allocator.held(request.uid) is not None:
             return self._allocations.alloc(request, done)
         now = self._clock()
-        found = self._allocator.preempt(request, now)
+        found = self._preempt(request, now)
         if isinstance(found, Preemption):
             return self._evict(request, found, now, done) if found.victims else self._allocations.alloc(request, done)
         self._journal.write(then=done)
@@ -66,11 +66,15 @@ class Preemptions:
             NotFound: the pool is not known. Conflict: the request is placed. Unavailable: not ready.
 
         """
-        return self._allocator.preempt(request, self._clock())
+        return self._preempt(request, self._clock())
 
     def nominations(self) -> tuple[Nomination, ...]:
         """The requests that room is kept for, the oldest first."""
         return self._nominated.all()
+
+    def _preempt(self, request: Request, now: float) -> Preemption | NoPreemption:
+        allocator = self._allocator
+        return allocator.preempt(request, now, budgets_of(allocator.fleet, allocator.rules.min_available))
 
     def _evict(self, request: Request, found: Preemption, now: float, done: Callback) -> Nomination:
         nomination = found.nomination(request, now)

@@ -14,6 +14,8 @@ from ullage.core.explain import Reasons
 from ullage.core.fleet import Fleet
 from ullage.core.policy import Policy
 from ullage.core.selection import Rules
+from ullage.model.profile import Profiles
+from ullage.model.profiles import SHIPPED
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
@@ -65,8 +67,9 @@ class Service:
         queues: Iterable[Queue] = (),
         default_requirement: ResourceRequirement | None = None,
         requests: Rules | None = None,
+        profiles: Profiles = SHIPPED,
     ) -> None:
-        self.state = State(allocator=Allocator(Fleet(()), requests))
+        self.state = State(allocator=Allocator(Fleet((), profiles=profiles), requests))
         self.news = News()
         self._clock = clock
         self.policy = policy

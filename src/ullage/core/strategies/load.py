@@ -9,7 +9,10 @@ isolation is not possible are left out; one that is still pending counts a quart
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from math import floor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,10 +35,16 @@ from ullage.core.kernel.columns import (
 from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.strategies.strategy import Strategy
 
-VRAM_WEIGHT = 0.7
-COMPUTE_WEIGHT = 0.3
 _PENDING_SHARE = 4
 _HALF = 0.5
+
+
+class Weights(NamedTuple):
+    """How much vram and compute count in the score of a card."""
+
+    vram: float = 0.7
+    compute: float = 0.3
+
 
 State = tuple[Scores]
 """Weight of vram, weight of compute; 1.0 if nodes want to be full, if cards do, if a node's score is a mean."""
@@ -97,27 +106,33 @@ def load(cards: Rows, card: int, shape: Rows, numbers: Scores, full: bool) -> in
     return int(score // _PENDING_SHARE if shape[cards[card, KIND] + 1, PENDING] else score)
 
 
-def _by_load(name: str, *, full_nodes: bool, full_cards: bool, vram: float, compute: float, aggregate: str) -> Strategy:
-    numbers = np.array([vram, compute, full_nodes, full_cards, aggregate == "mean"], dtype=np.float64)
+def _strategy(name: str, weights: Weights, aggregate: str, *, full_nodes: bool, full_cards: bool) -> Strategy:
+    numbers = np.array([*weights, full_nodes, full_cards, aggregate == "mean"], dtype=np.float64)
     return Strategy(name, node, card, pick, (numbers,))
 
 
-def compact_first(vram: float = VRAM_WEIGHT, compute: float = COMPUTE_WEIGHT, aggregate: str = "mean") -> Strategy:
+def compact_first(weights: Weights = Weights(), aggregate: str = "mean") -> Strategy:
     """Fill the fullest node, and on it the fullest card."""
-    return _by_load("compact-first", full_nodes=True, full_cards=True, vram=vram, compute=compute, aggregate=aggregate)
+    return _strategy("compact-first", weights, aggregate, full_nodes=True, full_cards=True)
 
 
-def low_load_first(vram: float = VRAM_WEIGHT, compute: float = COMPUTE_WEIGHT, aggregate: str = "mean") -> Strategy:
+def low_load_first(weights: Weights = Weights(), aggregate: str = "mean") -> Strategy:
     """The emptiest node, and on it the emptiest card."""
-    return _by_load(
-        "low-load-first", full_nodes=False, full_cards=False, vram=vram, compute=compute, aggregate=aggregate
-    )
+    return _strategy("low-load-first", weights, aggregate, full_nodes=False, full_cards=False)
 
 
-def node_compact_gpu_low_load(
-    vram: float = VRAM_WEIGHT, compute: float = COMPUTE_WEIGHT, aggregate: str = "mean"
-) -> Strategy:
+def node_compact_gpu_low_load(weights: Weights = Weights(), aggregate: str = "mean") -> Strategy:
     """Fill the fullest node, but spread over its cards."""
-    return _by_load(
-        "node-compact-gpu-low-load", full_nodes=True, full_cards=False, vram=vram, compute=compute, aggregate=aggregate
-    )
+    return _strategy("node-compact-gpu-low-load", weights, aggregate, full_nodes=True, full_cards=False)
+
+
+_BY_LOAD: dict[str, Callable[[Weights], Strategy]] = {
+    made().name: made for made in (compact_first, low_load_first, node_compact_gpu_low_load)
+}
+
+
+@cache
+def by_load(name: str, weights: Weights) -> Strategy | None:
+    """The strategy of that name with these weights, always the same object; None if it does not go by load."""
+    made = _BY_LOAD.get(name)
+    return None if made is None else made(weights)

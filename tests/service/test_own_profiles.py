@@ -1,0 +1,59 @@
+"""Partitions of a model that only the operator's own table knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.lab import Lab
+
+from ullage.core.selection import Refusal
+from ullage.model.allocation import Slot
+from ullage.model.claim import Claim, Request
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.profile_table import load_profiles
+from ullage.model.profiles import SHIPPED
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+
+GIB = 1 << 30
+CARD = Gpu("GPU-0", 0, model="Lab card", vendor="NVIDIA", vram_bytes=16 * GIB, compute_gflops=100_000)
+NODE = Node("n1", 8000, 64 * GIB, (CARD,))
+OWN = load_profiles("""
+[[model]]
+name = "Lab card"
+vendor = "NVIDIA"
+max_placement_slots = 2
+[[model.templates]]
+name = "half"
+memory_gigabytes = 8
+compute_percent = 50
+max_partition = 2
+placement_limit = [0, 1]
+placement_offset = 1
+""")
+
+
+def ask(uid: str) -> Request:
+    return Request(uid, ResourceRequirement.from_string("vram=8g,isolation=partitioned"), Claim())
+
+
+def nobody() -> None:
+    """Nobody waits for the answer."""
+
+
+def test_a_partition_is_cut_as_the_operator_says_also_after_the_node_changed():
+    with Lab(NODE, profiles=SHIPPED.with_(OWN.entries)) as lab:
+        allocations = lab.service.allocations
+        assert not isinstance(allocations.alloc(ask("a"), nobody), Refusal)
+        lab.service.nodes.heartbeat(replace(NODE, labels={"rack": "1"}))
+        allocations.alloc(ask("b"), nobody)
+        slots = [allocation.charges[0].slot for allocation in allocations.all()]
+        assert slots == [Slot("half", 0, 1), Slot("half", 1, 2)]
+
+
+def test_without_the_table_the_model_has_no_partitions():
+    with Lab(NODE) as lab:
+        refused = lab.service.allocations.alloc(ask("a"), nobody)
+        assert isinstance(refused, Refusal)
+        assert refused.code is Code.NO_PARTITION_TEMPLATE
