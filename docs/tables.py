@@ -56,6 +56,7 @@ EVENTS = {
     "allocation.lapsed": "room was kept for a request that nobody asked for again; it is free",
     "allocation.nominated": "room is kept for a request until those who give way to it are gone",
     "allocation.preempted": "a request gives way to `claimant`; its cards are free when it is freed",
+    "allocation.ready": "a request that room is kept for would get its cards now: ask for it again",
     "executor.evicted": "an executor was ended before its task was; the task waits again, and that is no loss",
     "executor.gone": "an executor of a session is gone; `message` says why",
     "executor.reclaimed": "an executor must leave its session after its running task; `claimant` gets the room",

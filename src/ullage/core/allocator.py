@@ -326,6 +326,16 @@ class Allocator:
             self._enter(replace(known, state=AllocationState.RELEASING))
         return self.fleet.ledger.get(uid)
 
+    def leave(self, executor: str) -> None:
+        """An executor is known to be gone: what it held is free for requests too.
+
+        Raises:
+            NotFound: the ledger has no such id.
+
+        """
+        self._dirty.update(self.fleet.release(executor).gpus)
+        self.version += 1
+
     def dealloc_by_pod(self, namespace: str, pod: str, now: float, pod_uid: str | None = None) -> tuple[Freed, ...]:
         """Free what a pod holds or is kept for it: that of `pod_uid`, or of every pod of that name."""
         for entry in self.nominations.entries:

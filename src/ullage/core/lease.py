@@ -3,6 +3,8 @@
 A pod is known by (namespace, name) and has at most one number of a range; taking again is answered with
 the same one. A number is free when its pod is given back. After a restart the leases are what was
 recorded with the pods.
+
+A library: numbers are for pods, so the service lends none until a front places pods.
 """
 
 from __future__ import annotations

@@ -3,6 +3,11 @@
 A card wakes a request that fits on it now and did not before: one card is compared with one card's worth
 of the request, by the filters that place it. Quotas, places for workers and other things of a node wake
 only those they refused. Pure: a card is looked at before and after the change, by `look`.
+
+The service wakes nominated requests by their node and by quotas. Gangs are not woken by cards: where
+two members share one, a card that had room for one before has room for both only after. They are tried
+again after any change, as a cycle looks at sessions after any change. `woken_by_card` is for a front that
+keeps a queue of pods, which none does yet.
 """
 
 from __future__ import annotations

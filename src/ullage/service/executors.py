@@ -234,7 +234,7 @@ class Executors:
         executor = self._state.executors.pop(event.executor, None)
         if executor is None:
             return
-        self._state.fleet.release(executor.id)
+        self._state.allocator.leave(executor.id)
         self._journal.write(DropExecutor(executor.id))
         self._tasks.lose(executor, event.reason, blame=not (executor.stopping or executor.reclaimed))
         record = self._state.sessions.get(executor.session or "")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ullage.core.gang import Answer, GangPhase, Gangs
+from ullage.core.selection import Rules
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound
 from ullage.service.events import Events
@@ -45,7 +46,7 @@ class GangRequests:
         self._changed = changed
         self._gangs = Gangs()
         self._members: dict[str, list[str]] = {}
-        self._seen = -1
+        self._seen: tuple[int, Rules] | None = None
 
     def put(self, key: str, requests: Sequence[Request], done: Callback) -> GangStatus:
         """Ask for all of these together; members that are known already are answered, not repeated.
@@ -116,11 +117,17 @@ class GangRequests:
         return self._gangs.waits(uid)
 
     def expire(self, now: float) -> float | None:
-        """Place what can be placed by now; returns when time alone changes the answer."""
+        """Place what can be placed by now; returns when time alone changes the answer.
+
+        Any change of the books or of the quotas may be what a gang lacked (see `core/wake.py`).
+        """
         due = self._gangs.due()
-        if self._members and (self._seen != self._allocator.version or (due is not None and due <= now)):
+        if self._members and (self._seen != self._books() or (due is not None and due <= now)):
             self._tick(now)
         return self._gangs.due()
+
+    def _books(self) -> tuple[int, Rules]:
+        return self._allocator.version, self._allocator.rules
 
     def _tick(self, now: float) -> None:
         for outcome in self._gangs.tick(self._allocator, now):
@@ -130,4 +137,4 @@ class GangRequests:
                 self._changed(True)
             if outcome.phase in (GangPhase.TIMED_OUT, GangPhase.FAILED):
                 self._events.add("gang.backed-off", gang=outcome.key, message=outcome.phase.value)
-        self._seen = self._allocator.version
+        self._seen = self._books()

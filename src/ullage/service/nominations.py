@@ -1,11 +1,17 @@
-"""The requests that room is kept for, as they are stored: what a restart finds, and what ends it."""
+"""The requests that room is kept for, as they are stored: what a restart finds, and what ends it.
+
+Nobody places them but who asks for them again. When one would get its cards, an event says so once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
+from ullage.core.fleet import Fleet, Usage
 from ullage.core.nomination import NOMINATED_TTL_S
+from ullage.core.selection import Refusal, Rules
+from ullage.core.wake import Pending, woken_by_node, woken_by_quota
 from ullage.model.nomination import Nomination
 from ullage.service.events import Events
 from ullage.service.journal import Journal
@@ -22,6 +28,9 @@ class NominatedRequests:
         self._events = events
         self._changed = changed
         self._stored: set[str] = set()
+        self._refused: dict[str, Refusal] = {}
+        self._ready: set[str] = set()
+        self._seen: tuple[Fleet, int, Rules, dict[str, Usage]] | None = None
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """After a restart, with the ledger in place: room is kept as before, its time begins anew."""
@@ -42,6 +51,7 @@ class NominatedRequests:
         known = self._allocator.nominations.of(uid)
         if known is not None:
             self._allocator.nominate(replace(known, since=now))
+            self._ready.discard(uid)
         return known
 
     def ended(self) -> tuple[DropNomination, ...]:
@@ -56,7 +66,7 @@ class NominatedRequests:
         return self._allocator.nominations.entries
 
     def expire(self, now: float) -> float | None:
-        """Keep no room for whom nobody asks any more; returns when the next one is due."""
+        """Tell who may come now, keep no room for whom nobody asks any more; returns when the next one is due."""
         for uid in self._allocator.nominations.lapsed(now):
             self._allocator.withdraw(uid)
             self._events.add("allocation.lapsed", message=f"nobody asked for {uid} again", uid=uid)
@@ -64,4 +74,39 @@ class NominatedRequests:
         ended = self.ended()
         if ended:
             self._journal.write(*ended)
+        if self._stored:
+            self._tell_ready()
         return min((entry.since + NOMINATED_TTL_S for entry in self.all()), default=None)
+
+    def _tell_ready(self) -> None:
+        """An event for each that was woken and would get its cards by now."""
+        waiting = {entry.request.uid: entry for entry in self.all()}
+        self._ready &= waiting.keys()
+        self._refused = {uid: refusal for uid, refusal in self._refused.items() if uid in waiting}
+        for uid in self._woken([entry for uid, entry in waiting.items() if uid not in self._ready]):
+            outcome = self._allocator.simulate(waiting[uid].request).outcome
+            if isinstance(outcome, Refusal):
+                self._refused[uid] = outcome
+            else:
+                self._ready.add(uid)
+                gpus = " ".join(outcome.gpus)
+                self._events.add("allocation.ready", uid=uid, node=outcome.node, gpus=gpus)
+        fleet = self._allocator.fleet
+        self._seen = fleet, fleet.clock, self._allocator.rules, dict(fleet.usage)
+
+    def _woken(self, waiting: list[Nomination]) -> list[str]:
+        """Those that a change since the last look may have helped; all, if rules or inventory are new."""
+        fleet, rules = self._allocator.fleet, self._allocator.rules
+        rows = None
+        if self._seen is not None and self._seen[0] is fleet and self._seen[2] is rules:
+            rows = fleet.touched_since(self._seen[1])
+        if self._seen is None or rows is None:
+            return [entry.request.uid for entry in waiting]
+        before, now = self._seen[3], fleet.usage
+        changed = [name for name in before if before[name] != now.get(name)]
+        quotas = {level for name in changed for level in rules.quotas.levels(name)}
+        pending = [Pending(e.request, self._refused.get(e.request.uid), e.node) for e in waiting]
+        woken = set(woken_by_quota(quotas, pending))
+        for row in rows:
+            woken.update(woken_by_node(fleet.nodes[row].name, pending))
+        return [entry.request.uid for entry in waiting if entry.request.uid in woken]
