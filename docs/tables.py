@@ -57,6 +57,7 @@ EVENTS = {
     "allocation.nominated": "room is kept for a request until those who give way to it are gone",
     "allocation.preempted": "a request gives way to `claimant`; its cards are free when it is freed",
     "allocation.ready": "a request that room is kept for would get its cards now: ask for it again",
+    "allocation.releasing": "the owner of a request was told to go; its cards are free once that is confirmed",
     "executor.evicted": "an executor was ended before its task was; the task waits again, and that is no loss",
     "executor.gone": "an executor of a session is gone; `message` says why",
     "executor.reclaimed": "an executor must leave its session after its running task; `claimant` gets the room",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx2
 import pytest
 
+from tests.system.live_server import LiveServer, wait_until
+
 GIB = 1 << 30
 
 
@@ -171,3 +173,34 @@ def test_a_duration_that_makes_no_sense_is_refused(http: httpx2.Client, seconds:
     assert allocate(http, "p", "vram=1g", protected_s=seconds).json()["field"] == "protected_s"
     gang = {"members": [{"uid": "p", "resreq": "vram=1g"}], "timeout_s": seconds}
     assert http.put("/v1/gangs/g", json=gang).json()["field"] == "timeout_s"
+
+
+def test_a_release_holds_its_cards_until_it_is_confirmed(http: httpx2.Client):
+    allocate(http, "p", "gpu=4")
+    answer = http.post("/v1/allocations/p/release", json={})
+    assert (answer.status_code, answer.json()["state"], answer.json()["release_by"]) == (202, "releasing", None)
+    assert allocate(http, "q", "gpu=1").status_code == 409
+    assert len(http.delete("/v1/allocations/p").json()["gpus"]) == 4
+    assert allocate(http, "q", "gpu=1").status_code == 201
+
+
+def test_a_release_with_a_time_frees_its_cards_by_itself(http: httpx2.Client):
+    allocate(http, "p", "gpu=4")
+    http.post("/v1/allocations/p/release", json={"within_s": 0.1})
+    wait_until(lambda: allocate(http, "q", "gpu=1").status_code == 201, "the cards are free")
+
+
+@pytest.mark.parametrize(
+    ("uid", "body", "status", "field"),
+    [
+        ("nobody", {}, 404, "uid"),
+        ("p", {"within_s": -1}, 400, "within_s"),
+        ("p", {"within_s": 1e300}, 400, "within_s"),
+        ("p", {"deadline": 1}, 400, "body"),
+    ],
+)
+def test_a_release_that_makes_no_sense_is_refused(http: httpx2.Client, uid, body, status, field):
+    allocate(http, "p", "gpu=1")
+    answer = http.post(f"/v1/allocations/{uid}/release", json=body)
+    assert (answer.status_code, answer.json()["field"]) == (status, field)
+    assert http.get("/v1/allocations/p").json()["state"] == "bound"

@@ -43,6 +43,10 @@ def dealloc(http: httpx2.Client) -> httpx2.Response:
     return http.delete("/v1/allocations/p")
 
 
+def release(http: httpx2.Client) -> httpx2.Response:
+    return http.post("/v1/allocations/p/release", json={"within_s": 3600})
+
+
 def preempt(http: httpx2.Client) -> httpx2.Response:
     asked = {"uid": "high", "resreq": "gpu=2,tflops=80,vram=8g", "qos": "high", "preempt": True}
     return http.post("/v1/allocations", json=asked)
@@ -73,6 +77,9 @@ CASES: list[tuple[str, list[Call], Call]] = [
     ("allocation.dropped:stored", [bind], dealloc),
     ("allocation.releasing:before", [bind], preempt),
     ("allocation.releasing:stored", [bind], preempt),
+    ("allocation.releasing:before", [bind], release),
+    ("allocation.releasing:stored", [bind], release),
+    ("allocation.dropped:before", [bind, release], dealloc),
     ("nomination.put:before", [bind], preempt),
     ("nomination.put:stored", [bind], preempt),
     ("nomination.dropped:before", [bind, preempt, dealloc], preempt),

@@ -18,6 +18,7 @@ from ullage.wire.allocation import (
     PlanRequest,
     PutQuota,
     QuotaBody,
+    ReleaseAllocation,
 )
 from ullage.wire.api import View
 from ullage.wire.gang import GangBody, PutGang
@@ -72,6 +73,10 @@ class Allocations:
     def forget(self, uid: str) -> None:
         """Undo whatever a request holds."""
         self._transport.request("POST", f"{_path(uid)}/forget")
+
+    def release(self, uid: str, within_s: float | None = None) -> AllocationBody:
+        """Its owner was told to go: its cards are free once `free` confirms it, or `within_s` seconds are over."""
+        return self._call("POST", f"{_path(uid)}/release", AllocationBody, ReleaseAllocation(within_s=within_s))
 
     def free(self, uid: str) -> FreedBody:
         """Free the cards of an owner that is gone."""

@@ -319,11 +319,16 @@ class Allocator:
         named = set(known.gpus) if gpus is None else set(gpus)
         return Freed(uid, known.gpus, mismatches=tuple(sorted(named ^ set(known.gpus))))
 
-    def release(self, uid: str) -> Allocation | None:
-        """Mark an allocation as releasing: still charged, until its owner is known to be gone."""
+    def release(self, uid: str, by: float | None = None) -> Allocation | None:
+        """Mark an allocation as releasing: still charged, until its owner is known to be gone.
+
+        That may be the caller's word for the time `by`; of several the earliest counts, so that a repeat
+        puts nothing off.
+        """
         known = self.held(uid)
-        if known is not None and known.state is not AllocationState.RELEASING:
-            self._enter(replace(known, state=AllocationState.RELEASING))
+        if known is not None:
+            by = min((at for at in (known.release_by, by) if at is not None), default=None)
+            self._enter(replace(known, state=AllocationState.RELEASING, release_by=by))
         return self.fleet.ledger.get(uid)
 
     def leave(self, executor: str) -> None:
@@ -560,8 +565,10 @@ class Allocator:
             self._cards(allocation.gpus)
         if known is None:
             return allocation
-        state = AllocationState.RELEASING if known.state is AllocationState.RELEASING else allocation.state
-        return replace(allocation, state=state, cards=allocation.cards or known.cards)
+        cards = allocation.cards or known.cards
+        if known.state is not AllocationState.RELEASING:
+            return replace(allocation, cards=cards)
+        return replace(allocation, state=known.state, release_by=known.release_by, cards=cards)
 
     def _enter(self, allocation: Allocation) -> Allocation:
         """Put an allocation into the books, with its cards as they are; what the ledger has then."""

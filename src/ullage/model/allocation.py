@@ -48,8 +48,9 @@ class Allocation:
     """One unit's hold on one node: `gpus` are the uuids of its cards, `charges` what it takes of each.
 
     Without `charges` the cards are held whole, whatever their capacity is or becomes. `claim` says
-    whose it is if it came as a request of its own; executors have none. `assumed_at` and `bound_at`
-    are in seconds since the epoch. `cards` are the cards as they were last known, for when they are
+    whose it is if it came as a request of its own; executors have none. `assumed_at`, `bound_at` and
+    `release_by` are in seconds since the epoch; at `release_by` the owner of a releasing one is gone by
+    the word of whoever released it. `cards` are the cards as they were last known, for when they are
     missing: they say nothing of who holds what, and do not count when two allocations are compared.
     """
 
@@ -62,4 +63,5 @@ class Allocation:
     claim: Claim | None = None
     assumed_at: float | None = None
     bound_at: float | None = None
+    release_by: float | None = None
     cards: tuple[Gpu, ...] = field(default=(), compare=False)

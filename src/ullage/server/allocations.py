@@ -37,7 +37,7 @@ from ullage.wire.preemption import NominationBody
 BODY_LIMIT = 1 << 20
 MAX_SECONDS = 10 * 366 * 24 * 3600
 _LEAVING = 202
-"""The status while those who give way are still there."""
+"""The status while somebody who leaves is still there."""
 
 
 class Refused(Exception):
@@ -93,6 +93,15 @@ class AllocationApi:
             Endpoint("POST", f"{a}/{{uid}}/forget", self.forget, "undo whatever the uid holds"),
             Endpoint(
                 "POST",
+                f"{a}/{{uid}}/release",
+                self.release,
+                "its owner was told to go",
+                wire.AllocationBody,
+                wire.ReleaseAllocation,
+                _LEAVING,
+            ),
+            Endpoint(
+                "POST",
                 f"{a}/{{uid}}/adjust",
                 self.adjust,
                 "change how much of its cards it takes",
@@ -141,6 +150,11 @@ class AllocationApi:
 
     async def forget(self, request: HttpRequest) -> None:
         await durable(self._allocations.forget, _uid(request))
+
+    async def release(self, request: HttpRequest) -> wire.AllocationBody:
+        body = await bodies.read_body(request, wire.ReleaseAllocation, BODY_LIMIT)
+        within_s = None if body.within_s is None else seconds_of("within_s", body.within_s)
+        return self.body(await durable(self._allocations.release, _uid(request), within_s))
 
     async def delete(self, request: HttpRequest) -> wire.FreedBody:
         named = request.query_params.getlist("gpu") or None
@@ -215,6 +229,7 @@ class AllocationApi:
             priority=claim.priority,
             assumed_at=allocation.assumed_at,
             bound_at=allocation.bound_at,
+            release_by=allocation.release_by,
         )
 
     def _gpus(self, uuids: tuple[str, ...], charges: tuple[Charge, ...]) -> list[wire.AllocatedGpu]:

@@ -46,6 +46,7 @@ class Allocations:
         self._clock = clock
         self._changed = changed
         self._assumed: dict[str, float] = {}
+        self._release_by: dict[str, float] = {}
 
     def recover(self, snapshot: Snapshot) -> None:
         """After a restart: the ledger as it was stored. From here on it is ready."""
@@ -54,6 +55,7 @@ class Allocations:
         self._allocator.set_ready()
         waiting = [(a.assumed_at or 0.0, a.id) for a in snapshot.allocations if a.state is AllocationState.ASSUMED]
         self._assumed = {uid: at for at, uid in sorted(waiting)}
+        self._release_by = {a.id: a.release_by for a in snapshot.allocations if a.release_by is not None}
 
     # --- requests ---
 
@@ -116,13 +118,36 @@ class Allocations:
         self._dropped(undone, done)
         return undone
 
-    def dealloc(self, uid: str, gpus: Sequence[str] | None, done: Callback) -> Freed:
+    def dealloc(self, uid: str, gpus: Sequence[str] | None, done: Callback | None) -> Freed:
         """Free what the uid holds: its owner is known to be gone. Never refuses."""
         held = self._allocator.held(uid)
         self._left(uid)
         freed = self._allocator.dealloc(uid, self._clock(), gpus)
         self._dropped(held, done)
         return freed
+
+    def release(self, uid: str, within_s: float | None, done: Callback) -> Allocation:
+        """Its owner was told to go: the cards stay charged until `dealloc` confirms it, or `within_s` is over.
+
+        A repeat puts nothing off.
+
+        Raises:
+            NotFound: there is none.
+
+        """
+        before = self.get(uid)
+        allocation = self._allocator.release(uid, None if within_s is None else self._clock() + within_s)
+        assert allocation is not None, "it is in the ledger"
+        if allocation.release_by is not None:
+            self._release_by[uid] = allocation.release_by
+        if allocation == before:
+            self._journal.write(then=done)
+            return allocation
+        self._assumed.pop(uid, None)
+        self._events.add("allocation.releasing", uid=uid, node=allocation.node, gpus=" ".join(allocation.gpus))
+        self._journal.write(PutAllocation(allocation), then=done)
+        self._changed(True)
+        return allocation
 
     def adjust(self, uid: str, change: Change, dry_run: bool, done: Callback) -> Adjustment | Refusal:
         """Change how much a bound allocation takes of its cards.
@@ -166,7 +191,7 @@ class Allocations:
         return tuple(a for _, a in sorted(self._state.fleet.ledger.items()) if a.claim is not None)
 
     def expire(self, now: float) -> float | None:
-        """Sweep assumptions past their time; returns when the next one is due."""
+        """Sweep assumptions past their time, and free whose owners are gone by now; when the next one is due."""
         for uid, at in tuple(self._assumed.items()):
             if at + ASSUMED_TTL_S > now:
                 break  # they stand in the order of their times
@@ -175,7 +200,13 @@ class Allocations:
                 self._events.add("allocation.expired", message=f"{uid} was assumed and never committed", uid=uid)
                 self._journal.write(DropAllocation(uid))
                 self._changed(True)
-        return next((at + ASSUMED_TTL_S for at in self._assumed.values()), None)
+        for uid, at in [(uid, at) for uid, at in self._release_by.items() if at <= now]:
+            del self._release_by[uid]
+            held = self._state.fleet.ledger.get(uid)
+            if held is not None and held.release_by == at:
+                self.dealloc(uid, None, None)
+        due = [at + ASSUMED_TTL_S for at in self._assumed.values()][:1]
+        return min((*due, *self._release_by.values()), default=None)
 
     def free_pod(self, namespace: str, pod: str, pod_uid: str | None, done: Callback) -> tuple[Freed, ...]:
         """Free what a pod that is gone holds: the one of that uid, or every one of its name."""
@@ -184,7 +215,7 @@ class Allocations:
         self._journal.write(*dropped, *self._nominated.ended(), then=done)
         for each in freed:
             self._left(each.uid)
-            self._assumed.pop(each.uid, None)
+            self._over(each.uid)
             self._events.add("allocation.freed", uid=each.uid, gpus=" ".join(each.gpus))
         self._changed(True)
         return freed
@@ -225,13 +256,17 @@ class Allocations:
         self._changed(True)
         return outcome
 
-    def _dropped(self, allocation: Allocation | None, done: Callback) -> None:
+    def _dropped(self, allocation: Allocation | None, done: Callback | None) -> None:
         records: tuple[Record, ...] = self._nominated.ended()
         if allocation is not None:
-            self._assumed.pop(allocation.id, None)
+            self._over(allocation.id)
             gpus = " ".join(allocation.gpus)
             self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=gpus)
             records = (DropAllocation(allocation.id), *records)
         self._journal.write(*records, then=done)
         if records:
             self._changed(True)
+
+    def _over(self, uid: str) -> None:
+        self._assumed.pop(uid, None)
+        self._release_by.pop(uid, None)

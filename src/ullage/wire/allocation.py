@@ -66,6 +66,15 @@ class AdjustAllocation(Schema, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
+class ReleaseAllocation(Schema, frozen=True, kw_only=True):
+    """The owner was told to go. Its cards are free when `DELETE` confirms that it is gone.
+
+    Or after `within_s` seconds, when by your word it is gone in any case. A repeat puts nothing off.
+    """
+
+    within_s: float | None = None
+
+
 class PutQuota(Schema, frozen=True, kw_only=True):
     """A namespace's whole quota; what is left out is unlimited, 0 allows nothing. Amounts as in requests."""
 
@@ -97,7 +106,7 @@ class AllocatedGpu(View, frozen=True, kw_only=True):
 
 
 class AllocationBody(View, frozen=True, kw_only=True):
-    """What a request holds. `state` is assumed, bound or releasing."""
+    """What a request holds. `state` is assumed, bound or releasing; then it is free at `release_by` at the latest."""
 
     uid: str
     state: str
@@ -112,6 +121,7 @@ class AllocationBody(View, frozen=True, kw_only=True):
     priority: int
     assumed_at: float | None
     bound_at: float | None
+    release_by: float | None
 
 
 class FreedBody(View, frozen=True, kw_only=True):
