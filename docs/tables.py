@@ -10,6 +10,7 @@ import argparse
 import ast
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,7 +203,12 @@ def metrics() -> str:
     """Names, types and labels, from one scrape of a service that is not there."""
     amounts = SimpleNamespace(cpu_milli=0, memory_bytes=0, gpu_milli=0)
     record = SimpleNamespace(counts=dict.fromkeys(TaskState, 0), open=True, waiting_for=Code.CPU)
-    service = SimpleNamespace(loop=SimpleNamespace(cycles=0), state=SimpleNamespace(sessions={"": record}))
+    service = SimpleNamespace(
+        loop=SimpleNamespace(cycles=0),
+        state=SimpleNamespace(sessions={"": record}),
+        events=SimpleNamespace(counts=Counter()),
+        allocations=SimpleNamespace(refused={Code.GPU: 0}, adjusted={"up": 0}, all=list),
+    )
     answers = SimpleNamespace(
         nodes=lambda: [SimpleNamespace(name="", allocatable=amounts, held=amounts)],
         gpus=lambda: [

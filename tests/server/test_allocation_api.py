@@ -204,3 +204,43 @@ def test_a_release_that_makes_no_sense_is_refused(http: httpx2.Client, uid, body
     answer = http.post(f"/v1/allocations/{uid}/release", json=body)
     assert (answer.status_code, answer.json()["field"]) == (status, field)
     assert http.get("/v1/allocations/p").json()["state"] == "bound"
+
+
+def counters(http: httpx2.Client) -> dict[str, float]:
+    lines = http.get("/metrics").text.splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def test_what_happens_to_requests_is_counted_once(http: httpx2.Client):
+    before = counters(http)
+    for _ in range(2):
+        allocate(http, "p", "tflops=50,vram=10g")
+        for tflops in (60, 40):
+            http.post("/v1/allocations/p/adjust", json={"request": {"tflops": tflops, "vram": "10g"}})
+        http.post("/v1/allocations/p/adjust", json={"request": {"tflops": 99, "vram": "10g"}, "dry_run": True})
+    http.post("/v1/allocations/p/adjust", json={"request": {"tflops": 40, "vram": "10g"}})
+    http.post("/v1/allocations/p/adjust", json={"request": {"tflops": 101, "vram": "10g"}})
+    allocate(http, "big", "gpu=5")
+    allocate(http, "big", "gpu=5", preempt=True)
+    http.post("/v1/plan", json={"resreq": "gpu=5"})
+    http.put("/v1/gangs/g", json={"members": [{"uid": "m-0", "resreq": "gpu=1"}, {"uid": "m-1", "resreq": "gpu=1"}]})
+    assert counters(http)['ullage_requests{state="bound"}'] == 3
+    allocate(http, "urgent", "gpu=4", qos="high", preempt=True)
+    assert counters(http)['ullage_requests{state="releasing"}'] == 3
+    http.delete("/v1/gangs/g")
+    http.delete("/v1/allocations/p")
+    http.delete("/v1/allocations/urgent")
+    after = counters(http)
+    grown = {name: after[name] - before.get(name, 0) for name in after if name.endswith("_total") or "_total{" in name}
+    assert {
+        name: n for name, n in grown.items() if n and name.startswith(("ullage_alloc", "ullage_no", "ullage_pre"))
+    } == {
+        "ullage_allocations_total": 3,
+        "ullage_allocation_releases_total": 3,
+        'ullage_allocation_adjustments_total{direction="up"}': 2,
+        'ullage_allocation_adjustments_total{direction="down"}': 2,
+        'ullage_allocation_refusals_total{code="scaling-exceeded"}': 1,
+        'ullage_allocation_refusals_total{code="not-enough-gpus-on-node"}': 2,
+        "ullage_nominations_total": 1,
+        "ullage_preemptions_total": 3,
+    }

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ullage.model.allocation import AllocationState
 from ullage.model.resources import DIMENSIONS
 from ullage.model.task import TaskState
 from ullage.server.answers import Answers
 from ullage.service.service import Service
+
+EVENT_COUNTERS = (
+    ("ullage_allocations", "allocation.bound", "Requests that got cards for good"),
+    ("ullage_allocation_releases", "allocation.freed", "Requests that gave their cards back"),
+    ("ullage_allocation_expiries", "allocation.expired", "Reservations that nobody committed in time"),
+    ("ullage_nominations", "allocation.nominated", "Requests that others were to give way to"),
+    ("ullage_preemptions", "allocation.preempted", "Requests that were to give way to others"),
+)
+"""Counters, each with the kind of event that it counts."""
 
 UNITS = ("cpu_milli", "memory_bytes", "gpu_milli")
 
@@ -27,6 +38,7 @@ class ServiceCollector(Collector):
         """All families."""
         yield self._tasks()
         yield CounterMetricFamily("ullage_cycles", "Scheduling cycles run", value=self._service.loop.cycles)
+        yield from self._requests()
         yield from self._nodes()
         yield from self._gpus()
         yield from self._queues()
@@ -38,6 +50,26 @@ class ServiceCollector(Collector):
             known = (record.counts[state] for record in self._service.state.sessions.values())
             family.add_metric([state.value], sum(known))
         return family
+
+    def _requests(self) -> Iterator[Metric]:
+        service = self._service
+        for name, kind, meaning in EVENT_COUNTERS:
+            yield CounterMetricFamily(name, f"{meaning}, since the start", value=service.events.counts[kind])
+        refused = CounterMetricFamily(
+            "ullage_allocation_refusals", "Requests and changes of them that were refused, by reason", labels=["code"]
+        )
+        for code, count in sorted(service.allocations.refused.items()):
+            refused.add_metric([code.value], count)
+        adjusted = CounterMetricFamily(
+            "ullage_allocation_adjustments", "Changes of how much a request takes of its cards", labels=["direction"]
+        )
+        for direction, count in service.allocations.adjusted.items():
+            adjusted.add_metric([direction], count)
+        held = GaugeMetricFamily("ullage_requests", "Requests that hold cards, by state", labels=["state"])
+        states = Counter(allocation.state for allocation in service.allocations.all())
+        for state in AllocationState:
+            held.add_metric([state.value], states[state])
+        yield from (refused, adjusted, held)
 
     def _nodes(self) -> Iterator[Metric]:
         for what in ("allocatable", "held"):
@@ -53,7 +85,7 @@ class ServiceCollector(Collector):
         labels = ["node", "gpu", "uuid", "resource"]
         meaning = "of a card: compute in GFLOPS, vram in bytes, card as a fraction"
         capacity = GaugeMetricFamily("ullage_gpu_capacity", f"All there is {meaning}", labels=labels)
-        held = GaugeMetricFamily("ullage_gpu_held", f"What executors hold {meaning}", labels=labels)
+        held = GaugeMetricFamily("ullage_gpu_held", f"What is held {meaning}", labels=labels)
         for gpu in self._answers.gpus():
             card = [gpu.node, str(gpu.index), gpu.uuid]
             for name, whole, free in (

@@ -6,6 +6,7 @@ allocation as it was, assumed ones too; those that are never committed are swept
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ullage.core.adjust import Adjustment, Change
@@ -15,6 +16,7 @@ from ullage.core.selection import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import NotFound
+from ullage.model.rejection import Code
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
 from ullage.service.nominations import NominatedRequests
@@ -25,7 +27,10 @@ Outcome = Allocation | Refusal
 
 
 class Allocations:
-    """Use cases of requests for cards. `left` is told of each that is over, so that no gang asks for it again."""
+    """Use cases of requests for cards. `left` is told of each that is over, so that no gang asks for it again.
+
+    `refused` counts refusals by their code and `adjusted` changes by their direction, since the start.
+    """
 
     def __init__(
         self,
@@ -47,6 +52,8 @@ class Allocations:
         self._changed = changed
         self._assumed: dict[str, float] = {}
         self._release_by: dict[str, float] = {}
+        self.refused: Counter[Code] = Counter()
+        self.adjusted: Counter[str] = Counter(up=0, down=0)
 
     def recover(self, snapshot: Snapshot) -> None:
         """After a restart: the ledger as it was stored. From here on it is ready."""
@@ -156,13 +163,18 @@ class Allocations:
             Conflict: the uid is not bound.
 
         """
+        before = self._allocator.held(uid)
         outcome = self._allocator.adjust(uid, change, dry_run=dry_run)
-        if isinstance(outcome, Adjustment) and not dry_run:
+        if isinstance(outcome, Refusal):
+            self.refused[outcome.code] += not dry_run
+        elif not dry_run and outcome.allocation != before:
+            grows = max(*outcome.delta_request, *outcome.delta_limit) > 0
+            self.adjusted["up" if grows else "down"] += 1
             self._events.add("allocation.adjusted", uid=uid)
             self._journal.write(PutAllocation(outcome.allocation), then=done)
             self._changed(True)
-        else:
-            self._journal.write(then=done)
+            return outcome
+        self._journal.write(then=done)
         return outcome
 
     def simulate(self, request: Request) -> Decision:
@@ -239,6 +251,8 @@ class Allocations:
     def _settle(self, before: Allocation | None, outcome: Outcome, done: Callback) -> Outcome:
         """Store what changed; a repeat is only answered, once what it repeats is stored."""
         if not isinstance(outcome, Allocation) or outcome == before:
+            if isinstance(outcome, Refusal):
+                self.refused[outcome.code] += 1
             self._journal.write(then=done)
             return outcome
         bound = outcome.state is AllocationState.BOUND

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from ullage.model.event import Event
@@ -22,6 +22,8 @@ class Events:
         self._clock = clock
         self._number = 0
         self.recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
+        self.counts: Counter[str] = Counter()
+        """By kind, since the start."""
 
     def resume(self, last: int) -> None:
         """Go on after the last stored number."""
@@ -38,6 +40,7 @@ class Events:
     ) -> None:
         """Record one event; `kind` is a fixed short name."""
         self._number += 1
+        self.counts[kind] += 1
         event = Event(self._number, self._clock(), kind, session, code, message, data)
         self._journal.write(AddEvent(event))
         self.recent.append(event)

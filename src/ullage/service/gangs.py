@@ -95,8 +95,10 @@ class GangRequests:
         now, freed = self._clock(), []
         for uid in self._members.pop(key):
             self._gangs.remove(uid)
-            if self._allocator.dealloc(uid, now).gpus:
+            gpus = self._allocator.dealloc(uid, now).gpus
+            if gpus:
                 freed.append(uid)
+                self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
         self._journal.write(*map(DropAllocation, freed), then=done)
         self._events.add("gang.dropped", gang=key)
         self._tick(now)
@@ -133,6 +135,9 @@ class GangRequests:
         for outcome in self._gangs.tick(self._allocator, now):
             if outcome.placed:
                 self._journal.write(*map(PutAllocation, outcome.placed))
+                for bound in outcome.placed:
+                    gpus = " ".join(bound.gpus)
+                    self._events.add("allocation.bound", uid=bound.id, node=bound.node, gpus=gpus)
                 self._events.add("gang.bound", gang=outcome.key, members=len(outcome.placed))
                 self._changed(True)
             if outcome.phase in (GangPhase.TIMED_OUT, GangPhase.FAILED):

@@ -57,7 +57,10 @@ class Preemptions:
             return self._evict(request, found, now, done) if found.victims else self._allocations.alloc(request, done)
         self._journal.write(then=done)
         known = self._nominated.renew(request.uid, now) if found.code is Code.EVICTING else None
-        return found if known is None else known
+        if known is not None:
+            return known
+        self._allocations.refused[found.code] += 1
+        return found
 
     def plan(self, request: Request) -> Preemption | NoPreemption:
         """Who would give way; nothing changes.
