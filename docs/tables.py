@@ -72,6 +72,8 @@ EVENTS = {
     "node.ready": "a node reported itself",
     "node.uncordoned": "an operator lets work back on a node",
     "node.unknown": "contact with a node was lost",
+    "quota.alert": "little is left of a quota; `message` says of what",
+    "quota.sufficient": "enough is left of a quota again",
     "session.bind-failed": "an executor could not start, or could not enter the session (code 1001)",
     "session.cancelled": "all tasks of a session are being ended",
     "session.closed": "a session was closed",

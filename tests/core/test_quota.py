@@ -254,7 +254,7 @@ def test_c51_usage_never_falls_below_zero_and_says_when_it_would():
         ("limits.tflops", 10_000, 20_000),
     ]
     assert alarm_text(alarms[0]) == (
-        "requests.tflops of namespace team would fall below zero: 20000 given back, 10000 held; counted as 0"
+        "requests.tflops of namespace team would fall below zero: 20 given back, 10 held; counted as 0"
     )
     assert taken("team", usage(20), usage(20)) == (usage(), ())
     assert relaxed({"team": usage(10)}, {"team": usage(20)}) == {"team": usage()}

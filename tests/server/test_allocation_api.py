@@ -114,8 +114,8 @@ def test_a_plan_says_where_and_why_and_does_nothing(http: httpx2.Client):
 
 def test_a_quota_counts_what_is_held_and_refuses_what_is_beyond(http: httpx2.Client):
     allocate(http, "p", "tflops=60,vram=1g", namespace="team")
-    quota = http.put("/v1/quotas/team", json={"total_requests": {"tflops": 100}}).json()
-    assert quota["used"]["requests.tflops"] == 60_000
+    quota = http.put("/v1/quotas/team", json={"total": {"requests": {"tflops": 100}}}).json()
+    assert quota["used"]["requests"]["tflops"] == "60"
     answer = allocate(http, "q", "tflops=50,vram=1g", namespace="team")
     assert (answer.status_code, answer.json()["code"]) == (409, "total.max.tflops.request")
     assert allocate(http, "q", "tflops=40,vram=1g", namespace="team").status_code == 201
@@ -154,8 +154,94 @@ def test_a_node_says_what_is_left_of_its_cards(http: httpx2.Client):
     assert http.get("/v1/nodes/nowhere/capacity").status_code == 404
 
 
+QUOTA = {
+    "total": {
+        "requests": {"tflops": "100.5", "percent": None, "vram": 80 * GIB},
+        "limits": {"tflops": "9007199254.001", "percent": None, "vram": None},
+        "max_workers": 3,
+    },
+    "single": {
+        "max_requests": {"tflops": "50", "percent": None, "vram": 2 * GIB + 1},
+        "max_limits": {"tflops": None, "percent": None, "vram": None},
+        "max_gpu_count": 2,
+        "default_requests": {"tflops": None, "percent": "12.5", "vram": GIB},
+        "default_limits": None,
+    },
+    "alert_threshold_percent": 60,
+}
+
+
+def test_a_quota_is_shown_as_it_was_put_and_may_be_put_back(http: httpx2.Client):
+    first = http.put("/v1/quotas/team", json=QUOTA).json()
+    assert {key: first[key] for key in QUOTA} == QUOTA
+    again = http.put("/v1/quotas/team", json={key: first[key] for key in QUOTA}).json()
+    assert again == first == http.get("/v1/quotas/team").json()
+
+
+def test_a_quota_shows_what_is_used_and_reserved_in_the_unit_of_its_name(http: httpx2.Client):
+    limits = {"requests": {"tflops": 100, "vram": "40g"}, "max_workers": 10}
+    http.put("/v1/quotas/team", json={"total": limits, "alert_threshold_percent": 60})
+    allocate(http, "p", "gpu=2,tflops=500m,vram=1g", namespace="team", limit={"tflops": 10.65, "vram": "2g"})
+    allocate(http, "q", "percent=15.001,vram=9g", namespace="team", commit=False)
+    shown = http.get("/v1/quotas/team").json()
+    q = {"tflops": "15.001", "percent": None, "vram": 9 * GIB}
+    assert shown["assumed"] == {"requests": q, "limits": q, "workers": 1}
+    assert shown["used"] == {
+        "requests": {"tflops": "16.001", "percent": None, "vram": 11 * GIB},
+        "limits": {"tflops": "36.301", "percent": None, "vram": 13 * GIB},
+        "workers": 2,
+    }
+    assert shown["available_percent"] == {
+        "requests.tflops": "83.99",
+        "requests.vram": "72.50",
+        "limits.tflops": "100",
+        "limits.vram": "100",
+        "workers": "80.00",
+    }
+    assert (shown["ready"], shown["reason"]) == (True, "CapacitySufficient")
+
+
+def test_a_quota_that_runs_short_says_since_when_and_tells_it_once(http: httpx2.Client):
+    newest = http.get("/v1/events?limit=10000").json()[-1]["number"]
+    http.put("/v1/quotas/team", json={"total": {"max_workers": 2}, "alert_threshold_percent": 60})
+    before = http.get("/v1/quotas/team").json()
+    allocate(http, "p", "vram=1g", namespace="team")
+    allocate(http, "q", "vram=1g", namespace="team")
+    short = http.get("/v1/quotas/team").json()
+    assert (short["ready"], short["reason"]) == (False, "AlertThresholdReached")
+    assert "0.00 % of workers" in short["message"]
+    assert before["since"] < short["since"] <= short["last_update"]
+    assert http.get("/v1/quotas/team").json() == short
+    http.delete("/v1/allocations/q")
+    assert http.get("/v1/quotas/team").json()["ready"]
+    events = http.get(f"/v1/events?after={newest}&limit=10000").json()
+    told = [(event["kind"], event["data"]["namespace"]) for event in events if event["kind"].startswith("quota.")]
+    assert told == [("quota.alert", "team"), ("quota.sufficient", "team")]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"total": {"max_workers": -1}}, "total.max_workers"),
+        ({"total": {"requests": {"tflops": 2}, "limits": {"tflops": 1}}}, "total.limits.compute_gflops"),
+        ({"total": {"requests": {"tflops": "much"}}}, "total.requests.tflops"),
+        ({"single": {"max_requests": {"percent": 10}}}, "single.max_requests.percent"),
+        ({"single": {"max_requests": {"vram": 2}, "max_limits": {"vram": 1}}}, "single.max_limits.vram_bytes"),
+        ({"single": {"max_gpu_count": -1}}, "single.max_gpu_count"),
+        ({"alert_threshold_percent": 101}, "alert_threshold_percent"),
+        ({"max_workers": 1}, "body"),
+    ],
+)
+def test_a_quota_that_contradicts_itself_is_refused_and_the_old_one_stays(http: httpx2.Client, body, field):
+    old = http.put("/v1/quotas/team", json={"total": {"max_workers": 5}}).json()
+    answer = http.put("/v1/quotas/team", json=body)
+    assert (answer.status_code, answer.json()["field"]) == (400, field), answer.text
+    assert field in answer.json()["message"] or field == "body"
+    assert http.get("/v1/quotas/team").json() == old
+
+
 def test_a_quota_fills_what_a_request_leaves_out(http: httpx2.Client):
-    http.put("/v1/quotas/team", json={"default_requests": {"tflops": 7, "vram": "2g"}})
+    http.put("/v1/quotas/team", json={"single": {"default_requests": {"tflops": 7, "vram": "2g"}}})
     (gpu,) = allocate(http, "p", "vram=1g", namespace="team").json()["gpus"]
     assert (gpu["compute_gflops"], gpu["vram_bytes"]) == (7000, GIB)
 

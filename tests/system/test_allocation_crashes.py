@@ -57,7 +57,7 @@ def give_up(http: httpx2.Client) -> httpx2.Response:
 
 
 def put_quota(http: httpx2.Client) -> httpx2.Response:
-    return http.put("/v1/quotas/default", json={"max_workers": 1})
+    return http.put("/v1/quotas/default", json={"total": {"max_workers": 1}})
 
 
 def drop_quota(http: httpx2.Client) -> httpx2.Response:
@@ -104,7 +104,7 @@ def facts(http: httpx2.Client) -> object:
         for body in http.get("/v1/allocations").json()
     ]
     free = sorted((gpu["uuid"], gpu["free"]["compute_gflops"]) for gpu in http.get("/v1/gpus").json())
-    quotas = [(quota["namespace"], quota["caps"], quota["used"]) for quota in http.get("/v1/quotas").json()]
+    quotas = [(quota["namespace"], quota["total"], quota["used"]) for quota in http.get("/v1/quotas").json()]
     kept = [
         {key: value for key, value in body.items() if key != "since"} for body in http.get("/v1/nominations").json()
     ]

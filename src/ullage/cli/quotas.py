@@ -10,17 +10,16 @@ from ullage.cli.output import Column, add_output, print_list, print_row
 from ullage.cli.request import parse_part
 from ullage.cli.size import show_size
 from ullage.model.error import InvalidRequest
-from ullage.model.resources import show_milli
-from ullage.wire.allocation import PutQuota, QuotaBody
+from ullage.wire.allocation import PutQuota, QuotaSingle, QuotaTotal
 
 _QUOTAS = (
     Column("NAMESPACE", lambda q: q.namespace),
     Column("READY", lambda q: q.ready),
-    Column("TFLOPS", lambda q: _used(q, "requests.tflops")),
-    Column("VRAM", lambda q: _used(q, "requests.vram")),
-    Column("LIMITS TFLOPS", lambda q: _used(q, "limits.tflops")),
-    Column("LIMITS VRAM", lambda q: _used(q, "limits.vram")),
-    Column("WORKERS", lambda q: _used(q, "workers")),
+    Column("TFLOPS", lambda q: _of(q.used.requests.tflops, q.total.requests.tflops)),
+    Column("VRAM", lambda q: _of(_size(q.used.requests.vram), _size(q.total.requests.vram))),
+    Column("LIMITS TFLOPS", lambda q: _of(q.used.limits.tflops, q.total.limits.tflops)),
+    Column("LIMITS VRAM", lambda q: _of(_size(q.used.limits.vram), _size(q.total.limits.vram))),
+    Column("WORKERS", lambda q: _of(q.used.workers, q.total.max_workers)),
     Column("MESSAGE", lambda q: q.message),
 )
 _AMOUNTS = {
@@ -36,6 +35,8 @@ _COUNTS = {
     "max_gpu_count": "how many cards one request may ask",
     "alert_threshold_percent": "it is not ready when more than N percent of anything are used (default: 95)",
 }
+
+_OF_ALL = ("total_requests", "total_limits", "max_workers")
 
 
 def configure_quotas(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +83,10 @@ def _set(arguments: argparse.Namespace) -> int:
     if not given:
         options = ", ".join(map(_option, (*_AMOUNTS, *_COUNTS)))
         raise InvalidRequest(f"a quota says something: give one of {options}; `ullage quotas delete` removes one")
-    print_row(reach_allocations().put_quota(arguments.namespace, PutQuota(**given)), _QUOTAS, arguments.output)
+    total = {name.removeprefix("total_"): given.pop(name) for name in _OF_ALL if name in given}
+    alert = {name: given.pop(name) for name in ("alert_threshold_percent",) if name in given}
+    quota = PutQuota(total=QuotaTotal(**total), single=QuotaSingle(**given), **alert)
+    print_row(reach_allocations().put_quota(arguments.namespace, quota), _QUOTAS, arguments.output)
     return 0
 
 
@@ -96,13 +100,10 @@ def _option(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def _used(quota: QuotaBody, name: str) -> str:
+def _of(used: object, cap: object | None) -> str:
     """`60/200`; without a cap only what is used."""
-    used, cap = (None if amount is None else _show(name, amount) for amount in (quota.used[name], quota.caps[name]))
     return f"{used}" if cap is None else f"{used}/{cap}"
 
 
-def _show(name: str, amount: int) -> str:
-    if name.endswith("tflops"):
-        return show_milli(amount)
-    return show_size(amount) if name.endswith("vram") else str(amount)
+def _size(amount: int | str | None) -> str | None:
+    return None if amount is None else show_size(int(amount))

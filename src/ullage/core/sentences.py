@@ -222,10 +222,18 @@ def condition_text(condition: QuotaCondition) -> str:
 
 def alarm_text(alarm: QuotaAlarm) -> str:
     """What a usage below zero means for whoever looks after the books."""
+    taken, had = (_show_resource(alarm.resource, amount) for amount in (alarm.taken, alarm.had))
     return (
         f"{alarm.resource} of namespace {alarm.namespace} would fall below zero: "
-        f"{alarm.taken} given back, {alarm.had} held; counted as 0"
+        f"{taken} given back, {had} held; counted as 0"
     )
+
+
+def _show_resource(resource: str, amount: int) -> str:
+    """An amount of one of `RESOURCES` in the unit of its name."""
+    if resource.endswith(".tflops"):
+        return show_milli(amount)
+    return format_bytes(amount) if resource.endswith(".vram") else str(amount)
 
 
 def show_amount(code: Code, amount: int) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
+import msgspec
 from starlette.requests import Request as HttpRequest
 
+from ullage.core.fleet import Usage
 from ullage.core.quota import QuotaStatus
 from ullage.core.sentences import condition_text
-from ullage.model.error import invalid
+from ullage.model.claim import Amounts
+from ullage.model.error import InvalidRequest, invalid
 from ullage.model.name import check_name
+from ullage.model.quantity import format_decimal
 from ullage.model.quota import RESOURCES, Caps, Quota
+from ullage.model.resources import show_milli
 from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, amounts_of, amounts_or_none
 from ullage.server.durable import durable
@@ -42,13 +49,15 @@ class QuotaApi:
     async def put(self, request: HttpRequest) -> wire.QuotaBody:
         body = await bodies.read_body(request, wire.PutQuota, BODY_LIMIT)
         namespace, quota = _namespace(request), _quota(body)
-        return _quota_body(namespace, quota, await durable(self._quotas.put, namespace, quota))
+        await durable(self._quotas.put, namespace, quota)
+        return self._body(namespace)
 
     async def drop(self, request: HttpRequest) -> None:
         await durable(self._quotas.drop, _namespace(request))
 
     def _body(self, namespace: str) -> wire.QuotaBody:
-        return _quota_body(namespace, self._quotas.get(namespace), self._quotas.status(namespace))
+        quotas = self._quotas
+        return _quota_body(namespace, quotas.get(namespace), quotas.status(namespace), quotas.assumed(namespace))
 
 
 def _caps(field: str, part: wire.PartMap) -> Caps:
@@ -61,28 +70,76 @@ def _caps(field: str, part: wire.PartMap) -> Caps:
 
 
 def _quota(body: wire.PutQuota) -> Quota:
-    return Quota(
-        total_requests=_caps("total_requests", body.total_requests),
-        total_limits=_caps("total_limits", body.total_limits),
-        max_workers=body.max_workers,
-        max_requests=_caps("max_requests", body.max_requests),
-        max_limits=_caps("max_limits", body.max_limits),
-        max_gpu_count=body.max_gpu_count,
-        default_requests=amounts_or_none("default_requests", body.default_requests),
-        default_limits=amounts_or_none("default_limits", body.default_limits),
-        alert_threshold_percent=body.alert_threshold_percent,
+    total, single = body.total, body.single
+    try:
+        return Quota(
+            total_requests=_caps("total.requests", total.requests),
+            total_limits=_caps("total.limits", total.limits),
+            max_workers=total.max_workers,
+            max_requests=_caps("single.max_requests", single.max_requests),
+            max_limits=_caps("single.max_limits", single.max_limits),
+            max_gpu_count=single.max_gpu_count,
+            default_requests=amounts_or_none("single.default_requests", single.default_requests),
+            default_limits=amounts_or_none("single.default_limits", single.default_limits),
+            alert_threshold_percent=body.alert_threshold_percent,
+        )
+    except InvalidRequest as error:
+        raise InvalidRequest(_as_sent(error.message), field=_as_sent(error.field or "")) from None
+
+
+def _as_sent(text: str) -> str:
+    """Names of a quota's fields as a body has them."""
+    text = re.sub(r"\btotal_(requests|limits)\b", r"total.\1", text)
+    text = re.sub(r"(?<![.\w])max_workers\b", "total.max_workers", text)
+    return re.sub(
+        r"(?<![.\w])(max_requests|max_limits|max_gpu_count|default_requests|default_limits)\b", r"single.\1", text
     )
 
 
-def _quota_body(namespace: str, quota: Quota, status: QuotaStatus) -> wire.QuotaBody:
+def _quota_body(namespace: str, quota: Quota, status: QuotaStatus, assumed: Usage) -> wire.QuotaBody:
     return wire.QuotaBody(
         namespace=namespace,
-        caps=dict(zip(RESOURCES, quota.total, strict=True)),
-        used=dict(zip(RESOURCES, status.used, strict=True)),
+        total=wire.QuotaTotal(
+            requests=_part(quota.total_requests), limits=_part(quota.total_limits), max_workers=quota.max_workers
+        ),
+        single=wire.QuotaSingle(
+            max_requests=_part(quota.max_requests),
+            max_limits=_part(quota.max_limits),
+            max_gpu_count=quota.max_gpu_count,
+            default_requests=None if quota.default_requests is None else _default(quota.default_requests),
+            default_limits=None if quota.default_limits is None else _default(quota.default_limits),
+        ),
+        alert_threshold_percent=quota.alert_threshold_percent,
+        used=_use(status.used),
+        assumed=_use(assumed),
         available_percent=dict(zip(RESOURCES, status.available_percent, strict=True)),
         ready=status.condition.ready,
         reason=status.condition.reason,
         message=condition_text(status.condition),
+        since=status.condition.since,
+        last_update=status.last_update,
+    )
+
+
+def _part(caps: Caps) -> wire.PartMap:
+    """Caps as they are put: TFLOPS as exact text, vram in bytes; nothing for no cap."""
+    tflops = None if caps.compute_gflops is None else show_milli(caps.compute_gflops)
+    return wire.PartMap(tflops=tflops, vram=caps.vram_bytes)
+
+
+def _default(amounts: Amounts) -> wire.PartMap:
+    """Defaults as they are put; nothing for what they do not fill."""
+    percent = format_decimal(amounts.compute_ppm * 100) if amounts.compute_ppm else None
+    return msgspec.structs.replace(
+        _part(Caps(amounts.compute_gflops or None, amounts.vram_bytes or None)), percent=percent
+    )
+
+
+def _use(usage: Usage) -> wire.QuotaUse:
+    return wire.QuotaUse(
+        requests=_part(Caps(usage.compute_request, usage.vram_request)),
+        limits=_part(Caps(usage.compute_limit, usage.vram_limit)),
+        workers=usage.workers,
     )
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from ullage.core.fleet import Usage
 from ullage.core.quota import Quotas, QuotaStatus
+from ullage.core.sentences import condition_text
+from ullage.model.allocation import AllocationState
 from ullage.model.claim import Amounts, Request
 from ullage.model.error import NotFound
 from ullage.model.name import check_name
 from ullage.model.part import Isolation, Part
 from ullage.model.queue import ROOT, Queue
 from ullage.model.quota import Quota
+from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
 from ullage.service.ports import DropQuota, PutQuota, Snapshot
 from ullage.service.state import State
@@ -21,12 +25,20 @@ class NamespaceQuotas:
     """Use cases of quotas. They judge requests for cards; sessions have the limits of their queues."""
 
     def __init__(
-        self, state: State, journal: Journal, clock: Callable[[], float], changed: Callable[[bool], None]
+        self,
+        state: State,
+        journal: Journal,
+        events: Events,
+        clock: Callable[[], float],
+        changed: Callable[[bool], None],
     ) -> None:
         self._state = state
         self._journal = journal
+        self._events = events
         self._clock = clock
         self._changed = changed
+        self._known: dict[str, QuotaStatus] = {}
+        self._watched: tuple[object, ...] = ()
 
     def recover(self, snapshot: Snapshot) -> None:
         """After a restart: the quotas as they were stored."""
@@ -55,6 +67,7 @@ class NamespaceQuotas:
         """
         self.get(namespace)
         self._use(self._quotas.without(namespace))
+        self._known.pop(namespace, None)
         self._journal.write(DropQuota(namespace), then=done)
         self._changed(True)
 
@@ -71,8 +84,35 @@ class NamespaceQuotas:
         return found
 
     def status(self, namespace: str) -> QuotaStatus:
-        """How a namespace stands with its quota."""
-        return self._quotas.status(self._state.fleet.usage, namespace, self._clock())
+        """How a namespace stands with its quota, and since when."""
+        before, usage = self._known.get(namespace), self._state.fleet.usage
+        status = self._known[namespace] = self._quotas.status(usage, namespace, self._clock(), before)
+        if status.condition.ready != (before is None or before.condition.ready):
+            self._events.add(
+                "quota.sufficient" if status.condition.ready else "quota.alert",
+                message=condition_text(status.condition),
+                namespace=namespace,
+            )
+        return status
+
+    def watch(self) -> None:
+        """Note how every namespace stands now; an event tells when one runs short, or does so no more."""
+        fleet = self._state.fleet
+        seen = (fleet, fleet.claim_changes, self._quotas)
+        if seen != self._watched:
+            self._watched = seen
+            for namespace in self.names():
+                self.status(namespace)
+
+    def assumed(self, namespace: str) -> Usage:
+        """What of a namespace's usage is only reserved."""
+        fleet = self._state.fleet
+        usage: dict[str, Usage] = {}
+        for allocation in fleet.ledger.values():
+            if allocation.claim is not None and allocation.state is AllocationState.ASSUMED:
+                name = allocation.claim.namespace
+                usage[name] = usage.get(name, Usage()).plus(fleet.usage_of(allocation))
+        return self._quotas.used(usage, namespace)
 
     def names(self) -> tuple[str, ...]:
         """Namespaces that have a quota."""

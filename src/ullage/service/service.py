@@ -109,7 +109,7 @@ class Service:
             self.state.allocator, self.allocations, nominated, journal, self.events, clock, self._changed
         )
         self._nominated = nominated
-        self.quotas = NamespaceQuotas(self.state, journal, clock, self._changed)
+        self.quotas = NamespaceQuotas(self.state, journal, self.events, clock, self._changed)
         self.catalog = Catalog(self.state, journal, self.sessions.forget, self.quotas.follow, self._changed)
         self.loop = Loop(self.state, self.executors, policy, clock)
         self.store = store
@@ -151,6 +151,7 @@ class Service:
             self.tasks.expire(now),
             self.executors.expire_gangs(now),
         ]
+        self.quotas.watch()
         self.sessions.finish_closing()
         if self._wake_at is not None and self._wake_at <= now:
             self.loop.dirty = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ullage.model.quota import ALERT_THRESHOLD_PERCENT, MAX_WORKERS
 from ullage.wire.api import ErrorBody, RejectionBody, ResourceMap, Schema, View
 from ullage.wire.preemption import AttemptBody, PreemptionBody
 
@@ -75,18 +76,30 @@ class ReleaseAllocation(Schema, frozen=True, kw_only=True):
     within_s: float | None = None
 
 
-class PutQuota(Schema, frozen=True, kw_only=True):
-    """A namespace's whole quota; what is left out is unlimited, 0 allows nothing. Amounts as in requests."""
+class QuotaTotal(Schema, frozen=True, kw_only=True):
+    """What all requests of a namespace may come to: amounts times cards, limits times cards, and their number."""
 
-    total_requests: PartMap = PartMap()
-    total_limits: PartMap = PartMap()
-    max_workers: int | None = 32_768
+    requests: PartMap = PartMap()
+    limits: PartMap = PartMap()
+    max_workers: int | None = MAX_WORKERS
+
+
+class QuotaSingle(Schema, frozen=True, kw_only=True):
+    """What one request may ask, and have as its limit, of each card; its cards; and what it gets that it leaves out."""
+
     max_requests: PartMap = PartMap()
     max_limits: PartMap = PartMap()
     max_gpu_count: int | None = None
     default_requests: PartMap | None = None
     default_limits: PartMap | None = None
-    alert_threshold_percent: int = 95
+
+
+class PutQuota(Schema, frozen=True, kw_only=True):
+    """A namespace's whole quota; what is left out is unlimited, 0 allows nothing. Amounts as in requests."""
+
+    total: QuotaTotal = QuotaTotal()
+    single: QuotaSingle = QuotaSingle()
+    alert_threshold_percent: int = ALERT_THRESHOLD_PERCENT
 
 
 # --- answers ---
@@ -218,13 +231,31 @@ class CapacityBody(View, frozen=True, kw_only=True):
     workers_per_card: dict[str, int]
 
 
+class QuotaUse(View, frozen=True, kw_only=True):
+    """What the requests of a namespace, and of those below it, come to."""
+
+    requests: PartMap
+    limits: PartMap
+    workers: int
+
+
 class QuotaBody(View, frozen=True, kw_only=True):
-    """How a namespace stands with its quota. Caps, usage and what is left of each total by name."""
+    """A quota as it was put, and how its namespace stands. Amounts are exact: TFLOPS as text, vram in bytes.
+
+    `used` is all that is held, `assumed` what of it is only reserved. `available_percent` is what is left
+    of each total, by name. The quota is `ready` while enough is left of everything, else `reason` and
+    `message` say what is short. `since` is when that last changed, `last_update` when anything of this did.
+    """
 
     namespace: str
-    caps: dict[str, int | None]
-    used: dict[str, int]
+    total: QuotaTotal
+    single: QuotaSingle
+    alert_threshold_percent: int
+    used: QuotaUse
+    assumed: QuotaUse
     available_percent: dict[str, str]
     ready: bool
     reason: str
     message: str
+    since: float
+    last_update: float
