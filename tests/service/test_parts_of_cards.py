@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from tests.lab import Lab, a_node
 
@@ -10,6 +12,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import Isolation
 from ullage.model.quantity import PPM
+from ullage.model.queue import Queue
 from ullage.model.rejection import Code, Cure
 from ullage.server.answers import Answers
 from ullage.wire.api import GpuBody, ServerBody
@@ -52,6 +55,20 @@ def test_three_thirds_share_a_card_and_a_fourth_waits():
         lab.service.sessions.close("b", lambda: None)
         lab.pump()
         assert lab.held("d") == 1
+
+
+@pytest.mark.parametrize("third", ["gpu=0.333333", "percent=33.3333", "tflops=6.5"])
+def test_what_three_thirds_hold_is_shown_as_no_more_than_the_card(third: str):
+    with Lab(a_card(), queues=[Queue("team"), Queue("ann", "team"), Queue("bob", "team")]) as lab:
+        lab.session("a", third, tasks=2, queue="ann")
+        lab.session("b", third, tasks=1, queue="bob")
+        answers = Answers(lab.service, SERVER, {})
+        shares = {queue.name: queue.share for queue in answers.queues()}
+        one = Fraction(1, 3) if third == "tflops=6.5" else Fraction(333_333, 1_000_000)
+        assert shares == {"default": 0.0, "team": float(3 * one), "ann": float(2 * one), "bob": float(one)}
+        assert {session.id: session.share for session in answers.sessions()} == {"a": float(2 * one), "b": float(one)}
+        assert lab.service.why("a").share == float(2 * one)
+        assert {queue.name: queue.held.gpu_milli for queue in answers.queues()}["team"] == 1000
 
 
 def test_what_together_is_more_than_a_card_does_not_fit_and_why_names_card_and_amounts():

@@ -79,7 +79,7 @@ def explain(
         want=demand.want,
         held=len(mine),
         deserved=plan.deserved.get(session, 0),
-        share=dominant_share(world.fleet.resources(demand.requirement) * len(mine), world.fleet.total),
+        share=dominant_share(world.fleet.holding(demand.requirement, len(mine)), world.fleet.total),
         position=_position(world, policy, plan, session),
         rejections=rejections,
         holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),

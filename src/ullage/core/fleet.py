@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from fractions import Fraction
 from functools import cached_property
+from math import ceil
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -64,6 +66,20 @@ class Usage(NamedTuple):
         )
 
 
+class Holding(NamedTuple):
+    """Cpu, memory and thousandths of cards, exactly."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpu_milli: Fraction = Fraction(0)
+
+    def plus(self, other: Holding) -> Holding:
+        """The sum."""
+        return Holding(
+            self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes, self.gpu_milli + other.gpu_milli
+        )
+
+
 class Fleet:
     """Columns over nodes and cards, derived from `nodes` and the allocations charged so far.
 
@@ -84,7 +100,7 @@ class Fleet:
         self.usage: dict[str, Usage] = {}
         self.tables: dict[object, object] = {}
         """Derived tables that follow these books (see `core/placement.py`)."""
-        self._nominal: dict[ResourceRequirement, Resources] = {}
+        self._shares: dict[ResourceRequirement, Fraction] = {}
         self.clock = 0
         """Grows by one with every changed row: a table that is of `clock` c lacks changes from c on."""
         self.log = np.zeros(4 * len(self.nodes) + 1024, dtype=np.int64)
@@ -159,19 +175,36 @@ class Fleet:
         partitioned = requirement.cards.isolation is Isolation.PARTITIONED
         if not partitioned and (requirement.part is None or requirement.part.share_milli):
             return requirement.resources
-        known = self._nominal.get(requirement)
+        share = max(1, ceil(self.share_of_card(requirement) * MILLI))
+        return Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
+
+    def holding(self, requirement: ResourceRequirement, units: int) -> Holding:
+        """What so many units count for, as `resources` but with parts of cards exact: for display."""
+        cards = requirement.gpu_count and requirement.gpu_count * self.share_of_card(requirement)
+        return Holding(requirement.cpu_milli * units, requirement.memory_bytes * units, Fraction(cards) * MILLI * units)
+
+    def share_of_card(self, requirement: ResourceRequirement) -> Fraction:
+        """The part of each of its cards that a unit counts for, exactly; `resources` says how."""
+        part = requirement.part or Part()
+        if requirement.cards.isolation is not Isolation.PARTITIONED:
+            if requirement.whole or requirement.part is None:
+                return Fraction(1)
+            if part.share_milli:
+                return Fraction(max(part.compute_ppm, part.vram_ppm), PPM)
+        known = self._shares.get(requirement)
         if known is None:
-            kinds = {
-                (gpu.compute, gpu.vram, gpu.model, gpu.vendor): gpu
-                for gpu in self.cards
-                if gpu.compute_gflops or gpu.vram_bytes
-            }
-            amounts = [(self._amounts(gpu, requirement), (gpu.compute, gpu.vram)) for gpu in kinds.values()]
-            shares = [_share(amount, capacity) for amount, capacity in amounts if amount is not None]
-            share = min(MILLI, max(1, min(shares, default=MILLI)))
-            known = Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
-            self._nominal[requirement] = known
+            known = self._shares[requirement] = self._share_of_card(requirement)
         return known
+
+    def _share_of_card(self, requirement: ResourceRequirement) -> Fraction:
+        kinds = {
+            (gpu.compute, gpu.vram, gpu.model, gpu.vendor): gpu
+            for gpu in self.cards
+            if gpu.compute_gflops or gpu.vram_bytes
+        }
+        amounts = [(self._amounts(gpu, requirement), (gpu.compute, gpu.vram)) for gpu in kinds.values()]
+        shares = [_share(amount, capacity) for amount, capacity in amounts if amount is not None]
+        return min(Fraction(1), min(shares, default=Fraction(1)))
 
     def _amounts(self, gpu: Gpu, requirement: ResourceRequirement) -> tuple[int, int] | None:
         """What a share of this requirement takes of such a card; None if it has no such partition."""
@@ -458,6 +491,8 @@ def _modes(held: Iterable[Charge | None]) -> int:
     return modes
 
 
-def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> int:
-    """The larger fraction of a card, in thousandths rounded up."""
-    return max(-(-MILLI * amount // total) if total else MILLI for amount, total in zip(amounts, capacity, strict=True))
+def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> Fraction:
+    """The larger fraction of a card."""
+    return max(
+        Fraction(amount, total) if total else Fraction(1) for amount, total in zip(amounts, capacity, strict=True)
+    )

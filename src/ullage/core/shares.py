@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import lcm
 
+from ullage.core.fleet import Holding
 from ullage.core.policy import Order
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code
@@ -378,6 +380,11 @@ def _times(a: Vector, n: int) -> Vector:
     return (a[0] * n, a[1] * n, a[2] * n)
 
 
-def dominant_share(usage: Resources, total: Resources) -> float:
+def dominant_share(usage: Holding, total: Resources) -> float:
     """The largest used/total over dimensions, for display; a dimension that does not exist counts as none."""
-    return max((used / whole for used, whole in zip(usage, total, strict=True) if whole), default=0.0)
+    pairs: tuple[tuple[int | Fraction, int], ...] = (
+        (usage.cpu_milli, total.cpu_milli),
+        (usage.memory_bytes, total.memory_bytes),
+        (usage.gpu_milli, total.gpu_milli),
+    )
+    return float(max((Fraction(used) / whole for used, whole in pairs if whole), default=0))

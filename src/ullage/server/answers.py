@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 import msgspec
 
 from ullage.core.explain import Reasons, reject
-from ullage.core.fleet import Fleet
+from ullage.core.fleet import Fleet, Holding
 from ullage.core.placement import Placer
 from ullage.core.sentences import MEANINGS, reject_text, summary
 from ullage.core.shares import dominant_share
@@ -67,7 +68,7 @@ class Answers:
             cancelled=counts[TaskState.CANCELLED],
             held=sum(executor.phase in WORKING for executor in record.executors.values()),
             deserved=record.deserved,
-            share=dominant_share(fleet.resources(spec.resreq) * len(record.executors), fleet.total),
+            share=dominant_share(fleet.holding(spec.resreq, len(record.executors)), fleet.total),
             bind_failures=record.session.bind_failures,
             reason=reason,
             message=message,
@@ -191,31 +192,33 @@ class Answers:
     def queues(self) -> list[api.QueueBody]:
         """The share tree, parents before children; a queue counts what the queues below it hold."""
         state = self._service.state
-        held: dict[str, Resources] = {}
+        held: dict[str, Holding] = {}
         members: dict[str, list[SessionRecord]] = {}
         for record in state.sessions.values():
             if not record.open:
                 continue
-            amount = state.fleet.resources(record.session.spec.resreq) * len(record.executors)
+            amount = state.fleet.holding(record.session.spec.resreq, len(record.executors))
             queue: Queue | None = state.queues.get(record.session.spec.queue)
             while queue is not None:
-                held[queue.name] = held.get(queue.name, Resources()) + amount
+                held[queue.name] = held.get(queue.name, Holding()).plus(amount)
                 members.setdefault(queue.name, []).append(record)
                 queue = state.queues.get(queue.parent)
         total = state.fleet.total
         return [
-            self._queue(queue, held.get(queue.name, Resources()), members.get(queue.name, []), total)
+            self._queue(queue, held.get(queue.name, Holding()), members.get(queue.name, []), total)
             for queue in sorted(state.queues.values(), key=lambda queue: queue.name)
         ]
 
-    def _queue(self, queue: Queue, held: Resources, members: list[SessionRecord], total: Resources) -> api.QueueBody:
+    def _queue(self, queue: Queue, held: Holding, members: list[SessionRecord], total: Resources) -> api.QueueBody:
         return api.QueueBody(
             name=queue.name,
             parent=queue.parent,
             weight=queue.weight,
             guarantee=str(queue.guarantee) if queue.guarantee else None,
             limit=_limit_text(queue.limit),
-            held=_amount(held),
+            held=api.AmountBody(
+                cpu_milli=held.cpu_milli, memory_bytes=held.memory_bytes, gpu_milli=ceil(held.gpu_milli)
+            ),
             share=dominant_share(held, total),
             sessions=len(members),
             pending=sum(record.counts[TaskState.PENDING] for record in members),

@@ -46,6 +46,8 @@ class Weights(NamedTuple):
     compute: float = 0.3
 
 
+DEFAULT = Weights()
+
 State = tuple[Scores]
 """Weight of vram, weight of compute; 1.0 if nodes want to be full, if cards do, if a node's score is a mean."""
 _VRAM, _COMPUTE, _FULL_NODES, _FULL_CARDS, _MEAN = range(5)
@@ -111,17 +113,17 @@ def _strategy(name: str, weights: Weights, aggregate: str, *, full_nodes: bool, 
     return Strategy(name, node, card, pick, (numbers,))
 
 
-def compact_first(weights: Weights = Weights(), aggregate: str = "mean") -> Strategy:
+def compact_first(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:
     """Fill the fullest node, and on it the fullest card."""
     return _strategy("compact-first", weights, aggregate, full_nodes=True, full_cards=True)
 
 
-def low_load_first(weights: Weights = Weights(), aggregate: str = "mean") -> Strategy:
+def low_load_first(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:
     """The emptiest node, and on it the emptiest card."""
     return _strategy("low-load-first", weights, aggregate, full_nodes=False, full_cards=False)
 
 
-def node_compact_gpu_low_load(weights: Weights = Weights(), aggregate: str = "mean") -> Strategy:
+def node_compact_gpu_low_load(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:
     """Fill the fullest node, but spread over its cards."""
     return _strategy("node-compact-gpu-low-load", weights, aggregate, full_nodes=True, full_cards=False)
 
