@@ -209,7 +209,7 @@ def test_c11_all_cards_of_the_ledger_are_freed_and_other_names_are_told(a):
     before = content(a)
     first, second = sorted(bound(a.alloc(ask("r", 20, 4, 2), 1.0)).gpus)
     freed = a.dealloc("r", 2.0, [first])
-    assert (set(freed.gpus), freed.mismatches) == ({first, second}, (second,))
+    assert (set(freed.gpus), freed.not_held, freed.not_named) == ({first, second}, (), (second,))
     assert content(a) == before
 
 

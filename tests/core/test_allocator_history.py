@@ -209,8 +209,9 @@ class History(RuleBasedStateMachine):
         held = self.allocator.fleet.ledger.get(uid)
         freed = self.allocator.dealloc(uid, self.tick(), named)
         if held is not None:
-            mismatches = () if named is None else tuple(sorted(set(named) ^ set(held.gpus)))
-            assert freed == Freed(uid, held.gpus, mismatches=mismatches)
+            told, own = set(held.gpus if named is None else named), set(held.gpus)
+            not_held, not_named = tuple(sorted(told - own)), tuple(sorted(own - told))
+            assert freed == Freed(uid, held.gpus, not_held=not_held, not_named=not_named)
             assert self.unchanged(lambda: self.allocator.dealloc(uid, self.now)) == Freed(uid, already_gone=True)
         else:
             assert freed.already_gone != freed.unknown

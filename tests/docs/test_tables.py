@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from docs.tables import EVENTS, REFERENCE, TABLES, event_kinds, renew
 
-from ullage.core.sentences import MEANINGS
+from ullage.core.sentences import CURES, MEANINGS
 from ullage.model.rejection import Code
 
 PAGES = sorted(REFERENCE.glob("*.md"))
@@ -33,3 +33,7 @@ def test_every_kind_of_event_has_a_meaning_and_no_meaning_is_left_over() -> None
 
 def test_every_reason_has_a_sentence() -> None:
     assert set(MEANINGS) == set(Code)
+
+
+def test_every_reason_that_is_an_obstacle_has_a_cure() -> None:
+    assert set(Code) - set(CURES) == {Code.STARTING, Code.CLOSED, Code.NOTHING_PENDING, Code.RUNNING}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from tests.system.live_server import LiveServer, wait_until
+from tests.system.live_server import wait_until
 
 GIB = 1 << 30
 
@@ -28,6 +28,15 @@ def test_a_request_gets_parts_of_cards_once(http: httpx2.Client):
     freed = http.delete("/v1/allocations/pod-1").json()
     assert (freed["already_gone"], len(freed["gpus"])) == (False, 2)
     assert http.delete("/v1/allocations/pod-1").json()["already_gone"] is True
+    assert free(http) == [(100_000, 40)] * 4
+
+
+def test_cards_that_are_named_wrongly_are_told_apart_and_all_are_freed(http: httpx2.Client):
+    held = {gpu["uuid"] for gpu in allocate(http, "p", "gpu=2").json()["gpus"]}
+    other = next(gpu["uuid"] for gpu in http.get("/v1/gpus").json() if gpu["uuid"] not in held)
+    first, second = sorted(held)
+    freed = http.delete(f"/v1/allocations/p?gpu={first}&gpu={other}").json()
+    assert (set(freed["gpus"]), freed["not_held"], freed["not_named"]) == (held, [other], [second])
     assert free(http) == [(100_000, 40)] * 4
 
 

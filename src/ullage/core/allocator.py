@@ -62,13 +62,14 @@ HISTORY = 4096
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What a deallocation did: cards given back, and cards the caller named that were not of it."""
+    """What a deallocation did: cards given back; of those named the ones it did not hold, and its own not named."""
 
     uid: str
     gpus: tuple[str, ...] = ()
     already_gone: bool = False
     unknown: bool = False
-    mismatches: tuple[str, ...] = ()
+    not_held: tuple[str, ...] = ()
+    not_named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +317,9 @@ class Allocator:
             return Freed(uid)
         if known is None:
             return Freed(uid, already_gone=uid in self._gone, unknown=uid not in self._gone)
-        named = set(known.gpus) if gpus is None else set(gpus)
-        return Freed(uid, known.gpus, mismatches=tuple(sorted(named ^ set(known.gpus))))
+        held = set(known.gpus)
+        named = held if gpus is None else set(gpus)
+        return Freed(uid, known.gpus, not_held=tuple(sorted(named - held)), not_named=tuple(sorted(held - named)))
 
     def release(self, uid: str, by: float | None = None) -> Allocation | None:
         """Mark an allocation as releasing: still charged, until its owner is known to be gone.

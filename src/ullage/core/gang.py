@@ -19,10 +19,11 @@ from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside
 from ullage.core.selection import Choice, Refusal, Rules
+from ullage.core.sentences import CURES
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import GangClaim, Request
 from ullage.model.error import Conflict, Unavailable, invalid
-from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.rejection import Code, Rejection
 
 BACKOFF_S = 10.0
 """How long a gang stays away after its first failure."""
@@ -31,7 +32,6 @@ MAX_BACKOFF_S = 300.0
 """The bound of the doubling: 10, 20, 40, 80, 160, 300, 300 seconds. A placement starts it over."""
 
 _TIGHTEST = "compact-first"
-_CURES = {Code.GANG_INCOMPLETE: Cure.OWNER, Code.GANG_ROOM: Cure.CAPACITY, Code.BACKOFF: Cure.CAPACITY}
 
 
 class GangPhase(StrEnum):
@@ -451,7 +451,7 @@ class _Step:
         return reserved
 
     def _refuse(self, waiting: Iterable[Request], code: Code, needed: int = 0, had: int = 0) -> dict[str, Allocation]:
-        told = Refusal((Rejection(code, _CURES[code], needed, had),))
+        told = Refusal((Rejection(code, CURES[code], needed, had),))
         self.gang.answers |= {request.uid: told for request in waiting}
         return {}
 

@@ -29,6 +29,40 @@ CURES: dict[Code, Cure] = {
     Code.RECLAIMING: Cure.CAPACITY,
     Code.NO_NODES: Cure.NODE_CHANGE,
     Code.MAX_INSTANCES: Cure.OWNER,
+    Code.WRONG_POOL: Cure.NODE_CHANGE,
+    Code.GPU_NOT_RUNNING: Cure.NODE_CHANGE,
+    Code.USED_BY_OTHER: Cure.NODE_CHANGE,
+    Code.GPU_MISSING: Cure.NODE_CHANGE,
+    Code.CAPACITY_UNKNOWN: Cure.NODE_CHANGE,
+    Code.ISOLATION_POLICY: Cure.NODE_CHANGE,
+    Code.ISOLATION_UNSUPPORTED: Cure.NODE_CHANGE,
+    Code.WRONG_INDEX: Cure.NODE_CHANGE,
+    Code.WRONG_MODEL: Cure.NODE_CHANGE,
+    Code.WRONG_VENDOR: Cure.NODE_CHANGE,
+    Code.NODE_AFFINITY: Cure.NODE_CHANGE,
+    Code.NODE_UNKNOWN: Cure.NODE_CHANGE,
+    Code.NO_PARTITION_TEMPLATE: Cure.NODE_CHANGE,
+    Code.NO_CANDIDATE: Cure.NODE_CHANGE,
+    Code.ISOLATION_LOCKED: Cure.CAPACITY,
+    Code.ISOLATION_CONFLICT: Cure.CAPACITY,
+    Code.GPU_NOT_IDLE: Cure.CAPACITY,
+    Code.GPU_COMPUTE: Cure.CAPACITY,
+    Code.GPU_VRAM: Cure.CAPACITY,
+    Code.GPU_SHARE: Cure.CAPACITY,
+    Code.PARTITION_COUNT: Cure.CAPACITY,
+    Code.TEMPLATE_MAX: Cure.CAPACITY,
+    Code.EXTENDED_RESOURCE: Cure.CAPACITY,
+    Code.NO_PARTITION_SLOT: Cure.CAPACITY,
+    Code.NO_ISOLATION_GROUP: Cure.CAPACITY,
+    Code.OVERSUBSCRIPTION: Cure.CAPACITY,
+    Code.NOMINATED: Cure.CAPACITY,
+    Code.WORKER_CAP: Cure.CAPACITY,
+    Code.NOT_ENOUGH_CARDS: Cure.CAPACITY,
+    Code.NO_NODE_FITS: Cure.CAPACITY,
+    Code.SCALING_EXCEEDED: Cure.CAPACITY,
+    Code.NO_VICTIMS: Cure.CAPACITY,
+    Code.EVICTING: Cure.CAPACITY,
+    Code.NO_AFFECTED_NODE: Cure.OWNER,
     Code.QUOTA_SINGLE_COMPUTE_REQUEST: Cure.NEVER,
     Code.QUOTA_SINGLE_VRAM_REQUEST: Cure.NEVER,
     Code.QUOTA_SINGLE_COMPUTE_LIMIT: Cure.NEVER,
@@ -40,7 +74,10 @@ CURES: dict[Code, Cure] = {
     Code.QUOTA_TOTAL_VRAM_LIMIT: Cure.QUOTA,
     Code.QUOTA_TOTAL_WORKERS: Cure.QUOTA,
 }
-"""What kind of change helps; a code that is not here is no obstacle."""
+"""What kind of change helps; a code that is not here is no obstacle.
+
+A rejection of one card or node has its own: freed capacity does not help against what is too small when empty.
+"""
 
 MEANINGS: dict[Code, str] = {
     Code.CPU: "no node has enough free cpu",
@@ -54,10 +91,10 @@ MEANINGS: dict[Code, str] = {
     Code.QUEUE_LIMIT: "the queue, or one above it, is at its limit",
     Code.APPLICATION_LIMIT: "the application has as many executors as its max_instances allows",
     Code.SHARE: "the session holds its fair share; the rest belongs to others",
-    Code.GANG_INCOMPLETE: "a batch starts together and some of its tasks are not there yet",
-    Code.GANG_ROOM: "the nodes have room for some of the batch, but a batch starts together or not at all",
+    Code.GANG_INCOMPLETE: "a gang starts together and some of its members are not there yet",
+    Code.GANG_ROOM: "the nodes have room for some of the gang, but a gang starts together or not at all",
     Code.BIND_FAILURES: "its executors failed to start too often; mend the cause, then `ullage retry` it",
-    Code.BACKOFF: "its batch did not come together in time; it is tried again in a moment",
+    Code.BACKOFF: "its gang did not come together in time; it is tried again in a moment",
     Code.RECLAIMING: "room is being made: others above their share finish their running task first",
     Code.STARTING: "its executors are starting",
     Code.NO_NODES: "no node takes new work: there is none, or each is not ready or cordoned",
@@ -157,7 +194,7 @@ def summary(
 def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserved: int, held: int) -> str:
     if code is Code.TOO_LARGE:
         best = _best([rejection for rejection in rejections if rejection.cure is Cure.NODE_CHANGE])
-        return _shortfall(best) if best else f"a batch of {demand.batch_size} does not fit all of them together"
+        return _shortfall(best) if best else f"a gang of {demand.batch_size} does not fit all of them together"
     if code in _SHORT:
         kin = _OF_CARDS if code is Code.GPU else {code}
         best = _best([rejection for rejection in rejections if rejection.code in kin])

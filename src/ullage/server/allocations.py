@@ -257,7 +257,8 @@ def freed_body(freed: Freed) -> wire.FreedBody:
         gpus=list(freed.gpus),
         already_gone=freed.already_gone,
         unknown=freed.unknown,
-        mismatches=list(freed.mismatches),
+        not_held=list(freed.not_held),
+        not_named=list(freed.not_named),
     )
 
 

@@ -138,13 +138,17 @@ class AllocationBody(View, frozen=True, kw_only=True):
 
 
 class FreedBody(View, frozen=True, kw_only=True):
-    """What a deallocation did; `mismatches` are named cards that were not of it, or its own that were not named."""
+    """What a deallocation did: `gpus` are free. Of the cards that were named it did not hold those in `not_held`.
+
+    Those in `not_named` it held, and they are free as well.
+    """
 
     uid: str
     gpus: list[str]
     already_gone: bool
     unknown: bool
-    mismatches: list[str]
+    not_held: list[str]
+    not_named: list[str]
 
 
 class PairBody(View, frozen=True, kw_only=True):
