@@ -1,6 +1,7 @@
 """Pods as documents: bare ones, and what is none."""
 
-import msgspec.yaml
+import sys
+
 import pytest
 
 from tests.wire.pod.pods import containers, needs, pod
@@ -63,35 +64,45 @@ def test_other_bodies_are_refused(body):
         parse_pod(body)
 
 
-def test_yaml_is_read_where_it_can_be(monkeypatch):
-    body = "kind: Pod\nmetadata:\n  name: serve-0\n"
-    monkeypatch.setattr(msgspec.yaml, "decode", lambda raw: {"kind": "Pod", "length": len(raw)})
-    assert parse_pod(body) == {"kind": "Pod", "length": len(body)}
+LAUGHS = "kind: Pod\na: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{below}'] * 9)}]\n" for below, name in zip("abcdef", "bcdefg", strict=True)
+)
 
-    def absent(raw):
-        raise ImportError
 
-    monkeypatch.setattr(msgspec.yaml, "decode", absent)
-    with pytest.raises(InvalidRequest, match="PyYAML on the server; send JSON"):
+def test_yaml_is_read_as_the_same_pod():
+    pytest.importorskip("yaml")
+    assert parse_pod("kind: Pod\nmetadata:\n  name: serve-0\n") == {"kind": "Pod", "metadata": {"name": "serve-0"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("kind: [", "it cannot be read"),
+        ("kind: !!python/object/apply:os.getpid []", "it cannot be read"),
+        (LAUGHS, "values, aliases included"),
+        ("&a\nkind: Pod\nspec: *a\n", "values, aliases included"),
+        ("kind: " + "[" * 100_000, "nested more than"),
+        ("- " * 100_000, "nested more than"),
+        ("- a\n" * 100_000, "more than 10000 values; send JSON"),
+    ],
+    ids=["broken", "a tag", "aliases", "itself", "brackets", "dashes", "long"],
+)
+def test_yaml_that_is_no_plain_document_is_refused(body, said):
+    pytest.importorskip("yaml")
+    with pytest.raises(InvalidRequest, match=said):
         parse_pod(body)
+
+
+def test_without_pyyaml_only_json_is_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(InvalidRequest, match=r"ullage\[server\] brings; send JSON"):
+        parse_pod("kind: Pod")
     assert parse_pod('{"kind": "Pod"}') == {"kind": "Pod"}
 
 
-def test_yaml_that_stands_for_more_than_it_says_is_refused(monkeypatch):
-    endless = {"kind": "Pod", "spec": []}
-    endless["spec"] += [endless, endless]
-    monkeypatch.setattr(msgspec.yaml, "decode", lambda raw: endless)
-    with pytest.raises(InvalidRequest, match="values, aliases included"):
-        parse_pod("kind: Pod")
-
-
-def test_yaml_that_is_broken_is_refused(monkeypatch):
-    def broken(raw):
-        raise msgspec.DecodeError("line 1")
-
-    monkeypatch.setattr(msgspec.yaml, "decode", broken)
-    with pytest.raises(InvalidRequest, match="line 1"):
-        parse_pod("kind: [")
+def test_json_that_is_nested_deeply_is_refused():
+    with pytest.raises(InvalidRequest, match="nested more than"):
+        parse_pod("[" * 100_000)
 
 
 @pytest.mark.parametrize("name", [None, "", "ullage", "other"])

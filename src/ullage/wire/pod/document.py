@@ -12,10 +12,12 @@ from ullage.model.error import InvalidRequest, invalid
 Document = Mapping[str, Any]
 
 _MOST_VALUES = 100_000
+_MOST_EVENTS = 10_000
+_DEEPEST = 100
 
 
 def parse_pod(raw: bytes | str) -> Document:
-    """The pod that a body holds: JSON, or YAML where PyYAML is installed.
+    """The pod that a body holds, JSON or YAML.
 
     Raises:
         InvalidRequest: it is neither, or no pod.
@@ -25,6 +27,8 @@ def parse_pod(raw: bytes | str) -> Document:
         document = _decode(raw.encode() if isinstance(raw, str) else raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"body: it cannot be read: {error}", field="body") from None
+    except RecursionError:
+        raise _too_deep() from None
     if not isinstance(document, Mapping):
         raise invalid("body", document, "send a pod, as a mapping")
     if document.get("kind", "Pod") != "Pod":
@@ -38,13 +42,36 @@ def _decode(raw: bytes) -> object:
     except msgspec.DecodeError:
         if raw.lstrip()[:1] in (b"{", b""):
             raise
-    try:
-        document = msgspec.yaml.decode(raw)
-    except ImportError:
-        fix = "it is no JSON, and reading YAML needs PyYAML on the server; send JSON, or install it there"
-        raise InvalidRequest(f"body: {fix}", field="body") from None
+    _check_events(raw)
+    document = msgspec.yaml.decode(raw)
     _check_size(document)
     return document
+
+
+def _check_events(raw: bytes) -> None:
+    """Refuse YAML that is long, as reading it takes the server's time, or nested deeply.
+
+    The reader follows nesting by recursion in C, which would end the process.
+    """
+    try:
+        import yaml  # noqa: PLC0415 - PyYAML comes with a server, and clients import this package
+    except ImportError:
+        fix = "it is no JSON, and reading YAML needs PyYAML, which ullage[server] brings; send JSON"
+        raise InvalidRequest(f"body: {fix}", field="body") from None
+    depth = 0
+    try:
+        for number, event in enumerate(yaml.parse(raw, getattr(yaml, "CSafeLoader", yaml.SafeLoader))):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                raise _too_deep()
+            if number > _MOST_EVENTS:
+                raise InvalidRequest(f"body: it has more than {_MOST_EVENTS} values; send JSON", field="body")
+    except yaml.YAMLError as error:
+        raise InvalidRequest(f"body: it cannot be read: {error}", field="body") from None
+
+
+def _too_deep() -> InvalidRequest:
+    return InvalidRequest(f"body: it is nested more than {_DEEPEST} deep", field="body")
 
 
 def _check_size(document: object) -> None:
