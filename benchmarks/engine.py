@@ -21,7 +21,16 @@ from ullage.model.application import FUNCTION
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
-from ullage.service.ports import BindOrder, Bound, Completed, EngineEvent, Gone, LaunchOrder, Registered, TaskOrder
+from ullage.service.engine_port import (
+    BindOrder,
+    Bound,
+    Completed,
+    EngineEvent,
+    Gone,
+    LaunchOrder,
+    Registered,
+    TaskOrder,
+)
 
 IN_FLIGHT = 2
 EMPTY = cloudpickle.dumps(((), {}))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ullage.model.session import Session, SessionSpec
 from ullage.model.task import TaskResult, TaskState
-from ullage.service.ports import AddResults, AddTasks, PutSession, Record, Store
+from ullage.service.store_port import AddResults, AddTasks, PutSession, Record, Store
 from ullage.storage.open import open_store
 
 TASKS = 400_000

@@ -19,7 +19,7 @@ from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec
 from ullage.model.task import TaskState
-from ullage.service.ports import (
+from ullage.service.engine_port import (
     BindOrder,
     Bound,
     Completed,
@@ -27,7 +27,6 @@ from ullage.service.ports import (
     Gone,
     LaunchOrder,
     NodeReported,
-    Page,
     Registered,
     TaskOrder,
     TaskOutcome,
@@ -35,6 +34,7 @@ from ullage.service.ports import (
 )
 from ullage.service.service import Service
 from ullage.service.state import SessionRecord
+from ullage.service.store_port import Page
 from ullage.storage.open import open_store
 
 

@@ -21,7 +21,7 @@ from ullage.model.executor import BindCode, Gang
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
-from ullage.service.ports import (
+from ullage.service.engine_port import (
     BindOrder,
     Bound,
     Completed,

@@ -22,7 +22,7 @@ from ullage.model.resources import Resources
 from ullage.model.session import Session, SessionSpec, SessionState, Setup
 from ullage.model.task import TaskResult, TaskState
 from ullage.model.victim import Gives, Victim
-from ullage.service.ports import (
+from ullage.service.store_port import (
     AddClaims,
     AddEvent,
     AddResults,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.recorder import Recorder, alive, eventually, marked, opened
-from ullage.service.ports import Completed, Gone, Registered
+from ullage.service.engine_port import Completed, Gone, Registered
 
 
 def scatter(directory: str) -> None:

@@ -18,7 +18,7 @@ from ullage.model.application import FUNCTION, Application
 from ullage.model.gpu import Gpu
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
-from ullage.service.ports import BindOrder, Bound, Gone, LaunchOrder, Registered
+from ullage.service.engine_port import BindOrder, Bound, Gone, LaunchOrder, Registered
 
 REAL = (Gpu("GPU-bbb", 1), Gpu("GPU-aaa", 0))
 DECLARED = (Gpu("declared-3", 3), Gpu("declared-1", 1))

@@ -15,7 +15,7 @@ from tests.engines.recorder import opened
 from ullage.engines.local.cgroup import Cell, Confinement, Legacy, Unified, Watching, detect, leftovers, quota_us
 from ullage.model.application import COMMAND
 from ullage.model.request import ResourceRequirement
-from ullage.service.ports import Completed, Gone, TaskOrder
+from ullage.service.engine_port import Completed, Gone, TaskOrder
 
 LIMIT = ResourceRequirement.of(cpu=1, memory="128m")
 SPACE = 1 << 30

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.engines.recorder import opened, pickled
 from ullage.model.error import InvalidRequest
-from ullage.service.ports import BindOrder, Bound, Completed, Registered, Returned, TaskOrder
+from ullage.service.engine_port import BindOrder, Bound, Completed, Registered, Returned, TaskOrder
 
 LARGE = 50 * 1024 * 1024
 

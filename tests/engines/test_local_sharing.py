@@ -20,7 +20,7 @@ from ullage.model.part import Isolation
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
-from ullage.service.ports import Gone, LaunchOrder
+from ullage.service.engine_port import Gone, LaunchOrder
 
 GIB = 1 << 30
 CARD = Gpu("GPU-a", 3, vram_bytes=40 * GIB, compute_gflops=19_500)

@@ -13,7 +13,7 @@ import pytest
 from tests.engines.recorder import alive, eventually, opened
 from ullage.model.application import Application
 from ullage.model.error import Unavailable
-from ullage.service.ports import Gone, Registered
+from ullage.service.engine_port import Gone, Registered
 from ullage.wire import frames
 
 

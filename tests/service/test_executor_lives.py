@@ -15,7 +15,8 @@ from ullage.model.executor import BindCode, ExecutorState
 from ullage.model.node import NodeState
 from ullage.model.rejection import Code
 from ullage.model.session import RETRY_LIMIT, SessionSpec, Setup
-from ullage.service.ports import Bound, Completed, EngineEvent, Gone, NodeLost, Page, Registered, Unbound
+from ullage.service.engine_port import Bound, Completed, EngineEvent, Gone, NodeLost, Registered, Unbound
+from ullage.service.store_port import Page
 
 
 class Slow(deque):

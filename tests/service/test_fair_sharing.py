@@ -9,7 +9,7 @@ from tests.service.test_executor_lives import slow
 from ullage.core.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
-from ullage.service.ports import Gone
+from ullage.service.engine_port import Gone
 
 
 def test_one_busy_session_among_four_open_ones_gets_the_whole_machine():

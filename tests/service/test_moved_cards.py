@@ -8,7 +8,7 @@ from tests.lab import Lab, a_node
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.request import ResourceRequirement
-from ullage.service.ports import NodeReported
+from ullage.service.engine_port import NodeReported
 
 
 def NOTHING() -> None:  # noqa: N802

@@ -11,7 +11,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.request import ResourceRequirement
-from ullage.service.ports import DropAllocation, PutNomination
+from ullage.service.store_port import DropAllocation, PutNomination
 
 GIB = 1 << 30
 CARD = Gpu("GPU-n1-0", 0, vram_bytes=40 * GIB, compute_gflops=100_000)

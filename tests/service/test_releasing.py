@@ -10,7 +10,7 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import NotFound
 from ullage.model.request import ResourceRequirement
-from ullage.service.ports import PutAllocation
+from ullage.service.store_port import PutAllocation
 
 ONE_CARD = a_node(gpus=1)
 

@@ -13,8 +13,9 @@ from ullage.model.executor import BindCode
 from ullage.model.node import Node
 from ullage.model.queue import Queue
 from ullage.model.session import RETRY_LIMIT, SessionSpec
-from ullage.service.ports import NodeReported, Page
+from ullage.service.engine_port import NodeReported
 from ullage.service.service import Service
+from ullage.service.store_port import Page
 from ullage.storage.open import open_store
 
 

@@ -15,7 +15,8 @@ from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, SessionState, Setup
 from ullage.model.task import LOST_LIMIT
-from ullage.service.ports import Completed, EngineEvent, Gone, Page, Returned, TaskOutcome
+from ullage.service.engine_port import Completed, EngineEvent, Gone, Returned, TaskOutcome
+from ullage.service.store_port import Page
 
 
 class Held(deque):

@@ -18,7 +18,7 @@ from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.event import Event
 from ullage.model.quota import Quota
 from ullage.model.session import Session, SessionSpec
-from ullage.service.ports import AddEvent, AddTasks, DropSession, Page, PutQuota, PutSession, Record, Snapshot
+from ullage.service.store_port import AddEvent, AddTasks, DropSession, Page, PutQuota, PutSession, Record, Snapshot
 from ullage.storage.open import open_store
 from ullage.storage.schema import migrate
 from ullage.storage.store import SqliteStore
@@ -267,7 +267,7 @@ CHILD = """
 import sys
 from ullage.model.quota import Quota
 from ullage.model.session import Session, SessionSpec
-from ullage.service.ports import AddTasks, PutSession
+from ullage.service.store_port import AddTasks, PutSession
 from ullage.storage.open import open_store
 
 store = open_store(sys.argv[1])

@@ -29,7 +29,7 @@ from ullage.inventory.nvml import CardReader, NvmlCards
 from ullage.model.error import UllageError, Unavailable
 from ullage.server.app import make_app
 from ullage.server.guard import page_cookie
-from ullage.service.ports import EngineEvent
+from ullage.service.engine_port import EngineEvent
 from ullage.service.service import Service
 from ullage.storage.failpoint import FailingStore
 from ullage.storage.open import open_store

@@ -22,9 +22,9 @@ from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
 from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskResult, TaskState
-from ullage.service.ports import TaskView
 from ullage.service.service import Service
 from ullage.service.state import ExecutorRecord, SessionRecord
+from ullage.service.store_port import TaskView
 from ullage.wire import api
 
 _BUILT_IN = frozenset(application.name for application in BUILT_IN)

@@ -16,8 +16,8 @@ from ullage.server import bodies
 from ullage.server.answers import Answers, application_body, event_body, result_body, task_body
 from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
-from ullage.service.ports import Page
 from ullage.service.service import Service
+from ullage.service.store_port import Page
 from ullage.service.tasks import STOP_GRACE_S
 from ullage.wire import api
 

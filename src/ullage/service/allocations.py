@@ -20,8 +20,8 @@ from ullage.model.rejection import Code
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
 from ullage.service.nominations import NominatedRequests
-from ullage.service.ports import DropAllocation, PutAllocation, Record, Snapshot
 from ullage.service.state import State
+from ullage.service.store_port import DropAllocation, PutAllocation, Record, Snapshot
 
 Outcome = Allocation | Refusal
 

@@ -8,8 +8,8 @@ from ullage.model.application import BUILT_IN, Application
 from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from ullage.service.journal import Callback, Journal
-from ullage.service.ports import DropApplication, DropQueue, PutApplication, PutQueue
 from ullage.service.state import SessionRecord, State
+from ullage.service.store_port import DropApplication, DropQueue, PutApplication, PutQueue
 
 _BUILT_IN = {application.name for application in BUILT_IN}
 

@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from ullage.model.executor import ExecutorState, Operation, apply
 from ullage.model.task import TaskState
+from ullage.service.engine_port import Engine, TaskOrder
 from ullage.service.journal import Journal
-from ullage.service.ports import AddClaims, Engine, TaskOrder
 from ullage.service.state import ExecutorRecord, SessionRecord, State, TaskRecord
+from ullage.service.store_port import AddClaims
 
 AHEAD_S = 0.005
 """Work an executor may have in hand beyond its present task, in seconds."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ullage.model.event import Event
 from ullage.service.journal import Journal
 from ullage.service.news import News
-from ullage.service.ports import AddEvent
+from ullage.service.store_port import AddEvent
 
 RECENT_EVENTS = 1000
 

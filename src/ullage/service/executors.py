@@ -17,23 +17,21 @@ from ullage.model.event import BIND_FAILED, RETRY_LIMIT_REACHED
 from ullage.model.executor import BindCode, ExecutorState, Gang, Operation, apply
 from ullage.model.session import RETRY_LIMIT
 from ullage.service.dispatch import Dispatcher
-from ullage.service.events import Events
-from ullage.service.journal import Journal
-from ullage.service.ports import (
+from ullage.service.engine_port import (
     BindOrder,
     Bound,
     Completed,
-    DropExecutor,
     Engine,
     Gone,
     LaunchOrder,
-    PutExecutor,
-    PutSession,
     Registered,
     Returned,
     Unbound,
 )
+from ullage.service.events import Events
+from ullage.service.journal import Journal
 from ullage.service.state import ExecutorRecord, SessionRecord, State, setup_key
+from ullage.service.store_port import DropExecutor, PutExecutor, PutSession
 from ullage.service.tasks import STOP_GRACE_S, Tasks
 
 GANG_TIMEOUT_S = 120.0

@@ -15,8 +15,8 @@ from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
-from ullage.service.ports import DropAllocation, PutAllocation
 from ullage.service.state import State
+from ullage.service.store_port import DropAllocation, PutAllocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from ullage.service.ports import Record, Store
+from ullage.service.store_port import Record, Store
 
 Callback = Callable[[], None]
 

@@ -10,8 +10,8 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.events import Events
 from ullage.service.journal import Journal
-from ullage.service.ports import PutAllocation, PutNode
 from ullage.service.state import State
+from ullage.service.store_port import PutAllocation, PutNode
 
 DRAIN_S = 30.0
 """How long contact with a node may be lost before its executors are given up."""

@@ -15,8 +15,8 @@ from ullage.core.wake import Pending, woken_by_node, woken_by_quota
 from ullage.model.nomination import Nomination
 from ullage.service.events import Events
 from ullage.service.journal import Journal
-from ullage.service.ports import DropNomination, PutNomination, Snapshot
 from ullage.service.state import State
+from ullage.service.store_port import DropNomination, PutNomination, Snapshot
 
 
 class NominatedRequests:

@@ -18,7 +18,7 @@ from ullage.service.allocations import Allocations, Outcome
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
 from ullage.service.nominations import NominatedRequests
-from ullage.service.ports import PutAllocation
+from ullage.service.store_port import PutAllocation
 
 
 class Preemptions:

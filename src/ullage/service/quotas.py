@@ -17,8 +17,8 @@ from ullage.model.queue import ROOT, Queue
 from ullage.model.quota import Quota
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
-from ullage.service.ports import DropQuota, PutQuota, Snapshot
 from ullage.service.state import State
+from ullage.service.store_port import DropQuota, PutQuota, Snapshot
 
 
 class NamespaceQuotas:

@@ -22,6 +22,18 @@ from ullage.model.task import TaskState
 from ullage.service.allocations import Allocations
 from ullage.service.catalog import Catalog
 from ullage.service.dispatch import Dispatcher
+from ullage.service.engine_port import (
+    Bound,
+    Completed,
+    Engine,
+    EngineEvent,
+    Gone,
+    NodeLost,
+    NodeReported,
+    Registered,
+    Returned,
+    Unbound,
+)
 from ullage.service.events import Events
 from ullage.service.executors import Executors
 from ullage.service.gangs import GangRequests
@@ -30,26 +42,11 @@ from ullage.service.loop import Loop
 from ullage.service.news import News
 from ullage.service.nodes import Nodes
 from ullage.service.nominations import NominatedRequests
-from ullage.service.ports import (
-    Bound,
-    Completed,
-    DropExecutor,
-    Engine,
-    EngineEvent,
-    Gone,
-    NodeLost,
-    NodeReported,
-    Registered,
-    Returned,
-    Snapshot,
-    Store,
-    StoredSession,
-    Unbound,
-)
 from ullage.service.preemption import Preemptions
 from ullage.service.quotas import NamespaceQuotas
 from ullage.service.sessions import Sessions
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
+from ullage.service.store_port import DropExecutor, Snapshot, Store, StoredSession
 from ullage.service.tasks import Tasks
 
 

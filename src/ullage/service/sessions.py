@@ -13,8 +13,8 @@ from ullage.model.session import Session, SessionSpec, SessionState
 from ullage.model.task import TaskState
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
-from ullage.service.ports import DropSession, PutSession
 from ullage.service.state import SessionRecord, State
+from ullage.service.store_port import DropSession, PutSession
 from ullage.service.tasks import Tasks
 
 _COMPARED = ("application", "resreq", "min_instances", "max_instances", "batch_size", "queue", "weight")

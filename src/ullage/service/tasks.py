@@ -15,19 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from ullage.model.error import NotFound, invalid
 from ullage.model.task import LOST_LIMIT, TaskResult, TaskState
 from ullage.service.dispatch import AHEAD_S, Dispatcher
+from ullage.service.engine_port import Engine, TaskOutcome
 from ullage.service.journal import Callback, Journal
 from ullage.service.news import News
-from ullage.service.ports import (
-    AddResults,
-    AddTasks,
-    Engine,
-    Page,
-    PutAttempts,
-    Store,
-    TaskOutcome,
-    TaskView,
-)
 from ullage.service.state import ExecutorRecord, SessionRecord, State, Submission, TaskRecord
+from ullage.service.store_port import AddResults, AddTasks, Page, PutAttempts, Store, TaskView
 
 MAX_TASKS_PER_SUBMISSION = 100_000
 MESSAGE_LIMIT = 64 * 1024

@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy import Connection, Table, delete, func, select, update
 
 from ullage.model.task import TaskState
-from ullage.service.ports import (
+from ullage.service.store_port import (
     AddClaims,
     AddEvent,
     AddResults,

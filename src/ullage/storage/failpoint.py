@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from ullage.model.error import invalid
 from ullage.model.event import Event
 from ullage.model.task import TaskResult
-from ullage.service.ports import (
+from ullage.service.store_port import (
     DropAllocation,
     DropNomination,
     DropQuota,

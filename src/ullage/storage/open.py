@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ullage.model.error import invalid
-from ullage.service.ports import Store
+from ullage.service.store_port import Store
 from ullage.storage.store import SqliteStore
 
 MEMORY = "memory://"

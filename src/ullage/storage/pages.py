@@ -9,7 +9,7 @@ from ullage.model.error import invalid
 from ullage.model.event import Event
 from ullage.model.quantity import MAX_INT64
 from ullage.model.task import TaskResult, TaskState
-from ullage.service.ports import Page, TaskView
+from ullage.service.store_port import Page, TaskView
 from ullage.storage import tables
 
 _sessions, _tasks, _results = tables.sessions, tables.tasks, tables.results

@@ -15,7 +15,7 @@ from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.session import Session
 from ullage.model.task import TaskState
-from ullage.service.ports import (
+from ullage.service.store_port import (
     PutExecutor,
     PutNode,
     PutQuota,

@@ -15,7 +15,7 @@ from ullage.model.error import UllageError, Unavailable
 from ullage.model.event import Event
 from ullage.model.name import check_name
 from ullage.model.task import TaskResult
-from ullage.service.ports import Page, Record, Snapshot, TaskView
+from ullage.service.store_port import Page, Record, Snapshot, TaskView
 from ullage.storage import tables
 from ullage.storage.check import check_file
 from ullage.storage.database import Database

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from ullage.service.ports import AddClaims, AddResults, AddTasks, Record
+from ullage.service.store_port import AddClaims, AddResults, AddTasks, Record
 from ullage.storage.batch import Batch
 from ullage.storage.database import Database
 from ullage.storage.failure import storage_closed, storage_failed

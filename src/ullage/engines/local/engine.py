@@ -23,7 +23,7 @@ from ullage.engines.local.link import WardenLink
 from ullage.engines.local.sharing import Sharing, Unenforced
 from ullage.model.error import AlreadyExists
 from ullage.model.node import Node
-from ullage.service.ports import (
+from ullage.service.engine_port import (
     BindOrder,
     EngineEvent,
     EngineListener,

@@ -14,7 +14,7 @@ from ullage.model.grant import Grant
 from ullage.model.part import Isolation
 from ullage.model.quantity import format_decimal
 from ullage.model.resources import MILLI
-from ullage.service.ports import LaunchOrder
+from ullage.service.engine_port import LaunchOrder
 
 _KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL"})
 """Variables of the server that its workers see, besides `LC_*`. Tokens and passwords are not among them."""

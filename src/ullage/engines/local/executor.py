@@ -13,7 +13,7 @@ from ullage.engines.local.cgroup import Cell
 from ullage.engines.local.door import WorkerLine
 from ullage.model.executor import BindCode
 from ullage.model.quantity import format_bytes
-from ullage.service.ports import (
+from ullage.service.engine_port import (
     BindOrder,
     Bound,
     Completed,

@@ -1,179 +1,24 @@
-"""What the service needs from outside: a place to run work and a place to keep state.
+"""The port to where state lives: records go in, a snapshot and pages come out; all are model values.
 
-Both ports are small, speak model values, and have one contract suite each that every adapter and
-every fake passes (`tests/contracts/`). All calls are made from the service's one thread; none blocks.
+All calls are made from the service's one thread; none blocks. One contract suite holds for every adapter
+and every fake (`tests/contracts/`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from ullage.model.allocation import Allocation, Charge
+from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.event import Event
-from ullage.model.executor import BindCode, Gang
-from ullage.model.gpu import Gpu
-from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
-from ullage.model.session import Session, Setup
+from ullage.model.session import Session
 from ullage.model.task import TaskResult
-
-# --- engine: orders out -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchOrder:
-    """Start one worker process holding exactly `requirement`; `gpus` are the granted cards, in order.
-
-    `charges` says what it was granted of each of them, in the same order; without any they are its alone.
-    """
-
-    executor: str
-    node: str
-    application: Application
-    setup: Setup
-    requirement: ResourceRequirement
-    gpus: tuple[Gpu, ...] = ()
-    charges: tuple[Charge, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BindOrder:
-    """Enter a session: the worker gets its common data before the first task."""
-
-    executor: str
-    session: str
-    common_data: bytes | None = None
-    gang: Gang | None = None
-
-
-class TaskOrder(NamedTuple):
-    """One hand-out of a task. `claim` names this hand-out for good: a result carries it back.
-
-    `shared_id` names data that many tasks use; `shared` holds it only if the executor lacks it.
-    """
-
-    session: str
-    task: int
-    claim: int
-    input: bytes
-    shared_id: int | None = None
-    shared: bytes | None = None
-
-
-class Engine(Protocol):
-    """Runs executors. Every order is answered later by an event, also when it fails."""
-
-    def launch(self, order: LaunchOrder) -> None:
-        """Start a worker: `Registered` follows, or `Gone`."""
-
-    def bind(self, order: BindOrder) -> None:
-        """Enter a session: `Bound` follows, or `Gone`."""
-
-    def hand_out(self, executor: str, tasks: Sequence[TaskOrder]) -> None:
-        """Run tasks one after the other: each comes back in `Completed` or `Returned`, or `Gone` ends all."""
-
-    def unbind(self, executor: str) -> None:
-        """Leave the session once handed-out tasks are done: `Unbound` follows, or `Gone`."""
-
-    def stop(self, executor: str, grace_s: float) -> None:
-        """End the worker and all it started, after `grace_s` by force: `Gone` follows once none is left."""
-
-
-# --- engine: events in --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReported:
-    """A node is there, or its facts changed."""
-
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLost:
-    """Contact with a node was lost."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The worker process is up and can be bound."""
-
-    executor: str
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A bind ended; `code` other than OK means the session was not entered."""
-
-    executor: str
-    code: BindCode = BindCode.OK
-    message: str = ""
-
-
-class TaskOutcome(NamedTuple):
-    """What the worker says of one hand-out; code 0 is success. Times are seconds since the epoch."""
-
-    task: int
-    claim: int
-    code: int
-    output: bytes | None
-    message: str
-    started_at: float
-    ended_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """Some handed-out tasks ended."""
-
-    executor: str
-    outcomes: tuple[TaskOutcome, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """Handed-out tasks the worker gave back unstarted, because the one before them runs long."""
-
-    executor: str
-    claims: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Unbound:
-    """The worker left its session and is idle."""
-
-    executor: str
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The worker and all it started have ended; `reason` says why, for people."""
-
-    executor: str
-    reason: str
-
-
-EngineEvent = NodeReported | NodeLost | Registered | Bound | Completed | Returned | Unbound | Gone
-
-
-class EngineListener(Protocol):
-    """Where an engine reports."""
-
-    def on_engine_event(self, event: EngineEvent) -> None:
-        """Take one fact; called from the service's thread only."""
-
-
-# --- store --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
