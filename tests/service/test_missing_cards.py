@@ -20,7 +20,8 @@ from ullage.model.node import Node
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.service.ports import NodeReported, PutAllocation
+from ullage.service.engine_port import NodeReported
+from ullage.service.store_port import PutAllocation
 
 GIB = 1 << 30
 CARDS = tuple(
