@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
-from ullage.core.kernel.columns import Rows, Scores
+from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.room import look_at_cards
 from ullage.core.kernel.tree import NO_ROOM, planted, winner
 from ullage.core.partition import fitting
@@ -23,7 +23,7 @@ from ullage.core.policy import Policy
 from ullage.core.shape import Shape, shape_of
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.strategy import Strategy
-from ullage.model.allocation import Allocation
+from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import ResourceRequirement
 
 _MAX_TABLES = 1024
@@ -54,36 +54,42 @@ class Placer:
         With `also`, a place counts only if it is free in both books: now, and in the outlook where
         capacity is held for somebody else. None means nothing fits.
         """
-        table = self.table(requirement)
-        ranked = None if also is None else np.where(also.room(requirement) > 0, table.ranked, NO_ROOM)
-        while True:
-            row = table.best() if ranked is None else _best_of(ranked)
-            if row is None:
-                return None
-            cards = table.pick(row, None if also is None else also.table(requirement))
-            if cards is not None:
-                allocation = Allocation(
-                    allocation_id,
-                    self.fleet.nodes[row].name,
-                    requirement,
-                    self.fleet.uuids(cards),
-                    charges=charges_on(self.fleet, cards, requirement),
-                )
-                self.fleet.charge(allocation)
-                if also is not None:
-                    # It has the room there; where its partition lies is decided here.
-                    also.fleet.charge(allocation, force=True)
-                return allocation
-            ranked = table.ranked.copy() if ranked is None else ranked
-            ranked[row] = NO_ROOM
+        table = table_of(self.fleet, requirement, self._strategy, self._cap)
+        chosen = table.choose() if also is None else _choose_in_both(table.refreshed(), also.table(requirement))
+        if chosen is None:
+            return None
+        row, cards = chosen
+        fleet = self.fleet
+        allocation = Allocation(
+            allocation_id, fleet.nodes[row].name, requirement, fleet.uuids(cards), charges=table.charges(cards)
+        )
+        fleet.charge(allocation)
+        if also is not None:
+            # It has the room there; where its partition lies is decided here.
+            also.fleet.charge(allocation, force=True)
+        return allocation
 
     def table(self, requirement: ResourceRequirement) -> Table:
         """The table of this shape, up to date."""
-        return table_of(self.fleet, requirement, self._strategy, self._cap)
+        return table_of(self.fleet, requirement, self._strategy, self._cap).refreshed()
+
+
+def _choose_in_both(table: Table, also: Table) -> tuple[int, list[int]] | None:
+    """The best node and cards that are free in the books of both tables."""
+    ranked = np.where(also.room > 0, table.ranked, NO_ROOM)
+    while len(ranked):
+        row = int(ranked.argmax())
+        if ranked[row] == NO_ROOM:
+            break
+        cards = table.pick(row, also)
+        if cards is not None:
+            return row, cards
+        ranked[row] = NO_ROOM
+    return None
 
 
 def table_of(fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy, cap: int | None = None) -> Table:
-    """The table of a requirement under a strategy, up to date; `cap` is as in `Placer`."""
+    """The table of a requirement under a strategy; `cap` is as in `Placer`."""
     shape = shape_of(fleet, requirement)
     key = (shape, strategy, cap)
     table = fleet.tables.get(key)
@@ -91,13 +97,7 @@ def table_of(fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy,
         if len(fleet.tables) >= _MAX_TABLES:
             fleet.tables.clear()
         table = fleet.tables[key] = Table(fleet, shape, strategy, cap)
-    table.refresh()
     return table
-
-
-def _best_of(ranked: Scores) -> int | None:
-    row = int(ranked.argmax()) if len(ranked) else -1
-    return None if row < 0 or ranked[row] == NO_ROOM else row
 
 
 class Table:
@@ -115,6 +115,7 @@ class Table:
         self._said[:, at.BONUS] = self._preferred()
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
+        self._out = np.zeros(shape.asked.gpu_count, dtype=np.int64)
         self.room: Column = self._said[:, at.ROOM]
         self.ranked = self._tree[len(self._tree) // 2 :][: len(fleet.nodes)]
         """Scores of the nodes, `NO_ROOM` where the request does not fit."""
@@ -135,11 +136,14 @@ class Table:
         nodes = self._asked.nodes
         return [nodes.bonus(node.name, node.labels) for node in self._fleet.nodes] if nodes.preferred else 0
 
-    def refresh(self) -> None:
-        """Bring the rows up to date that were touched since the last look."""
+    def refreshed(self) -> Table:
+        """Itself, with the rows up to date that were touched since the last look."""
+        if self._clock != self._fleet.clock:
+            self._refresh()
+        return self
+
+    def _refresh(self) -> None:
         fleet, since = self._fleet, self._clock
-        if since == fleet.clock:
-            return
         self._clock = fleet.clock
         if not fleet.remembers(since):
             self._fill()
@@ -176,6 +180,27 @@ class Table:
             for k in units.nonzero()[0].tolist():
                 units[k] = fitting(self._fleet, self._fleet.cards_on(row).start + k, self._asked)
         return units
+
+    def choose(self) -> tuple[int, list[int]] | None:
+        """The best node with room and the cards for one unit there; brings the table up to date first."""
+        fleet, since, strategy = self._fleet, self._clock, self._strategy
+        if self._shape.partitioned or not fleet.remembers(since):
+            self.refreshed()
+            row = self.best()
+            return None if row is None else (row, self.pick(row) or [])
+        self._clock = fleet.clock
+        books = fleet.node_rows, fleet.card_rows, fleet.log, since, fleet.clock
+        row = strategy.loops.choose(*books, self._rows, self._space, self._said, self._tree, strategy.state, self._out)
+        return None if row < 0 else (row, self._out.tolist())
+
+    def charges(self, cards: Sequence[int]) -> tuple[Charge, ...]:
+        """What one unit takes of each of these cards; nothing said for whole ones."""
+        if self._asked.whole:
+            return ()
+        if self._shape.partitioned:
+            return charges_on(self._fleet, cards, self._asked)
+        shares, kinds = self._shape.charges, self._fleet.card_rows
+        return tuple([shares[kinds.item(card, at.KIND)] for card in cards])
 
     def best(self) -> int | None:
         """The best node with room, the first by name of equal ones; the table must be up to date."""

@@ -396,23 +396,21 @@ def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
         if not candidates.by_node:
             return candidates.refusal
         return select(fleet, rules, request, candidates.by_node)
-    table = _table(fleet, rules, request)
-    row = _best_row(fleet, rules, request, table)
-    if row is None:
+    table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
+    chosen = _choose_promised(fleet, rules, request, table) if rules.oversubscription else table.choose()
+    if chosen is None:
         return _refused(fleet, rules, request)
-    return _choice(fleet, rules, request, fleet.nodes[row].name, table.eligible(row), table.ranked.item(row))
+    row, cards = chosen
+    return Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards), table.ranked.item(row))
 
 
-def _best_row(fleet: Fleet, rules: Rules, request: Request, table: Table) -> int | None:
+def _choose_promised(fleet: Fleet, rules: Rules, request: Request, table: Table) -> tuple[int, list[int]] | None:
     """The best node with room that may promise what the request may use; the same on all cards of a node."""
-    row = table.best()
-    if row is None or not rules.oversubscription or _promises(fleet, rules, request, table, row):
-        return row
-    for row in np.argsort(-table.ranked, kind="stable").tolist():
+    for row in np.argsort(-table.refreshed().ranked, kind="stable").tolist():
         if table.ranked[row] == NO_ROOM:
             break
         if _promises(fleet, rules, request, table, row):
-            return int(row)
+            return row, table.pick(row) or []
     return None
 
 
@@ -431,4 +429,4 @@ def _refused(fleet: Fleet, rules: Rules, request: Request) -> Refusal:
 
 
 def _table(fleet: Fleet, rules: Rules, request: Request) -> Table:
-    return table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
+    return table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed()

@@ -12,6 +12,7 @@ from ullage.core.filters import KEPT_APART, KIND
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.modes import ANY, WHOLE, mixed
+from ullage.model.allocation import Charge
 from ullage.model.gpu import GpuPhase
 from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.request import ResourceRequirement
@@ -40,6 +41,10 @@ class Shape:
         )
         for kind, card in enumerate(fleet.kinds):
             self.rows[kind + 1] = _share(fleet, card, asked)
+        self.charges = tuple(
+            Charge(compute, vram, asked.cards.isolation) for compute, vram in self.rows[1:, : at.VRAM + 1].tolist()
+        )
+        """What one share takes of a card, by kind, if it is neither a whole card nor a partition."""
 
 
 def shape_of(fleet: Fleet, asked: ResourceRequirement) -> Shape:
