@@ -41,6 +41,9 @@ Column = npt.NDArray[np.int64]
 """One number per node or per card."""
 
 _ZERO = (0, 0)
+
+_LARGEST = 62
+"""The largest number of cards that a bit of its own tells apart."""
 _KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "bus_id", "numa_zone")))
 """The facts of a card that decide what it may take."""
 
@@ -140,6 +143,8 @@ class Fleet:
         self.card_rows[by_uuid, at.PLACE] = np.arange(len(by_uuid))
         self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]
         """Per card, who holds it and how much; None means the whole card."""
+        self.sizes: list[dict[int, int]] = [{} for _ in nodes]
+        """Per node, how many allocations of each size run there (see `RUNS`)."""
 
     def _name_columns(self) -> None:
         nodes, cards = self.node_rows, self.card_rows
@@ -358,6 +363,8 @@ class Fleet:
         if asked.memory_bytes:
             self.memory_free[row] -= sign * asked.memory_bytes
         self.slots_free[row] -= sign
+        if asked.gpu_count:
+            self._enter_size(row, min(asked.gpu_count, _LARGEST) if asked.whole else 0, sign)
         for position, uuid in enumerate(allocation.gpus):
             card = self.card_of[uuid]
             home = self.card_row.item(card)
@@ -376,6 +383,13 @@ class Fleet:
             self.usage[namespace] = usage
         else:
             del self.usage[namespace]
+
+    def _enter_size(self, row: int, size: int, sign: int) -> None:
+        sizes = self.sizes[row]
+        count = sizes.get(size, 0)
+        sizes[size] = count + sign
+        if not count or not sizes[size]:
+            self.node_rows[row, at.RUNS] ^= 1 << size
 
     def _enter_card(self, row: int, card: int, allocation: Allocation, position: int, sign: int) -> None:
         charge = allocation.charges[position] if allocation.charges else None
@@ -441,6 +455,7 @@ class Fleet:
         twin.node_rows, twin.card_rows, twin.log = self.node_rows.copy(), self.card_rows.copy(), self.log.copy()
         twin._name_columns()
         twin.holders = [dict(held) for held in self.holders]
+        twin.sizes = [dict(count) for count in self.sizes]
         twin.ledger, twin.usage = dict(self.ledger), dict(self.usage)
         twin.tables, twin.clock, twin._journal, twin._open = {}, 0, [], 0
         return twin

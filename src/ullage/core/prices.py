@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, Classes, Popularity
 
 Amounts = npt.NDArray[np.float64]
@@ -21,7 +21,7 @@ _NEGLIGIBLE = 1e-18
 """Terms of a sum of probabilities below this do not change it."""
 
 
-@njit("float64(float64, int64)", cache=True, nogil=True)
+@compiled
 def poisson_at_least(mean: float, count: int) -> float:
     """P(N >= count) for Poisson N. Beyond 8 standard deviations it is 0 or 1."""
     if count <= 0:
@@ -53,7 +53,7 @@ def poisson_at_least(mean: float, count: int) -> float:
     return max(0.0, 1.0 - total)
 
 
-@njit("float64(float64, float64, float64)", cache=True, nogil=True)
+@compiled
 def normal_above(mean: float, variance: float, limit: float) -> float:
     """P(D > limit) for normal D; without variance it is a step at the mean."""
     if variance <= 0.0:
@@ -61,7 +61,7 @@ def normal_above(mean: float, variance: float, limit: float) -> float:
     return 0.5 * math.erfc((limit - mean) / math.sqrt(2.0 * variance))
 
 
-@njit("int64(int64, int64, int64, int64)", cache=True, nogil=True)
+@compiled
 def slots(cpu_free: int, idle_cards: int, cpu: int, cards: int) -> int:
     """How many tasks of (cpu, cards whole cards) a node with that much free would hold (cards >= 1)."""
     held = idle_cards // cards
@@ -79,7 +79,7 @@ def competing(classes: Classes, popularity: Popularity) -> Popularity:
     return found
 
 
-@njit("void(int64[:, ::1], float64[::1], int64[::1], float64, float64[::1])", cache=True, nogil=True)
+@compiled
 def wide_prices(wide: Classes, rate: Popularity, free: Counts, arrivals: float, prices: Amounts) -> None:
     """Writes the price of one slot of each wide class (expected marginal seat revenue).
 

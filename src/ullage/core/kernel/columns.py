@@ -26,7 +26,9 @@ FIRST_CARD, AFTER_CARDS = 8, 9
 """Its cards lie flat from the first to before the other."""
 CHANGED = 10
 """The clock of the books at its last change."""
-NODE_COLUMNS = 11
+RUNS = 11
+"""Sizes of what runs there, as bits: 0 for a part of a card, k for k whole cards (62: or more)."""
+NODE_COLUMNS = 12
 
 # A card.
 COMPUTE_FREE, COMPUTE_TOTAL = 0, 1

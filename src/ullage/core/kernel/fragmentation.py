@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Cards, Classes, Popularity
 
-_FRAGMENTATION = "float64(int64, int64[::1], int64, int64[:, ::1], float64[::1])"
-_FGD = "(int64, int64[::1], int64, int64, int64, int64, int64[:, ::1], float64[::1])"
 
-
-@njit(_FRAGMENTATION, cache=True, nogil=True)
+@compiled
 def fragmentation(  # noqa: C901, PLR0912 - one branch per reason of the published definition
     cpu_free: int, shares: Cards, model: int, classes: Classes, popularity: Popularity
 ) -> float:
@@ -62,7 +59,7 @@ def fragmentation(  # noqa: C901, PLR0912 - one branch per reason of the publish
     return lack_both + lack_gpu + lack_cpu + without_cards + without_cards_or_cpu + no_access
 
 
-@njit("int64(int64[::1], int64)", cache=True, nogil=True)
+@compiled
 def best_fit_card(shares: Cards, share: int) -> int:
     """The card with the least free share that has `share` left, the first of equals; -1 if none."""
     best = -1
@@ -72,7 +69,7 @@ def best_fit_card(shares: Cards, share: int) -> int:
     return best
 
 
-@njit("void(int64[::1], int64)", cache=True, nogil=True)
+@compiled
 def take_whole(shares: Cards, cards: int) -> None:
     """Takes the first `cards` idle cards (the caller knows that there are as many)."""
     for card in range(shares.shape[0]):
@@ -83,7 +80,7 @@ def take_whole(shares: Cards, cards: int) -> None:
             cards -= 1
 
 
-@njit("Tuple((float64, int64))" + _FGD, cache=True, nogil=True)
+@compiled
 def fgd(
     cpu_free: int, shares: Cards, model: int, cpu: int, share: int, cards: int, classes: Classes, popularity: Popularity
 ) -> tuple[float, int]:
@@ -109,7 +106,7 @@ def fgd(
     return best, chosen
 
 
-@njit("int64(float64)", cache=True, nogil=True)
+@compiled
 def published_score(growth: float) -> int:
     """The growth of fragmentation as the published simulator scores it: 0..100, larger is better, truncated.
 
@@ -119,7 +116,7 @@ def published_score(growth: float) -> int:
     return int(100.0 / (1.0 + math.exp(growth / 1000.0)))
 
 
-@njit("Tuple((int64, int64))" + _FGD, cache=True, nogil=True)
+@compiled
 def fgd_published(
     cpu_free: int, shares: Cards, model: int, cpu: int, share: int, cards: int, classes: Classes, popularity: Popularity
 ) -> tuple[int, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ullage.core.kernel.compiled import compiled
 
 Keys = npt.NDArray[np.int64]
 """One row per slot: a key, or -1 first where the slot is empty. The number of slots is a power of two."""
@@ -17,7 +18,7 @@ def empty_keys(slots: int, width: int) -> Keys:
     return np.full((slots, width), -1, np.int64)
 
 
-@njit("int64(int64[:, ::1], int64[::1])", cache=True, nogil=True)
+@compiled
 def slot_of(keys: Keys, key: Keys) -> int:
     """The slot that holds the key, or the empty one where it belongs. One slot at least must be empty."""
     mixed = 0

@@ -7,8 +7,7 @@ with random placement, where every card that fits is as likely.
 
 from __future__ import annotations
 
-from numba import njit
-
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.fragmentation import best_fit_card
 from ullage.core.kernel.task_class import WHOLE, Cards
 
@@ -19,7 +18,7 @@ _LARGEST_CARDS = 8_000
 """Thousandths of cards of the largest node of the published cluster: what cards are divided by."""
 
 
-@njit("int64(int64[::1])", cache=True, nogil=True)
+@compiled
 def idle_total(shares: Cards) -> int:
     """Free thousandths of all cards together."""
     total = 0
@@ -28,7 +27,7 @@ def idle_total(shares: Cards) -> int:
     return total
 
 
-@njit("int64(int64, int64[::1], int64, int64, int64)", cache=True, nogil=True)
+@compiled
 def best_fit(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) -> int:
     """The less the node has left of CPU and of cards, in halves, the better."""
     left_cpu = float(cpu_free - cpu) / _LARGEST_CPU * 0.5
@@ -36,7 +35,7 @@ def best_fit(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) -> 
     return int((1.0 - (left_cpu + left_cards)) * 100.0)
 
 
-@njit("int64(int64, int64[::1], int64, int64, int64)", cache=True, nogil=True)
+@compiled
 def dot_product(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) -> int:
     """The smaller the product of what is free and what is asked, the better (Tetris, SIGCOMM'14)."""
     product = float(cpu_free) / _LARGEST_CPU * (float(cpu) / _LARGEST_CPU)
@@ -44,7 +43,7 @@ def dot_product(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) 
     return int(100.0 * (1.0 - product / 2.0))
 
 
-@njit("int64(int64[::1], int64, int64)", cache=True, nogil=True)
+@compiled
 def clustering(shares: Cards, kinds: int, kind: int) -> int:
     """Nodes that run tasks of the same kind only, then among others, then empty ones, then the rest.
 
@@ -61,7 +60,7 @@ def clustering(shares: Cards, kinds: int, kind: int) -> int:
     return filled + (75 if kinds == (1 << kind) else 50)
 
 
-@njit("int64(int64[::1], int64, int64)", cache=True, nogil=True)
+@compiled
 def packing(shares: Cards, share: int, cards: int) -> int:
     """Cards in use, the fullest first (90..100), then idle cards of a node in use, then idle nodes.
 
@@ -83,7 +82,7 @@ def packing(shares: Cards, share: int, cards: int) -> int:
     return int(100 - shares[card] // 10 // 10)
 
 
-@njit("int64(int64[::1], int64, int64)", cache=True, nogil=True)
+@compiled
 def random_card(shares: Cards, share: int, draw: int) -> int:
     """One of the cards that have `share` left, each as likely for a random `draw` >= 0; -1 if none."""
     fitting = 0

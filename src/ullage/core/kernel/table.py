@@ -8,12 +8,19 @@ room for the cards of any node.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from ullage.core.kernel.columns import BONUS, CHANGED, COUNT, OPEN, ROOM, Rows, Scores
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import code_of, compiled, inlined
 from ullage.core.kernel.room import look_at_cards, room_on
 from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
+
+
+@inlined
+def first_best(nodes: Rows, cards: Rows, said: Rows, tree: Scores, state: Any) -> int:  # noqa: ARG001
+    """The first node with the best score: how most strategies select."""
+    return winner(tree)
 
 
 class Loops(NamedTuple):
@@ -30,25 +37,53 @@ class Loops(NamedTuple):
     choose: Callable[..., int]
 
 
-def loops_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Loops:  # noqa: C901  loops inside loops
-    """Compile the loops around a strategy's functions (see `core/strategies/strategy.py`)."""
-    key = code_of(node, pick, look_at_cards, room_on, enter, grow, winner)
+@inlined
+def _scored(
+    node: Callable[..., Any], nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, said: Rows, state: Any
+) -> float:
+    """Write the room of a node and give its score."""
+    room = room_on(nodes, row, shape, units) if said[row, OPEN] else 0
+    said[row, ROOM] = room
+    if room == 0:
+        return NO_ROOM
+    return float(node(nodes, cards, row, shape, units, state) + said[row, BONUS])
 
-    @compiled
-    def scored(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, said: Rows, state: Any) -> float:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        room = room_on(nodes, row, shape, units) if said[row, OPEN] else 0
-        said[row, ROOM] = room
-        if room == 0:
-            return NO_ROOM
-        return float(node(nodes, cards, row, shape, units, state) + said[row, BONUS])
+
+@inlined
+def _refresh(
+    node: Callable[..., Any],
+    nodes: Rows,
+    cards: Rows,
+    log: Rows,
+    since: int,
+    now: int,
+    shape: Rows,
+    space: Rows,
+    said: Rows,
+    tree: Scores,
+    state: Any,
+) -> None:
+    for clock in range(since, now):
+        row = log[clock % len(log)]
+        if said[row, OPEN] and nodes[row, CHANGED] == clock:  # else it changed again later
+            units = look_at_cards(nodes, cards, row, shape, space)
+            enter(tree, row, _scored(node, nodes, cards, row, shape, units, said, state))
+
+
+@cache
+def loops_over(node: Callable[..., Any], pick: Callable[..., Any], select: Callable[..., Any]) -> Loops:
+    """Compile the loops around a strategy's functions (see `core/strategies/strategy.py`).
+
+    What they close over must read the same in every process, or they would be compiled anew in each.
+    """
+    key = code_of(node, pick, select, _scored, _refresh, look_at_cards, grow)
 
     @compiled
     def judge(
         nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, said: Rows, tree: Scores, state: Any
     ) -> None:
-        key  # noqa: B018
-        enter(tree, row, scored(nodes, cards, row, shape, units, said, state))
+        key  # noqa: B018  part of the cache key, see `code_of`
+        enter(tree, row, _scored(node, nodes, cards, row, shape, units, said, state))
 
     @compiled
     def fill(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: Any) -> None:
@@ -56,7 +91,7 @@ def loops_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Loops:  # 
         size = len(tree) // 2
         for row in range(len(nodes)):
             units = look_at_cards(nodes, cards, row, shape, space)
-            tree[size + row] = scored(nodes, cards, row, shape, units, said, state)
+            tree[size + row] = _scored(node, nodes, cards, row, shape, units, said, state)
         grow(tree)
 
     @compiled
@@ -73,11 +108,7 @@ def loops_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Loops:  # 
         state: Any,
     ) -> None:
         key  # noqa: B018
-        for clock in range(since, now):
-            row = log[clock % len(log)]
-            if said[row, OPEN] and nodes[row, CHANGED] == clock:  # else it changed again later
-                units = look_at_cards(nodes, cards, row, shape, space)
-                enter(tree, row, scored(nodes, cards, row, shape, units, said, state))
+        _refresh(node, nodes, cards, log, since, now, shape, space, said, tree, state)
 
     @compiled
     def choose(
@@ -94,8 +125,8 @@ def loops_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Loops:  # 
         out: Rows,
     ) -> int:
         key  # noqa: B018
-        refresh(nodes, cards, log, since, now, shape, space, said, tree, state)
-        row = winner(tree)
+        _refresh(node, nodes, cards, log, since, now, shape, space, said, tree, state)
+        row = select(nodes, cards, said, tree, state)
         if row >= 0 and shape[0, COUNT]:
             units = look_at_cards(nodes, cards, row, shape, space)
             pick(nodes, cards, row, shape, units, state, out)

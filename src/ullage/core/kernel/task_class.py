@@ -23,6 +23,7 @@ CPU = 0
 SHARE = 1
 CARDS = 2
 MODELS = 3
+COLUMNS = 4
 
 WHOLE = 1000
 """The share of a card that nobody uses."""

@@ -1,12 +1,14 @@
-"""What a strategy is: three small functions over the columns of the books.
+"""What a strategy is: three or four small functions over the columns of the books.
 
     node(nodes, cards, row, shape, units, state) -> float    how good a node with room is
     card(cards, card, shape, state) -> float                 how good one card is
     pick(nodes, cards, row, shape, units, state, out)        writes the flat positions of the cards to take
+    select(nodes, cards, said, tree, state) -> int           which node, -1 for none; the first of the best if not given
 
 `nodes`, `cards` and `shape` have the columns of `core/kernel/columns.py`; `units` says of each card of the
 node, the first card first, how many shares of the request it has room for: 0 means it cannot take it, and
-as many as are asked for can. `state` is a tuple of arrays of the strategy's own. Higher is better.
+as many as are asked for can. `said` and `tree` are a table's (`core/kernel/table.py`). `state` is a tuple of
+arrays of the strategy's own. Higher is better.
 
 The functions are plain ones marked with `inlined`; they are compiled into the loops of the kernel.
 """
@@ -21,7 +23,7 @@ import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.table import Loops, loops_over
+from ullage.core.kernel.table import Loops, first_best, loops_over
 from ullage.core.shape import Shape
 
 
@@ -38,15 +40,16 @@ class Strategy:
         card: Callable[..., Any],
         pick: Callable[..., None],
         state: tuple[Any, ...] = (),
+        select: Callable[..., int] = first_best,
     ) -> None:
         self.name = name
         self.state = state
-        self._node, self._card, self._pick = node, card, pick
+        self._node, self._card, self._pick, self._select = node, card, pick, select
 
     @cached_property
     def loops(self) -> Loops:
         """The loops of the kernel over this strategy; compiled when they are first called."""
-        return loops_over(self._node, self._pick)
+        return loops_over(self._node, self._pick, self._select)
 
     def node(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> float:
         """How good a node with room is; `eligible` are its cards that could take the request."""

@@ -1,0 +1,62 @@
+"""Cards as shares, in thousandths of a card: what placement policies of the literature speak of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ullage.core.kernel.columns import (
+    AFTER_CARDS,
+    COMPUTE,
+    COMPUTE_FREE,
+    COMPUTE_TOTAL,
+    COUNT,
+    FIRST_CARD,
+    KIND,
+    VRAM,
+    VRAM_FREE,
+    VRAM_TOTAL,
+    WHOLE,
+    Rows,
+)
+from ullage.core.kernel.compiled import compiled
+
+CARD = 1000
+
+
+@compiled
+def shares_on(nodes: Rows, cards: Rows, row: int) -> Rows:
+    """What each card of a node has free: the smaller of compute and vram, rounded down."""
+    first = nodes[row, FIRST_CARD]
+    shares = np.empty(nodes[row, AFTER_CARDS] - first, np.int64)
+    for k in range(len(shares)):
+        card = first + k
+        compute = _part(cards[card, COMPUTE_FREE], cards[card, COMPUTE_TOTAL])
+        shares[k] = max(0, min(compute, _part(cards[card, VRAM_FREE], cards[card, VRAM_TOTAL])))
+    return shares
+
+
+@compiled
+def share_asked(nodes: Rows, cards: Rows, row: int, shape: Rows) -> int:
+    """What a request takes of each card of such a node, rounded up; 0 without cards."""
+    if not shape[0, COUNT]:
+        return 0
+    if shape[0, WHOLE]:
+        return CARD
+    card = nodes[row, FIRST_CARD]
+    kind = cards[card, KIND] + 1
+    compute = -_part(-shape[kind, COMPUTE], cards[card, COMPUTE_TOTAL])
+    return int(max(compute, -_part(-shape[kind, VRAM], cards[card, VRAM_TOTAL])))
+
+
+@compiled
+def _part(amount: int, total: int) -> int:
+    return amount * CARD // total if total else CARD
+
+
+@compiled
+def model_of(nodes: Rows, cards: Rows, row: int) -> int:
+    """The kind of a node's cards, as the masks of task classes number it; 62 for a node without cards."""
+    first = nodes[row, FIRST_CARD]
+    if first == nodes[row, AFTER_CARDS]:
+        return 62
+    return int(min(62, cards[first, KIND]))
