@@ -17,7 +17,7 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import NotFound
 from ullage.model.rejection import Code
-from ullage.service.events import Events
+from ullage.service.events import Events, allocation_facts
 from ullage.service.journal import Callback, Journal
 from ullage.service.nominations import NominatedRequests
 from ullage.service.state import State
@@ -260,12 +260,7 @@ class Allocations:
             self._assumed.setdefault(outcome.id, outcome.assumed_at or self._clock())
         else:
             self._assumed.pop(outcome.id, None)
-        self._events.add(
-            "allocation.bound" if bound else "allocation.assumed",
-            uid=outcome.id,
-            node=outcome.node,
-            gpus=" ".join(outcome.gpus),
-        )
+        self._events.add("allocation.bound" if bound else "allocation.assumed", **allocation_facts(outcome))
         self._journal.write(PutAllocation(outcome), *self._nominated.ended(), then=done)
         self._changed(True)
         return outcome

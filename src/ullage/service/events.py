@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import Any
 
+from ullage.model.allocation import Allocation
 from ullage.model.event import Event
+from ullage.model.node import Node
 from ullage.service.journal import Journal
 from ullage.service.news import News
 from ullage.service.store_port import AddEvent
@@ -45,3 +49,33 @@ class Events:
         self._journal.write(AddEvent(event))
         self.recent.append(event)
         self._news.publish(session or News.EVERYTHING)
+
+
+Facts = dict[str, Any]
+
+
+def allocation_facts(allocation: Allocation) -> Facts:
+    """What the record says of who holds what, so that a replay can ask for it again."""
+    claim = allocation.claim
+    assert claim is not None, "an executor's allocation is told by its executor"
+    return {
+        "uid": allocation.id,
+        "node": allocation.node,
+        "gpus": " ".join(allocation.gpus),
+        "resreq": str(allocation.requirement),
+        "namespace": claim.namespace,
+        "priority": claim.priority,
+        "asked_at": claim.created_at or None,
+    }
+
+
+def node_facts(node: Node) -> Facts:
+    """What the record says of a machine; `cards` is JSON, per card its uuid, model, vendor, bytes and GFLOPS."""
+    cards = [(gpu.uuid, gpu.model, gpu.vendor, gpu.vram_bytes, gpu.compute_gflops) for gpu in node.gpus]
+    return {
+        "node": node.name,
+        "gpus": len(node.gpus),
+        "cpu_milli": node.allocatable.cpu_milli,
+        "memory_bytes": node.allocatable.memory_bytes,
+        "cards": json.dumps(cards),
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ullage.core.plan import Evict, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
@@ -95,7 +96,7 @@ class Executors:
         self._state.executors[executor.id] = executor
         record.executors[executor.id] = executor
         self._journal.write(PutExecutor(executor.id, executor.node, record.id, None, asked, executor.gpus, now))
-        self._events.add("executor.started", record.id, executor=executor.id, node=executor.node)
+        self._events.add("executor.started", record.id, **_facts(executor, record))
         cards = {gpu.uuid: gpu for gpu in self._state.nodes[executor.node].gpus}
         self._engine.launch(
             LaunchOrder(
@@ -117,6 +118,7 @@ class Executors:
         executor.bound_at = self._clock()
         executor.protected_until = executor.bound_at + self._protection(overdue=False)
         record.executors[executor.id] = executor
+        self._events.add("executor.reused", record.id, **_facts(executor, record))
         self._bind(executor, record)
 
     def unbind(self, action: Unbind) -> None:
@@ -235,10 +237,10 @@ class Executors:
         self._state.allocator.leave(executor.id)
         self._journal.write(DropExecutor(executor.id))
         self._tasks.lose(executor, event.reason, blame=not (executor.stopping or executor.reclaimed))
+        self._events.add("executor.gone", executor.session, message=event.reason, executor=executor.id)
         record = self._state.sessions.get(executor.session or "")
         if record is not None:
             record.executors.pop(executor.id, None)
-            self._events.add("executor.gone", record.id, message=event.reason, executor=executor.id)
             if executor.state in (ExecutorState.VOID, ExecutorState.BINDING) and not (
                 executor.stopping or executor.lost
             ):
@@ -338,6 +340,13 @@ class Executors:
         record = self._state.sessions.get(executor.session or "")
         if record is not None:
             record.executors.pop(executor.id, None)
+        self._events.add("executor.left", executor.session, executor=executor.id)
         executor.session = executor.gang = None
         executor.reclaimed = executor.spared = False
         executor.since = self._clock()
+
+
+def _facts(executor: ExecutorRecord, record: SessionRecord) -> dict[str, Any]:
+    """What the record says of who works where, and since when the session waited for it."""
+    gpus = " ".join(executor.gpus)
+    return {"executor": executor.id, "node": executor.node, "gpus": gpus, "asked_at": record.waits_since}

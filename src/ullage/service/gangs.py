@@ -13,7 +13,7 @@ from ullage.core.gang import Answer, GangPhase, Gangs
 from ullage.core.selection import Rules
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound
-from ullage.service.events import Events
+from ullage.service.events import Events, allocation_facts
 from ullage.service.journal import Callback, Journal
 from ullage.service.state import State
 from ullage.service.store_port import DropAllocation, PutAllocation
@@ -101,6 +101,8 @@ class GangRequests:
                 self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
         self._journal.write(*map(DropAllocation, freed), then=done)
         self._events.add("gang.dropped", gang=key)
+        for uid in freed:
+            self._events.add("allocation.freed", uid=uid)
         self._tick(now)
         self._changed(True)
         return tuple(freed)
@@ -139,6 +141,8 @@ class GangRequests:
                     gpus = " ".join(bound.gpus)
                     self._events.add("allocation.bound", uid=bound.id, node=bound.node, gpus=gpus)
                 self._events.add("gang.bound", gang=outcome.key, members=len(outcome.placed))
+                for member in outcome.placed:
+                    self._events.add("allocation.bound", **allocation_facts(member))
                 self._changed(True)
             if outcome.phase in (GangPhase.TIMED_OUT, GangPhase.FAILED):
                 self._events.add("gang.backed-off", gang=outcome.key, message=outcome.phase.value)

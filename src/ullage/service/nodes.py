@@ -8,7 +8,7 @@ from dataclasses import replace
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
-from ullage.service.events import Events
+from ullage.service.events import Events, node_facts
 from ullage.service.journal import Journal
 from ullage.service.state import State
 from ullage.service.store_port import PutAllocation, PutNode
@@ -55,7 +55,7 @@ class Nodes:
             return
         self._state.nodes[node.name] = node
         if known is None or known.state is not NodeState.READY:
-            self._events.add("node.ready", node=node.name, gpus=len(node.gpus))
+            self._events.add("node.ready", **node_facts(node))
         self._rebuild()
 
     def heartbeat(self, node: Node) -> None:

@@ -66,7 +66,14 @@ class Sessions:
         session = Session(session_id, spec, self._clock(), self._state.session_number)
         record = self._state.sessions[session_id] = SessionRecord(session)
         self._journal.write(PutSession(session), then=done)
-        self._events.add("session.created", session_id, application=spec.application, resreq=str(spec.resreq))
+        self._events.add(
+            "session.created",
+            session_id,
+            application=spec.application,
+            resreq=str(spec.resreq),
+            queue=spec.queue,
+            priority=spec.priority,
+        )
         self._changed(True)
         return record
 

@@ -153,6 +153,13 @@ class SessionRecord:
         return self.counts[TaskState.PENDING]
 
     @property
+    def waits_since(self) -> float | None:
+        """When the next task to hand out was submitted; None if none waits."""
+        waiting = (self.tasks.get(number) for number in self.line)
+        task = next((task for task in waiting if task is not None), None)
+        return None if task is None else task.created_at
+
+    @property
     def at_work(self) -> int:
         """Running tasks that need their executor; not those being stopped, or on one that leaves."""
         working = [e for e in self.executors.values() if e.tasks and e.state is ExecutorState.BOUND and not e.stopping]
