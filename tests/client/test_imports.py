@@ -25,7 +25,9 @@ def test_the_client_is_light():
     assert not imported_by("import ullage; ullage.connect; ullage.Executor") & set(HEAVY)
 
 
-@pytest.mark.parametrize("verb", ["queue", "nodes", "run", "why", "top", "logs", "adjust", "gang", "quotas"])
+@pytest.mark.parametrize(
+    "verb", ["queue", "sessions", "nodes", "run", "why", "top", "logs", "adjust", "gang", "quotas", "replay"]
+)
 def test_the_command_line_is_light(verb):
     modules = imported_by(f"from ullage.cli.main import build_parser; build_parser({verb!r})")
     assert not modules & {*HEAVY, "cloudpickle", "concurrent.futures.thread", "subprocess"}

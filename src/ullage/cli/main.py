@@ -60,6 +60,11 @@ VERBS = {
     "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),
     "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
     "demo": Verb("demo", "watch three tenants share this machine", "ullage demo --once"),
+    "replay": Verb(
+        "replay",
+        "what policies would do with a trace",
+        "ullage replay --nodes nodes.csv --tasks tasks.csv",
+    ),
     "completion": Verb("completion", "completions for a shell", "ullage completion bash > ullage.bash"),
     "version": Verb("version", "the version of this program", "ullage version"),
 }

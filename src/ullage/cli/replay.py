@@ -1,0 +1,136 @@
+"""`ullage replay`: what policies would do with a trace, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ullage.cli.table import format_table, terminal_width
+from ullage.model.error import InvalidRequest, Unavailable
+
+if TYPE_CHECKING:
+    from ullage.sim.replay import Replay
+
+NEEDED = ("numba", "numpy")
+"""Packages of the `replay` extra without which nothing is replayed."""
+
+INSTALL = "pip install 'ullage[replay]'"
+
+
+def configure_replay(parser: argparse.ArgumentParser) -> None:
+    """`ullage replay`."""
+    add = parser.add_argument
+    add("--nodes", type=Path, metavar="FILE", help="the machines: a node list of openb, or of docs/reference/traces.md")
+    add("--tasks", type=Path, metavar="FILE", nargs="+", help="what arrived: each file is one trace")
+    add("--policy", metavar="NAME", nargs="+", default=["best-fit"], help="strategies, such as best-fit spread")
+    add("--seeds", metavar="LIST", default="42..51", help="orders of arrivals and nodes (default: 42..51)")
+    add("--churn", action="store_true", help="tasks come and go at their own times, instead of inflating the load")
+    add("--turn", choices=("fifo", "priority", "drf"), nargs="+", help="who is tried first under churn (default: fifo)")
+    add("--first", type=int, metavar="N", help="only the N earliest tasks of each trace")
+    add("--against", metavar="NAME", help="compare the other policies with this one, seed by seed")
+    add("--published", type=Path, metavar="FILE", help="compare with published curves of allocation")
+    add("--published-frag", type=Path, metavar="FILE", help="compare with published curves of fragmentation")
+    add("--out", type=Path, metavar="FOLDER", default=Path("replay"), help="for results and plots (default: replay)")
+    add("--processes", type=int, metavar="N", default=os.cpu_count() or 1, help="how many (default: one per core)")
+    add("-o", "--output", choices=("table", "wide", "json"), default="table", help="how to show the tables")
+    parser.set_defaults(act=_replay)
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    require_packages()
+    from ullage.sim.replay import run_replay  # noqa: PLC0415 - NumPy and the core, for this verb only
+
+    replay = _asked(arguments)
+    folder: Path = arguments.out
+    cells = len(replay.cells())
+    with _progress(cells) as finished:
+        outcome = run_replay(replay, folder, arguments.processes, finished)
+    show_tables(outcome.tables, arguments.output)
+    note_report(folder, plotted=outcome.plotted)
+    return 0
+
+
+def _asked(arguments: argparse.Namespace) -> Replay:
+    from ullage.sim.cells import Source  # noqa: PLC0415
+    from ullage.sim.replay import Replay, parse_seeds  # noqa: PLC0415
+    from ullage.sim.waiting import Turn  # noqa: PLC0415
+
+    if arguments.nodes is None or arguments.tasks is None:
+        raise InvalidRequest("--nodes and --tasks are needed: the machines, and what arrived")
+    for name in ("first", "processes"):
+        if (value := getattr(arguments, name)) is not None and value < 1:
+            raise InvalidRequest(f"--{name}: {value} is not valid: 1 or more is needed")
+    if arguments.turn and not arguments.churn:
+        raise InvalidRequest("--turn needs --churn: in the inflation experiment nothing waits")
+    published = {"allocation": arguments.published, "fragmentation": arguments.published_frag}
+    return Replay(
+        tuple(Source(arguments.nodes, tasks, arguments.first) for tasks in arguments.tasks),
+        tuple(dict.fromkeys(arguments.policy)),
+        parse_seeds(arguments.seeds),
+        tuple(map(Turn, dict.fromkeys(arguments.turn or ["fifo"]))) if arguments.churn else (),
+        arguments.against,
+        {field: path for field, path in published.items() if path is not None},
+    )
+
+
+def require_packages() -> None:
+    """Say what to install.
+
+    Raises:
+        Unavailable: `not-installed`.
+
+    """
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise Unavailable(f"{', '.join(missing)} not installed: {INSTALL}", code="not-installed")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[dict[str, Any], bool], None]]:
+    """A bar on a terminal; elsewhere a line per finished cell. Both on stderr."""
+    if not sys.stderr.isatty():
+        done = 0
+
+        def tell(result: dict[str, Any], kept: bool) -> None:
+            nonlocal done
+            done += 1
+            print(f"{done}/{total} {_cell(result)}{' (kept)' if kept else ''}", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and needed only here
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda result, _kept: bar.update(task, advance=1, description=_cell(result))
+
+
+def _cell(result: dict[str, Any]) -> str:
+    return f"{result['trace']} {result['policy']} {result['seed']}: {result['seconds']:.1f} s"
+
+
+def show_tables(tables: Sequence[Any], output: str) -> None:
+    """Tables of a replay on the terminal."""
+    if output == "json":
+        from ullage.cli.output import print_json  # noqa: PLC0415
+
+        print_json([{"title": table.title, "titles": table.titles, "rows": table.rows} for table in tables])
+        return
+    width = None if output == "wide" else terminal_width()
+    for table in tables:
+        titles = [title.upper() for title in table.titles]
+        print(f"{table.title}\n{format_table(titles, table.rows, width)}")
+
+
+def note_report(folder: Path, *, plotted: bool) -> None:
+    """Where everything is, on stderr."""
+    print(f"{folder / 'index.html'} shows the curves; table.md and results.jsonl lie beside it", file=sys.stderr)
+    if not plotted:
+        print(f"no PNG plots were written: matplotlib is not installed: {INSTALL}", file=sys.stderr)

@@ -1,0 +1,197 @@
+"""Cells: one trace under one policy and seed. Finished ones are kept in a folder and not run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from hashlib import sha256
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
+from threading import Thread
+from typing import Any
+
+from ullage.model.error import InvalidRequest
+from ullage.sim.churn import run_churn
+from ullage.sim.formats import read_nodes, read_tasks
+from ullage.sim.inflation import run_inflation
+from ullage.sim.trace import Trace
+from ullage.sim.waiting import Turn
+
+Result = dict[str, Any]
+"""A finished cell as it is kept: its settings, its key, the seconds it took, and the fields of its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The files of a trace; `first` keeps the earliest tasks only."""
+
+    nodes: Path
+    tasks: Path
+    first: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the task list."""
+        return self.tasks.stem
+
+    def load(self) -> Trace:
+        """Read both files.
+
+        Raises:
+            InvalidRequest: as `read_nodes` and `read_tasks`.
+
+        """
+        tasks = read_tasks(self.tasks)
+        if self.first is not None:
+            tasks = tuple(sorted(tasks, key=lambda task: task.arrival_s))[: self.first]
+        return Trace(self.name, read_nodes(self.nodes), tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What to run. Without `turn` it is the inflation experiment, else churn with this turn."""
+
+    source: Source
+    policy: str
+    seed: int
+    turn: Turn | None = None
+
+    def settings(self) -> Result:
+        """What the result is filed under."""
+        mode = "inflation" if self.turn is None else "churn"
+        return {"mode": mode, "trace": self.source.name, "policy": self.policy, "seed": self.seed, "turn": self.turn}
+
+    def key(self) -> str:
+        """Equal for equal settings, content of the files, and program."""
+        given = json.dumps([self.settings(), self.source.first])
+        parts = [given, _digest(self.source.nodes), _digest(self.source.tasks), _program()]
+        return sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def run(self) -> Result:
+        """Run it now.
+
+        Raises:
+            InvalidRequest: as `run_inflation` and `run_churn`.
+
+        """
+        trace = _load(self.source)
+        begun = time.perf_counter()
+        if self.turn is None:
+            fields = asdict(run_inflation(trace, self.policy, self.seed))
+        else:
+            fields = asdict(run_churn(trace, self.policy, self.seed, self.turn))
+        seconds = round(time.perf_counter() - begun, 3)
+        return {**self.settings(), "key": self.key(), "seconds": seconds, **fields}
+
+
+@lru_cache(maxsize=2)
+def _load(source: Source) -> Trace:
+    """The cells of a trace stand together, so that each process reads it about once."""
+    return source.load()
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path) -> str:
+    try:
+        return sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}", code="invalid-trace") from None
+
+
+@lru_cache(maxsize=1)
+def _program() -> str:
+    """A digest of the sources that decide: a result is never taken for that of another version."""
+    package = Path(__file__).parents[1]
+    files = sorted(file for layer in ("model", "core", "sim") for file in (package / layer).rglob("*.py"))
+    return sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+class Cells:
+    """The finished cells of a folder, a file each. A file appears whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "cells"
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, cell: Cell) -> Result | None:
+        """A cell that was finished before."""
+        try:
+            found: Result = json.loads(self._file(cell.key()).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found
+
+    def keep(self, result: Result) -> None:
+        """File a finished cell."""
+        file = self._file(result["key"])
+        half = file.with_suffix(f".{os.getpid()}.half")
+        half.write_text(json.dumps(result, separators=(",", ":")))
+        half.replace(file)
+
+    def _file(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
+
+
+def run_cells(
+    cells: Sequence[Cell], folder: Path, processes: int, finished: Callable[[Result, bool], None]
+) -> list[Result]:
+    """Run what is not in the folder yet, in so many processes; results in the order of `cells`.
+
+    `finished` is told of each cell as it is done, and whether it was kept from an earlier run.
+
+    Raises:
+        InvalidRequest: the first error of a cell; those that are finished stay in the folder.
+
+    """
+    kept = Cells(folder)
+    results: dict[Cell, Result] = {}
+    for cell in cells:
+        found = kept.get(cell)
+        if found is not None:
+            results[cell] = found
+            finished(found, True)
+    missing = [cell for cell in cells if cell not in results]
+    for cell, result in _run(missing, min(processes, len(missing))):
+        kept.keep(result)
+        results[cell] = result
+        finished(result, False)
+    return [results[cell] for cell in cells]
+
+
+def _run(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, Result]]:
+    if processes <= 1:
+        yield from ((cell, cell.run()) for cell in cells)
+        return
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    try:
+        before = pthread_sigmask(SIG_BLOCK, {SIGINT})  # the processes inherit this: Ctrl-C is for this one to hear
+        try:
+            running: dict[Future[Result], Cell] = {pool.submit(Cell.run, cell): cell for cell in cells}
+        finally:
+            pthread_sigmask(SIG_SETMASK, before)
+        for future in as_completed(running):
+            yield running[future], future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def write_results(results: Iterable[Result], file: Path) -> None:
+    """A line of JSON per cell."""
+    file.write_text("".join(f"{json.dumps(result, separators=(',', ':'))}\n" for result in results))

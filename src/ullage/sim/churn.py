@@ -1,0 +1,203 @@
+"""Churn: tasks arrive at their times, wait for room, hold it for their duration, and leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+
+from ullage.core.fleet import Fleet
+from ullage.core.shares import dominant_share
+from ullage.model.error import InvalidRequest
+from ullage.model.resources import Resources
+from ullage.sim.arrivals import shuffled
+from ullage.sim.fairness import Fairness, Job, WaitingQueues, fairness_of
+from ullage.sim.inflation import capacity_milli
+from ullage.sim.placing import Placing
+from ullage.sim.rows import CODE
+from ullage.sim.trace import Kind, Trace, kind_of
+from ullage.sim.waiting import Group, Turn, Waiting
+from ullage.sim.workload import Workload, typical_workload
+
+SAMPLES = 200
+"""Equal stretches of time between the first and the last arrival; one more value for the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Seconds from arrival to start, over tasks that started."""
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    worst_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Churned:
+    """One run. `allocation` and `fragmentation` are percent of all cards at the times of `at_s`.
+
+    `mean_allocation` is over the time from the first to the last arrival, and so is
+    `mean_fragmentation` over its samples. `never` counts, by kind, tasks that fit nowhere even when
+    nothing runs. `ended_s` is when the last task ended; times count from the first arrival.
+    """
+
+    at_s: list[float]
+    allocation: list[float]
+    fragmentation: list[float]
+    mean_allocation: float
+    mean_fragmentation: float
+    waits: Waits
+    fairness: Fairness
+    started: int
+    never: dict[str, int]
+    ended_s: float
+
+
+def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> Churned:
+    """Run a trace under a policy; the seed decides the order of nodes.
+
+    Raises:
+        InvalidRequest: there is no such policy; no node has a card; a task has no duration.
+
+    """
+    endless = next((task for task in trace.tasks if task.duration_s is None), None)
+    if endless is not None:
+        raise InvalidRequest(f"task {endless.name} of {trace.name} has no duration: churn needs one", code=CODE)
+    fleet = shuffled(trace.nodes, np.random.default_rng(seed))
+    return _Churn(trace, fleet, Placing(fleet, trace.shapes, policy), turn).run()
+
+
+class Samples:
+    """Allocation and fragmentation at equal times from 0 to `until_s`, and means over that time."""
+
+    def __init__(self, placing: Placing, capacity: int, workload: Workload, until_s: float) -> None:
+        if not capacity:
+            raise InvalidRequest("no node has a card: give a node list with cards", code=CODE)
+        self._placing, self._capacity, self._workload = placing, capacity, workload
+        self.at_s: list[float] = np.linspace(0.0, until_s, SAMPLES + 1).tolist()
+        self.allocation: list[float] = []
+        self.fragmentation: list[float] = []
+        self._until_s, self._now, self._area = until_s, 0.0, 0.0
+
+    def advance(self, to_s: float) -> None:
+        """Nothing changes until `to_s`; what is changed then counts from then on."""
+        level = 100 * self._placing.allocated_milli() / self._capacity
+        while len(self.allocation) <= SAMPLES and self.at_s[len(self.allocation)] < to_s:
+            self.allocation.append(level)
+            self.fragmentation.append(100 * self._placing.fragmentation(self._workload) / self._capacity)
+        self._area += level * (min(to_s, self._until_s) - min(self._now, self._until_s))
+        self._now = to_s
+
+    @property
+    def mean_allocation(self) -> float:
+        """Over the time until `until_s`."""
+        return self._area / self._until_s if self._until_s else self.allocation[-1]
+
+    @property
+    def mean_fragmentation(self) -> float:
+        """Over the samples."""
+        return sum(self.fragmentation) / len(self.fragmentation)
+
+
+class _Churn:
+    def __init__(self, trace: Trace, fleet: Fleet, placing: Placing, turn: Turn) -> None:
+        first = min(task.arrival_s for task in trace.tasks)
+        order = sorted(range(len(trace.tasks)), key=lambda n: trace.tasks[n].arrival_s)
+        self._tasks = [trace.tasks[n] for n in order]
+        self._arrivals = [task.arrival_s - first for task in self._tasks]
+        self._shapes: list[int] = trace.shape_numbers[order].tolist()
+        self._amounts = [fleet.resources(shape) for shape in trace.shapes]
+        self._total = fleet.total
+        self._placing = placing
+        self._waiting = Waiting(turn, fleet.total)
+        workload = typical_workload(task.requirement for task in self._tasks)
+        self._samples = Samples(placing, capacity_milli(fleet), workload, self._arrivals[-1])
+        self._queues = WaitingQueues()
+        self._ends: list[tuple[float, int]] = []
+        self._held: dict[int, list[str]] = {}
+        self._started: dict[int, float] = {}
+        self._finished: dict[int, float] = {}
+        self._now = 0.0
+
+    def run(self) -> Churned:
+        arrived, total = 0, len(self._tasks)
+        while arrived < total or self._ends:
+            coming = self._arrivals[arrived] if arrived < total else float("inf")
+            ending = self._ends[0][0] if self._ends else float("inf")
+            self._advance(min(coming, ending))
+            while self._ends and self._ends[0][0] == self._now:  # what ends makes room for what comes then
+                self._end(heappop(self._ends)[1])
+            while arrived < total and self._arrivals[arrived] == self._now:
+                self._waiting.add(arrived, self._group(arrived))
+                arrived += 1
+            self._waiting.start(self._place, self._amount)
+        self._samples.advance(float("inf"))
+        return self._result()
+
+    def _advance(self, now: float) -> None:
+        self._queues.note(now - self._now, self._waiting.backlogged())
+        self._samples.advance(now)
+        self._now = now
+
+    def _group(self, number: int) -> Group:
+        task = self._tasks[number]
+        return Group(task.queue, task.priority, self._shapes[number], task.units)
+
+    def _amount(self, number: int) -> Resources:
+        return self._amounts[self._shapes[number]] * self._tasks[number].units
+
+    def _place(self, number: int) -> bool:
+        """All units or none."""
+        task = self._tasks[number]
+        ids: list[str] = []
+        for _ in range(task.units):
+            placed = self._placing.place_one(self._shapes[number])
+            if placed is None:
+                for each in ids:
+                    self._placing.release(each)
+                return False
+            ids.append(placed)
+        assert task.duration_s is not None
+        self._held[number] = ids
+        self._started[number] = self._now
+        heappush(self._ends, (self._now + task.duration_s, number))
+        return True
+
+    def _end(self, number: int) -> None:
+        for each in self._held.pop(number):
+            self._placing.release(each)
+        self._finished[number] = self._now
+        self._waiting.ended(self._tasks[number].queue, self._amount(number))
+        self._waiting.something_ended()
+
+    def _result(self) -> Churned:
+        jobs = [
+            Job(self._arrivals[n], finish - self._started[n], finish, dominant_share(self._amount(n), self._total))
+            for n, finish in self._finished.items()
+        ]
+        left = (self._tasks[n] for n in self._waiting.left())
+        never = Counter(kind_of(task.requirement, task.units) for task in left)
+        samples = self._samples
+        return Churned(
+            samples.at_s,
+            samples.allocation,
+            samples.fragmentation,
+            samples.mean_allocation,
+            samples.mean_fragmentation,
+            waits_of([start - self._arrivals[n] for n, start in self._started.items()]),
+            fairness_of(jobs, self._queues),
+            len(self._started),
+            {kind: never[kind] for kind in Kind},
+            self._now,
+        )
+
+
+def waits_of(waits_s: list[float]) -> Waits:
+    """The distribution of waiting times; zeros if nothing started."""
+    found = np.array(waits_s or [0.0])
+    p50, p95, p99 = np.percentile(found, (50, 95, 99)).tolist()
+    return Waits(float(found.mean()), p50, p95, p99, float(found.max()))

@@ -1,0 +1,107 @@
+"""The files a trace is read from; docs/reference/traces.md says what each column means.
+
+The format of a file is seen from the names of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from ullage.model.error import InvalidRequest
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.quantity import parse_decimal
+from ullage.model.request import MAX_CARDS
+from ullage.sim import openb, philly
+from ullage.sim.rows import CODE, Row, columns_of, invalid_trace, read_rows
+from ullage.sim.trace import UNLIMITED, Task
+
+T = TypeVar("T")
+Readers = Mapping[tuple[str, ...], Callable[[Row], T]]
+
+NODE_COLUMNS = ("name", "cpu", "memory", "gpus")
+TASK_COLUMNS = ("request",)
+
+_MOST_CORES_PPM = 10**15
+_PPM_PER_MILLI = 1000
+_MAX_UNITS = 1 << 16
+
+
+def read_nodes(path: Path) -> tuple[Node, ...]:
+    """Machines: a node list of openb, or one in the format of Ullage.
+
+    Raises:
+        InvalidRequest: `invalid-trace`; the message names file, line, column, value and fix.
+
+    """
+    nodes: dict[str, Node] = {}
+    for row, node in _read(path, {openb.NODE_COLUMNS: openb.read_node, NODE_COLUMNS: _read_node}):
+        if node.name in nodes:
+            raise row.bad("sn" if "sn" in row.cells else "name", "another node has this name")
+        nodes[node.name] = node
+    return tuple(nodes.values())
+
+
+def read_tasks(path: Path) -> tuple[Task, ...]:
+    """What arrived: a pod list of openb, the jobs of Philly, or requests in the format of Ullage.
+
+    Raises:
+        InvalidRequest: `invalid-trace`; the message names file, line, column, value and fix.
+
+    """
+    readers = {openb.TASK_COLUMNS: openb.read_task, TASK_COLUMNS: _read_task, philly.TASK_COLUMNS: philly.read_task}
+    return tuple(task for _, task in _read(path, readers))
+
+
+def _read(path: Path, readers: Readers[T]) -> list[tuple[Row, T]]:
+    columns = set(columns_of(path))
+    for needed, read in readers.items():
+        if columns.issuperset(needed):
+            found = [(row, _converted(row, read)) for row in read_rows(path)]
+            if not found:
+                raise InvalidRequest(f"{path} has column names and no rows", code=CODE)
+            return found
+    forms = " or ".join(",".join(needed) for needed in readers)
+    raise invalid_trace(path, 1, "-", ",".join(sorted(columns)), f"no known format has these columns; use {forms}")
+
+
+def _converted(row: Row, read: Callable[[Row], T]) -> T:
+    try:
+        return read(row)
+    except InvalidRequest as error:
+        if error.code == CODE:
+            raise
+        raise invalid_trace(row.path, row.line, error.field or "-", dict(row.cells), error.message) from None
+
+
+def _read_node(row: Row) -> Node:
+    """A node in the format of Ullage: all its cards are alike."""
+    name, model, vram = row.text("name"), row.text("gpu_model", "") or None, row.size("gpu_memory")
+    try:
+        cpu_milli = parse_decimal(row.text("cpu"), "cpu", _MOST_CORES_PPM) // _PPM_PER_MILLI
+    except InvalidRequest as error:
+        raise row.bad("cpu", "write cores such as 64 or 0.5") if error.code != CODE else error from None
+    memory = row.size("memory")
+    if memory is None:
+        raise row.bad("memory", "write a size such as 256g")
+    count = row.count("gpus", maximum=MAX_CARDS)
+    cards = tuple(Gpu(f"{name}/{i}", i, model, vram_bytes=vram) for i in range(count))
+    return Node(name, cpu_milli, memory, cards, max_executors=UNLIMITED)
+
+
+def _read_task(row: Row) -> Task:
+    """A request in the format of Ullage."""
+    units = row.count("count", 1, maximum=_MAX_UNITS)
+    if not units:
+        raise row.bad("count", "1 unit or more is needed")
+    return Task(
+        row.text("name", str(row.line)),
+        row.requirement("request"),
+        row.seconds("arrival_s") or 0.0,
+        row.seconds("duration_s"),
+        row.text("queue", "default"),
+        row.integer("priority", 0),
+        units,
+    )

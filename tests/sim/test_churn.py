@@ -1,0 +1,138 @@
+"""Churn against a simulation in small steps of time, and whose turn it is."""
+
+import random
+
+import pytest
+
+from ullage.core.fleet import Fleet
+from ullage.model.error import InvalidRequest
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.request import ResourceRequirement
+from ullage.sim.churn import SAMPLES, run_churn
+from ullage.sim.placing import Placing
+from ullage.sim.trace import Kind, Task, Trace
+from ullage.sim.waiting import Turn
+
+
+def node(name, cards=2, cpu=64):
+    return Node(name, cpu * 1000, 1 << 40, tuple(Gpu(f"{name}/{n}", n) for n in range(cards)))
+
+
+def task(name, gpu, arrival, duration, **more):
+    return Task(name, ResourceRequirement.of(1, gpu=gpu), arrival, duration, **more)
+
+
+def random_trace(seed):
+    draw = random.Random(seed)
+    texts = ["cpu=1,gpu=1", "cpu=2,gpu=0.5", "cpu=1,gpu=2", "cpu=4", "cpu=1,gpu=0.3"]
+    tasks = tuple(
+        Task(
+            f"t{n}",
+            ResourceRequirement.from_string(draw.choice(texts)),
+            draw.randrange(60),
+            draw.randrange(1, 30),
+            queue=draw.choice("ab"),
+            units=draw.choice((1, 1, 1, 2)),
+        )
+        for n in range(40)
+    )
+    return Trace("random", (node("n0", cpu=8), node("n1", cards=1, cpu=8)), tasks)
+
+
+def stepped(trace):
+    """First come, first tried, second by second: when each task started, and what is held each second."""
+    fleet = Fleet(trace.nodes)
+    placing = Placing(fleet, trace.shapes, "best-fit")
+    order = sorted(range(len(trace.tasks)), key=lambda n: trace.tasks[n].arrival_s)
+    first = trace.tasks[order[0]].arrival_s
+    started, running, held = {}, {}, []
+    for second in range(2000):
+        now = first + second
+        for number in [n for n in running if started[n] + trace.tasks[n].duration_s == now]:
+            for each in running.pop(number):
+                placing.release(each)
+        for number in order:
+            here = trace.tasks[number]
+            if number in started or here.arrival_s > now:
+                continue
+            ids = [placing.place_one(trace.shapes.index(here.requirement)) for _ in range(here.units)]
+            if None in ids:
+                for each in ids:
+                    if each is not None:
+                        placing.release(each)
+            else:
+                started[number], running[number] = now, ids
+        held.append(placing.allocated_milli())
+    return {n: started[n] - trace.tasks[n].arrival_s for n in started}, held
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tasks_start_and_end_as_they_do_second_by_second(monkeypatch, seed):
+    monkeypatch.setattr("ullage.sim.churn.shuffled", lambda nodes, _rng: Fleet(nodes))
+    trace = random_trace(seed)
+    waits, held = stepped(trace)
+    run = run_churn(trace, "best-fit", 1)
+    assert run.started == len(waits)
+    assert run.waits.mean_s == pytest.approx(sum(waits.values()) / len(waits))
+    assert run.waits.worst_s == max(waits.values())
+    assert max(waits.values()) > 0, "there is something to wait for"
+    until = int(max(each.arrival_s for each in trace.tasks) - min(each.arrival_s for each in trace.tasks))
+    assert run.mean_allocation == pytest.approx(100 * sum(held[:until]) / until / 3000)
+    assert len(run.allocation) == len(run.fragmentation) == len(run.at_s) == SAMPLES + 1
+    for at, percent in zip(run.at_s, run.allocation, strict=True):
+        if at != int(at):
+            assert percent == pytest.approx(held[int(at)] / 30)
+
+
+def test_what_fits_goes_before_what_waits_and_a_wide_task_gets_its_room_whole():
+    tasks = (task("a", 1, 0, 10), task("b", 2, 1, 5), task("c", 1, 2, 3))
+    run = run_churn(Trace("t", (node("n"),), tasks), "best-fit", 1)
+    assert (run.waits.worst_s, run.started, run.ended_s) == (9, 3, 15), "b waits for a alone; c ran beside a"
+
+
+def test_units_start_together_or_not_at_all():
+    gang = (task("a", 2, 0, 10), task("b", 2, 1, 5, units=2), task("c", 2, 2, 3))
+    run = run_churn(Trace("t", (node("n0"), node("n1")), gang), "best-fit", 1)
+    assert (run.started, run.waits.worst_s, run.waits.p50_s, run.ended_s) == (3, 9, 0, 15)
+
+
+def test_what_never_fits_is_counted_and_keeps_nobody():
+    tasks = (task("a", 8, 0, 10), task("b", 1, 0, 10))
+    run = run_churn(Trace("t", (node("n"),), tasks), "best-fit", 1)
+    assert (run.started, run.never, run.waits.worst_s) == (1, {k: int(k is Kind.WIDE) for k in Kind}, 0)
+
+
+def test_whose_turn_it_is():
+    tasks = (
+        task("running", 2, 0, 10, queue="a"),
+        task("old", 2, 1, 10, queue="a"),
+        task("urgent", 2, 2, 10, queue="a", priority=5),
+        task("poor", 2, 3, 10, queue="b"),
+        task("rich", 1, 0, 100, queue="a"),
+    )
+    trace = Trace("t", (node("n", cards=3),), tasks)
+    order = {
+        turn: run_churn(trace, "best-fit", 1, turn).waits for turn in Turn
+    }  # the three wait for two cards, one after the other
+    assert order[Turn.FIFO].mean_s == (9 + 18 + 27) / 5
+    assert order[Turn.PRIORITY].mean_s == (8 + 19 + 27) / 5
+    assert order[Turn.DRF].mean_s == (7 + 18 + 29) / 5
+    assert order[Turn.DRF].worst_s == 29
+
+
+def test_dominant_resource_fairness_gives_the_papers_answer():
+    """9 cores and 18 GB: A asks <1 core, 4 GB>, B <3 cores, 1 GB>: A runs 3 tasks and B 2."""
+    machine = Node("n", 9000, 18 << 30, (Gpu("g", 0),))
+    asks = {"a": ResourceRequirement.of(1, "4g"), "b": ResourceRequirement.of(3, "1g")}
+    first = Task("filler", ResourceRequirement.of(9, "18g"), 0, 5, queue="c")
+    tasks = (first, *(Task(f"{q}{n}", asks[q], 1, 100, queue=q) for q in "ab" for n in range(6)))
+    run = run_churn(Trace("drf", (machine,), tasks), "best-fit", 1, Turn.DRF)
+    # 3 of A and 2 of B start at 5, the next three and two at 105, and two of B at 205
+    assert run.waits.mean_s == pytest.approx((5 * 4 + 5 * 104 + 2 * 204) / 13)
+
+
+def test_a_task_without_a_duration_is_refused():
+    trace = Trace("t", (node("n"),), (Task("endless", ResourceRequirement.of(1)),))
+    with pytest.raises(InvalidRequest, match="endless of t has no duration"):
+        run_churn(trace, "best-fit", 1)
