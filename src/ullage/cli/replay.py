@@ -27,6 +27,7 @@ def configure_replay(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--nodes", type=Path, metavar="FILE", help="the machines: a node list of openb, or of docs/reference/traces.md")
     add("--tasks", type=Path, metavar="FILE", nargs="+", help="what arrived: each file is one trace")
+    add("--from", type=Path, metavar="JOURNAL", dest="journal", help="what a server did: its state.db, or saved events")
     add("--policy", metavar="NAME", nargs="+", default=["best-fit"], help="strategies, such as best-fit spread")
     add("--seeds", metavar="LIST", default="42..51", help="orders of arrivals and nodes (default: 42..51)")
     add("--churn", action="store_true", help="tasks come and go at their own times, instead of inflating the load")
@@ -60,22 +61,34 @@ def _asked(arguments: argparse.Namespace) -> Replay:
     from ullage.sim.replay import Replay, parse_seeds  # noqa: PLC0415
     from ullage.sim.waiting import Turn  # noqa: PLC0415
 
-    if arguments.nodes is None or arguments.tasks is None:
-        raise InvalidRequest("--nodes and --tasks are needed: the machines, and what arrived")
+    journal, files = arguments.journal, (arguments.nodes, arguments.tasks)
+    if (journal is None and None in files) or (journal is not None and files != (None, None)):
+        raise InvalidRequest("give --nodes and --tasks (the machines, and what arrived), or --from with a journal")
     for name in ("first", "processes"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise InvalidRequest(f"--{name}: {value} is not valid: 1 or more is needed")
-    if arguments.turn and not arguments.churn:
+    churn = arguments.churn or journal is not None
+    if arguments.turn and not churn:
         raise InvalidRequest("--turn needs --churn: in the inflation experiment nothing waits")
     published = {"allocation": arguments.published, "fragmentation": arguments.published_frag}
     return Replay(
-        tuple(Source(arguments.nodes, tasks, arguments.first) for tasks in arguments.tasks),
+        (
+            tuple(Source(arguments.nodes, tasks, arguments.first) for tasks in arguments.tasks)
+            if journal is None
+            else (Source(None, _exported(journal, arguments.out)),)
+        ),
         tuple(dict.fromkeys(arguments.policy)),
         parse_seeds(arguments.seeds),
-        tuple(map(Turn, dict.fromkeys(arguments.turn or ["fifo"]))) if arguments.churn else (),
+        tuple(map(Turn, dict.fromkeys(arguments.turn or ["fifo"]))) if churn else (),
         arguments.against,
         {field: path for field, path in published.items() if path is not None},
     )
+
+
+def _exported(journal: Path, folder: Path) -> Path:
+    from ullage.bootstrap.journal import export_journal  # noqa: PLC0415
+
+    return export_journal(journal, folder)
 
 
 def require_packages() -> None:

@@ -20,6 +20,7 @@ from ullage.model.error import InvalidRequest
 from ullage.sim.churn import run_churn
 from ullage.sim.formats import read_nodes, read_tasks
 from ullage.sim.inflation import run_inflation
+from ullage.sim.journal import read_history
 from ullage.sim.trace import Trace
 from ullage.sim.waiting import Turn
 
@@ -29,9 +30,9 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The files of a trace; `first` keeps the earliest tasks only."""
+    """The files of a trace, or with `nodes` None the events of a server; `first` keeps the earliest tasks only."""
 
-    nodes: Path
+    nodes: Path | None
     tasks: Path
     first: int | None = None
 
@@ -44,9 +45,11 @@ class Source:
         """Read both files.
 
         Raises:
-            InvalidRequest: as `read_nodes` and `read_tasks`.
+            InvalidRequest: as `read_nodes` and `read_tasks`, or `read_history`.
 
         """
+        if self.nodes is None:
+            return read_history(self.tasks).trace
         tasks = read_tasks(self.tasks)
         if self.first is not None:
             tasks = tuple(sorted(tasks, key=lambda task: task.arrival_s))[: self.first]
@@ -70,7 +73,8 @@ class Cell:
     def key(self) -> str:
         """Equal for equal settings, content of the files, and program."""
         given = json.dumps([self.settings(), self.source.first])
-        parts = [given, _digest(self.source.nodes), _digest(self.source.tasks), _program()]
+        files = [path for path in (self.source.nodes, self.source.tasks) if path is not None]
+        parts = [given, *map(_digest, files), _program()]
         return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def run(self) -> Result:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ullage.core.filters import charges_on
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
@@ -52,9 +53,23 @@ class Placing:
         self._number += 1
         allocation = self._placer.place(str(self._number), self._shapes[shape])
         if allocation is not None:
-            self._held[allocation.id] = shape
-            self._allocated += self._milli[shape]
+            self._enter(allocation, shape)
         return allocation
+
+    def _enter(self, allocation: Allocation, shape: int) -> None:
+        self._held[allocation.id] = shape
+        self._allocated += self._milli[shape]
+
+    def hold(self, shape: int, node: str, gpus: Sequence[str]) -> str:
+        """Enter a unit where something else put it, whether it fits or not: its id. Unknown cards are left out."""
+        asked = self._shapes[shape]
+        cards = [self._fleet.card_of[uuid] for uuid in gpus if uuid in self._fleet.card_of]
+        self._number += 1
+        charges = charges_on(self._fleet, cards, asked)
+        allocation = Allocation(str(self._number), node, asked, self._fleet.uuids(cards), charges=charges)
+        self._fleet.charge(allocation, force=True)
+        self._enter(allocation, shape)
+        return allocation.id
 
     def release(self, allocation_id: str) -> None:
         """Free what a unit holds."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ullage.core.strategies import strategy_named
 from ullage.model.error import invalid
 from ullage.sim.cells import Cell, Result, Source, run_cells
+from ullage.sim.journal import read_history
 from ullage.sim.published import Curves, read_curves
+from ullage.sim.recorded import run_recorded
 from ullage.sim.report import write_report
 from ullage.sim.summary import Table, churn_charts, churn_tables, inflation_charts, inflation_tables
 from ullage.sim.waiting import Turn
 
+AS_IT_HAPPENED = "as it happened"
 _MOST_SEEDS = 10_000
 
 
@@ -77,12 +80,20 @@ def run_replay(replay: Replay, folder: Path, processes: int, finished: Callable[
 
     """
     published = replay.check()
-    results = run_cells(replay.cells(), folder, processes, finished)
+    happened = [_happened(source) for source in replay.sources if source.nodes is None]
+    results = [*happened, *run_cells(replay.cells(), folder, processes, finished)]
     if replay.turns:
         tables, charts = churn_tables(results), churn_charts(results)
     else:
         tables, charts = inflation_tables(results, replay.against, published), inflation_charts(results)
     return Outcome(tables, write_report(folder, results, tables, charts))
+
+
+def _happened(source: Source) -> Result:
+    """What a server did itself, beside what policies would have done."""
+    recorded = run_recorded(read_history(source.tasks))
+    mode = {"mode": "recorded", "trace": source.name, "policy": AS_IT_HAPPENED, "seed": 0, "turn": None}
+    return {**mode, **asdict(recorded)}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -1,0 +1,46 @@
+"""The events of a database, read beside the server that may be writing it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ullage.model.error import InvalidRequest
+
+_MAGIC = b"SQLite format 3\0"
+_FIELDS = ("number", "at", "kind", "session", "code", "message")
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is an SQLite database.
+
+    Raises:
+        InvalidRequest: it cannot be read.
+
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_history(path: Path) -> Iterator[dict[str, Any]]:
+    """All events in the order of their numbers, as `/v1/events` tells them; nothing is changed or locked.
+
+    Raises:
+        InvalidRequest: it is not the database of a server, or is damaged.
+
+    """
+    query = f"SELECT {', '.join(_FIELDS)}, data FROM events ORDER BY number"  # noqa: S608 - the names stand above
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
+            for *fields, data in connection.execute(query):
+                yield dict(zip(_FIELDS, fields, strict=True)) | {"data": json.loads(data)}
+    except (sqlite3.Error, ValueError) as error:
+        raise InvalidRequest(f"{path} has no events that can be read: {error}") from None
