@@ -13,7 +13,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6
 """Told apart by colour-blind readers too (after Okabe and Ito); curves beyond these begin again."""
 
 _WIDTH, _HEIGHT = 900, 420
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 190, 40, 50
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 190, 60, 50
 _TICKS = 8
 
 
@@ -25,7 +25,7 @@ def draw(chart: Chart) -> str:
     font = 'font-family="system-ui,sans-serif" font-size="12" fill="#1c1c1c"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font} role="img"><title>{escape(chart.title)}</title>',
-        _text(_LEFT, 22, chart.title, 'font-size="15" font-weight="600"'),
+        _text(14, 22, chart.title, 'font-size="15" font-weight="600"'),
     ]
     for at in ys.ticks():
         y = ys.on(at)
@@ -33,7 +33,7 @@ def draw(chart: Chart) -> str:
         parts.append(_text(_LEFT - 8, y + 4, f"{at:g}", 'text-anchor="end"'))
     parts += [_text(xs.on(at), _HEIGHT - _BOTTOM + 18, f"{at:g}", 'text-anchor="middle"') for at in xs.ticks()]
     parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 10, chart.x_title, 'text-anchor="middle"'))
-    parts.append(_text(14, _TOP - 8, chart.y_title, ""))
+    parts.append(_text(14, _TOP - 16, chart.y_title, ""))
     coloured = list(zip(chart.series, cycle(COLOURS), strict=False))
     for series, colour in coloured:
         band = [*zip(series.x, series.high, strict=True), *reversed(list(zip(series.x, series.low, strict=True)))]
