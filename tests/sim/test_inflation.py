@@ -5,6 +5,7 @@ import pytest
 
 from tests.sim.traces import openb_nodes, openb_pods
 from ullage.core.fleet import Fleet
+from ullage.core.workload import typical_workload
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -14,7 +15,6 @@ from ullage.sim.formats import read_nodes, read_tasks
 from ullage.sim.inflation import run_inflation
 from ullage.sim.placing import NOT_PLACED, Placing
 from ullage.sim.trace import Kind, Task, Trace, kind_of
-from ullage.sim.workload import typical_workload
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from ullage.cli.main import main
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import InvalidRequest
 from ullage.model.request import ResourceRequirement
-from ullage.service.ports import AddEvent, Page
+from ullage.service.store_port import AddEvent, Page
 from ullage.sim.churn import run_churn
 from ullage.sim.journal import read_history
 from ullage.sim.recorded import run_recorded

@@ -65,6 +65,10 @@ class Workload:
         return classes, np.array(self.popularity, dtype=np.float64)
 
 
+NOTHING = Workload((), ())
+"""The workload of whoever knows none."""
+
+
 def typical_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
     """The most frequent classes, until they cover 95 % of the tasks; of equal ones the largest first.
 

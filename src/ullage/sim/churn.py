@@ -10,6 +10,7 @@ import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.shares import dominant_share
+from ullage.core.workload import Workload, typical_workload
 from ullage.model.error import InvalidRequest
 from ullage.model.resources import Resources
 from ullage.sim.arrivals import shuffled
@@ -19,7 +20,6 @@ from ullage.sim.placing import Placing
 from ullage.sim.rows import CODE
 from ullage.sim.trace import Kind, Trace, kind_of
 from ullage.sim.waiting import Group, Turn, Waiting
-from ullage.sim.workload import Workload, typical_workload
 
 SAMPLES = 200
 """Equal stretches of time between the first and the last arrival; one more value for the beginning."""
@@ -68,7 +68,8 @@ def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> C
     if endless is not None:
         raise InvalidRequest(f"task {endless.name} of {trace.name} has no duration: churn needs one", code=CODE)
     fleet = shuffled(trace.nodes, np.random.default_rng(seed))
-    return _Churn(trace, fleet, Placing(fleet, trace.shapes, policy), turn).run()
+    workload = typical_workload(task.requirement for task in trace.tasks)
+    return _Churn(trace, fleet, Placing(fleet, trace.shapes, policy, workload, seed), workload, turn).run()
 
 
 class Samples:
@@ -104,7 +105,7 @@ class Samples:
 
 
 class _Churn:
-    def __init__(self, trace: Trace, fleet: Fleet, placing: Placing, turn: Turn) -> None:
+    def __init__(self, trace: Trace, fleet: Fleet, placing: Placing, workload: Workload, turn: Turn) -> None:
         first = min(task.arrival_s for task in trace.tasks)
         order = sorted(range(len(trace.tasks)), key=lambda n: trace.tasks[n].arrival_s)
         self._tasks = [trace.tasks[n] for n in order]
@@ -114,7 +115,6 @@ class _Churn:
         self._total = fleet.total
         self._placing = placing
         self._waiting = Waiting(turn, fleet.total)
-        workload = typical_workload(task.requirement for task in self._tasks)
         self._samples = Samples(placing, capacity_milli(fleet), workload, self._arrivals[-1])
         self._queues = WaitingQueues()
         self._ends: list[tuple[float, int]] = []

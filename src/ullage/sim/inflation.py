@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.fleet import Fleet
+from ullage.core.workload import typical_workload
 from ullage.model.error import InvalidRequest
 from ullage.model.resources import MILLI
 from ullage.sim.arrivals import UNTIL_PERCENT, inflate, shuffled
 from ullage.sim.placing import NOT_PLACED, Placing
 from ullage.sim.rows import CODE
 from ullage.sim.trace import Kind, Numbers, Trace, kind_of
-from ullage.sim.workload import typical_workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ def run_inflation(trace: Trace, policy: str, seed: int) -> Inflated:
     arrivals = tasks[inflate(milli[tasks] // np.maximum(cards[tasks], 1), cards[tasks], capacity, rng)]
 
     arrived = 100 * np.cumsum(milli[arrivals]) / capacity
-    placing = Placing(fleet, trace.shapes, policy)
     workload = typical_workload(task.requirement for task in trace.tasks)
+    placing = Placing(fleet, trace.shapes, policy, workload, seed)
     rows, fragmentation, start = [], [], 0
     for percent in range(UNTIL_PERCENT + 1):
         end = int(np.searchsorted(arrived, percent, side="right"))

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Fleet
+from ullage.core.kernel.shares import fragmentation_of
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
+from ullage.core.strategies import strategy_named
+from ullage.core.strategies.published import published
+from ullage.core.workload import NOTHING, Workload
 from ullage.model.allocation import Allocation
 from ullage.model.request import ResourceRequirement
-from ullage.model.resources import MILLI
 from ullage.sim.trace import Numbers
-from ullage.sim.workload import Workload
 
 NOT_PLACED = -1
 
 
 class Placing:
-    """Places units of `shapes` on a fleet under a policy (a name of `core.strategies.STRATEGIES`).
+    """Places units of `shapes` on a fleet under a policy, which may know the typical workload and draw from a seed.
 
     Raises:
         InvalidRequest: there is no such policy.
 
     """
 
-    def __init__(self, fleet: Fleet, shapes: Sequence[ResourceRequirement], policy: str) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        shapes: Sequence[ResourceRequirement],
+        policy: str,
+        workload: Workload = NOTHING,
+        seed: int = 0,
+    ) -> None:
         self._fleet = fleet
         self._shapes = shapes
         self._milli = [fleet.resources(shape).gpu_milli for shape in shapes]
-        self._placer = Placer(fleet, Policy(strategy=policy))
+        strategy = published(policy, workload.on(fleet), seed) or strategy_named(policy, "policy")
+        self._placer = Placer(fleet, Policy(), strategy)
         self._number = 0
         self._held: dict[str, int] = {}
         self._allocated = 0
@@ -95,43 +104,12 @@ class _Fragments:
         self._fleet = fleet
         self._clock = -1
         self._of_nodes = np.zeros(len(fleet.nodes))
-        self._popularity = np.array(workload.popularity)
-        self._cpu, self._share, self._cards = (
-            np.array(column, dtype=np.int64)
-            for column in zip(*((m.cpu_milli, m.share_milli, m.cards) for m in workload.classes), strict=True)
-        )
-        self._may = [self._allowed(node.gpus[0].model if node.gpus else None) for node in fleet.nodes]
-
-    def _allowed(self, model: str | None) -> npt.NDArray[np.bool_]:
-        return np.array([not m.models or model in m.models for m in self.workload.classes])
+        self._mix = workload.on(fleet)
 
     def total(self) -> float:
-        rows = self._fleet.touched_since(self._clock) if self._clock >= 0 else None
-        self._compute(range(len(self._of_nodes)) if rows is None else rows)
-        self._clock = self._fleet.clock
+        fleet = self._fleet
+        rows = fleet.touched_since(self._clock) if self._clock >= 0 else None
+        for row in range(len(self._of_nodes)) if rows is None else rows:
+            self._of_nodes[row] = fragmentation_of(fleet.node_rows, fleet.card_rows, row, *self._mix)
+        self._clock = fleet.clock
         return float(self._of_nodes.sum())
-
-    def _compute(self, rows: Iterable[int]) -> None:
-        free = _free_milli(self._fleet)
-        for row in rows:
-            cards = self._fleet.cards_on(row)
-            if cards:
-                self._of_nodes[row] = self._of_node(row, free[cards.start : cards.stop])
-
-    def _of_node(self, row: int, free: Numbers) -> float:
-        """F = sum of p F(m): all that is idle where m cannot run or needs no card, else cards too full for m."""
-        too_full = free[None, :] < self._share[:, None]
-        runs = self._may[row] & (self._cards > 0) & (self._fleet.cpu_free[row] >= self._cpu)
-        runs &= (~too_full).sum(axis=1) >= self._cards
-        wasted = np.where(runs, (free * too_full).sum(axis=1), free.sum())
-        return float(wasted @ self._popularity)
-
-
-def _free_milli(fleet: Fleet) -> Numbers:
-    """Per card, the free share: the smaller of compute and vram."""
-    shares = [
-        np.maximum(free, 0) * MILLI // np.maximum(total, 1)
-        for free, total in ((fleet.compute_free, fleet.compute_total), (fleet.vram_free, fleet.vram_total))
-    ]
-    share: Numbers = np.where(fleet.card_usable, np.minimum(*shares), 0)
-    return share

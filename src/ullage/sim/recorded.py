@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from ullage.core.fleet import Fleet
 from ullage.core.shares import dominant_share
+from ullage.core.workload import typical_workload
 from ullage.model.resources import Resources
 from ullage.sim.churn import Churned, Samples, waits_of
 from ullage.sim.fairness import Job, WaitingQueues, fairness_of
@@ -14,7 +15,6 @@ from ullage.sim.inflation import capacity_milli
 from ullage.sim.journal import History
 from ullage.sim.placing import Placing
 from ullage.sim.trace import Kind
-from ullage.sim.workload import typical_workload
 
 _NO_CHOICE = "best-fit"
 """`Placing` wants a policy; nothing is placed by it here."""

@@ -10,6 +10,7 @@ from ullage.core.kernel.columns import (
     COMPUTE_FREE,
     COMPUTE_TOTAL,
     COUNT,
+    CPU_FREE,
     FIRST_CARD,
     KIND,
     VRAM,
@@ -19,6 +20,8 @@ from ullage.core.kernel.columns import (
     Rows,
 )
 from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.fragmentation import fragmentation
+from ullage.core.kernel.task_class import Classes, Popularity
 
 CARD = 1000
 
@@ -51,6 +54,13 @@ def share_asked(nodes: Rows, cards: Rows, row: int, shape: Rows) -> int:
 @compiled
 def _part(amount: int, total: int) -> int:
     return amount * CARD // total if total else CARD
+
+
+@compiled
+def fragmentation_of(nodes: Rows, cards: Rows, row: int, classes: Classes, popularity: Popularity) -> float:
+    """Thousandths of a node's idle cards that a task of the workload could not use, as it is expected."""
+    shares, model = shares_on(nodes, cards, row), model_of(nodes, cards, row)
+    return float(fragmentation(nodes[row, CPU_FREE], shares, model, classes, popularity))
 
 
 @compiled
