@@ -251,7 +251,11 @@ class History(RuleBasedStateMachine):
 
     @rule(uid=uids, request=amounts, limit=st.one_of(st.none(), amounts))
     def adjust(self, uid, request, limit):
-        change, held = Change(request, limit), self.allocator.fleet.ledger.get(uid)
+        try:
+            change = Change(request, limit)
+        except InvalidRequest:
+            return  # its limit is below its request
+        held = self.allocator.fleet.ledger.get(uid)
         tried = self.attempt(lambda: self.unchanged(lambda: self.allocator.adjust(uid, change, dry_run=True)))
         outcome = self.attempt(lambda: self.allocator.adjust(uid, change))
         if not isinstance(outcome, Adjustment):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.model.error import Conflict
+from ullage.model.claim import Amounts
+from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.queue import Limit
 from ullage.model.resources import Resources, show_milli
 
@@ -86,3 +87,12 @@ def test_a_limit_names_the_field_that_exceeds_it(held, over):
     limit = Limit(cpu_milli=4000, gpu_milli=1000)
     assert limit.exceeded(held) == over
     assert limit.allows(held) == (over is None)
+
+
+@pytest.mark.parametrize(
+    "amounts",
+    [{"compute_gflops": -1}, {"vram_bytes": 2**63}, {"compute_gflops": 2**63}, {"compute_ppm": 1_000_001}],
+)
+def test_amounts_of_a_claim_are_within_a_card_and_within_64_bits(amounts):
+    with pytest.raises(InvalidRequest, match=next(iter(amounts))):
+        Amounts(**amounts)

@@ -69,6 +69,58 @@ def test_a_repeated_uid_is_answered_with_what_it_holds_whatever_is_asked_now(htt
     assert (planned["refusal"], planned["choice"]["gpus"]) == (None, first["gpus"])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field", "says"),
+    [
+        ({"priority": 2**31}, "priority", str(2**31 - 1)),
+        ({"priority": -(2**31) - 1}, "priority", str(-(2**31))),
+        ({"priority": 10**30}, "priority", str(2**31 - 1)),
+        ({"limit": {"tflops": 20}}, "limit.tflops", "'20' is not valid: 30 is asked"),
+        ({"limit": {"tflops": 30, "vram": "1g"}}, "limit.vram", "'1Gi' is not valid: 10Gi is asked"),
+        ({"resreq": "gpu=0.5", "limit": {"percent": 49.5}}, "limit.percent", "'49.5' is not valid: 50 is asked"),
+        ({"limit": {"percent": 101}}, "limit.percent", "up to 100"),
+        ({"strategy": ""}, "strategy", "choose one of"),
+        ({"strategy": "nope"}, "strategy", "choose one of"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_the_edge(http: httpx2.Client, wrong: dict[str, object], field: str, says):
+    body = {"uid": "p", "resreq": "tflops=30,vram=10g", **wrong}
+    gang = {"members": [body, {"uid": "q", "resreq": "vram=1g"}]}
+    named = http.get("/v1/gpus").json()[0]["uuid"]
+    asked = [
+        http.post("/v1/allocations", json=body),
+        http.post("/v1/allocations", json={**body, "gpus": [named]}),
+        http.post("/v1/plan", json=body),
+        http.put("/v1/gangs/g", json=gang),
+    ]
+    for answer in asked:
+        told = answer.json()
+        assert (answer.status_code, told["code"], told["field"]) == (400, "invalid-request", field)
+        assert says in told["message"]
+    assert http.get("/v1/allocations").json() == []
+    assert http.get("/v1/gangs/g").status_code == 404
+
+
+def test_a_limit_of_its_request_and_one_in_another_unit_are_taken(http: httpx2.Client):
+    for uid, limit in (("p", {"tflops": 30, "vram": "10g"}), ("q", {"percent": 40}), ("r", {"vram": "11g"})):
+        assert allocate(http, uid, "tflops=30,vram=10g", limit=limit).status_code == 201
+
+
+def test_a_member_of_a_gang_evicts_nobody(http: httpx2.Client):
+    members = [{"uid": "p", "resreq": "vram=1g"}, {"uid": "q", "resreq": "vram=1g", "preempt": True}]
+    answer = http.put("/v1/gangs/g", json={"members": members})
+    told = answer.json()
+    assert (answer.status_code, told["code"], told["field"]) == (400, "invalid-request", "members.preempt")
+    assert http.get("/v1/gangs/g").status_code == 404
+
+
+def test_an_adjusted_limit_below_its_request_is_refused(http: httpx2.Client):
+    held = allocate(http, "p", "tflops=30,vram=10g").json()
+    answer = http.post("/v1/allocations/p/adjust", json={"request": {"tflops": 40}, "limit": {"tflops": 39}})
+    assert (answer.status_code, answer.json()["field"]) == (400, "limit.tflops")
+    assert http.get("/v1/allocations/p").json() == held
+
+
 def test_a_plan_without_a_uid_is_never_that_of_somebody(http: httpx2.Client):
     assert allocate(http, "plan", "vram=10g").status_code == 201
     assert allocate(http, ".plan", "vram=10g").status_code == 400
@@ -81,6 +133,7 @@ def test_a_plan_without_a_uid_is_never_that_of_somebody(http: httpx2.Client):
     [
         ({"uid": "p", "resreq": "vram=1g", "gpus": ["nope"]}, 404, "unknown-gpu"),
         ({"uid": "p", "resreq": "cpu=1"}, 400, "invalid-request"),
+        ({"uid": "p", "resreq": "vram=1g", "strategy": "nope", "gpus": ["nope"]}, 400, "invalid-request"),
         ({"uid": "p", "resreq": "gpu=1.5"}, 400, "invalid-request"),
         ({"uid": "p", "resreq": "vram=1g,pool=nowhere"}, 404, "unknown-pool"),
         ({"uid": "p", "resreq": "vram=1g", "qos": "best"}, 400, "invalid-request"),

@@ -9,16 +9,32 @@ import subprocess
 import sys
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.event import Event
+from ullage.model.nomination import Nomination
 from ullage.model.quota import Quota
+from ullage.model.request import ResourceRequirement
 from ullage.model.session import Session, SessionSpec
-from ullage.service.store_port import AddEvent, AddTasks, DropSession, Page, PutQuota, PutSession, Record, Snapshot
+from ullage.service.store_port import (
+    AddEvent,
+    AddTasks,
+    DropSession,
+    Page,
+    PutAllocation,
+    PutNomination,
+    PutQuota,
+    PutSession,
+    Record,
+    Snapshot,
+)
 from ullage.storage.open import open_store
 from ullage.storage.schema import migrate
 from ullage.storage.store import SqliteStore
@@ -143,6 +159,27 @@ def test_a_file_of_the_first_version_is_brought_up_with_what_it_holds(path: Path
     snapshot = load_and_close(path)
     assert [(s.session.id, [task.task for task in s.tasks]) for s in snapshot.sessions] == [("s", [1])]
     assert snapshot.quotas == (quota,)
+
+
+@pytest.mark.parametrize(("stored", "read"), [(10**30, 2**31 - 1), (-(2**40), -(2**31)), (-7, -7), (2**31 - 1,) * 2])
+def test_priorities_that_were_taken_before_they_had_a_range_are_brought_into_it(
+    path: Path, stored: int, read: int
+) -> None:
+    request = Request("r", ResourceRequirement.of(gpu=1))
+    held = Allocation("a", "n1", request.requirement, ("g",), claim=Claim("team", labels={"x": "y"}))
+    fill(path, PutAllocation(held), PutNomination(Nomination(request, "n1", 5.0, ("g",))))
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("allocations", "nominations"):
+            (value,) = connection.execute(f"SELECT value FROM {table}").fetchone()
+            old = value.replace('"priority":0', f'"priority":{stored}')
+            assert old != value
+            connection.execute(f"UPDATE {table} SET value = ?", (old,))
+        connection.execute("UPDATE alembic_version SET version_num = '0003'")
+        connection.commit()
+    snapshot = load_and_close(path)
+    assert snapshot.allocations == (replace(held, claim=replace(held.claim, priority=read)),)
+    (nomination,) = snapshot.nominations
+    assert nomination.request == replace(request, claim=Claim(priority=read))
 
 
 def test_a_second_store_on_the_same_file_is_refused_and_told_who_has_it(path: Path, tmp_path: Path) -> None:

@@ -21,10 +21,19 @@ _CODES = (Code.GPU_COMPUTE, Code.GPU_VRAM)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """New amounts per card. Without a limit it becomes the larger of the old one and the new request."""
+    """New amounts per card. Without a limit it becomes the larger of the old one and the new request.
+
+    Raises:
+        InvalidRequest: the limit is below the request.
+
+    """
 
     request: Amounts
     limit: Amounts | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None:
+            self.limit.check_covers(self.request)
 
 
 @dataclass(frozen=True, slots=True)

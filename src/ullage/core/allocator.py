@@ -120,7 +120,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_pool(request)
+        self._check_names(request)
         found = find_beside(self.fleet, self.rules, request, self.nominations)
         return found if found.by_node else refusal_beside(found)
 
@@ -155,7 +155,7 @@ class Allocator:
         if known is not None:
             there = Candidates({known.node: known.gpus}, ())
             return Decision(there, Scores({}, {}), Choice(known.node, known.gpus, known.charges))
-        self._check_pool(request)
+        self._check_names(request)
         candidates = find_beside(self.fleet, self.rules, request, self.nominations)
         with kept(self.fleet, self.nominations.before(self.fleet, request)):
             scores = self.score(request, candidates)
@@ -174,7 +174,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_pool(request)
+        self._check_names(request)
         return filter_with_preempt(self.fleet, self.rules, request, victims, nodes)
 
     def check_single_node_preempt(
@@ -193,7 +193,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_pool(request)
+        self._check_names(request)
         return check_single_node_preempt(self.fleet, self.rules, request, node, victims, now, budgets, self.nominations)
 
     def preempt(self, request: Request, now: float, budgets: Budgets = NO_BUDGETS) -> Preemption | NoPreemption:
@@ -204,7 +204,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_pool(request)
+        self._check_names(request)
         return preempt(self.fleet, self.rules, request, now, budgets, self.nominations)
 
     def nominate(self, nomination: Nomination) -> None:
@@ -234,7 +234,7 @@ class Allocator:
         known = self.held(request.uid)
         if known is not None:
             return known
-        self._check_pool(request)
+        self._check_names(request)
         choice = choose_beside(self.fleet, self.rules, request, self.nominations)
         if isinstance(choice, Refusal):
             return choice
@@ -249,6 +249,7 @@ class Allocator:
 
         """
         self._require_ready()
+        self._check_names(request)
         cards = self._check_cards(request, gpus)
         known = self.held(request.uid)
         if known is not None:
@@ -617,7 +618,8 @@ class Allocator:
             raise invalid("gpus", list(gpus), f"name cards of pool {pool}")
         return cards
 
-    def _check_pool(self, request: Request) -> None:
+    def _check_names(self, request: Request) -> None:
+        self.rules.strategy_of(request)
         pool = request.requirement.cards.pool
         if pool is not None and pool not in self._card_pools and pool not in self.rules.strategies:
             known = ", ".join(sorted(self.pools)) or "none"

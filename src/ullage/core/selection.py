@@ -56,10 +56,15 @@ class Rules:
     min_available: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def strategy_of(self, request: Request) -> Strategy:
-        """The request's own strategy, or its pool's, with the weights of the pool."""
+        """The request's own strategy, or its pool's, with the weights of the pool.
+
+        Raises:
+            InvalidRequest: there is none of that name.
+
+        """
         pool = request.requirement.cards.pool or ""
-        strategy = strategy_named(request.strategy or self.strategies.get(pool, self.strategy))
-        weights = self.weights.get(pool, self.weights.get(""))
+        name = self.strategies.get(pool, self.strategy) if request.strategy is None else request.strategy
+        strategy, weights = strategy_named(name), self.weights.get(pool, self.weights.get(""))
         return strategy if weights is None else by_load(strategy.name, weights) or strategy
 
     @property

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.model.error import invalid
+from ullage.model.part import Part
+from ullage.model.quantity import MAX_INT32, MAX_INT64, PPM, format_bytes, format_decimal
 from ullage.model.request import MAX_CARDS, ResourceRequirement
+from ullage.model.resources import show_milli
 
 
 class Qos(StrEnum):
@@ -24,19 +27,43 @@ PRIORITIES = {Qos.LOW: 0, Qos.MEDIUM: 0, Qos.HIGH: 10_000, Qos.CRITICAL: 100_000
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Compute in GFLOPS (or in millionths of each card) and vram in bytes, per card."""
+    """Compute in GFLOPS (or in millionths of each card) and vram in bytes, per card.
+
+    Raises:
+        InvalidRequest: an amount is negative, not an integer, above a whole card, or given in both units.
+
+    """
 
     compute_gflops: int = 0
     vram_bytes: int = 0
     compute_ppm: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("compute_gflops", "vram_bytes", "compute_ppm"):
+        for name, most in (("compute_gflops", MAX_INT64), ("vram_bytes", MAX_INT64), ("compute_ppm", PPM)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise invalid(name, value, "an integer of 0 or more is needed")
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+                raise invalid(name, value, f"an integer from 0 to {most} is needed")
         if self.compute_gflops and self.compute_ppm:
             raise invalid("compute_ppm", self.compute_ppm, "compute_gflops is given too; keep one of the two")
+
+    def check_covers(self, request: Amounts | Part, field: str = "limit") -> None:
+        """Refuse a limit that is below its request in what both say in one unit; an amount of 0 is none.
+
+        Raises:
+            InvalidRequest: it is.
+
+        """
+        for name, show, asked, most in (
+            ("tflops", show_milli, request.compute_gflops, self.compute_gflops),
+            ("percent", _percent, request.compute_ppm, self.compute_ppm),
+            ("vram", format_bytes, request.vram_bytes, self.vram_bytes),
+        ):
+            if 0 < most < asked:
+                raise invalid(f"{field}.{name}", show(most), f"{show(asked)} is asked; a limit is at least that")
+
+
+def _percent(ppm: int) -> str:
+    return format_decimal(ppm * 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +84,12 @@ class GangClaim:
 class Claim:
     """The owner of an allocation and its standing; `limit` is the most it may use of each card.
 
-    `protected_until` shields it from preemption (seconds since the epoch).
+    `priority` is a signed 32-bit number, as in Kubernetes; `protected_until` shields it from preemption
+    (seconds since the epoch).
+
+    Raises:
+        InvalidRequest: the priority is out of range.
+
     """
 
     namespace: str = "default"
@@ -71,6 +103,10 @@ class Claim:
     protected_until: float = 0.0
     gang: GangClaim | None = None
     labels: dict[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.priority, int) or not -MAX_INT32 - 1 <= self.priority <= MAX_INT32:
+            raise invalid("priority", self.priority, f"an integer from {-MAX_INT32 - 1} to {MAX_INT32} is needed")
 
 
 @dataclass(frozen=True, slots=True)

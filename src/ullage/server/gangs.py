@@ -51,10 +51,12 @@ class GangApi:
         uids = {member.uid for member in body.members}
         if not body.members or len(uids) != len(body.members):
             raise invalid("members", sorted(uids), "name at least one request, each with a uid of its own")
-        if any(member.gpus is not None or not member.commit for member in body.members):
-            raise invalid(
-                "members", "gpus, commit", "the cards of a gang are chosen and bound together; leave them out"
-            )
+        for member in body.members:
+            if member.gpus is not None or not member.commit:
+                fix = "the cards of a gang are chosen and bound together; leave out gpus and commit"
+                raise invalid("members", member.uid, fix)
+            if member.preempt:
+                raise invalid("members.preempt", member.uid, "nobody is evicted for a gang; leave it out")
         claim = GangClaim(key, body.required or len(uids), len(uids), seconds_of("timeout_s", body.timeout_s) or None)
         requests = [self._allocations.request(member) for member in body.members]
         return [replace(request, claim=replace(request.claim, gang=claim)) for request in requests]

@@ -119,7 +119,20 @@ class NamespaceQuotas:
         return tuple(sorted(self._quotas.quotas))
 
     def admit(self, request: Request) -> Request:
-        """A request with what it leaves out filled by the defaults of its namespace's quota."""
+        """A request with what it leaves out filled by the defaults of its namespace's quota.
+
+        Raises:
+            InvalidRequest: a limit is below what is asked, or there is no such strategy.
+
+        """
+        self._state.allocator.rules.strategy_of(request)
+        admitted = self._filled(request)
+        part, limit = admitted.requirement.part, admitted.claim.limit
+        if part is not None and limit is not None:
+            limit.check_covers(part)
+        return admitted
+
+    def _filled(self, request: Request) -> Request:
         quota = self._quotas.quotas.get(request.claim.namespace)
         part = request.requirement.part
         if quota is None or part is None or request.requirement.cards.isolation is Isolation.SHARED or part.vram_ppm:
