@@ -15,7 +15,6 @@ from ullage.core.fleet import Fleet
 from ullage.core.gang import fit_together
 from ullage.core.nomination import (
     NO_NOMINATIONS,
-    NOMINATED_RETRY_S,
     NOMINATED_TTL_S,
     Nominations,
     choose_beside,
@@ -72,11 +71,8 @@ def test_room_is_kept_until_the_request_is_placed_or_gone():
     nominations = nominated(Nomination(ask("gpu=2,tflops=80", "first", priority=11), "n", since=NOW))
     assert not find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node
     assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations.without("first")).by_node
-    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S - 1) == ()
-    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S) == ("first",)
     books.run("first", "n-0", of="tflops=80")
     assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-1",)}
-    assert nominations.stuck(books.fleet, NOW + NOMINATED_RETRY_S) == ()
 
 
 def test_room_is_kept_per_card_where_it_fits_best():

@@ -21,9 +21,6 @@ from ullage.model.nomination import Nomination
 from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
 
-NOMINATED_RETRY_S = 180.0
-"""After this long a nominated request is looked at again, though nothing on its node has changed."""
-
 NOMINATED_TTL_S = 1800.0
 """How long room is kept for a request that nobody asks for again."""
 
@@ -50,11 +47,6 @@ class Nominations:
         """Those that are not placed, the first to be served first."""
         found = (entry for entry in self.entries if entry.request.uid not in fleet.ledger)
         return sorted(found, key=lambda entry: _rank(entry.request.claim, entry.request.uid))
-
-    def stuck(self, fleet: Fleet, now: float) -> tuple[str, ...]:
-        """Requests that wait longer than `NOMINATED_RETRY_S` and are to be tried again."""
-        waiting = (entry for entry in self.entries if entry.request.uid not in fleet.ledger)
-        return tuple(entry.request.uid for entry in waiting if entry.since + NOMINATED_RETRY_S <= now)
 
     def lapsed(self, now: float) -> tuple[str, ...]:
         """Requests that nobody asked for again within `NOMINATED_TTL_S`."""
