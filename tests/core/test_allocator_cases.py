@@ -12,8 +12,6 @@ from ullage.core.adjust import Adjustment, Change, ScalingRefusal
 from ullage.core.allocator import Allocator, Freed
 from ullage.core.filters import CARD, Chain, charges_on
 from ullage.core.fleet import Fleet, Usage
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
 from ullage.core.quota import Quotas
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, find, refusals_on
 from ullage.core.shape import shape_of
@@ -534,8 +532,10 @@ def s() -> Fleet:
 
 
 def s_picks(fleet: Fleet, strategy: Strategy, count: int) -> tuple[str, ...] | None:
-    placed = Placer(fleet, Policy(), strategy, 256).place("r", ask("r", 1, 1, count).requirement)
-    return None if placed is None else placed.gpus
+    allocator = Allocator(fleet, Rules(strategies={"test-pool": strategy}))
+    allocator.set_ready()
+    placed = allocator.alloc(ask("r", 1, 1, count), 1.0)
+    return placed.gpus if isinstance(placed, Allocation) else None
 
 
 @pytest.mark.parametrize(
@@ -553,8 +553,16 @@ def test_cards_by_load(s, strategy, count, cards):
 
 
 def test_c54_a_node_scores_the_sum_of_its_cards(s):
-    strategy, asked = low_load_first(Weights(0.5, 0.5), "sum"), shape_of(s, ask("r", 1, 1).requirement)
-    assert [strategy.node(s, row, asked, []) for row in range(3)] == [169, 154, 79]
+    allocator = Allocator(s, Rules(strategy=low_load_first(Weights(0.5, 0.5), "sum")))
+    allocator.set_ready()
+    assert allocator.simulate(ask("r", 1, 1)).scores.nodes == {"node-1": 169, "node-2": 154, "node-3": 79}
+
+
+def test_a_request_goes_by_its_own_strategy_and_not_by_that_of_its_pool(s):
+    rules = Rules(strategies={"test-pool": low_load_first(Weights(0.5, 0.5), "sum")})
+    allocator = Allocator(s, rules)
+    allocator.set_ready()
+    assert bound(allocator.alloc(ask("r", 1, 1, strategy="compact-first"), 1.0)).gpus == ("gpu-1-1",)
 
 
 # --- F: filters by themselves ---

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from ullage.core.policy import Order, Policy
-from ullage.core.selection import WORKERS_PER_NODE, Rules
+from ullage.core.selection import DEFAULT_STRATEGY, WORKERS_PER_NODE, Rules
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
@@ -48,9 +48,6 @@ class ServerSection(_Section, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int | None = None
     storage: str | None = None
-
-
-DEFAULT_STRATEGY = Rules().strategy
 
 
 class CardSection(_Section, frozen=True, kw_only=True):

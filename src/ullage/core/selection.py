@@ -31,22 +31,24 @@ from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
 WORKERS_PER_NODE = 256
+DEFAULT_STRATEGY = "node-compact-gpu-low-load"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How requests for cards are judged.
 
-    `strategies` maps a pool to its strategy, `strategy` is that of the others; `weights` of a pool, or of ""
-    for the others, are those of vram and compute in strategies by load. `workers_per_node` is the most
-    allocations a node may have, 0 for any number. `oversubscription` maps a pool, or "" for the others, to
-    what its nodes may promise (none: as much as anybody asks); `disks` are the bytes of disk per node that
-    count for it. `preempt_cluster_wide` lets a request evict work of any namespace, not only of its own;
-    `min_available` is how many workers of a (namespace, workload) eviction leaves, wherever possible.
+    `strategies` maps a pool to its strategy, `strategy` is that of the others: a name, or a strategy with a
+    state of its own; `weights` of a pool, or of "" for the others, are those of vram and compute in named
+    strategies by load. `workers_per_node` is the most allocations a node may have, 0 for any number.
+    `oversubscription` maps a pool, or "" for the others, to what its nodes may promise (none: as much as
+    anybody asks); `disks` are the bytes of disk per node that count for it. `preempt_cluster_wide` lets a
+    request evict work of any namespace, not only of its own; `min_available` is how many workers of a
+    (namespace, workload) eviction leaves, wherever possible.
     """
 
-    strategy: str = "node-compact-gpu-low-load"
-    strategies: Mapping[str, str] = field(default_factory=dict)
+    strategy: str | Strategy = DEFAULT_STRATEGY
+    strategies: Mapping[str, str | Strategy] = field(default_factory=dict)
     weights: Mapping[str, Weights] = field(default_factory=dict)
     workers_per_node: int = WORKERS_PER_NODE
     quotas: Quotas = field(default_factory=Quotas)
@@ -63,8 +65,10 @@ class Rules:
 
         """
         pool = request.requirement.cards.pool or ""
-        name = self.strategies.get(pool, self.strategy) if request.strategy is None else request.strategy
-        strategy, weights = strategy_named(name), self.weights.get(pool, self.weights.get(""))
+        chosen = self.strategies.get(pool, self.strategy) if request.strategy is None else request.strategy
+        if not isinstance(chosen, str):
+            return chosen
+        strategy, weights = strategy_named(chosen), self.weights.get(pool, self.weights.get(""))
         return strategy if weights is None else by_load(strategy.name, weights) or strategy
 
     @property
