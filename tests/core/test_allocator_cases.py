@@ -14,6 +14,7 @@ from ullage.core.filters import CARD, Chain, charges_on
 from ullage.core.fleet import Fleet, Usage
 from ullage.core.quota import Quotas
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, find, refusals_on
+from ullage.core.sentences import reject_text
 from ullage.core.shape import shape_of
 from ullage.core.strategies.load import Weights, compact_first, low_load_first
 from ullage.core.strategies.strategy import Strategy
@@ -423,6 +424,9 @@ def test_c31_hard_is_refused_where_soft_runs():
     allocator = one(isolation_policy=IsolationPolicy.DYNAMIC)
     on_cards(allocator, "r", 1, 1, "g", isolation=Isolation.SOFT)
     assert modes(allocator, Isolation.HARD, IsolationPolicy.DYNAMIC) == [Code.ISOLATION_LOCKED]
+    refusal = refused(allocator.alloc(ask("new", 1, 1, isolation=Isolation.HARD, policy=IsolationPolicy.DYNAMIC), 1.0))
+    assert refusal.rejections[0].mode is Isolation.SOFT
+    assert reject_text(refusal.rejections[0]).endswith("kept apart in another way: soft")
     allocator.dealloc("r", 1.0)
     assert modes(allocator, Isolation.HARD, IsolationPolicy.DYNAMIC) == []
 
@@ -602,6 +606,7 @@ def test_a_filter_alone_keeps(f, names, request_, cards):
     assert [stage.filter for stage in stages] == list(names)
 
 
+# C61 has two more cards without a node. Here a card is always one of a node (`Node.gpus`), so there is none to drop.
 @pytest.mark.parametrize(("count", "left"), [pytest.param(n, k, id=f"c61-{n}") for n, k in ((1, 5), (2, 4), (3, 0))])
 def test_a_node_has_as_many_candidates_as_cards_are_asked(count, left):
     nodes = [node(f"n{i}", *(gpu(f"g{i}{k}", 10, 10) for k in range(cards))) for i, cards in enumerate((2, 2, 1))]

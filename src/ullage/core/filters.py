@@ -7,7 +7,7 @@ at the books. A filter answers None, or a rejection with what was needed and wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -178,8 +178,11 @@ def _lock(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
     held = fleet.card_modes.item(card)
     if dynamic and conflicts(held):
         return _no(Code.ISOLATION_CONFLICT, fleet, card, Cure.CAPACITY)
-    refused = held & mixed(asked, dynamic=dynamic)
-    return _no(Code.ISOLATION_LOCKED, fleet, card, Cure.CAPACITY) if refused else None
+    if not held & mixed(asked, dynamic=dynamic):
+        return None
+    user = next(iter(fleet.holders[card].values()))
+    mode = Isolation.SHARED if user is None else user.isolation
+    return replace(_no(Code.ISOLATION_LOCKED, fleet, card, Cure.CAPACITY), mode=mode)
 
 
 def _idle(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:

@@ -235,6 +235,8 @@ def reject_text(rejection: Rejection) -> str:
     """One node's answer."""
     if rejection.quota is not None:
         return f"{MEANINGS[rejection.code]}: {_quota_numbers(rejection.code, rejection.quota)}"
+    if rejection.mode is not None:
+        return f"{MEANINGS[rejection.code]}: {rejection.mode.value}"
     if rejection.code not in _SHORT:
         return MEANINGS[rejection.code]
     needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)

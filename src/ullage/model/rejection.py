@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ullage.model.part import Isolation
+
 
 class Cure(StrEnum):
     """What kind of change could help."""
@@ -103,7 +105,10 @@ class QuotaFigures:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One constraint that said no, of a node or one of its cards; amounts are in the dimension's own unit."""
+    """One constraint that said no, of a node or one of its cards; amounts are in the dimension's own unit.
+
+    `mode` is how the present users of the card are kept apart, where that is the reason.
+    """
 
     code: Code
     cure: Cure
@@ -112,3 +117,4 @@ class Rejection:
     node: str | None = None
     gpu: str | None = None
     quota: QuotaFigures | None = None
+    mode: Isolation | None = None
