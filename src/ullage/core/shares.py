@@ -380,7 +380,7 @@ def _times(a: Vector, n: int) -> Vector:
     return (a[0] * n, a[1] * n, a[2] * n)
 
 
-def dominant_share(usage: Holding, total: Resources) -> float:
+def dominant_share(usage: Holding | Resources, total: Resources) -> float:
     """The largest used/total over dimensions, for display; a dimension that does not exist counts as none."""
     pairs: tuple[tuple[int | Fraction, int], ...] = (
         (usage.cpu_milli, total.cpu_milli),
