@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_what_was_never_assumed_is_not_committed(ran):
 def test_a_limit_goes_with_the_request(ran, http, line):
     assert ran("quotas set default --total-limits tflops=100")[0] == 0
     assert ran(f"{line} --limit tflops=80")[0] == 0
-    assert http.get("/v1/quotas/default").json()["used"]["limits.tflops"] == 80_000
+    assert http.get("/v1/quotas/default").json()["used"]["limits"]["tflops"] == "80"
 
 
 def test_a_plan_judges_the_limit_too(ran):
@@ -70,12 +71,18 @@ def test_a_plan_judges_the_limit_too(ran):
 
 @pytest.mark.parametrize(
     ("limit", "said"),
-    [("gpu=2", "--limit: 'gpu=2'"), ("tflops", "--limit: 'tflops'"), ("vram=1g,vram=2g", "given twice")],
+    [
+        ("gpu=2", "--limit: 'gpu=2'"),
+        ("tflops", "--limit: 'tflops'"),
+        ("vram=1g,vram=2g", "given twice"),
+        ("tflops=much", "--limit tflops: 'much'"),
+    ],
 )
 def test_a_limit_that_is_no_amount_of_a_card_is_refused(ran, http, limit, said):
-    code, _, err = ran(f"alloc p -r tflops=1 --limit {limit}")
-    assert code == 2
-    assert said in err
+    for verb, failed in (("alloc p", 2), ("gang submit g p", 2), ("plan", 255)):
+        code, _, err = ran(f"{verb} -r tflops=1 --limit {limit}")
+        assert code == failed
+        assert said in err
     assert held(http) == {}
 
 
@@ -128,11 +135,25 @@ def test_a_dry_run_says_what_a_change_would_do_and_ends_as_a_plan(ran, http):
 
 def test_adjust_changes_request_and_limit_or_nothing(ran, http):
     ran("alloc p -r tflops=50,vram=10g")
-    assert ran("adjust p -r tflops=101,vram=10g")[0] == 75
+    ran("alloc q -r tflops=30,vram=1g --gpu " + json.loads(ran("show allocation p -o json")[1])["gpus"][0]["uuid"])
+    assert ran("adjust p -r tflops=71,vram=10g")[0] == 75
+    assert ran("adjust p -r tflops=101,vram=10g")[0] == 78
+    ran("free q")
     code, out, _ = ran("adjust p -r tflops=60,vram=12g --limit tflops=80,vram=20g -o json")
     body = json.loads(out)
     assert (code, body["delta_limit"]) == (0, {"compute_gflops": 30_000, "vram_bytes": 10 << 30})
     assert http.get("/v1/allocations/p").json() == body["allocation"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [("-r vram=some", "--request vram: 'some'"), ("-r vram=1 --limit percent=0", "--limit percent:")],
+)
+def test_an_amount_that_is_none_is_named_by_its_option(ran, options, said):
+    ran("alloc p -r vram=1g")
+    code, _, err = ran(f"adjust p {options}")
+    assert code == 2
+    assert err.startswith(f"ullage: {said}")
 
 
 def test_only_what_is_bound_is_adjusted(ran):
@@ -141,6 +162,46 @@ def test_only_what_is_bound_is_adjusted(ran):
     assert code == 75
     assert err.startswith("ullage: not-allocated: p is not bound")
     assert "`ullage commit` binds" in err
+
+
+# --- release ---
+
+
+def test_what_is_released_keeps_its_cards_until_it_is_freed(ran, http):
+    ran("alloc p -r gpu=4")
+    code, out, _ = ran("release p")
+    assert (code, rows(out)[0][:2]) == (0, ["p", "releasing"])
+    assert ran("alloc q -r gpu=1")[0] == 75
+    ran("free p")
+    assert ran("alloc q -r gpu=1")[0] == 0
+
+
+def test_what_is_released_within_a_time_says_when_it_is_free(ran):
+    before = time.time()
+    ran("alloc p -r gpu=1")
+    ran("alloc q -r gpu=1")
+    code, out, _ = ran("release p q --within 10m -o json")
+    first, second = json.loads(out)
+    assert (code, first["state"], second["state"]) == (0, "releasing", "releasing")
+    assert before + 600 <= first["release_by"] <= time.time() + 600
+    year = time.strftime("%Y-", time.localtime(first["release_by"]))
+    assert f"release_by  {year}" in ran("show allocation p")[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("release nobody", "nobody"),
+        ("release p --within soon", "--within: 'soon'"),
+        ("release p --within 400000d", "--within"),
+    ],
+)
+def test_a_release_that_makes_no_sense_is_refused(ran, http, line, said):
+    ran("alloc p -r gpu=1")
+    code, _, err = ran(line)
+    assert code == 2
+    assert said in err
+    assert held(http) == {"p": "bound"}
 
 
 # --- gangs ---
@@ -176,12 +237,11 @@ def test_a_gang_that_makes_no_sense_is_refused(ran, http, options):
 
 
 def test_a_quota_is_set_whole_shown_with_what_is_used_and_deleted(ran):
-    ran("alloc p -r gpu=2,tflops=30,vram=10g --namespace team")
+    ran("alloc p -r gpu=2,tflops=30.25,vram=10g --namespace team")
     code, out, _ = ran("quotas set team --total-requests tflops=100,vram=30g --max-workers 3")
-    assert (code, rows(out)[0][:7]) == (0, ["team", "yes", "60/100", "20Gi/30Gi", "60", "20Gi", "1/3"])
+    assert (code, rows(out)[0][:7]) == (0, ["team", "yes", "60.5/100", "20Gi/30Gi", "60.5", "20Gi", "1/3"])
     ran("quotas set team --total-limits vram=21g")
-    assert rows(ran("quotas")[1])[0][:7] == ["team", "no", "60", "20Gi", "60", "20Gi/21Gi", "1/32768"]
-    assert "requests.vram=-, limits.tflops=-, limits.vram=22548578304" in ran("show quota team")[1]
+    assert rows(ran("quotas")[1])[0][:7] == ["team", "no", "60.5", "20Gi", "60.5", "20Gi/21Gi", "1/32768"]
     assert ran("quotas delete team") == (0, "team: has no quota\n", "")
     assert rows(ran("quotas list")[1]) == []
     code, _, err = ran("quotas delete team")
@@ -199,18 +259,24 @@ def test_every_field_of_a_quota_can_be_set(ran, http):
     assert ran("alloc a -r tflops=5 --namespace team")[2].startswith("ullage: single.max.tflops.request: ")
     assert ran("alloc a -r vram=1g --namespace team")[0] == 0
     quota = http.get("/v1/quotas/team").json()
-    assert (quota["caps"]["workers"], quota["ready"]) == (5, False)
-    assert (quota["used"]["requests.tflops"], quota["used"]["limits.tflops"]) == (3000, 4000)
+    assert (quota["total"]["max_workers"], quota["ready"]) == (5, False)
+    assert (quota["used"]["requests"]["tflops"], quota["used"]["limits"]["tflops"]) == ("3", "4")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ("", "`ullage quotas delete`"),
-        ("--total-requests percent=5", "total_requests.percent"),
-        ("--total-requests tflops=5 --total-limits tflops=4", "total_limits"),
-        ("--alert-threshold-percent 101", "alert_threshold_percent"),
-        ("--max-gpu-count -1", "max_gpu_count"),
+        ("--total-requests percent=5", "--total-requests percent: '5'"),
+        (
+            "--total-requests tflops=5 --total-limits tflops=4",
+            "--total-limits tflops: 4 is not valid: at least --total-requests tflops (5)",
+        ),
+        ("--alert-threshold-percent 101", "--alert-threshold-percent: 101"),
+        ("--max-requests vram=2g --max-limits vram=1g", "--max-limits vram: 1073741824"),
+        ("--default-limits vram=many", "--default-limits vram: 'many'"),
+        ("--max-gpu-count -1", "--max-gpu-count: -1"),
+        ("--max-workers -1", "--max-workers: -1"),
     ],
 )
 def test_a_quota_that_makes_no_sense_is_refused_and_the_old_one_stays(ran, http, options, said):
@@ -218,7 +284,18 @@ def test_a_quota_that_makes_no_sense_is_refused_and_the_old_one_stays(ran, http,
     code, _, err = ran(f"quotas set team {options}")
     assert code == 2
     assert said in err
-    assert http.get("/v1/quotas/team").json()["caps"]["workers"] == 7
+    assert http.get("/v1/quotas/team").json()["total"]["max_workers"] == 7
+
+
+def test_all_that_a_quota_says_is_shown_in_units_that_people_read(ran):
+    ran("alloc p -r tflops=30.5,vram=10g --namespace team")
+    ran("quotas set team --total-requests tflops=100,vram=30g --max-gpu-count 2 --default-limits percent=12.5")
+    shown = dict(line.split(maxsplit=1) for line in ran("show quota team")[1].splitlines())
+    assert shown["total"] == "requests.tflops=100, requests.vram=30Gi, max_workers=32768"
+    assert shown["single"] == "max_gpu_count=2, default_limits.percent=12.5"
+    used = "requests.tflops=30.5, requests.vram=10Gi, limits.tflops=30.5, limits.vram=10Gi, workers=1"
+    assert shown["used"] == used
+    assert shown["last_update"].startswith(time.strftime("%Y-"))
 
 
 # --- what is shown ---

@@ -5,7 +5,7 @@ import pytest
 import ullage
 from ullage.client.answer import Refused
 from ullage.model.error import Conflict, NotFound
-from ullage.wire.allocation import AdjustAllocation, CreateAllocation, PartMap, PutQuota
+from ullage.wire.allocation import AdjustAllocation, CreateAllocation, PartMap, PutQuota, QuotaTotal
 from ullage.wire.gang import PutGang
 
 
@@ -49,7 +49,7 @@ def test_a_gang_is_asked_for_shown_and_ended(cards):
 
 
 def test_a_quota_is_put_shown_and_dropped(cards):
-    put = cards.put_quota("team", PutQuota(max_workers=3))
+    put = cards.put_quota("team", PutQuota(total=QuotaTotal(max_workers=3)))
     assert cards.quota("team") == put
     assert cards.quotas() == [put]
     cards.drop_quota("team")

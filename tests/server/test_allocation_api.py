@@ -285,10 +285,10 @@ def test_a_quota_that_runs_short_says_since_when_and_tells_it_once(http: httpx2.
     ("body", "field"),
     [
         ({"total": {"max_workers": -1}}, "total.max_workers"),
-        ({"total": {"requests": {"tflops": 2}, "limits": {"tflops": 1}}}, "total.limits.compute_gflops"),
+        ({"total": {"requests": {"tflops": 2}, "limits": {"tflops": 1}}}, "total.limits.tflops"),
         ({"total": {"requests": {"tflops": "much"}}}, "total.requests.tflops"),
         ({"single": {"max_requests": {"percent": 10}}}, "single.max_requests.percent"),
-        ({"single": {"max_requests": {"vram": 2}, "max_limits": {"vram": 1}}}, "single.max_limits.vram_bytes"),
+        ({"single": {"max_requests": {"vram": 2}, "max_limits": {"vram": 1}}}, "single.max_limits.vram"),
         ({"single": {"max_gpu_count": -1}}, "single.max_gpu_count"),
         ({"alert_threshold_percent": 101}, "alert_threshold_percent"),
         ({"max_workers": 1}, "body"),

@@ -112,13 +112,3 @@ def test_the_description_names_both_answers(http: httpx2.Client):
     responses = http.get("/v1/openapi.json").json()["paths"]["/v1/allocations"]["post"]["responses"]
     assert set(responses) == {"201", "202", "default"}
     assert responses["202"]["content"]["application/json"]["schema"]["$ref"].endswith("/NominationBody")
-
-
-def test_the_command_line_shows_quotas_in_the_units_of_their_names(
-    http: httpx2.Client, capsys: pytest.CaptureFixture[str]
-):
-    http.put("/v1/quotas/team", json={"total": {"requests": {"tflops": 100, "vram": "80g"}, "max_workers": 9}})
-    allocate(http, "p", "tflops=500m,vram=3g", namespace="team")
-    assert main(["quotas"]) == 0
-    http.delete("/v1/quotas/team")
-    assert "requests.tflops 0.5/100, requests.vram 3Gi/80Gi, workers 1/9" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from ullage.cli.exits import PLAN_FAILED, WOULD, WOULD_NOT, report
 from ullage.cli.output import Column, add_output, print_row
 from ullage.cli.parts import show_tflops
 from ullage.cli.refusal import report_refusal
-from ullage.cli.request import add_limit, parse_part
+from ullage.cli.request import add_limit, as_typed, parse_part
 from ullage.cli.size import show_size
 from ullage.client.answer import Refused
 from ullage.model.error import UllageError
@@ -68,7 +68,8 @@ def _ask(arguments: argparse.Namespace) -> AdjustmentBody:
         limit=None if arguments.limit is None else parse_part("--limit", arguments.limit),
         dry_run=arguments.dry_run,
     )
-    return reach_allocations().adjust(arguments.uid, change)
+    with as_typed({"request": "--request", "limit": "--limit"}):
+        return reach_allocations().adjust(arguments.uid, change)
 
 
 def _pair(pair: PairBody, *, signed: bool = False) -> str:

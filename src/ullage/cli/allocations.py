@@ -1,15 +1,15 @@
-"""Requests for cards: `alloc`, `commit`, `forget`, `allocations`, `free`."""
+"""Requests for cards: `alloc`, `commit`, `forget`, `allocations`, `release`, `free`."""
 
 from __future__ import annotations
 
 import argparse
 
 from ullage.cli.exits import TRY_AGAIN
-from ullage.cli.moment import show_time
+from ullage.cli.moment import parse_duration, show_time
 from ullage.cli.output import Column, add_output, print_list, print_row
 from ullage.cli.preemption import print_leaving
 from ullage.cli.refusal import report_refusal
-from ullage.cli.request import add_request, asked
+from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
 from ullage.client.allocations import Allocations
 from ullage.client.answer import Refused
 from ullage.client.local import reach
@@ -28,6 +28,7 @@ ALLOCATIONS = (
     Column("PRIORITY", lambda a: a.priority, wide=True),
     Column("QOS", lambda a: a.qos, wide=True),
     Column("BOUND", lambda a: show_time(a.bound_at), wide=True),
+    Column("RELEASE BY", lambda a: show_time(a.release_by), wide=True),
     Column("UUIDS", lambda a: ",".join(gpu.uuid for gpu in a.gpus), wide=True),
 )
 
@@ -63,6 +64,20 @@ def configure_allocations(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_list)
 
 
+def configure_release(parser: argparse.ArgumentParser) -> None:
+    """`ullage release`."""
+    parser.description = (
+        "Its owner was told to go: nobody else gets its cards until `ullage free` says that it is gone. "
+        "A repeat may bring the time forward and never puts it off."
+    )
+    parser.add_argument("uid", metavar="UID", nargs="+")
+    parser.add_argument(
+        "--within", metavar="TIME", help="it is gone in any case after 90, 90s, 30m, 12h or 2d: free its cards then"
+    )
+    add_output(parser)
+    parser.set_defaults(act=_release)
+
+
 def configure_free(parser: argparse.ArgumentParser) -> None:
     """`ullage free`."""
     parser.add_argument("uid", metavar="UID", nargs="+")
@@ -78,7 +93,8 @@ def _alloc(arguments: argparse.Namespace) -> int:
     api = reach_allocations()
     spec = CreateAllocation(uid=arguments.uid, **asked(arguments), gpus=arguments.gpu, commit=not arguments.assume)
     try:
-        answer = api.preempt(spec) if arguments.preempt else api.create(spec)
+        with as_typed(REQUEST_OPTIONS):
+            answer = api.preempt(spec) if arguments.preempt else api.create(spec)
     except Refused as refused:
         return report_refusal(refused.refusal, arguments.output)
     if isinstance(answer, NominationBody):
@@ -104,6 +120,15 @@ def _forget(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     print_list(reach_allocations().all(), ALLOCATIONS, arguments.output)
+    return 0
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    within_s = None if arguments.within is None else parse_duration(arguments.within, "--within")
+    api = reach_allocations()
+    with as_typed({"within_s": "--within"}):
+        released = [api.release(uid, within_s) for uid in arguments.uid]
+    print_list(released, ALLOCATIONS, arguments.output)
     return 0
 
 

@@ -7,7 +7,7 @@ import argparse
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.moment import parse_duration
 from ullage.cli.output import Column, add_output, print_json, print_list
-from ullage.cli.request import add_request, asked
+from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
 from ullage.wire.allocation import CreateAllocation
 from ullage.wire.gang import GangBody, PutGang
 
@@ -57,7 +57,9 @@ def _submit(arguments: argparse.Namespace) -> int:
         required=arguments.required,
         timeout_s=0.0 if arguments.timeout is None else parse_duration(arguments.timeout, "--timeout"),
     )
-    _print(reach_allocations().put_gang(arguments.key, gang), arguments.output)
+    with as_typed({**REQUEST_OPTIONS, "gang.required": "--required", "timeout_s": "--timeout"}):
+        body = reach_allocations().put_gang(arguments.key, gang)
+    _print(body, arguments.output)
     return 0
 
 

@@ -44,6 +44,9 @@ VERBS = {
         "adjust", "change how much a request takes of its cards", "ullage adjust pod-1 -r vram=9g --dry-run"
     ),
     "allocations": Verb("allocations", "requests that hold cards", "ullage allocations -o wide"),
+    "release": Verb(
+        "allocations", "the owner was told to go: free the cards when it is gone", "ullage release pod-1 --within 60s"
+    ),
     "free": Verb("allocations", "free the cards of a request", "ullage free pod-1"),
     "gang": Verb("gang", "requests that get their cards together", "ullage gang submit train-1 w-0 w-1 -r gpu=1"),
     "quotas": Verb(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ullage.cli.moment import show_time
 from ullage.cli.table import format_table, terminal_width
+from ullage.model.quantity import format_bytes
 
+_TIMES = ("at", "since", "last_update", "release_by")
 FORMATS = ("table", "wide", "json")
 
 
@@ -67,17 +69,26 @@ def print_json(value: object) -> None:
 
 
 def _field(name: str, value: object) -> str:
-    if name == "at" or name.endswith("_at") or name == "since":
+    if name in _TIMES or name.endswith("_at"):
         return show_time(value)  # type: ignore[arg-type]  # fields of these names are times
     if isinstance(value, msgspec.Struct):
-        fields = ((field, getattr(value, field)) for field in value.__struct_fields__)
-        return ", ".join(f"{field}={item}" for field, item in fields if item is not None)
+        return ", ".join(f"{path}={item}" for path, item in _given(value)) or "-"
     if isinstance(value, dict):
         return ", ".join(f"{key}={_text(item)}" for key, item in value.items()) or "-"
     if isinstance(value, list):
         parted = "; " if any(isinstance(item, msgspec.Struct) for item in value) else ", "
         return parted.join(_field("", item) for item in value) or "-"
     return _text(value)
+
+
+def _given(body: msgspec.Struct, above: str = "") -> Iterator[tuple[str, object]]:
+    """What a body says, fields of fields by their path: `total.vram`."""
+    for name in body.__struct_fields__:
+        value = getattr(body, name)
+        if isinstance(value, msgspec.Struct):
+            yield from _given(value, f"{above}{name}.")
+        elif value is not None:
+            yield f"{above}{name}", format_bytes(value) if name == "vram" and isinstance(value, int) else value
 
 
 def _text(value: object) -> str:

@@ -10,7 +10,7 @@ from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.preemption import print_preemption
 from ullage.cli.refusal import what_helps
-from ullage.cli.request import add_request, asked
+from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
 from ullage.cli.size import show_size
 from ullage.model.error import UllageError
 from ullage.wire.allocation import PlanBody, PlanRequest
@@ -45,7 +45,8 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     try:
-        plan = reach_allocations().plan(PlanRequest(**asked(arguments), preempt=arguments.preempt))
+        with as_typed(REQUEST_OPTIONS):
+            plan = reach_allocations().plan(PlanRequest(**asked(arguments), preempt=arguments.preempt))
     except UllageError as error:
         report(error)
         return PLAN_FAILED

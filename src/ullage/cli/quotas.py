@@ -7,7 +7,7 @@ from typing import Any
 
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.output import Column, add_output, print_list, print_row
-from ullage.cli.request import parse_part
+from ullage.cli.request import as_typed, parse_part
 from ullage.cli.size import show_size
 from ullage.model.error import InvalidRequest
 from ullage.wire.allocation import PutQuota, QuotaSingle, QuotaTotal
@@ -35,8 +35,9 @@ _COUNTS = {
     "max_gpu_count": "how many cards one request may ask",
     "alert_threshold_percent": "it is not ready when more than N percent of anything are used (default: 95)",
 }
-
-_OF_ALL = ("total_requests", "total_limits", "max_workers")
+_OF_ALL = {"total_requests": "requests", "total_limits": "limits", "max_workers": "max_workers"}
+"""Where the body has them: these under `total`, the alert beside it, the others under `single`."""
+_ALERT = "alert_threshold_percent"
 
 
 def configure_quotas(parser: argparse.ArgumentParser) -> None:
@@ -83,10 +84,12 @@ def _set(arguments: argparse.Namespace) -> int:
     if not given:
         options = ", ".join(map(_option, (*_AMOUNTS, *_COUNTS)))
         raise InvalidRequest(f"a quota says something: give one of {options}; `ullage quotas delete` removes one")
-    total = {name.removeprefix("total_"): given.pop(name) for name in _OF_ALL if name in given}
-    alert = {name: given.pop(name) for name in ("alert_threshold_percent",) if name in given}
+    total = {field: given.pop(name) for name, field in _OF_ALL.items() if name in given}
+    alert = {_ALERT: given.pop(_ALERT)} if _ALERT in given else {}
     quota = PutQuota(total=QuotaTotal(**total), single=QuotaSingle(**given), **alert)
-    print_row(reach_allocations().put_quota(arguments.namespace, quota), _QUOTAS, arguments.output)
+    with as_typed({_sent(name): _option(name) for name in (*_AMOUNTS, *_COUNTS)}):
+        body = reach_allocations().put_quota(arguments.namespace, quota)
+    print_row(body, _QUOTAS, arguments.output)
     return 0
 
 
@@ -98,6 +101,13 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 def _option(field: str) -> str:
     return f"--{field.replace('_', '-')}"
+
+
+def _sent(name: str) -> str:
+    """The name of a field in the body."""
+    if name in _OF_ALL:
+        return f"total.{_OF_ALL[name]}"
+    return name if name == _ALERT else f"single.{name}"
 
 
 def _of(used: object, cap: object | None) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypedDict
 
 from ullage.model.claim import PRIORITIES, Qos
-from ullage.model.error import invalid
+from ullage.model.error import InvalidRequest, NotFound, invalid
 from ullage.model.request import ResourceRequirement
 from ullage.wire.allocation import PartMap
 
+REQUEST_OPTIONS = {field: f"--{field}" for field in ("limit", "namespace", "strategy", "qos", "priority")}
 _AMOUNTS = ("tflops", "percent", "vram")
 
 
@@ -61,6 +65,26 @@ def asked(arguments: argparse.Namespace) -> Asked:
         qos=arguments.qos,
         priority=arguments.priority,
     )
+
+
+@contextmanager
+def as_typed(options: Mapping[str, str]) -> Iterator[None]:
+    """Name fields of a body, the keys of `options`, in errors of the server as the options that gave them.
+
+    Raises:
+        InvalidRequest: that of the server, `--limit tflops: ...` for `limit.tflops: ...`.
+
+    """
+    try:
+        yield
+    except NotFound:
+        raise
+    except InvalidRequest as error:
+        message = error.message
+        for field, option in options.items():
+            message = re.sub(rf"(?<![-.\w]){re.escape(field)}\.(?=\w)", f"{option} ", message)
+            message = re.sub(rf"^{re.escape(field)}:", f"{option}:", message)
+        raise InvalidRequest(message, code=error.code, field=error.field) from None
 
 
 def parse_part(option: str, text: str) -> PartMap:
