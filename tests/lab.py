@@ -122,7 +122,7 @@ class Lab:
             self._woken.append,
             self._fail,
             queues=queues,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
         for node in nodes:
             self.service.on_engine_event(NodeReported(node))

@@ -41,7 +41,7 @@ STRATEGIES = ("compact_first", "low_load_first", "node_compact_gpu_low_load")
 
 def gpu(name: str, tflops: float, gib: float, **facts: object) -> Gpu:
     facts = {"index": 0, "pool": "test-pool", "model": "NVIDIA A100", "vendor": "NVIDIA"} | facts
-    return Gpu(name, vram_bytes=int(gib * GIB), compute_gflops=round(tflops * 1000), **facts)  # type: ignore[arg-type]
+    return Gpu(name, vram_bytes=int(gib * GIB), compute_gflops=round(tflops * 1000), **facts)
 
 
 def node(name: str, *gpus: Gpu) -> Node:
@@ -57,10 +57,10 @@ def ask(uid: str, tflops: float, gib: float, count: int = 1, *, percent: int = 0
     pod, namespace = str(cards.pop("pod", "")), str(cards.pop("namespace", "default"))
     strategy = cards.pop("strategy", None)
     part = Part(round(tflops * 1000), int(gib * GIB), percent * 10_000)
-    selector = CardSelector(**({"pool": "test-pool", "isolation": Isolation.SOFT} | cards))  # type: ignore[arg-type]
+    selector = CardSelector(**({"pool": "test-pool", "isolation": Isolation.SOFT} | cards))
     limit = Amounts(part.compute_gflops, part.vram_bytes, part.compute_ppm)
     requirement = ResourceRequirement(0, 0, count, part, selector)
-    return Request(uid, requirement, Claim(namespace, pod=pod, limit=limit), strategy)  # type: ignore[arg-type]
+    return Request(uid, requirement, Claim(namespace, pod=pod, limit=limit), strategy)
 
 
 def ready(*nodes: Node, rules: Rules | None = None, held: Sequence[Allocation] = ()) -> Allocator:
@@ -637,7 +637,7 @@ K_NODES = (
 
 
 def k_ask(uid: str, tflops: float, gib: float, count: int = 1, **more: object) -> Request:
-    return ask(uid, tflops, gib, count, pool="pool-a", **more)  # type: ignore[arg-type]
+    return ask(uid, tflops, gib, count, pool="pool-a", **more)
 
 
 @pytest.fixture
@@ -708,7 +708,7 @@ def test_c72_a_restart_finds_the_charges_of_workers():
 )
 def test_a_card_fits_now_and_did_not_before(before, after, asked, wakes):
     fits = [
-        size is not None and not refusals_on(Fleet([node("n", gpu("g", *size))]), Rules(), ask("r", *asked), [0])  # type: ignore[misc]
+        size is not None and not refusals_on(Fleet([node("n", gpu("g", *size))]), Rules(), ask("r", *asked), [0])
         for size in (before, after)
     ]
     assert (fits == [False, True]) is wakes

@@ -45,7 +45,7 @@ NAMESPACES = ("team", "other")
 
 def gpu(name: str, index: int, tflops: int, gib: int, **facts: object) -> Gpu:
     facts = {"model": "A100-SXM4-80GB", "vendor": "NVIDIA", "pool": "p"} | facts
-    return Gpu(name, index, vram_bytes=gib * GIB, compute_gflops=tflops * 1000, **facts)  # type: ignore[arg-type]
+    return Gpu(name, index, vram_bytes=gib * GIB, compute_gflops=tflops * 1000, **facts)
 
 
 NODES = (

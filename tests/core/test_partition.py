@@ -125,7 +125,7 @@ def test_c84_seven_small_partitions_fit_and_no_eighth():
 def test_c85_shared_partitions_of_one_template_fill_a_group_before_the_next():
     fleet = fleet_of(N)
     charges = [place(fleet, str(n), "vir01") for n in range(8)]
-    groups = [charge.slot.group for charge in charges[:7]]  # type: ignore[union-attr]
+    groups = [charge.slot.group for charge in charges[:7]]
     assert (groups, charges[7]) == ([0, 0, 1, 1, 2, 2, 3], Code.PARTITION_COUNT)
     assert charges[0] == Charge(2750, 3 * GIB, Isolation.PARTITIONED, Slot("vir01", group=0))
 
@@ -183,7 +183,7 @@ def test_percent_is_resolved_on_each_card():
     fleet = fleet_of(M, replace(M, uuid="m2", index=1, compute_gflops=1_000_000))
     asked = partition("percent=20")
     charges = [fit(fleet, card, asked) for card in (0, 1)]
-    assert [charge.compute for charge in charges] == [89_142, 285_714]  # type: ignore[union-attr]
+    assert [charge.compute for charge in charges] == [89_142, 285_714]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_what_is_assumed_counts_in_every_check():
     for name, expected in (("a", 3), ("dec", 0), ("dec", Code.EXTENDED_RESOURCE), ("a", 1), ("a", None)):
         found = fit(fleet, 0, request(f"gpu=1,partition={name}"), taken)
         if isinstance(found, Charge):
-            assert found.slot == Slot(name, expected, expected + 1)  # type: ignore[operator]
+            assert found.slot == Slot(name, expected, expected + 1)
             taken.append(found)
         else:
             assert found.code is (expected or Code.PARTITION_COUNT)
@@ -456,7 +456,7 @@ def test_a_record_of_an_unknown_template_keeps_its_slots_and_others_may_lie_besi
 def test_old_records_of_groups():
     vir = partition("partition=vir01")
     lost = holding("a", vir, Charge(2750, 3 * GIB, Isolation.PARTITIONED, Slot("vir01")), N)
-    assert place(fleet_of(N, held=(lost,)), "b", "vir01").slot == Slot("vir01", group=0)  # type: ignore[union-attr]
+    assert place(fleet_of(N, held=(lost,)), "b", "vir01").slot == Slot("vir01", group=0)
     unknown = holding("a", vir, Charge(2750, 3 * GIB, Isolation.PARTITIONED, Slot("vir9")), N)
     assert place(fleet_of(N, held=(unknown,)), "b", "vir01") is Code.NO_ISOLATION_GROUP
 

@@ -221,7 +221,7 @@ of_cards = st.builds(
 
 def fleet_with(kinds: list[list[dict[str, object]]]) -> Fleet:
     return Fleet(
-        replace(a_node(f"n{n}", 8), gpus=tuple(Gpu(f"g{n}-{i}", i, **facts) for i, facts in enumerate(cards)))  # type: ignore[arg-type]
+        replace(a_node(f"n{n}", 8), gpus=tuple(Gpu(f"g{n}-{i}", i, **facts) for i, facts in enumerate(cards)))
         for n, cards in enumerate(kinds)
     )
 

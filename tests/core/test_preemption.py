@@ -236,7 +236,7 @@ def test_a_partition_gives_its_slot():
     request = ask("gpu=1,tflops=50,vram=15g,isolation=partitioned")
     found = allocator.preempt(request, NOW)
     assert isinstance(found, Preemption)
-    slots = {a.id: a.charges[0].slot.start for a in allocator.fleet.ledger.values()}  # type: ignore[union-attr]
+    slots = {a.id: a.charges[0].slot.start for a in allocator.fleet.ledger.values()}
     assert [slots[uid] for uid in found.uids] == [1, 0]
     assert found.choice.charges[0].slot is not None
     assert (found.choice.charges[0].slot.start, found.choice.charges[0].slot.end) == (0, 2)

@@ -23,11 +23,11 @@ GIB = 2**30
 
 
 def a_demand(name: str, number: int, resreq: str, pending: int = MANY, **facts: object) -> Demand:
-    return Demand(name, number, ResourceRequirement.from_string(resreq), pending, **facts)  # type: ignore[arg-type]
+    return Demand(name, number, ResourceRequirement.from_string(resreq), pending, **facts)
 
 
 def deserve(nodes: list[Node], *demands: Demand, queues: tuple[Queue, ...] = (Queue("default"),), **policy: object):
-    return entitlement(World(Fleet(nodes), demands, (), queues), Policy(**policy))  # type: ignore[arg-type]
+    return entitlement(World(Fleet(nodes), demands, (), queues), Policy(**policy))
 
 
 @pytest.mark.parametrize(

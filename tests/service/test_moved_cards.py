@@ -11,7 +11,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.service.engine_port import NodeReported
 
 
-def NOTHING() -> None:  # noqa: N802
+def nothing() -> None:
     pass
 
 
@@ -25,7 +25,7 @@ def test_a_held_card_that_moves_keeps_its_owner_and_gets_no_second(old, new, lea
     nodes = {name: a_node(name) for name in (old, new)}
     nodes[old] = a_node(old, gpus=1)
     with Lab(*nodes.values()) as lab:
-        lab.service.allocations.alloc(request("w"), NOTHING)
+        lab.service.allocations.alloc(request("w"), nothing)
         lab.pump()
         card = nodes[old].gpus
         reports = [replace(nodes[old], gpus=()), replace(nodes[new], gpus=card)]
@@ -35,7 +35,7 @@ def test_a_held_card_that_moves_keeps_its_owner_and_gets_no_second(old, new, lea
         homes = [node.name for node in lab.service.state.nodes.values() if card[0] in node.gpus]
         assert homes == [new]
         assert lab.service.state.fleet.ledger["w"].node == new
-        lab.service.allocations.alloc(request("w2"), NOTHING)
+        lab.service.allocations.alloc(request("w2"), nothing)
         lab.session("s", "gpu=1", tasks=1)
         lab.pump()
         fleet = lab.service.state.fleet
@@ -46,7 +46,7 @@ def test_a_held_card_that_moves_keeps_its_owner_and_gets_no_second(old, new, lea
 def test_a_card_of_two_that_moves_is_counted_where_it_is():
     first, second = a_node("n1", gpus=2), a_node("n2", gpus=1)
     with Lab(first, second) as lab:
-        lab.service.allocations.alloc(request("w", "gpu=2"), NOTHING)
+        lab.service.allocations.alloc(request("w", "gpu=2"), nothing)
         lab.service.on_engine_event(NodeReported(replace(second, gpus=(*second.gpus, replace(first.gpus[1], index=7)))))
         lab.pump()
         assert lab.service.state.fleet.gpu_free.tolist() == [0, 1]
@@ -60,10 +60,10 @@ def test_a_request_for_more_cards_than_any_node_has_places_is_refused_at_once():
 def test_an_old_assumption_does_not_end_what_came_after_it():
     with Lab(a_node("n1", gpus=1)) as lab:
         allocations = lab.service.allocations
-        allocations.assume(request("u"), None, NOTHING)
-        allocations.forget("u", NOTHING)
+        allocations.assume(request("u"), None, nothing)
+        allocations.forget("u", nothing)
         lab.pass_time(1700)
-        allocations.assume(request("u"), None, NOTHING)
+        allocations.assume(request("u"), None, nothing)
         lab.pass_time(150)
         assert "u" in lab.service.state.fleet.ledger
         lab.pass_time(1700)
@@ -77,9 +77,9 @@ def test_a_gang_with_a_member_of_another_gang_is_refused_whole():
             return replace(request(uid, "gpu=1"), claim=Claim(gang=GangClaim(key, 2, 2)))
 
         gangs = lab.service.gangs
-        gangs.put("g1", [member("m1", "g1")], NOTHING)
+        gangs.put("g1", [member("m1", "g1")], nothing)
         with pytest.raises(Conflict):
-            gangs.put("g2", [member("k1", "g2"), member("m1", "g2")], NOTHING)
+            gangs.put("g2", [member("k1", "g2"), member("m1", "g2")], nothing)
         assert lab.service.gangs.status("g1").answers.keys() == {"m1"}
         with pytest.raises(InvalidRequest):
             gangs.status("g2")

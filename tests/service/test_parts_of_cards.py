@@ -24,7 +24,7 @@ SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", i
 def a_card(**facts: object) -> Node:
     """A node with one card of 40 GiB and 19.5 TFLOPS."""
     known = {"vram_bytes": 40 * GIB, "compute_gflops": 19_500, **facts}
-    return Node("n1", 8000, 64 * GIB, (Gpu("GPU-n1-0", 0, **known),))  # type: ignore[arg-type]
+    return Node("n1", 8000, 64 * GIB, (Gpu("GPU-n1-0", 0, **known),))
 
 
 def the_card(lab: Lab) -> GpuBody:

@@ -16,7 +16,7 @@ ONE_CARD = a_node(gpus=1)
 
 
 def ask(uid: str, **claim: object) -> Request:
-    return Request(uid, ResourceRequirement.from_string("gpu=1"), Claim(**claim))  # type: ignore[arg-type]
+    return Request(uid, ResourceRequirement.from_string("gpu=1"), Claim(**claim))
 
 
 def nobody() -> None:

@@ -30,7 +30,7 @@ def member(uid: str, text: str = "gpu=1") -> Request:
 
 
 def ask(uid: str, text: str = "gpu=2", **claim: object) -> Request:
-    return Request(uid, ResourceRequirement.from_string(text), Claim(**claim))  # type: ignore[arg-type]
+    return Request(uid, ResourceRequirement.from_string(text), Claim(**claim))
 
 
 def ready(lab: Lab) -> list[str]:

@@ -14,8 +14,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -71,11 +72,11 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     return uvloop_run(_Server(home, settings).run)
 
 
-def uvloop_run(main: Callable[[], object]) -> int:
+def uvloop_run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run a coroutine function on the fastest loop there is."""
     import uvloop  # noqa: PLC0415 - imported where it is used: it costs 20 ms
 
-    return int(uvloop.run(main()))  # type: ignore[arg-type]
+    return uvloop.run(main())
 
 
 FAIL_AT = "ULLAGE_FAIL_AT"
@@ -155,7 +156,6 @@ class _Server:
         front = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
         )
-        front.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
         running = asyncio.create_task(front.serve(sockets=[listener]))

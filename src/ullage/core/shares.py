@@ -122,9 +122,9 @@ class ShareTree:
             assert ready, "queues were checked to form a tree"
             for queue in ready:
                 limits = (queue.limit.cpu_milli, queue.limit.memory_bytes, queue.limit.gpu_milli)
-                limit = tuple(_UNLIMITED if amount is None else amount for amount in limits)
-                guarantee = tuple(queue.guarantee)
-                groups[queue.name] = _Group(queue.name, groups[queue.parent], queue.weight, guarantee, limit)  # type: ignore[arg-type]
+                limit = _vector(_UNLIMITED if amount is None else amount for amount in limits)
+                guarantee = _vector(queue.guarantee)
+                groups[queue.name] = _Group(queue.name, groups[queue.parent], queue.weight, guarantee, limit)
                 del waiting[queue.name]
         return groups
 
@@ -364,12 +364,17 @@ class ShareTree:
             level = self._level(group.heap[0][-1])
             for (share, amount), times in group.capped.items():
                 if share > level:
-                    counted = _plus(counted, tuple(times * (level * a // share - a) for a in amount))  # type: ignore[arg-type]
+                    counted = _plus(counted, _vector(times * (level * a // share - a) for a in amount))
         if counted != group.counted:
             assert group.parent is not None
-            change = tuple(new - old for new, old in zip(counted, group.counted, strict=True))
-            group.parent.contributed = _plus(group.parent.contributed, change)  # type: ignore[arg-type]
+            change = _plus(counted, _times(group.counted, -1))
+            group.parent.contributed = _plus(group.parent.contributed, change)
             group.counted = counted
+
+
+def _vector(amounts: Iterable[int]) -> Vector:
+    cpu, memory, gpu = amounts
+    return (cpu, memory, gpu)
 
 
 def _plus(a: Vector, b: Vector) -> Vector:

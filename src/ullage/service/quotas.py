@@ -43,7 +43,7 @@ class NamespaceQuotas:
     def recover(self, snapshot: Snapshot) -> None:
         """After a restart: the quotas as they were stored."""
         for stored in snapshot.quotas:
-            self._use(self._quotas.updated(stored.namespace, lambda quota=stored.quota: quota))  # type: ignore[misc]
+            self._put(stored.namespace, stored.quota)
 
     def follow(self, queues: Iterable[Queue]) -> None:
         """Let quotas nest as these queues do."""
@@ -53,7 +53,7 @@ class NamespaceQuotas:
     def put(self, namespace: str, quota: Quota, done: Callback) -> QuotaStatus:
         """Create or replace the quota of a namespace; what is held already counts at once."""
         check_name("namespace", namespace)
-        self._use(self._quotas.updated(namespace, lambda: quota))
+        self._put(namespace, quota)
         self._journal.write(PutQuota(namespace, quota), then=done)
         self._changed(True)
         return self.status(namespace)
@@ -150,6 +150,9 @@ class NamespaceQuotas:
     @property
     def _quotas(self) -> Quotas:
         return self._state.allocator.rules.quotas
+
+    def _put(self, namespace: str, quota: Quota) -> None:
+        self._use(self._quotas.updated(namespace, lambda: quota))
 
     def _use(self, quotas: Quotas) -> None:
         self._state.allocator.rules = replace(self._state.allocator.rules, quotas=quotas)

@@ -105,7 +105,7 @@ class Sessions:
         """
         record = self._state.session(session_id)
         record.session.require_open()
-        spec = replace(record.session.spec, **changes)  # type: ignore[arg-type]
+        spec = replace(record.session.spec, **changes)  # type: ignore[arg-type]  # `changes` has the right types
         record.session = replace(record.session, spec=spec)
         self._journal.write(PutSession(record.session), then=done)
         self._events.add("session.updated", session_id, message=", ".join(f"{k}={v}" for k, v in changes.items()))

@@ -313,9 +313,10 @@ class Tasks:
         for result in ended:
             task = record.tasks[result.task]
             task.result = result
-            results = [member.result for member in task.together()]
-            if None not in results:
-                whole.extend(results)  # type: ignore[arg-type]
+            together = task.together()
+            results = [member.result for member in together if member.result is not None]
+            if len(results) == len(together):
+                whole.extend(results)
         return whole
 
     def _told(self, record: SessionRecord, results: list[TaskResult]) -> None:
