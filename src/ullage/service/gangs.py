@@ -101,8 +101,6 @@ class GangRequests:
                 self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
         self._journal.write(*map(DropAllocation, freed), then=done)
         self._events.add("gang.dropped", gang=key)
-        for uid in freed:
-            self._events.add("allocation.freed", uid=uid)
         self._tick(now)
         self._changed(True)
         return tuple(freed)
@@ -137,9 +135,6 @@ class GangRequests:
         for outcome in self._gangs.tick(self._allocator, now):
             if outcome.placed:
                 self._journal.write(*map(PutAllocation, outcome.placed))
-                for bound in outcome.placed:
-                    gpus = " ".join(bound.gpus)
-                    self._events.add("allocation.bound", uid=bound.id, node=bound.node, gpus=gpus)
                 self._events.add("gang.bound", gang=outcome.key, members=len(outcome.placed))
                 for member in outcome.placed:
                     self._events.add("allocation.bound", **allocation_facts(member))
