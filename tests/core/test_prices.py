@@ -1,12 +1,23 @@
 """Prices of what scarce tasks need, beside slow obvious sums."""
 
 import math
+import random
 
 import numpy as np
 import pytest
 
 from ullage.core.kernel.task_class import ANY_MODEL, WHOLE
-from ullage.core.prices import competing, normal_above, poisson_at_least, slots, wide_prices
+from ullage.core.prices import (
+    model_prices,
+    named,
+    normal_above,
+    poisson_at_least,
+    scarce,
+    slot_cost,
+    slot_prices,
+    slots,
+)
+from ullage.core.workload import TaskClass, Workload
 
 
 def slow_poisson(mean, count):
@@ -36,44 +47,118 @@ def test_the_tail_of_a_normal():
 
 
 def test_slots_are_bounded_by_cards_and_by_cpu():
-    assert slots(cpu_free=10_000, idle_cards=7, cpu=1000, cards=2) == 3
-    assert slots(cpu_free=1999, idle_cards=7, cpu=1000, cards=2) == 1
-    assert slots(cpu_free=0, idle_cards=7, cpu=0, cards=2) == 3
-    assert slots(cpu_free=-1000, idle_cards=7, cpu=1000, cards=2) == 0
-    assert slots(cpu_free=5000, idle_cards=1, cpu=1000, cards=2) == 0
+    assert slots(cpu_free=10_000, roomy=7, cpu=1000, cards=2) == 3
+    assert slots(cpu_free=1999, roomy=7, cpu=1000, cards=2) == 1
+    assert slots(cpu_free=0, roomy=7, cpu=0, cards=2) == 3
+    assert slots(cpu_free=-1000, roomy=7, cpu=1000, cards=2) == 0
+    assert slots(cpu_free=5000, roomy=1, cpu=1000, cards=2) == 0
 
 
-CLASSES = np.array(
-    [
-        (8000, WHOLE, 2, ANY_MODEL),
-        (4000, WHOLE, 2, 0b01),
-        (9000, WHOLE, 2, 0b01),
-        (9000, WHOLE, 4, 0b01),
-        (1000, 500, 1, ANY_MODEL),
-    ],
-    np.int64,
+WORKLOAD = Workload(
+    np.array(
+        [
+            (8000, WHOLE, 2, ANY_MODEL),
+            (4000, WHOLE, 2, 0b01),
+            (9000, WHOLE, 2, 0b01),
+            (9000, WHOLE, 4, 0b10),
+            (1000, 700, 1, ANY_MODEL),
+            (2000, WHOLE, 1, ANY_MODEL),
+            (1000, 500, 1, 0b01),
+            (1000, 0, 0, ANY_MODEL),
+        ],
+        np.int64,
+    ),
+    np.array([0.1, 0.2, 0.1, 0.05, 0.15, 0.1, 0.2, 0.1]),
+    tasks=100,
 )
-POPULARITY = np.array([0.1, 0.2, 0.3, 0.05, 0.35])
+
+
+def test_scarce_are_classes_of_several_cards_and_of_more_than_half_a_card():
+    found = scarce(WORKLOAD)
+    assert found.classes.tolist() == WORKLOAD.classes[:6].tolist()
+    assert found.value.tolist() == pytest.approx([2000, 2000, 2000, 4000, 35, 50])
 
 
 def test_classes_compete_with_those_that_need_at_least_as_much_of_the_same():
-    assert competing(CLASSES, POPULARITY).tolist() == pytest.approx([0.4, 0.5, 0.3, 0.05, 0.35])
+    assert scarce(WORKLOAD).rate.tolist() == pytest.approx([0.2, 0.3, 0.1, 0.05, 0.25, 0.1])
 
 
-def test_a_wide_slot_costs_its_cards_times_the_chance_that_all_are_asked_for():
-    rate, free, prices = competing(CLASSES, POPULARITY)[:4], np.array([5, 3, 0, 10_000]), np.empty(4)
-    wide_prices(CLASSES[:4], rate, free, 10.0, prices)
-    expected = [2000 * slow_poisson(4.0, 5), 2000 * slow_poisson(5.0, 3), 2000, 0]
-    assert prices.tolist() == pytest.approx(expected)
-    wide_prices(CLASSES[:4], rate, np.array([1, 1, 1, 1]), 0.0, prices)
+def test_invited_classes_are_priced_and_doubt_is_added_to_all():
+    invited = [TaskClass(7000, WHOLE, 4), TaskClass(9000, WHOLE, 4, 0b10)]
+    found = scarce(WORKLOAD, invited, doubt=0.01)
+    assert found.classes[6:].tolist() == [list(invited[0])]
+    assert found.rate.tolist() == pytest.approx([0.21, 0.31, 0.11, 0.06, 0.26, 0.11, 0.06])
+
+
+def test_a_slot_costs_its_worth_times_the_chance_that_all_are_asked_for():
+    rate, value, prices = np.array([0.4, 0.5, 0.3, 0.05]), np.array([2000.0, 2000, 2000, 4000]), np.empty(4)
+    slot_prices(rate, value, np.array([5, 3, 0, 10_000]), 10.0, prices)
+    assert prices.tolist() == pytest.approx([2000 * slow_poisson(4.0, 5), 2000 * slow_poisson(5.0, 3), 2000, 0])
+    slot_prices(rate, value, np.array([1, 1, 1, 1]), 0.0, prices)
     assert prices.tolist() == [0, 0, 0, 0]
+
+
+def held(cpu_free, cards, task):
+    cpu, share, count, _ = task
+    roomy = sum(free >= share for free in cards) // count
+    return max(0, min(roomy, cpu_free // cpu if roomy else 0))
+
+
+def test_what_a_task_takes_is_the_dearest_loss_of_slots():
+    rng, classes = random.Random(1), scarce(WORKLOAD).classes
+    for _ in range(300):
+        cards = [rng.choice((0, 300, 700, 800, WHOLE)) for _ in range(8)]
+        cpu_free, model = rng.randrange(4000, 40_000, 500), rng.randrange(3)
+        prices = np.array([rng.choice((0.0, rng.random())) for _ in classes])
+        cpu, share, count = rng.choice(((1000, 300, 1), (2000, WHOLE, 2), (3000, 0, 0)))
+        fitting = [card for card, free in enumerate(cards) if free >= max(share, 1)]
+        if len(fitting) < count:
+            continue
+        taken = rng.sample(fitting, count)
+        left = [free - share if card in taken else free for card, free in enumerate(cards)]
+        losses = [
+            price * (held(cpu_free, cards, task) - held(cpu_free - cpu, left, task))
+            for task, price in zip(classes.tolist(), prices, strict=True)
+            if task[3] >> model & 1
+        ]
+        roomy = np.array([sum(free >= task[1] for free in cards) for task in classes])
+        room = cards[taken[0]] if taken else 0
+        found = slot_cost(classes, prices, cpu_free, roomy, model, cpu, share, count, room)
+        assert found == pytest.approx(max([0.0, *losses]))
+
+
+def test_named_sets_need_what_the_classes_within_them_need():
+    found = named(WORKLOAD, models=2)
+    assert found.sets.tolist() == [0b01, 0b10]
+    assert found.mean.tolist() == pytest.approx([0.3 * 2000 + 0.2 * 500, 0.05 * 4000])
+    assert found.variance.tolist() == pytest.approx([0.3 * 2000**2 + 0.2 * 500**2, 0.05 * 4000**2])
+
+
+def test_a_model_costs_the_chance_that_its_dearest_set_asks_for_more_than_it_has():
+    sets, prices = np.array([0b001, 0b011]), np.empty(3)
+    mean, variance, usable = np.array([300.0, 500.0]), np.array([1e5, 2e5]), np.array([4000.0, 5000.0, 6000.0])
+    model_prices(sets, mean, variance, usable, 1000.0, prices)
+    first, second = normal_above(15 * 300.0, 15 * 1e5, 4000.0), normal_above(15 * 500.0, 15 * 2e5, 9000.0)
+    assert prices.tolist() == pytest.approx([max(first, second), second, 0])
+
+
+def test_models_that_nobody_names_cost_nothing():
+    prices = np.ones(2)
+    model_prices(np.empty(0, np.int64), np.empty(0), np.empty(0), np.array([1.0, 2.0]), 500.0, prices)
+    assert prices.tolist() == [0, 0]
 
 
 def answers():
     for mean in (0.3, 2.0, 77.0, 900.0):
         for count in (0, 1, 3, 70, 80, 1000):
-            yield round(poisson_at_least(mean, count), 12), round(normal_above(mean, mean, count), 12)
-    prices = np.empty(4)
-    wide_prices(CLASSES[:4], competing(CLASSES, POPULARITY)[:4], np.array([5, 3, 0, 7]), 10.0, prices)
+            yield round(float(poisson_at_least(mean, count)), 12), round(float(normal_above(mean, mean, count)), 12)
+    classes, rate, value = scarce(WORKLOAD)
+    prices = np.empty(len(rate))
+    slot_prices(rate, value, np.array([5, 3, 0, 7, 2, 1]), 10.0, prices)
     yield from np.round(prices, 9).tolist()
+    roomy = np.array([5, 5, 5, 5, 6, 5])
+    yield round(float(slot_cost(classes, prices, 30_000, roomy, 0, 4000, 300, 1, WHOLE)), 9)
+    shares, costs = named(WORKLOAD, 3), np.empty(3)
+    model_prices(*shares, np.array([1000.0, 2000.0, 3000.0]), 900.0, costs)
+    yield from np.round(costs, 12).tolist()
     yield int(slots(9000, 5, 2000, 2))

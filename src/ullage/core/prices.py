@@ -7,18 +7,24 @@ placement; what a placement takes of each priced good depends on the node only.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, Classes, Popularity
+
+from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Classes, Popularity
+from ullage.core.mix import TaskClass, Workload
 
 Amounts = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 _NEGLIGIBLE = 1e-18
 """Terms of a sum of probabilities below this do not change it."""
+
+_SINGLE = 0.05
+"""What part of its share a slot on a single card is worth."""
 
 
 @compiled
@@ -62,31 +68,130 @@ def normal_above(mean: float, variance: float, limit: float) -> float:
 
 
 @compiled
-def slots(cpu_free: int, idle_cards: int, cpu: int, cards: int) -> int:
-    """How many tasks of (cpu, cards whole cards) a node with that much free would hold (cards >= 1)."""
-    held = idle_cards // cards
+def slots(cpu_free: int, roomy: int, cpu: int, cards: int) -> int:
+    """How many tasks of (cpu, cards) a node holds that has `roomy` cards with the share the task needs (cards >= 1)."""
+    held = roomy // cards
     if held > 0 and cpu > 0:
         held = min(held, cpu_free // cpu)
     return int(max(held, 0))
 
 
-def competing(classes: Classes, popularity: Popularity) -> Popularity:
-    """Per class: how popular are the classes of as many cards, as much CPU and no model more than it (with itself)."""
-    cpu, cards, models = classes[:, CPU], classes[:, CARDS], classes[:, MODELS]
-    rival = (cards[None, :] == cards[:, None]) & (cpu[None, :] >= cpu[:, None])
-    rival &= (models[None, :] & ~models[:, None]) == 0
-    found: Popularity = rival @ popularity
-    return found
+class Scarce(NamedTuple):
+    """Classes whose slots are priced, how popular those that compete for a slot are, and what a slot is worth."""
+
+    classes: Classes
+    rate: Popularity
+    value: Amounts
+
+
+def scarce(workload: Workload, invited: Iterable[TaskClass] = (), doubt: float = 0.0) -> Scarce:
+    """The classes that a card or a node holds few of: several cards, or more than half a card.
+
+    Classes compete for a slot if they need as many cards and at least as much of everything else.
+    A slot of several cards is worth those cards; one on a single card a twentieth of its share, which
+    decides between near equals (without it parts of nearly a card fail early where all tasks are parts).
+    While the workload is learned live, `invited` tasks may come though none has, and `doubt` is what
+    one task more among those seen would add to every rate.
+    """
+    seen = workload.classes[workload.classes[:, SHARE] > WHOLE // 2]
+    wide = np.array([task for task in invited if not (seen == task).all(axis=1).any()], np.int64).reshape(-1, 4)
+    classes = np.concatenate([seen, wide])
+    cpu, share, cards, models = (workload.classes[:, column][None, :] for column in (CPU, SHARE, CARDS, MODELS))
+    rival = (cards == classes[:, CARDS, None]) & (cpu >= classes[:, CPU, None]) & (share >= classes[:, SHARE, None])
+    rival &= (models & ~classes[:, MODELS, None]) == 0
+    worth = np.where(classes[:, CARDS] > 1, 1.0, _SINGLE)
+    return Scarce(classes, rival @ workload.popularity + doubt, worth * classes[:, SHARE] * classes[:, CARDS])
 
 
 @compiled
-def wide_prices(wide: Classes, rate: Popularity, free: Counts, arrivals: float, prices: Amounts) -> None:
-    """Writes the price of one slot of each wide class (expected marginal seat revenue).
+def slot_prices(rate: Popularity, value: Amounts, free: Counts, arrivals: float, prices: Amounts) -> None:
+    """Writes the price of one slot of each scarce class (expected marginal seat revenue).
 
-    `rate` is `competing` of the class, `free` its free slots in the cluster, `arrivals` how many tasks
-    are expected until the cluster is full. A slot costs what the class uses times the chance that
-    all slots will be asked for: nothing while slots are plentiful, and nothing when few tasks are to come.
+    `free` is how many slots of the class the cluster has, `arrivals` how many tasks are expected until it
+    is full. The price is the worth of a slot times the chance that all are asked for: nothing while slots
+    are plentiful, and nothing when few tasks are to come.
     """
-    for row in range(wide.shape[0]):
-        chance = poisson_at_least(arrivals * rate[row], free[row])
-        prices[row] = wide[row, SHARE] * wide[row, CARDS] * chance
+    for row in range(rate.shape[0]):
+        prices[row] = value[row] * poisson_at_least(arrivals * rate[row], free[row])
+
+
+@njit(
+    "float64(int64[:, ::1], float64[::1], int64, int64[::1], int64, int64, int64, int64, int64)",
+    cache=True,
+    nogil=True,
+)
+def slot_cost(
+    classes: Classes,
+    prices: Amounts,
+    cpu_free: int,
+    roomy: Counts,
+    model: int,
+    cpu: int,
+    share: int,
+    cards: int,
+    room: int,
+) -> float:
+    """What the slots are worth that a task of (cpu, share, cards) takes from the node: the dearest class counts.
+
+    `roomy` is, per scarce class, how many cards of the node have its share free; `room` is the free
+    share of the card that a part goes on (1000 for whole cards).
+    """
+    dearest = 0.0
+    for row in range(classes.shape[0]):
+        if prices[row] <= 0.0 or not (classes[row, MODELS] >> model) & 1:
+            continue
+        before = slots(cpu_free, roomy[row], classes[row, CPU], classes[row, CARDS])
+        if before == 0:
+            continue
+        taken = cards if room >= classes[row, SHARE] > room - share else 0
+        after = slots(cpu_free - cpu, roomy[row] - taken, classes[row, CPU], classes[row, CARDS])
+        dearest = max(dearest, prices[row] * (before - after))
+    return dearest
+
+
+class Named(NamedTuple):
+    """Sets of models that tasks insist on, with mean and variance of what one arriving task needs of each (milli)."""
+
+    sets: Counts
+    mean: Amounts
+    variance: Amounts
+
+
+def named(workload: Workload, models: int) -> Named:
+    """The sets that classes name, of `models` models; the need for a set is that of all classes within it."""
+    every = (1 << models) - 1
+    sets = np.unique(workload.classes[:, MODELS] & every)
+    sets = sets[(sets != every) & (sets != 0)]
+    within = (workload.classes[:, MODELS][None, :] & every & ~sets[:, None]) == 0
+    size = (workload.classes[:, SHARE] * workload.classes[:, CARDS]).astype(np.float64)
+    return Named(sets, within @ (workload.popularity * size), within @ (workload.popularity * size * size))
+
+
+@njit(
+    "void(int64[::1], float64[::1], float64[::1], float64[::1], float64, float64[::1])",
+    cache=True,
+    nogil=True,
+)
+def model_prices(
+    sets: Counts, mean: Amounts, variance: Amounts, usable: Amounts, mean_size: float, prices: Amounts
+) -> None:
+    """Writes, per model, the price of a thousandth of one of its cards, 0 to 1.
+
+    `usable` is, per model, what is idle less the expected leftover; `mean_size` what one arriving task
+    needs of cards. All tasks together will ask for as many tasks as all usable room holds; a set costs
+    the chance that those which insist on it ask for more than it has, a model its dearest set.
+    """
+    prices[:] = 0.0
+    total = 0.0
+    for room in usable:
+        total += room
+    tasks = max(total, 0.0) / mean_size
+    for row in range(sets.shape[0]):
+        room = 0.0
+        for model in range(usable.shape[0]):
+            if (sets[row] >> model) & 1:
+                room += usable[model]
+        price = normal_above(tasks * mean[row], tasks * variance[row], room)
+        for model in range(usable.shape[0]):
+            if (sets[row] >> model) & 1:
+                prices[model] = max(prices[model], price)
