@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 from tests.core.test_published_scores import column, node, workload
 
-from ullage.core.kernel.leftover import idle_after_fills, stratified_draws
+from ullage.core.kernel.leftover import leftover, stratified_draws
 from ullage.core.kernel.memo import empty_keys, slot_of
 from ullage.core.kernel.task_class import ANY_MODEL, WHOLE
 
+SIZES = np.array([500, 8000, 32_000])
+
 
 def slow_fill(cpu_free, cards, model, classes, draws, patience):
-    """One fill, card by card; stops only when patience is at its end."""
+    """One fill, card by card: what is idle, and how many tasks of each size fit then."""
     cards, waited, offer = list(cards), 0, 0
-    while waited < patience:
+    wanted = [task for task in classes.tolist() if task[2] and task[3] >> model & 1]
+    while waited < patience and wanted:
+        if cpu_free < min(task[0] for task in wanted) or max(cards, default=0) < min(task[1] for task in wanted):
+            break
         cpu, share, count, models = (int(amount) for amount in classes[draws[offer % len(draws)]])
         offer, waited = offer + 1, waited + 1
         fitting = sorted((free, card) for card, free in enumerate(cards) if count and free >= share)
@@ -25,7 +30,13 @@ def slow_fill(cpu_free, cards, model, classes, draws, patience):
             cards[card] -= share
         if count:
             waited = 0
-    return sum(cards)
+    return sum(cards), *(cpu_free // size for size in SIZES)
+
+
+def fills(cpu_free, cards, model, classes, draws, patience):
+    found = np.empty(1 + len(SIZES))
+    leftover(cpu_free, cards, model, classes, draws, patience, SIZES, found)
+    return found.tolist()
 
 
 def cases(count, seed):
@@ -39,27 +50,29 @@ def cases(count, seed):
 
 def answers():
     for case in cases(30, seed=1):
-        yield int(idle_after_fills(*case))
+        yield fills(*case)
 
 
 def test_leftover_is_what_patient_fills_leave_idle():
     for cpu_free, cards, model, classes, draws, patience in cases(150, seed=2):
-        found = idle_after_fills(cpu_free, cards, model, classes, draws, patience)
-        assert found == sum(slow_fill(cpu_free, cards, model, classes, draw, patience) for draw in draws)
+        slow = [slow_fill(cpu_free, cards, model, classes, draw, patience) for draw in draws]
+        assert fills(cpu_free, cards, model, classes, draws, patience) == [
+            sum(amount) / 16 for amount in zip(*slow, strict=True)
+        ]
 
 
 def test_the_order_of_the_cards_does_not_matter():
     for cpu_free, cards, model, classes, draws, patience in cases(50, seed=3):
-        found = idle_after_fills(cpu_free, cards, model, classes, draws, patience)
-        assert found == idle_after_fills(cpu_free, cards[::-1].copy(), model, classes, draws, patience)
+        found = fills(cpu_free, cards, model, classes, draws, patience)
+        assert found == fills(cpu_free, cards[::-1].copy(), model, classes, draws, patience)
 
 
 def test_leftover_of_a_node_that_tasks_fill_exactly_is_nothing():
     classes = np.array([(1000, 500, 1, ANY_MODEL)], np.int64)
     draws = stratified_draws(np.ones(1), 4, 0)
-    assert idle_after_fills(8000, column([WHOLE] * 4), 0, classes, draws, 12) == 0
-    assert idle_after_fills(3000, column([WHOLE] * 4), 0, classes, draws, 12) == 4 * 2500
-    assert idle_after_fills(8000, column([400]), 0, classes, draws, 12) == 4 * 400
+    assert fills(8000, column([WHOLE] * 4), 0, classes, draws, 12) == [0, 0, 0, 0]
+    assert fills(3000, column([WHOLE] * 4), 0, classes, draws, 12) == [2500, 0, 0, 0]
+    assert fills(36_000, column([400]), 0, classes, draws, 12) == [400, 72, 4, 1]
 
 
 def test_every_quantile_of_the_workload_is_drawn_once_at_each_offer():

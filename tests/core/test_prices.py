@@ -8,6 +8,8 @@ import pytest
 
 from ullage.core.kernel.task_class import ANY_MODEL, WHOLE
 from ullage.core.prices import (
+    bare,
+    bare_cost,
     model_prices,
     named,
     normal_above,
@@ -127,6 +129,21 @@ def test_what_a_task_takes_is_the_dearest_loss_of_slots():
         assert found == pytest.approx(max([0.0, *losses]))
 
 
+def test_tasks_without_cards_are_worth_a_part_of_the_cards_that_go_with_their_cpu():
+    classes = np.array([(8000, 0, 0, -1), (32_000, 0, 0, -1), (0, 0, 0, -1), (4000, 500, 1, -1)], np.int64)
+    found = bare(Workload(classes, np.array([0.3, 0.2, 0.1, 0.4]), 10), cards_per_cpu=0.06)
+    assert found.sizes.tolist() == [8000, 32_000]
+    assert found.rate.tolist() == pytest.approx([0.5, 0.2])
+    assert found.value.tolist() == pytest.approx([48, 192])
+
+
+def test_a_placement_pays_for_the_dearest_size_without_cards_that_it_displaces():
+    prices, before = np.array([10.0, 100.0]), np.array([500.0, 4.0, 1.0])
+    assert bare_cost(prices, before, np.array([0.0, 1.0, 0.75])) == 30
+    assert bare_cost(prices, before, np.array([0.0, 3.0, 0.5])) == 50
+    assert bare_cost(prices, before, np.array([900.0, 5.0, 1.0])) == 0
+
+
 def test_named_sets_need_what_the_classes_within_them_need():
     found = named(WORKLOAD, models=2)
     assert found.sets.tolist() == [0b01, 0b10]
@@ -161,4 +178,7 @@ def answers():
     shares, costs = named(WORKLOAD, 3), np.empty(3)
     model_prices(*shares, np.array([1000.0, 2000.0, 3000.0]), 900.0, costs)
     yield from np.round(costs, 12).tolist()
+    sizes, popular, worth = bare(WORKLOAD, 0.058)
+    yield sizes.tolist(), np.round(popular, 12).tolist(), np.round(worth, 9).tolist()
+    yield float(bare_cost(np.array([3.0]), np.array([7.0, 2.5]), np.array([1.0, 1.25])))
     yield int(slots(9000, 5, 2000, 2))

@@ -23,6 +23,9 @@ Counts = npt.NDArray[np.int64]
 _NEGLIGIBLE = 1e-18
 """Terms of a sum of probabilities below this do not change it."""
 
+_BARE = 0.1
+"""What part of the cards that go with its CPU a slot of a task without cards is worth."""
+
 _SINGLE = 0.05
 """What part of its share a slot on a single card is worth."""
 
@@ -146,6 +149,40 @@ def slot_cost(
         taken = cards if room >= classes[row, SHARE] > room - share else 0
         after = slots(cpu_free - cpu, roomy[row] - taken, classes[row, CPU], classes[row, CARDS])
         dearest = max(dearest, prices[row] * (before - after))
+    return dearest
+
+
+class Bare(NamedTuple):
+    """Sizes in milli CPU of tasks without cards, how popular those of at least that size are, what a slot is worth."""
+
+    sizes: Counts
+    rate: Popularity
+    value: Amounts
+
+
+def bare(workload: Workload, cards_per_cpu: float) -> Bare:
+    """The tasks without cards, smallest first, for a fleet with so many thousandths of cards per milli CPU.
+
+    Their slots are those expected to be left when tasks with cards have filled the nodes: what `leftover`
+    writes after the idle cards. A slot is worth a tenth of the cards that go with its CPU in the fleet:
+    with nothing they are dropped for tasks with cards, with a quarter those fail early instead.
+    """
+    classes = workload.classes
+    plain = (classes[:, CARDS] == 0) & (classes[:, CPU] > 0)
+    sizes = np.unique(classes[plain, CPU])
+    rate = (classes[None, plain, CPU] >= sizes[:, None]) @ workload.popularity[plain]
+    return Bare(sizes, rate, _BARE * cards_per_cpu * sizes)
+
+
+@njit("float64(float64[::1], float64[::1], float64[::1])", cache=True, nogil=True)
+def bare_cost(prices: Amounts, before: Amounts, after: Amounts) -> float:
+    """What the slots without cards are worth that a placement takes: the dearest size counts.
+
+    `before` and `after` are what `leftover` wrote for the node without and with the task.
+    """
+    dearest = 0.0
+    for row in range(prices.shape[0]):
+        dearest = max(dearest, prices[row] * (before[1 + row] - after[1 + row]))
     return dearest
 
 

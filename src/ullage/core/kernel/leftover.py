@@ -1,8 +1,10 @@
-"""Expected leftover: what stays idle of a node when tasks keep coming.
+"""Expected leftover: what stays of a node when tasks keep coming.
 
 A node is offered tasks drawn from the workload, one after the other. A task that fits is placed: a
 part on the best-fitting card, whole cards on idle ones. The node is given up after `patience` offers
-in a row that placed no task with cards. Leftover is the mean of what is then idle, over many fills.
+in a row that placed no task with cards, or once it has less CPU, or no card with as much share, as
+any class with cards needs. Leftover is the mean of what is then idle, over many fills;
+so is the number of tasks without cards that the CPU that is left then would hold.
 Every state of a node meets the same draws (common random numbers), so differences between states
 are not noise, and the answer for a state is exact arithmetic on integers: the same on every machine.
 """
@@ -11,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
 from ullage.core.kernel.compiled import compiled
+
 from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Cards, Classes, Popularity
 
 Draws = npt.NDArray[np.int32]
@@ -35,11 +37,26 @@ def stratified_draws(popularity: Popularity, fills: int, seed: int) -> Draws:
     return np.ascontiguousarray(np.minimum(drawn, len(popularity) - 1).T, dtype=np.int32)
 
 
-@compiled
-def idle_after_fills(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls and arrays would cost half of it
-    cpu_free: int, shares: Cards, model: int, classes: Classes, draws: Draws, patience: int
-) -> int:
-    """Idle thousandths of cards after each fill, summed over all fills (leftover = this / fills)."""
+@njit(
+    "void(int64, int64[::1], int64, int64[:, ::1], int32[:, ::1], int64, int64[::1], float64[::1])",
+    cache=True,
+    nogil=True,
+)
+def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls and arrays would cost half of it
+    cpu_free: int,
+    shares: Cards,
+    model: int,
+    classes: Classes,
+    draws: Draws,
+    patience: int,
+    sizes: Cards,
+    left_over: Popularity,
+) -> None:
+    """Writes the mean over all fills: first the idle thousandths of cards, then per size how many such tasks still fit.
+
+    `sizes` are milli CPU (above 0) of tasks without cards, and may be none. Sums are integers, so the
+    means are exact where the number of fills is a power of two.
+    """
     least_cpu, least_share = cpu_free + 1, WHOLE + 1
     for row in range(classes.shape[0]):
         if classes[row, CARDS] > 0 and (classes[row, MODELS] >> model) & 1:
@@ -50,7 +67,7 @@ def idle_after_fills(  # noqa: C901, PLR0912 - the innermost loop of the policy:
     while first < room.shape[0] and room[first] == 0:
         first += 1
     left = np.empty_like(room)
-    total = 0
+    left_over[:] = 0.0
     for fill in range(draws.shape[0]):
         size = room.shape[0] - first
         left[:size] = room[first:]
@@ -84,5 +101,7 @@ def idle_after_fills(  # noqa: C901, PLR0912 - the innermost loop of the policy:
             cpu -= task[CPU]
             waited = 0
         for at in range(size):
-            total += left[at]
-    return total
+            left_over[0] += left[at]
+        for at in range(sizes.shape[0]):
+            left_over[1 + at] += cpu // sizes[at]
+    left_over /= draws.shape[0]
