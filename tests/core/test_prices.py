@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ullage.core.kernel.task_class import ANY_MODEL, WHOLE
+from ullage.core.mix import TaskClass, Workload
 from ullage.core.prices import (
     bare,
     bare_cost,
@@ -19,7 +20,6 @@ from ullage.core.prices import (
     slot_prices,
     slots,
 )
-from ullage.core.workload import TaskClass, Workload
 
 
 def slow_poisson(mean, count):

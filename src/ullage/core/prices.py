@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from ullage.core.kernel.compiled import compiled
 
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Classes, Popularity
 from ullage.core.mix import TaskClass, Workload
 
@@ -118,11 +118,7 @@ def slot_prices(rate: Popularity, value: Amounts, free: Counts, arrivals: float,
         prices[row] = value[row] * poisson_at_least(arrivals * rate[row], free[row])
 
 
-@njit(
-    "float64(int64[:, ::1], float64[::1], int64, int64[::1], int64, int64, int64, int64, int64)",
-    cache=True,
-    nogil=True,
-)
+@compiled
 def slot_cost(
     classes: Classes,
     prices: Amounts,
@@ -174,7 +170,7 @@ def bare(workload: Workload, cards_per_cpu: float) -> Bare:
     return Bare(sizes, rate, _BARE * cards_per_cpu * sizes)
 
 
-@njit("float64(float64[::1], float64[::1], float64[::1])", cache=True, nogil=True)
+@compiled
 def bare_cost(prices: Amounts, before: Amounts, after: Amounts) -> float:
     """What the slots without cards are worth that a placement takes: the dearest size counts.
 
@@ -204,11 +200,7 @@ def named(workload: Workload, models: int) -> Named:
     return Named(sets, within @ (workload.popularity * size), within @ (workload.popularity * size * size))
 
 
-@njit(
-    "void(int64[::1], float64[::1], float64[::1], float64[::1], float64, float64[::1])",
-    cache=True,
-    nogil=True,
-)
+@compiled
 def model_prices(
     sets: Counts, mean: Amounts, variance: Amounts, usable: Amounts, mean_size: float, prices: Amounts
 ) -> None:

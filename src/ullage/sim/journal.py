@@ -119,7 +119,7 @@ class _Reader:
                 "servers before this version did not record enough",
                 code=CODE,
             )
-        known.sort(key=lambda each: each[1].start_s)
+        known.sort(key=lambda each: (each[1].start_s, each[0].name))
         trace = Trace(self._path.stem, tuple(self._nodes.values()), tuple(task for task, _ in known))
         return History(trace, tuple(placed for _, placed in known))
 

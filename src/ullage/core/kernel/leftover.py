@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from ullage.core.kernel.compiled import compiled
 
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Cards, Classes, Popularity
 
 Draws = npt.NDArray[np.int32]
@@ -37,11 +37,7 @@ def stratified_draws(popularity: Popularity, fills: int, seed: int) -> Draws:
     return np.ascontiguousarray(np.minimum(drawn, len(popularity) - 1).T, dtype=np.int32)
 
 
-@njit(
-    "void(int64, int64[::1], int64, int64[:, ::1], int32[:, ::1], int64, int64[::1], float64[::1])",
-    cache=True,
-    nogil=True,
-)
+@compiled
 def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls and arrays would cost half of it
     cpu_free: int,
     shares: Cards,
