@@ -141,7 +141,8 @@ def test_adjust_changes_request_and_limit_or_nothing(ran, http):
     ran("free q")
     code, out, _ = ran("adjust p -r tflops=60,vram=12g --limit tflops=80,vram=20g -o json")
     body = json.loads(out)
-    assert (code, body["delta_limit"]) == (0, {"compute_gflops": 30_000, "vram_bytes": 10 << 30})
+    more = body["delta_limit"]
+    assert (code, more["compute_gflops"], more["vram_bytes"]) == (0, 30_000, 10 << 30)
     assert http.get("/v1/allocations/p").json() == body["allocation"]
 
 
@@ -310,6 +311,12 @@ def test_an_allocation_is_shown_without_what_it_has_not(ran):
     out = ran("show allocation p")[1]
     assert "compute_gflops=30000" in out
     assert "slot_start" not in out
+
+
+def test_a_limit_is_shown_as_it_was_typed(ran):
+    ran("alloc p -r tflops=30,vram=8g --limit tflops=40.5,vram=10g")
+    assert "tflops=40.5,vram=10Gi" in ran("allocations -o wide")[1]
+    assert "tflops=40.5, vram=10Gi" in ran("show allocation p")[1]
 
 
 def test_one_allocation_is_one_object_in_json(ran):

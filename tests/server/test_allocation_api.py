@@ -151,16 +151,28 @@ def test_a_bad_request_is_refused_and_nothing_changes(http: httpx2.Client, body:
     assert free(http) == [(100_000, 40)] * 4
 
 
+def amounts(gflops: int, size: int) -> dict[str, int | None]:
+    return {"compute_gflops": gflops, "compute_percent": None, "vram_bytes": size, "vram_percent": None}
+
+
+def test_an_allocation_shows_its_limit_as_it_was_put(http: httpx2.Client):
+    first = allocate(http, "p", "tflops=50,vram=10g", limit={"tflops": "60.5", "vram": "20g"}).json()
+    assert first["limit"] == {"tflops": "60.5", "percent": None, "vram": 20 * GIB}
+    assert allocate(http, "q", "tflops=50,vram=10g", limit=first["limit"]).json()["limit"] == first["limit"]
+    assert allocate(http, "r", "percent=5", limit={"percent": 12.5}).json()["limit"]["percent"] == "12.5"
+    assert allocate(http, "s", "tflops=5").json()["limit"] is None
+
+
 def test_scaling_says_the_most_that_would_pass_and_a_dry_run_changes_nothing(http: httpx2.Client):
     allocate(http, "p", "tflops=50,vram=10g")
     before = free(http)
     asked = {"request": {"tflops": 300, "vram": "30g"}, "dry_run": True}
     answer = http.post("/v1/allocations/p/adjust", json=asked)
     assert (answer.status_code, answer.json()["code"]) == (409, "scaling-exceeded")
-    assert answer.json()["max_request"] == {"compute_gflops": 100_000, "vram_bytes": 40 * GIB}
+    assert answer.json()["max_request"] == amounts(100_000, 40 * GIB)
     assert free(http) == before
     grown = http.post("/v1/allocations/p/adjust", json={"request": {"tflops": 90, "vram": "15g"}})
-    assert grown.json()["delta_request"] == {"compute_gflops": 40_000, "vram_bytes": 5 * GIB}
+    assert grown.json()["delta_request"] == amounts(40_000, 5 * GIB)
     assert (10_000, 25) in free(http)
 
 

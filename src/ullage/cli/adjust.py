@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.exits import PLAN_FAILED, WOULD, WOULD_NOT, report
 from ullage.cli.output import Column, add_output, print_row
-from ullage.cli.parts import show_tflops
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import add_limit, as_typed, parse_part
 from ullage.cli.size import show_size
 from ullage.client.answer import Refused
 from ullage.model.error import UllageError
-from ullage.wire.allocation import AdjustAllocation, AdjustmentBody, PairBody
+from ullage.model.resources import show_milli
+from ullage.wire.allocation import AdjustAllocation, AdjustmentBody, AmountsBody
 
 _ADJUSTMENTS = (
     Column("UID", lambda a: a.allocation.uid),
     Column("REQUEST", lambda a: a.allocation.resreq),
-    Column("CHANGE", lambda a: _pair(a.delta_request, signed=True)),
-    Column("LIMIT CHANGE", lambda a: _pair(a.delta_limit, signed=True)),
-    Column("LEFT ON CARD", lambda a: _pair(a.remain)),
+    Column("CHANGE", lambda a: _amounts(a.delta_request, signed=True)),
+    Column("LIMIT CHANGE", lambda a: _amounts(a.delta_limit, signed=True)),
+    Column("LEFT ON CARD", lambda a: _amounts(a.remain)),
 )
 
 
@@ -72,11 +73,14 @@ def _ask(arguments: argparse.Namespace) -> AdjustmentBody:
         return reach_allocations().adjust(arguments.uid, change)
 
 
-def _pair(pair: PairBody, *, signed: bool = False) -> str:
-    """`30 TFLOPS, 5Gi vram`; a difference has its signs."""
-    compute, vram = (_sign(amount) if signed else "" for amount in (pair.compute_gflops, pair.vram_bytes))
-    return f"{compute}{show_tflops(abs(pair.compute_gflops))} TFLOPS, {vram}{show_size(abs(pair.vram_bytes))} vram"
+def _amounts(body: AmountsBody, *, signed: bool = False) -> str:
+    """`30 TFLOPS, 5Gi vram`, or `30 % compute` of a card that does not say what it has; a difference has its signs."""
+    compute = _amount(body.compute_gflops, show_milli, body.compute_percent, signed=signed)
+    vram = _amount(body.vram_bytes, show_size, body.vram_percent, signed=signed)
+    return f"{compute} {'TFLOPS' if body.compute_percent is None else 'compute'}, {vram} vram"
 
 
-def _sign(amount: int) -> str:
-    return "-" if amount < 0 else "+"
+def _amount(amount: int | None, show: Callable[[int], str], percent: float | None, *, signed: bool) -> str:
+    shown = f"{abs(percent or 0):g} %" if amount is None else show(abs(amount))
+    sign = "-" if (amount or percent or 0) < 0 else "+"
+    return f"{sign}{shown}" if signed else shown

@@ -7,6 +7,7 @@ import argparse
 from ullage.cli.exits import TRY_AGAIN
 from ullage.cli.moment import parse_duration, show_time
 from ullage.cli.output import Column, add_output, print_list, print_row
+from ullage.cli.parts import show_part
 from ullage.cli.preemption import print_leaving
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
@@ -25,6 +26,7 @@ ALLOCATIONS = (
     Column("REQUEST", lambda a: a.resreq),
     Column("NAMESPACE", lambda a: a.namespace),
     Column("POD", lambda a: a.pod),
+    Column("LIMIT", lambda a: show_part(a.limit), wide=True),
     Column("PRIORITY", lambda a: a.priority, wide=True),
     Column("QOS", lambda a: a.qos, wide=True),
     Column("BOUND", lambda a: show_time(a.bound_at), wide=True),

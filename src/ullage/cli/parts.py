@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ullage.cli.size import show_size
-from ullage.model.quantity import PPM, format_decimal
+from ullage.model.quantity import PPM, format_bytes, format_decimal
 from ullage.model.resources import show_milli
+from ullage.wire.allocation import PartMap
 from ullage.wire.api import GpuBody, GpuHolderBody
 
 
@@ -23,6 +24,15 @@ def show_compute(gpu: GpuBody) -> str | None:
 def show_tflops(gflops: int | None) -> str | None:
     """GFLOPS as TFLOPS: `19.5`."""
     return None if gflops is None else show_milli(gflops)
+
+
+def show_part(part: PartMap | None) -> str | None:
+    """Amounts of each card as they are typed: `tflops=80,vram=30Gi`."""
+    if part is None:
+        return None
+    vram = format_bytes(part.vram) if isinstance(part.vram, int) else part.vram
+    given = {"tflops": part.tflops, "percent": part.percent, "vram": vram}
+    return ",".join(f"{key}={value}" for key, value in given.items() if value is not None) or None
 
 
 def show_free(gpu: GpuBody) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ullage.cli.exits import TRY_AGAIN, UNPLACEABLE, complain
 from ullage.cli.output import print_json
-from ullage.cli.parts import show_tflops
-from ullage.model.quantity import format_bytes
+from ullage.cli.parts import show_part, show_tflops
 from ullage.model.rejection import Cure
-from ullage.wire.allocation import RefusalBody
+from ullage.wire.allocation import PartMap, RefusalBody
 
 
 def report_refusal(refusal: RefusalBody, output: str) -> int:
@@ -22,8 +21,12 @@ def what_helps(refusal: RefusalBody) -> str:
     """What the one who asked can do about it."""
     most, cure = refusal.max_request, refusal.rejections[0].cure if refusal.rejections else None
     if most is not None:
-        compute, vram = show_tflops(most.compute_gflops), format_bytes(most.vram_bytes)
-        return f"the most that there is room for is tflops={compute},vram={vram} of each card"
+        part = PartMap(
+            tflops=show_tflops(most.compute_gflops),
+            percent=None if most.compute_percent is None else f"{most.compute_percent:g}",
+            vram=most.vram_bytes,
+        )
+        return f"the most that there is room for is {show_part(part)} of each card"
     if cure == Cure.NEVER:
         return "ask for less, or raise the quota of the namespace; waiting does not help"
     if cure == Cure.QUOTA:

@@ -1,7 +1,8 @@
 """Vertical scaling: how much of its cards an allocation takes, changed on all of them or on none.
 
 The difference is judged per card against what is free there and what the allocation itself gives back;
-then quotas are judged by the new amounts. A part of a card that shrinks always passes the room.
+then quotas are judged by the new amounts. A part of a card that shrinks always passes the room. A card
+whose capacity is not known takes percentages only: its books are in millionths of it.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ullage.core.filters import needs_capacity
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Refusal, Rules, amounts_on, part_of
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import Amounts, Request
+from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation
+from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 
 _CODES = (Code.GPU_COMPUTE, Code.GPU_VRAM)
+
+Pair = tuple[int, int]
+"""Compute in GFLOPS and vram in bytes, or each in millionths of a card: see `known`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +47,27 @@ class Change:
 class Adjustment:
     """What a change does per card: what would remain free on the tightest one, and the differences.
 
-    All pairs are (compute in GFLOPS, vram in bytes).
+    `known` says of compute and of vram whether all its cards say what they have. If not, amounts are in
+    millionths of a card, and a limit in GFLOPS or bytes comes to nothing.
     """
 
-    remain: tuple[int, int]
-    delta_request: tuple[int, int]
-    delta_limit: tuple[int, int]
+    remain: Pair
+    delta_request: Pair
+    delta_limit: Pair
+    known: tuple[bool, bool]
     allocation: Allocation
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingRefusal(Refusal):
-    """No room: what is free on the tightest card now, and the largest request that would pass there."""
+    """No room: what is free on the tightest card now, and the largest request that would pass there.
 
-    remain: tuple[int, int] = (0, 0)
-    max_request: tuple[int, int] = (0, 0)
+    `known` is as in `Adjustment`.
+    """
+
+    remain: Pair = (0, 0)
+    max_request: Pair = (0, 0)
+    known: tuple[bool, bool] = (True, True)
 
 
 def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> Adjustment | Refusal:
@@ -64,8 +77,13 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> A
         return Refusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE, node=held.node),))
     after = adjusted(fleet, held, change)
     cards = [fleet.card_of[uuid] for uuid in held.gpus]
+    unknown = [card for card in cards if needs_capacity(fleet.cards[card], after.requirement)]
+    if unknown:
+        node, gpu = fleet.nodes[int(fleet.card_row[unknown[0]])].name, fleet.cards[unknown[0]].uuid
+        return Refusal((Rejection(Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE, node=node, gpu=gpu),))
+    known = _known(fleet, cards)
     rooms = [_room(fleet, held, after, position, card) for position, card in enumerate(cards)]
-    exceeded = _exceeded(fleet, cards, rooms)
+    exceeded = _exceeded(fleet, cards, rooms, known)
     if exceeded is not None:
         return exceeded
     counted = [_counted(fleet, after, position, card) for position, card in enumerate(cards)]
@@ -79,8 +97,11 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> A
     )
     if refused:
         return Refusal(refused)
+    remain = _least(_in_units(fleet, card, room.remain, known) for card, room in zip(cards, rooms, strict=True))
     (old, old_limit), (new, new_limit) = _asked(fleet, held, cards[0]), _asked(fleet, after, cards[0])
-    return Adjustment(_least(room.remain for room in rooms), _minus(new, old), _minus(new_limit, old_limit), after)
+    more = _in_units(fleet, cards[0], _minus(new, old), known)
+    more_limit = _in_units(fleet, cards[0], _minus(new_limit, old_limit), known)
+    return Adjustment(remain, more, more_limit, known, after)
 
 
 def adjusted(fleet: Fleet, held: Allocation, change: Change) -> Allocation:
@@ -89,7 +110,9 @@ def adjusted(fleet: Fleet, held: Allocation, change: Change) -> Allocation:
     asked, claim = held.requirement, held.claim
     part = part_of(change.request)
     totals = [_total(fleet, fleet.card_of[uuid]) for uuid in held.gpus]
-    limit = change.limit or _at_least(totals, claim.limit, change.request)
+    limit = change.limit or _at_least(
+        [fleet.cards[fleet.card_of[uuid]] for uuid in held.gpus], claim.limit, change.request
+    )
     requirement = replace(asked, part=part)
     charges = held.charges
     if asked.cards.isolation is not Isolation.PARTITIONED:
@@ -100,28 +123,49 @@ def adjusted(fleet: Fleet, held: Allocation, change: Change) -> Allocation:
     return replace(held, requirement=requirement, charges=charges, claim=replace(claim, limit=limit))
 
 
-def _at_least(totals: list[tuple[int, int]], limit: Amounts | None, request: Amounts) -> Amounts | None:
+def _at_least(gpus: list[Gpu], limit: Amounts | None, request: Amounts) -> Amounts | None:
     """The larger of the two, compute and vram by themselves; compute is compared on the cards."""
     if limit is None:
         return None
-    compute = [(part_of(limit).on(*total)[0], part_of(request).on(*total)[0]) for total in totals]
+    compute = [(_limit_on(gpu, limit)[0], _limit_on(gpu, request)[0]) for gpu in gpus]
     larger = limit if all(most >= need for most, need in compute) else request
     return Amounts(larger.compute_gflops, max(limit.vram_bytes, request.vram_bytes), larger.compute_ppm)
 
 
-def _total(fleet: Fleet, card: int) -> tuple[int, int]:
+def _total(fleet: Fleet, card: int) -> Pair:
     return int(fleet.compute_total[card]), int(fleet.vram_total[card])
 
 
-def _asked(fleet: Fleet, allocation: Allocation, card: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def _asked(fleet: Fleet, allocation: Allocation, card: int) -> tuple[Pair, Pair]:
     """What an allocation asks of a card and its limit there, whatever it is charged."""
     total, part = _total(fleet, card), allocation.requirement.part
     need = total if part is None else part.on(*total)
     limit = allocation.claim.limit if allocation.claim else None
-    return need, need if limit is None else part_of(limit).on(*total)
+    return need, need if limit is None else _limit_on(fleet.cards[card], limit)
 
 
-def _counted(fleet: Fleet, allocation: Allocation, position: int, card: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def _limit_on(gpu: Gpu, limit: Amounts) -> Pair:
+    """What a limit comes to on a card; GFLOPS and bytes say nothing on one that does not know what it has."""
+    compute, vram = part_of(limit).on(gpu.compute, gpu.vram)
+    unknown = gpu.compute_gflops is None and not limit.compute_ppm
+    return 0 if unknown else compute, 0 if gpu.vram_bytes is None else vram
+
+
+def _known(fleet: Fleet, cards: list[int]) -> tuple[bool, bool]:
+    gpus = [fleet.cards[card] for card in cards]
+    return all(gpu.compute_gflops is not None for gpu in gpus), all(gpu.vram_bytes is not None for gpu in gpus)
+
+
+def _in_units(fleet: Fleet, card: int, pair: Pair, known: tuple[bool, bool]) -> Pair:
+    """Amounts of a card, in millionths of it where not all cards of the allocation say what they have."""
+    compute, vram = (
+        amount if told else amount * PPM // max(1, total)
+        for amount, total, told in zip(pair, _total(fleet, card), known, strict=True)
+    )
+    return compute, vram
+
+
+def _counted(fleet: Fleet, allocation: Allocation, position: int, card: int) -> tuple[Pair, Pair]:
     """What an allocation counts for in quotas on the card at that position."""
     assert allocation.claim is not None
     request = Request(allocation.id, allocation.requirement, allocation.claim)
@@ -132,11 +176,11 @@ def _counted(fleet: Fleet, allocation: Allocation, position: int, card: int) -> 
 class _Room:
     """One card: what the new amounts are there, the most they can be now and ever, what is free now and would be."""
 
-    new: tuple[int, int]
-    most: tuple[int, int]
-    ever: tuple[int, int]
-    free: tuple[int, int]
-    remain: tuple[int, int]
+    new: Pair
+    most: Pair
+    ever: Pair
+    free: Pair
+    remain: Pair
 
 
 def _room(fleet: Fleet, held: Allocation, after: Allocation, position: int, card: int) -> _Room:
@@ -153,24 +197,27 @@ def _room(fleet: Fleet, held: Allocation, after: Allocation, position: int, card
     return _Room(new, most, total, free, _minus(most, new))
 
 
-def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room]) -> ScalingRefusal | None:
+def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: tuple[bool, bool]) -> ScalingRefusal | None:
     """The refusal for the first card without room; its figures are those of the tightest card."""
     for card, room in zip(cards, rooms, strict=True):
-        for code, need, most_now, ever in zip(_CODES, room.new, room.most, room.ever, strict=True):
+        codes = [code if told else Code.GPU_SHARE for code, told in zip(_CODES, _known(fleet, [card]), strict=True)]
+        for code, need, most_now, ever in zip(codes, room.new, room.most, room.ever, strict=True):
             if need > most_now:
                 cure, had = (Cure.CAPACITY, most_now) if need <= ever else (Cure.NODE_CHANGE, ever)
                 node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid
                 told = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node, gpu)
                 why = Rejection(code, cure, need, had, node, gpu)
-                free, most = _least(room.free for room in rooms), _least(room.most for room in rooms)
-                return ScalingRefusal((told, why), remain=free, max_request=most)
+                pairs = list(zip(cards, rooms, strict=True))
+                free = _least(_in_units(fleet, on, room.free, known) for on, room in pairs)
+                most = _least(_in_units(fleet, on, room.most, known) for on, room in pairs)
+                return ScalingRefusal((told, why), remain=free, max_request=most, known=known)
     return None
 
 
-def _least(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def _least(pairs: Iterable[Pair]) -> Pair:
     compute, vram = zip(*pairs, strict=True)
     return min(compute), min(vram)
 
 
-def _minus(new: tuple[int, int], old: tuple[int, int]) -> tuple[int, int]:
+def _minus(new: Pair, old: Pair) -> Pair:
     return new[0] - old[0], new[1] - old[1]

@@ -119,10 +119,10 @@ def _phase(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | N
         return _no(Code.GPU_MISSING, fleet, card)
     if not gpu.usable:
         return _no(Code.GPU_NOT_RUNNING, fleet, card)
-    return _no(Code.CAPACITY_UNKNOWN, fleet, card) if _needs_capacity(gpu, asked) else None
+    return _no(Code.CAPACITY_UNKNOWN, fleet, card) if needs_capacity(gpu, asked) else None
 
 
-def _needs_capacity(gpu: Gpu, asked: ResourceRequirement) -> bool:
+def needs_capacity(gpu: Gpu, asked: ResourceRequirement) -> bool:
     """An amount in absolute units, or a slice of hardware, can be judged only on a card that says what it has."""
     part = asked.part or Part()
     partitioned = asked.cards.isolation is Isolation.PARTITIONED

@@ -23,7 +23,8 @@ from ullage.model.grant import Grant
 from ullage.model.name import check_name
 from ullage.model.nomination import Nomination
 from ullage.model.part import parse_percent, parse_tflops
-from ullage.model.quantity import parse_bytes
+from ullage.model.quantity import PPM, format_decimal, parse_bytes
+from ullage.model.resources import show_milli
 from ullage.server import bodies
 from ullage.server.durable import durable
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
@@ -221,6 +222,7 @@ class AllocationApi:
             node=allocation.node,
             gpus=self._gpus(allocation.gpus, allocation.charges),
             resreq=str(allocation.requirement),
+            limit=None if claim.limit is None else part_map(claim.limit),
             namespace=claim.namespace,
             workload=claim.workload,
             pod=claim.pod,
@@ -272,8 +274,8 @@ def refusal_body(refusal: Refusal) -> wire.RefusalBody:
         curable=refusal.curable,
         rejections=[rejection_body(rejection) for rejection in refusal.rejections],
         stages=[_stage(stage) for stage in refusal.stages],
-        remain=None if scaling is None else _pair(scaling.remain),
-        max_request=None if scaling is None else _pair(scaling.max_request),
+        remain=None if scaling is None else _amounts(scaling.remain, scaling.known),
+        max_request=None if scaling is None else _amounts(scaling.max_request, scaling.known),
         attempts=[attempt_body(attempt) for attempt in refusal.attempts] if isinstance(refusal, NoPreemption) else [],
     )
 
@@ -323,15 +325,35 @@ def _gpu(fleet: Fleet, uuid: str, charge: Charge | None) -> wire.AllocatedGpu:
 
 def _adjustment(outcome: Adjustment, allocation: wire.AllocationBody) -> wire.AdjustmentBody:
     return wire.AdjustmentBody(
-        remain=_pair(outcome.remain),
-        delta_request=_pair(outcome.delta_request),
-        delta_limit=_pair(outcome.delta_limit),
+        remain=_amounts(outcome.remain, outcome.known),
+        delta_request=_amounts(outcome.delta_request, outcome.known),
+        delta_limit=_amounts(outcome.delta_limit, outcome.known),
         allocation=allocation,
     )
 
 
 def _pair(amounts: tuple[int, int]) -> wire.PairBody:
     return wire.PairBody(compute_gflops=amounts[0], vram_bytes=amounts[1])
+
+
+def _amounts(amounts: tuple[int, int], known: tuple[bool, bool]) -> wire.AmountsBody:
+    """Amounts of a card; those that are not known are in millionths of it."""
+    compute, vram = amounts
+    return wire.AmountsBody(
+        compute_gflops=compute if known[0] else None,
+        compute_percent=None if known[0] else compute * 100 / PPM,
+        vram_bytes=vram if known[1] else None,
+        vram_percent=None if known[1] else vram * 100 / PPM,
+    )
+
+
+def part_map(amounts: Amounts) -> wire.PartMap:
+    """Amounts of each card as a body says them: TFLOPS and percent as exact text, vram in bytes; nothing for 0."""
+    return wire.PartMap(
+        tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
+        percent=format_decimal(amounts.compute_ppm * 100) if amounts.compute_ppm else None,
+        vram=amounts.vram_bytes or None,
+    )
 
 
 def _accepted(outcome: Allocation | Refusal) -> Allocation:

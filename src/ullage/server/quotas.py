@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 from starlette.requests import Request as HttpRequest
 
 from ullage.core.fleet import Usage
 from ullage.core.quota import QuotaStatus
 from ullage.core.sentences import condition_text
-from ullage.model.claim import Amounts
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.name import check_name
-from ullage.model.quantity import format_decimal
 from ullage.model.quota import RESOURCES, Caps, Quota
 from ullage.model.resources import show_milli
 from ullage.server import bodies
-from ullage.server.allocations import BODY_LIMIT, amounts_of, amounts_or_none
+from ullage.server.allocations import BODY_LIMIT, amounts_of, amounts_or_none, part_map
 from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
 from ullage.service.service import Service
@@ -108,8 +105,8 @@ def _quota_body(namespace: str, quota: Quota, status: QuotaStatus, assumed: Usag
             max_requests=_part(quota.max_requests),
             max_limits=_part(quota.max_limits),
             max_gpu_count=quota.max_gpu_count,
-            default_requests=None if quota.default_requests is None else _default(quota.default_requests),
-            default_limits=None if quota.default_limits is None else _default(quota.default_limits),
+            default_requests=None if quota.default_requests is None else part_map(quota.default_requests),
+            default_limits=None if quota.default_limits is None else part_map(quota.default_limits),
         ),
         alert_threshold_percent=quota.alert_threshold_percent,
         used=_use(status.used),
@@ -127,14 +124,6 @@ def _part(caps: Caps) -> wire.PartMap:
     """Caps as they are put: TFLOPS as exact text, vram in bytes; nothing for no cap."""
     tflops = None if caps.compute_gflops is None else show_milli(caps.compute_gflops)
     return wire.PartMap(tflops=tflops, vram=caps.vram_bytes)
-
-
-def _default(amounts: Amounts) -> wire.PartMap:
-    """Defaults as they are put; nothing for what they do not fill."""
-    percent = format_decimal(amounts.compute_ppm * 100) if amounts.compute_ppm else None
-    return msgspec.structs.replace(
-        _part(Caps(amounts.compute_gflops or None, amounts.vram_bytes or None)), percent=percent
-    )
 
 
 def _use(usage: Usage) -> wire.QuotaUse:

@@ -119,13 +119,17 @@ class AllocatedGpu(View, frozen=True, kw_only=True):
 
 
 class AllocationBody(View, frozen=True, kw_only=True):
-    """What a request holds. `state` is assumed, bound or releasing; then it is free at `release_by` at the latest."""
+    """What a request holds. `state` is assumed, bound or releasing; then it is free at `release_by` at the latest.
+
+    `limit` is the most it may use of each card; without one it is its request.
+    """
 
     uid: str
     state: str
     node: str
     gpus: list[AllocatedGpu]
     resreq: str
+    limit: PartMap | None
     namespace: str
     workload: str
     pod: str
@@ -158,12 +162,21 @@ class PairBody(View, frozen=True, kw_only=True):
     vram_bytes: int
 
 
+class AmountsBody(View, frozen=True, kw_only=True):
+    """Compute in GFLOPS and vram in bytes, per card; in percent of it where a card does not say what it has."""
+
+    compute_gflops: int | None = None
+    compute_percent: float | None = None
+    vram_bytes: int | None = None
+    vram_percent: float | None = None
+
+
 class AdjustmentBody(View, frozen=True, kw_only=True):
     """What a change does to each card: what remains free on the tightest, and the differences."""
 
-    remain: PairBody
-    delta_request: PairBody
-    delta_limit: PairBody
+    remain: AmountsBody
+    delta_request: AmountsBody
+    delta_limit: AmountsBody
     allocation: AllocationBody
 
 
@@ -188,8 +201,8 @@ class RefusalBody(ErrorBody, frozen=True, kw_only=True):
     curable: bool
     rejections: list[RejectionBody]
     stages: list[StageBody]
-    remain: PairBody | None = None
-    max_request: PairBody | None = None
+    remain: AmountsBody | None = None
+    max_request: AmountsBody | None = None
     attempts: list[AttemptBody] = msgspec.field(default_factory=list)
 
 

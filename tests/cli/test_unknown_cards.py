@@ -1,0 +1,62 @@
+"""Requests on cards that do not say what they have, on a real server: parts of them are percentages."""
+
+import json
+
+import pytest
+
+from tests.system.live_server import LiveServer
+from ullage.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    home = tmp_path_factory.mktemp("unknown") / "home"
+    home.mkdir()
+    (home / "ullage.toml").write_text("[node]\ngpus = 1\n")
+    live = LiveServer(home)
+    live.start()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def ran(http, capsys):
+    """Runs a command line and gives its exit code, what it printed, and what it complained of."""
+
+    def run(line):
+        code = main(line.split())
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_a_change_of_size_is_told_in_percent(ran):
+    ran("alloc p -r gpu=0.5")
+    code, out, _ = ran("adjust p -r percent=62.5 --dry-run")
+    assert code == 1
+    assert "+12.5 % compute, -50 % vram" in out
+    assert "37.5 % compute, 100 % vram" in out
+    changed = json.loads(ran("adjust p -r percent=62.5 -o json")[1])
+    assert changed["delta_request"] == {
+        "compute_gflops": None,
+        "compute_percent": 12.5,
+        "vram_bytes": None,
+        "vram_percent": -50.0,
+    }
+
+
+def test_the_most_that_there_is_room_for_can_be_asked(ran):
+    ran("alloc p -r gpu=0.25")
+    ran("alloc q -r gpu=0.375")
+    code, _, err = ran("adjust p -r percent=90")
+    assert code == 75
+    assert "the most that there is room for is percent=62.5 of each card" in err
+    assert ran("adjust p -r percent=62.5")[0] == 0
+
+
+def test_an_amount_that_nobody_can_judge_is_refused(ran):
+    ran("alloc p -r gpu=0.5")
+    code, _, err = ran("adjust p -r tflops=60")
+    assert code == 78
+    assert err.startswith("ullage: gpu-capacity-unknown: ")
