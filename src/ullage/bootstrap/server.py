@@ -24,6 +24,7 @@ import uvicorn
 
 import ullage
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
+from ullage.core.placement import warm
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
@@ -42,6 +43,9 @@ SETTINGS_FILE = "ullage.toml"
 
 HEARTBEAT_S = 5.0
 """How often this machine is looked at again."""
+
+PATIENCE_S = 2.0
+"""How long a start is silent about what it waits for."""
 
 CYCLE_GAP_S = 0.02
 """How long changes in the number of tasks may gather before a cycle looks at them."""
@@ -94,6 +98,7 @@ class _Server:
         self._failure: BaseException | None = None
 
     async def run(self) -> int:
+        await self._warm()
         machine = discover(self._machine, os.environ, self._cards)
         log.info("node.discovered", node=machine.node.name, note=machine.note)
         listener = _listen(self._settings.server.host, self._settings.server.port)
@@ -129,6 +134,13 @@ class _Server:
         if self._failure is not None:
             log.error("server.failed", error=str(self._failure))
         return 1 if self._failure is not None else 0
+
+    async def _warm(self) -> None:
+        """What decides is compiled when it is first used on a machine; that is told, as it takes a while."""
+        work = asyncio.create_task(asyncio.to_thread(warm))
+        if not (await asyncio.wait({work}, timeout=PATIENCE_S))[0]:
+            log.info("placement.compiling", note="once on this machine; what is compiled is kept")
+        await work
 
     async def _serve(self, service: Service, engine: LocalEngine, machine: Machine, listener: socket.socket) -> None:
         host, port = listener.getsockname()[:2]

@@ -21,9 +21,11 @@ from ullage.core.kernel.tree import NO_ROOM, planted, winner
 from ullage.core.partition import fitting
 from ullage.core.policy import Policy
 from ullage.core.shape import Shape, shape_of
-from ullage.core.strategies import strategy_named
+from ullage.core.strategies import STRATEGIES, strategy_named
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Allocation, Charge
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
 
 _MAX_TABLES = 1024
@@ -98,6 +100,22 @@ def table_of(fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy,
             fleet.tables.clear()
         table = fleet.tables[key] = Table(fleet, shape, strategy, cap)
     return table
+
+
+def warm() -> None:
+    """Have all strategies compiled, or what was compiled before read back, so that no decision waits for it."""
+    for strategy in STRATEGIES.values():
+        _warm(strategy)
+
+
+def _warm(strategy: Strategy) -> None:
+    gpus = Gpu("warm-0", 0, vram_bytes=1 << 30, compute_gflops=1000), Gpu("warm-1", 1)
+    fleet = Fleet([Node("warm", 1000, 1 << 30, gpus)])
+    placer, shape = Placer(fleet, Policy(), strategy), ResourceRequirement.from_string("gpu=0.5")
+    for number in range(2):
+        placer.place(str(number), shape)
+    placer.room(shape)
+    table_of(fleet, ResourceRequirement.from_string("gpu=1,vram=1g,isolation=partitioned"), strategy)
 
 
 class Table:
