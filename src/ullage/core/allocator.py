@@ -555,6 +555,7 @@ class Allocator:
             request.claim,
             assumed_at=now,
             bound_at=now if state is AllocationState.BOUND else None,
+            cards=self.fleet.gpus(choice.gpus),
         )
 
     def _adopt(self, fleet: Fleet) -> None:
@@ -635,7 +636,8 @@ def _remembering(fleet: Fleet, allocation: Allocation) -> Allocation:
     """The allocation with what is known of its cards; that of an executor does not outlive a restart."""
     if allocation.claim is None:
         return allocation
-    return replace(allocation, cards=tuple(gpu for gpu in fleet.last_known(allocation) if gpu is not None))
+    cards = tuple(gpu for gpu in fleet.last_known(allocation) if gpu is not None)
+    return allocation if cards == allocation.cards else replace(allocation, cards=cards)
 
 
 _NO_INDEX = -1

@@ -242,6 +242,10 @@ class Fleet:
         """Identities of cards given by their flat position."""
         return tuple(self.cards[card].uuid for card in cards)
 
+    def gpus(self, uuids: Iterable[str]) -> tuple[Gpu, ...]:
+        """Cards of the inventory by their identities."""
+        return tuple([self.cards[self.card_of[uuid]] for uuid in uuids])
+
     def workers(self, row: int) -> int:
         """Allocations on a node."""
         return self.slots_total.item(row) - self.slots_free.item(row)
@@ -267,7 +271,9 @@ class Fleet:
     def last_known(self, allocation: Allocation) -> tuple[Gpu | None, ...]:
         """Its cards in order, those that are missing as it remembers them; None for one that nobody knows."""
         cards = [self.card_of.get(uuid) for uuid in allocation.gpus]
-        remembered = {gpu.uuid: gpu for gpu in allocation.cards} if None in cards else {}
+        if None not in cards:
+            return self.gpus(allocation.gpus)
+        remembered = {gpu.uuid: gpu for gpu in allocation.cards}
         found = zip(cards, allocation.gpus, strict=True)
         return tuple(remembered.get(uuid) if card is None else self.cards[card] for card, uuid in found)
 
