@@ -11,18 +11,34 @@ from ullage.core.fleet import Fleet
 from ullage.core.kernel.shares import fragmentation_of
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
-from ullage.core.strategies import strategy_named
-from ullage.core.strategies.published import published
+from ullage.core.strategies import STRATEGIES, strategy_named
+from ullage.core.strategies.published import PUBLISHED, published
 from ullage.core.workload import NOTHING, Workload
 from ullage.model.allocation import Allocation
+from ullage.model.error import invalid
 from ullage.model.request import ResourceRequirement
 from ullage.sim.trace import Numbers
 
 NOT_PLACED = -1
 
 
+POLICIES = (*STRATEGIES, *PUBLISHED)
+"""What may be replayed: the strategies, and the policies of the literature."""
+
+
+def check_policy(name: str, field: str = "policy") -> None:
+    """Refuse what is no policy.
+
+    Raises:
+        InvalidRequest: there is none of that name.
+
+    """
+    if name not in POLICIES:
+        raise invalid(field, name, f"choose among {', '.join(POLICIES)}")
+
+
 class Placing:
-    """Places units of `shapes` on a fleet under a policy, which may know the typical workload and draw from a seed.
+    """Places units of `shapes` on a fleet under one of `POLICIES`; some know the typical workload, some draw from a seed.
 
     Raises:
         InvalidRequest: there is no such policy.
@@ -40,7 +56,8 @@ class Placing:
         self._fleet = fleet
         self._shapes = shapes
         self._milli = [fleet.resources(shape).gpu_milli for shape in shapes]
-        strategy = published(policy, workload.on(fleet), seed) or strategy_named(policy, "policy")
+        check_policy(policy)
+        strategy = published(policy, workload.on(fleet), seed) or strategy_named(policy)
         self._placer = Placer(fleet, Policy(), strategy)
         self._number = 0
         self._held: dict[str, int] = {}

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ullage.core.strategies import strategy_named
 from ullage.model.error import invalid
 from ullage.sim.cells import Cell, Result, Source, run_cells
 from ullage.sim.journal import read_history
+from ullage.sim.placing import check_policy
 from ullage.sim.published import Curves, read_curves
 from ullage.sim.recorded import run_recorded
 from ullage.sim.report import write_report
@@ -54,7 +54,7 @@ class Replay:
 
         """
         for policy in self.policies:
-            strategy_named(policy, "--policy")
+            check_policy(policy, "--policy")
         if self.against is not None and self.against not in self.policies:
             raise invalid("--against", self.against, f"name one of the policies that run: {', '.join(self.policies)}")
         names = [source.name for source in self.sources]

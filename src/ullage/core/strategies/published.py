@@ -179,20 +179,21 @@ def _pick_any(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, stat
 # --- strategies ---
 
 
-def _of_node(name: str, score: Callable[..., float]) -> Strategy:
-    return Strategy(name, score, _no_card, _pick_best_fit)
+_SCORES: dict[str, Callable[..., float]] = {
+    "best-fit-published": _best_fit,
+    "dot-product": _dot_product,
+    "packing": _packing,
+    "clustering": _clustering,
+}
+
+PUBLISHED = (*_SCORES, "fgd", "fgd-published", "random")
+"""All of them by name."""
 
 
 def published(name: str, mix: Mix, seed: int) -> Strategy | None:
     """The policy of that name, for a typical workload and, where it draws, a seed; None if there is no such."""
-    of_node = {
-        "best-fit-published": _best_fit,
-        "dot-product": _dot_product,
-        "packing": _packing,
-        "clustering": _clustering,
-    }
-    if name in of_node:
-        return _of_node(name, of_node[name])
+    if name in _SCORES:
+        return Strategy(name, _SCORES[name], _no_card, _pick_best_fit)
     if name == "fgd":
         return Strategy(name, _fgd, _no_card, _pick_fgd, mix)
     if name == "fgd-published":
