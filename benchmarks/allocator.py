@@ -81,7 +81,7 @@ def run(nodes: int, cards: int, count: int, strategy: str, *, quota: bool) -> No
 
 def main() -> None:
     """Both sizes, every strategy that must place everything."""
-    print("One decision at a time: quota, filter, score, choice, books (plain Python on NumPy columns)")
+    print("One decision at a time: quota, filter, score, choice, books")
     for nodes, cards in ((500, 6), (1000, 4)):
         for strategy in ("node-compact-gpu-low-load", "compact-first", "best-fit"):
             run(nodes, cards, 10_000, strategy, quota=True)

@@ -15,6 +15,7 @@ import numpy as np
 from ullage.core.capacity import limit_on, refuses_limit
 from ullage.core.filters import CARD, Kind, Stage, charges_on
 from ullage.core.fleet import Fleet
+from ullage.core.kernel import columns as at
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.partition import fit
 from ullage.core.placement import Table, table_of
@@ -206,15 +207,28 @@ def same_on_all_cards(request: Request) -> bool:
     return not (part.compute_ppm or part.vram_ppm or (limit is not None and limit.compute_ppm))
 
 
-def _same_for_all_cards(fleet: Fleet, rules: Rules, request: Request) -> bool:
-    """Whether no sum has to be asked about single cards: there is none, or all count the same and quotas allow it."""
-    if not rules.quotas.levels(request.claim.namespace) and not rules.oversubscription:
-        return True
-    part = request.requirement.part
-    if part is None or not same_on_all_cards(request):
+def _sums_allow(fleet: Fleet, rules: Rules, request: Request) -> bool:
+    """Whether the quotas allow the request wherever it goes, and promises do not depend on the card it gets.
+
+    Cards of one kind count the same, so one of each kind is asked about, as if all that the request takes
+    were like it: no mixture counts for more than the largest of these.
+    """
+    same = same_on_all_cards(request)
+    if rules.oversubscription and not same:
         return False
-    amounts, count = Amounts(part.compute_gflops, part.vram_bytes), request.requirement.gpu_count
-    return not rules.quotas.check(fleet.usage, request.claim.namespace, amounts, request.claim.limit, count)
+    if not rules.quotas.levels(request.claim.namespace):
+        return True
+    part, asked = request.requirement.part, request.requirement
+    if same and part is not None:
+        amounts = Amounts(part.compute_gflops, part.vram_bytes)
+        return not rules.quotas.check(
+            fleet.usage, request.claim.namespace, amounts, request.claim.limit, asked.gpu_count
+        )
+    if asked.cards.isolation is Isolation.PARTITIONED:
+        return False
+    allowed = shape_of(fleet, asked).rows[1:, at.ALLOWED].tolist()
+    cards = (card for card, may in zip(fleet.kinds, allowed, strict=True) if may)
+    return not any(check_quota(fleet, rules, request, [card] * asked.gpu_count) for card in cards)
 
 
 def refusals_on(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int]) -> tuple[Rejection, ...]:
@@ -400,7 +414,7 @@ def select(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, S
 
 def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
     """Where the request goes now, or why nowhere."""
-    if not _same_for_all_cards(fleet, rules, request):
+    if not _sums_allow(fleet, rules, request):
         candidates = find(fleet, rules, request)
         if not candidates.by_node:
             return candidates.refusal

@@ -38,7 +38,7 @@ def check_policy(name: str, field: str = "policy") -> None:
 
 
 class Placing:
-    """Places units of `shapes` on a fleet under one of `POLICIES`; some know the typical workload, some draw from a seed.
+    """Places units of `shapes` on a fleet under one of `POLICIES`; some know the workload, some draw from a seed.
 
     Raises:
         InvalidRequest: there is no such policy.
