@@ -57,3 +57,10 @@ def test_without_the_table_the_model_has_no_partitions():
         refused = lab.service.allocations.alloc(ask("a"), nobody)
         assert isinstance(refused, Refusal)
         assert refused.code is Code.NO_PARTITION_TEMPLATE
+
+
+def test_a_session_deserves_its_partition_beside_a_request():
+    with Lab(NODE, profiles=SHIPPED.with_(OWN.entries)) as lab:
+        lab.service.allocations.alloc(ask("a"), nobody)
+        lab.session("s", "vram=8g,isolation=partitioned", tasks=1)
+        assert lab.service.state.session("s").deserved == 1

@@ -478,7 +478,7 @@ class Fleet:
         if not held:
             return self.emptied()
         if self._requested is None:
-            self._requested = Fleet(self.nodes, held)
+            self._requested = Fleet(self.nodes, held, profiles=self.profiles)
         return self._requested
 
 
