@@ -24,6 +24,7 @@ from ullage.core.preemption import NoPreemption, Preemption
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, GangClaim
+from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code
@@ -248,6 +249,18 @@ def test_asking_again_changes_only_the_time():
     assert allocator.version == version
     assert allocator.nominations.lapsed(NOW + NOMINATED_TTL_S) == ()
     assert allocator.nominations.lapsed(NOW + 60 + NOMINATED_TTL_S) == ("first",)
+
+
+def test_a_partition_that_is_assumed_lies_beside_the_kept_one():
+    card = Gpu("n-0", 0, "NVIDIA A100 80GB", "NVIDIA", 80 * GIB, 312_000)
+    asked = ask("gpu=1,tflops=1,vram=1g,isolation=partitioned")
+    first = ask("gpu=1,tflops=1,vram=1g,isolation=partitioned", "first", priority=11)
+    allocator = ready(a_node("n", card), nominations=nominated(Nomination(first, "n")))
+    planned = allocator.simulate(asked).outcome
+    assumed = allocator.assume(asked, ["n-0"], NOW)
+    assert isinstance(planned, Choice)
+    assert isinstance(assumed, Allocation)
+    assert assumed.charges == planned.charges
 
 
 # --- whatever happens ---

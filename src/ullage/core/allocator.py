@@ -261,7 +261,8 @@ class Allocator:
         if against:
             return Refusal(against)
         node = self.fleet.nodes[int(self.fleet.card_row[cards[0]])].name
-        choice = Choice(node, self.fleet.uuids(cards), charges_on(self.fleet, cards, request.requirement))
+        with kept(self.fleet, self.nominations.before(self.fleet, request)):
+            choice = Choice(node, self.fleet.uuids(cards), charges_on(self.fleet, cards, request.requirement))
         return self._enter(self._allocation(request, choice, now))
 
     def commit(self, uid: str, now: float) -> Allocation:
