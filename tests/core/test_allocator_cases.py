@@ -824,6 +824,18 @@ def test_a_card_that_vanished_while_it_is_held_stays_until_it_is_given_back(a):
     assert "gpu-1" not in a.fleet.card_of
 
 
+def test_a_vanished_card_of_holders_that_are_on_two_nodes_now_is_missing_on_one(a):
+    on_cards(a, "r", 10, 2, "gpu-1", "gpu-2")
+    on_cards(a, "s", 10, 2, "gpu-2", "gpu-5")
+    cards = {card.uuid: card for card in A_NODES[0].gpus}
+    nodes = node("node-1", cards["gpu-5"]), node("node-9", cards["gpu-1"])
+    for _ in range(2):
+        a.set_nodes(nodes)
+        assert [card.uuid for card in a.fleet.cards] == ["gpu-5", "gpu-1", "gpu-2"]
+    assert [a.fleet.ledger[uid].node for uid in "rs"] == ["node-9", "node-1"]
+    assert free(a, "gpu-2") == (80, 28)
+
+
 def test_what_is_on_a_lost_node_counts_and_cannot_be_adjusted(a):
     on_cards(a, "r", 10, 2, "gpu-1")
     a.set_nodes(A_NODES[1:])

@@ -52,6 +52,24 @@ def test_a_card_of_two_that_moves_is_counted_where_it_is():
         assert lab.service.state.fleet.gpu_free.tolist() == [0, 1]
 
 
+def test_a_card_that_vanished_from_holders_on_two_nodes_is_missing_on_one():
+    node, other = a_node("n1", gpus=3), a_node("n2")
+    with Lab(node, other) as lab:
+        lab.service.allocations.bind(request("v", "gpu=2,percent=40"), ["GPU-n1-0", "GPU-n1-1"], nothing)
+        lab.service.allocations.bind(request("w", "gpu=2,percent=40"), ["GPU-n1-1", "GPU-n1-2"], nothing)
+        for report in (
+            replace(other, gpus=node.gpus[:1]),
+            replace(node, gpus=node.gpus[2:]),
+            replace(other, gpus=node.gpus[:1], labels={"rack": "1"}),
+        ):
+            lab.service.on_engine_event(NodeReported(report))
+            lab.pump()
+            cards = [gpu.uuid for gpu in lab.service.state.fleet.cards]
+            assert sorted(cards) == ["GPU-n1-0", "GPU-n1-1", "GPU-n1-2"]
+        ledger = lab.service.state.fleet.ledger
+        assert (ledger["v"].node, ledger["w"].node) == ("n2", "n1")
+
+
 def test_a_request_for_more_cards_than_any_node_has_places_is_refused_at_once():
     with pytest.raises(InvalidRequest, match="128"):
         request("p", "gpu=2147483647")

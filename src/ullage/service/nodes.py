@@ -135,7 +135,7 @@ class Nodes:
         here = [allocation for allocation in fleet.ledger.values() if allocation.node == node.name]
         held = {uuid: gpu for a in here for uuid, gpu in zip(a.gpus, fleet.last_known(a), strict=True)}
         others = (other for other in self._state.nodes.values() if other.name != node.name)
-        elsewhere = {gpu.uuid for other in others for gpu in other.gpus if gpu.healthy}
+        elsewhere = {gpu.uuid for other in others for gpu in other.gpus}
         vanished = {uuid: gpu for uuid, gpu in held.items() if uuid not in reported and uuid not in elsewhere}
         indices = [gpu.index for gpu in (*node.gpus, *vanished.values()) if gpu is not None]
         unseen = max(indices, default=-1) + 1
