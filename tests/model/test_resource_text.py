@@ -239,6 +239,12 @@ def test_a_shown_requirement_parses_back(asked):
     assert ResourceRequirement.from_value({"cpu": asked.cpu, "memory": asked.memory, "gpu": asked.gpu}) == asked
 
 
+@pytest.mark.parametrize("text", ["tflops=0", "gpu=2,vram=0,isolation=hard", "vram=0,isolation=shared"])
+def test_a_part_that_takes_nothing_is_not_shown_as_a_whole_card(text):
+    asked = ResourceRequirement.from_string(text)
+    assert ResourceRequirement.from_string(str(asked)) == asked
+
+
 @given(st.text(max_size=20) | st.text("cpumemgpu=,0123456789kib. ", max_size=30))
 def test_any_text_is_a_requirement_or_refused_by_name(text):
     try:

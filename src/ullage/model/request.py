@@ -223,7 +223,8 @@ class ResourceRequirement:
         cards = f"{self.cards},isolation=shared" if self.cards.isolation is Isolation.SHARED else str(self.cards)
         if self.gpu_count == 1 and self.part.fraction_ppm:
             return f"{head}{format_decimal(self.part.fraction_ppm)}{cards}"
-        return f"{head}{self.gpu_count}{self.part}{cards}"
+        nothing = "" if self.cards.isolation is Isolation.PARTITIONED else ",vram=0"
+        return f"{head}{self.gpu_count}{str(self.part) or nothing}{cards}"
 
     @property
     def whole(self) -> bool:
