@@ -174,12 +174,13 @@ class AllocationApi:
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
         qos = _qos(body.qos)
         claim = Claim(
-            namespace=body.namespace,
+            namespace=check_name("namespace", body.namespace),
             limit=amounts_or_none("limit", body.limit),
             qos=qos,
             priority=PRIORITIES[qos] if body.priority is None else body.priority,
         )
-        asked = self._service.quotas.admit(Request(body.uid, bodies.requirement(body.resreq), claim, body.strategy))
+        uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
+        asked = self._service.quotas.admit(Request(uid, bodies.requirement(body.resreq), claim, body.strategy))
         plan = self._plan(self._allocations.simulate(asked))
         if plan.choice is not None or not body.preempt:
             return plan
@@ -378,6 +379,8 @@ def seconds_of(field: str, value: float) -> float:
 def amounts_of(field: str, part: wire.PartMap) -> Amounts:
     """What a body says of each card; `field` names it in errors."""
     tflops, percent, vram = part.tflops, part.percent, part.vram
+    if tflops and percent:
+        raise invalid(f"{field}.percent", percent, "tflops are given too; keep one of the two")
     return Amounts(
         0 if tflops is None else parse_tflops(str(tflops), f"{field}.tflops"),
         0 if vram is None else parse_bytes(str(vram), f"{field}.vram"),

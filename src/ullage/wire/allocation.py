@@ -43,6 +43,10 @@ class CreateAllocation(Schema, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+UNNAMED = ".plan"
+"""The uid of a plan that names none; no name may start with a dot."""
+
+
 class PlanRequest(Schema, frozen=True, kw_only=True):
     """Would it fit: a request as in `CreateAllocation`, of which nothing is done; with `preempt`, who would go.
 
@@ -50,7 +54,7 @@ class PlanRequest(Schema, frozen=True, kw_only=True):
     """
 
     resreq: str | ResourceMap
-    uid: str = ".plan"  # no name may start with a dot
+    uid: str = UNNAMED
     namespace: str = "default"
     limit: PartMap | None = None
     qos: str = "medium"
