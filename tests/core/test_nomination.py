@@ -27,6 +27,7 @@ from ullage.model.claim import Amounts, GangClaim
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
+from ullage.model.oversubscription import Oversubscription
 from ullage.model.rejection import Code
 
 
@@ -261,6 +262,26 @@ def test_a_partition_that_is_assumed_lies_beside_the_kept_one():
     assert isinstance(planned, Choice)
     assert isinstance(assumed, Allocation)
     assert assumed.charges == planned.charges
+
+
+@pytest.mark.parametrize(
+    "come_after",
+    [
+        lambda allocator: allocator.alloc(ask("tflops=5,vram=1g", "late", limit=Amounts(20_000)), NOW),
+        lambda allocator: allocator.adjust("old", Change(Amounts(5000, GIB), Amounts(20_000))),
+    ],
+    ids=["alloc", "adjust"],
+)
+def test_what_a_nominated_request_may_use_at_most_is_promised_to_nobody_else(come_after):
+    exactly = Oversubscription(vram_expand_to_host_mem=0, compute_oversell_ratio=100)
+    allocator = Allocator(Fleet([a_node("n")]), Rules(oversubscription={"": exactly}))
+    allocator.set_ready()
+    allocator.alloc(ask("tflops=5,vram=1g", "old", limit=Amounts(5000)), NOW)
+    first = ask("tflops=70,vram=1g", "first", priority=11, limit=Amounts(90_000))
+    allocator.nominate(Nomination(first, "n"))
+    assert isinstance(come_after(allocator), Refusal)
+    assert "" not in allocator.fleet.usage
+    assert isinstance(allocator.alloc(first, NOW), Allocation)
 
 
 # --- whatever happens ---

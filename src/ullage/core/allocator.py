@@ -400,9 +400,9 @@ class Allocator:
         asker = Request(uid, known.requirement, known.claim)
         with kept(self.fleet, self.nominations.before(self.fleet, asker)):
             outcome = change_of(self.fleet, self.rules, known, change)
-        if not isinstance(outcome, Adjustment):
-            return outcome
-        promised = self._refuses_limits(known, outcome.allocation)
+            if not isinstance(outcome, Adjustment):
+                return outcome
+            promised = self._refuses_limits(known, outcome.allocation)
         if promised is not None:
             return Refusal((promised,))
         if not dry_run:

@@ -168,7 +168,11 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
         gpus, charges = nomination.gpus, nomination.charges
     else:
         gpus, charges = _best_fit(fleet, row, request)
-    return Allocation(request.uid, nomination.node, request.requirement, gpus, charges=charges) if gpus else None
+    if not gpus:
+        return None
+    # Its limit is promised too; of no namespace, so that it counts in no quota.
+    claim = None if request.claim.limit is None else Claim(namespace="", limit=request.claim.limit)
+    return Allocation(request.uid, nomination.node, request.requirement, gpus, charges=charges, claim=claim)
 
 
 def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...], tuple[Charge, ...]]:
