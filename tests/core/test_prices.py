@@ -6,8 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from ullage.core.kernel.task_class import ANY_MODEL, WHOLE
-from ullage.core.mix import TaskClass, Workload
+from ullage.core.kernel.task_class import ANY_MODEL, WHOLE, Mix
 from ullage.core.prices import (
     bare,
     bare_cost,
@@ -56,7 +55,7 @@ def test_slots_are_bounded_by_cards_and_by_cpu():
     assert slots(cpu_free=5000, roomy=1, cpu=1000, cards=2) == 0
 
 
-WORKLOAD = Workload(
+MIX = Mix(
     np.array(
         [
             (8000, WHOLE, 2, ANY_MODEL),
@@ -71,24 +70,23 @@ WORKLOAD = Workload(
         np.int64,
     ),
     np.array([0.1, 0.2, 0.1, 0.05, 0.15, 0.1, 0.2, 0.1]),
-    tasks=100,
 )
 
 
 def test_scarce_are_classes_of_several_cards_and_of_more_than_half_a_card():
-    found = scarce(WORKLOAD)
-    assert found.classes.tolist() == WORKLOAD.classes[:6].tolist()
+    found = scarce(MIX)
+    assert found.classes.tolist() == MIX.classes[:6].tolist()
     assert found.value.tolist() == pytest.approx([2000, 2000, 2000, 4000, 35, 50])
 
 
 def test_classes_compete_with_those_that_need_at_least_as_much_of_the_same():
-    assert scarce(WORKLOAD).rate.tolist() == pytest.approx([0.2, 0.3, 0.1, 0.05, 0.25, 0.1])
+    assert scarce(MIX).rate.tolist() == pytest.approx([0.2, 0.3, 0.1, 0.05, 0.25, 0.1])
 
 
 def test_invited_classes_are_priced_and_doubt_is_added_to_all():
-    invited = [TaskClass(7000, WHOLE, 4), TaskClass(9000, WHOLE, 4, 0b10)]
-    found = scarce(WORKLOAD, invited, doubt=0.01)
-    assert found.classes[6:].tolist() == [list(invited[0])]
+    invited = np.array([(7000, WHOLE, 4, ANY_MODEL), (9000, WHOLE, 4, 0b10)])
+    found = scarce(MIX, invited, doubt=0.01)
+    assert found.classes[6:].tolist() == [invited[0].tolist()]
     assert found.rate.tolist() == pytest.approx([0.21, 0.31, 0.11, 0.06, 0.26, 0.11, 0.06])
 
 
@@ -107,7 +105,7 @@ def held(cpu_free, cards, task):
 
 
 def test_what_a_task_takes_is_the_dearest_loss_of_slots():
-    rng, classes = random.Random(1), scarce(WORKLOAD).classes
+    rng, classes = random.Random(1), scarce(MIX).classes
     for _ in range(300):
         cards = [rng.choice((0, 300, 700, 800, WHOLE)) for _ in range(8)]
         cpu_free, model = rng.randrange(4000, 40_000, 500), rng.randrange(3)
@@ -131,7 +129,7 @@ def test_what_a_task_takes_is_the_dearest_loss_of_slots():
 
 def test_tasks_without_cards_are_worth_a_part_of_the_cards_that_go_with_their_cpu():
     classes = np.array([(8000, 0, 0, -1), (32_000, 0, 0, -1), (0, 0, 0, -1), (4000, 500, 1, -1)], np.int64)
-    found = bare(Workload(classes, np.array([0.3, 0.2, 0.1, 0.4]), 10), cards_per_cpu=0.06)
+    found = bare(Mix(classes, np.array([0.3, 0.2, 0.1, 0.4])), cards_per_cpu=0.06)
     assert found.sizes.tolist() == [8000, 32_000]
     assert found.rate.tolist() == pytest.approx([0.5, 0.2])
     assert found.value.tolist() == pytest.approx([48, 192])
@@ -145,7 +143,7 @@ def test_a_placement_pays_for_the_dearest_size_without_cards_that_it_displaces()
 
 
 def test_named_sets_need_what_the_classes_within_them_need():
-    found = named(WORKLOAD, models=2)
+    found = named(MIX, models=2)
     assert found.sets.tolist() == [0b01, 0b10]
     assert found.mean.tolist() == pytest.approx([0.3 * 2000 + 0.2 * 500, 0.05 * 4000])
     assert found.variance.tolist() == pytest.approx([0.3 * 2000**2 + 0.2 * 500**2, 0.05 * 4000**2])
@@ -169,16 +167,16 @@ def answers():
     for mean in (0.3, 2.0, 77.0, 900.0):
         for count in (0, 1, 3, 70, 80, 1000):
             yield round(float(poisson_at_least(mean, count)), 12), round(float(normal_above(mean, mean, count)), 12)
-    classes, rate, value = scarce(WORKLOAD)
+    classes, rate, value = scarce(MIX)
     prices = np.empty(len(rate))
     slot_prices(rate, value, np.array([5, 3, 0, 7, 2, 1]), 10.0, prices)
     yield from np.round(prices, 9).tolist()
     roomy = np.array([5, 5, 5, 5, 6, 5])
     yield round(float(slot_cost(classes, prices, 30_000, roomy, 0, 4000, 300, 1, WHOLE)), 9)
-    shares, costs = named(WORKLOAD, 3), np.empty(3)
+    shares, costs = named(MIX, 3), np.empty(3)
     model_prices(*shares, np.array([1000.0, 2000.0, 3000.0]), 900.0, costs)
     yield from np.round(costs, 12).tolist()
-    sizes, popular, worth = bare(WORKLOAD, 0.058)
+    sizes, popular, worth = bare(MIX, 0.058)
     yield sizes.tolist(), np.round(popular, 12).tolist(), np.round(worth, 9).tolist()
     yield float(bare_cost(np.array([3.0]), np.array([7.0, 2.5]), np.array([1.0, 1.25])))
     yield int(slots(9000, 5, 2000, 2))

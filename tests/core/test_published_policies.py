@@ -148,12 +148,5 @@ def test_random_reaches_every_node_and_every_card():
     assert len(seen) == 8
 
 
-def test_the_typical_workload_is_the_most_frequent_95_percent():
-    often, seldom, rare = task(1000, MILLI, 1), task(2000, 500, 1), task(3000, 0, 0)
-    mix = typical_workload([often] * 90 + [seldom] * 6 + [rare] * 4)
-    assert mix.classes == (TaskClass(1000, MILLI, 1), TaskClass(2000, 500, 1))
-    assert mix.popularity == (90 / 96, 6 / 96)
-
-
 def test_there_is_no_other_policy():
     assert published("best", ((), ()), 1) is None

@@ -7,18 +7,18 @@ placement; what a placement takes of each priced good depends on the node only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Classes, Popularity
-from ullage.core.mix import TaskClass, Workload
+from ullage.core.kernel.task_class import CARDS, COLUMNS, CPU, MODELS, SHARE, WHOLE, Classes, Mix, Popularity
 
 Amounts = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+
+_NOBODY: Classes = np.empty((0, COLUMNS), np.int64)
 
 _NEGLIGIBLE = 1e-18
 """Terms of a sum of probabilities below this do not change it."""
@@ -87,7 +87,7 @@ class Scarce(NamedTuple):
     value: Amounts
 
 
-def scarce(workload: Workload, invited: Iterable[TaskClass] = (), doubt: float = 0.0) -> Scarce:
+def scarce(mix: Mix, invited: Classes = _NOBODY, doubt: float = 0.0) -> Scarce:
     """The classes that a card or a node holds few of: several cards, or more than half a card.
 
     Classes compete for a slot if they need as many cards and at least as much of everything else.
@@ -96,14 +96,14 @@ def scarce(workload: Workload, invited: Iterable[TaskClass] = (), doubt: float =
     While the workload is learned live, `invited` tasks may come though none has, and `doubt` is what
     one task more among those seen would add to every rate.
     """
-    seen = workload.classes[workload.classes[:, SHARE] > WHOLE // 2]
-    wide = np.array([task for task in invited if not (seen == task).all(axis=1).any()], np.int64).reshape(-1, 4)
-    classes = np.concatenate([seen, wide])
-    cpu, share, cards, models = (workload.classes[:, column][None, :] for column in (CPU, SHARE, CARDS, MODELS))
+    seen = mix.classes[mix.classes[:, SHARE] > WHOLE // 2]
+    known = (invited[:, None] == seen[None, :]).all(axis=2).any(axis=1)
+    classes = np.concatenate([seen, invited[~known]])
+    cpu, share, cards, models = (mix.classes[:, column][None, :] for column in (CPU, SHARE, CARDS, MODELS))
     rival = (cards == classes[:, CARDS, None]) & (cpu >= classes[:, CPU, None]) & (share >= classes[:, SHARE, None])
     rival &= (models & ~classes[:, MODELS, None]) == 0
     worth = np.where(classes[:, CARDS] > 1, 1.0, _SINGLE)
-    return Scarce(classes, rival @ workload.popularity + doubt, worth * classes[:, SHARE] * classes[:, CARDS])
+    return Scarce(classes, rival @ mix.popularity + doubt, worth * classes[:, SHARE] * classes[:, CARDS])
 
 
 @compiled
@@ -156,17 +156,17 @@ class Bare(NamedTuple):
     value: Amounts
 
 
-def bare(workload: Workload, cards_per_cpu: float) -> Bare:
+def bare(mix: Mix, cards_per_cpu: float) -> Bare:
     """The tasks without cards, smallest first, for a fleet with so many thousandths of cards per milli CPU.
 
     Their slots are those expected to be left when tasks with cards have filled the nodes: what `leftover`
     writes after the idle cards. A slot is worth a tenth of the cards that go with its CPU in the fleet:
     with nothing they are dropped for tasks with cards, with a quarter those fail early instead.
     """
-    classes = workload.classes
+    classes = mix.classes
     plain = (classes[:, CARDS] == 0) & (classes[:, CPU] > 0)
     sizes = np.unique(classes[plain, CPU])
-    rate = (classes[None, plain, CPU] >= sizes[:, None]) @ workload.popularity[plain]
+    rate = (classes[None, plain, CPU] >= sizes[:, None]) @ mix.popularity[plain]
     return Bare(sizes, rate, _BARE * cards_per_cpu * sizes)
 
 
@@ -190,14 +190,14 @@ class Named(NamedTuple):
     variance: Amounts
 
 
-def named(workload: Workload, models: int) -> Named:
+def named(mix: Mix, models: int) -> Named:
     """The sets that classes name, of `models` models; the need for a set is that of all classes within it."""
     every = (1 << models) - 1
-    sets = np.unique(workload.classes[:, MODELS] & every)
+    sets = np.unique(mix.classes[:, MODELS] & every)
     sets = sets[(sets != every) & (sets != 0)]
-    within = (workload.classes[:, MODELS][None, :] & every & ~sets[:, None]) == 0
-    size = (workload.classes[:, SHARE] * workload.classes[:, CARDS]).astype(np.float64)
-    return Named(sets, within @ (workload.popularity * size), within @ (workload.popularity * size * size))
+    within = (mix.classes[:, MODELS][None, :] & every & ~sets[:, None]) == 0
+    size = (mix.classes[:, SHARE] * mix.classes[:, CARDS]).astype(np.float64)
+    return Named(sets, within @ (mix.popularity * size), within @ (mix.popularity * size * size))
 
 
 @compiled

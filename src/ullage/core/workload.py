@@ -1,4 +1,4 @@
-"""The workload: which classes of tasks there are and how popular each is.
+"""The workload: which classes of tasks there are and how popular each is, counted or learned live.
 
 A class is what the fit of a task depends on: cpu, share of a card, cards, models. Memory only filters.
 """
@@ -13,14 +13,23 @@ import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import task_class as at
-from ullage.core.kernel.task_class import Classes, Popularity
+from ullage.core.kernel.task_class import Classes, Mix
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 
 COVERED = 0.95
 """The part of all tasks that the classes of a typical workload cover."""
 
-_MOST_KINDS = 62
+COLD = 50
+"""Tasks seen before the first estimate of a workload that is learned live."""
+
+_GROWTH = 1.5
+"""An estimate is made again after the number of tasks seen has grown by this factor."""
+
+_WIDE = 4
+"""Cards from which a node's own size counts as a class of tasks that may come."""
+
+MOST_KINDS = 62
 """Kinds of cards that a mask can tell apart; those beyond are allowed to nobody who names a model."""
 
 
@@ -42,45 +51,93 @@ def class_of(asked: ResourceRequirement) -> TaskClass:
     return TaskClass(asked.cpu_milli, share, asked.gpu_count, asked.cards.models)
 
 
+def rows_of(classes: Sequence[TaskClass], fleet: Fleet) -> Classes:
+    """Classes as compiled code takes them: models become a mask of the fleet's kinds of cards."""
+    models = [fleet.cards[card].model for card in fleet.kinds[:MOST_KINDS]]
+    rows = np.zeros((len(classes), at.COLUMNS), dtype=np.int64)
+    for row, each in enumerate(classes):
+        named = sum(1 << kind for kind, model in enumerate(models) if model in each.models)
+        rows[row] = each.cpu_milli, each.share_milli, each.cards, named if each.models else at.ANY_MODEL
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Classes with their part of all tasks; the parts add up to one."""
+    """Classes, the most popular first, with their part of all tasks (together one), and how many tasks they were."""
 
     classes: tuple[TaskClass, ...]
     popularity: tuple[float, ...]
+    tasks: int
 
     @classmethod
     def counted(cls, counts: Sequence[tuple[TaskClass, int]]) -> Workload:
         """The workload of so many tasks of each class."""
         total = sum(count for _, count in counts)
-        return cls(tuple(each for each, _ in counts), tuple(count / total for _, count in counts))
+        return cls(tuple(each for each, _ in counts), tuple(count / total for _, count in counts), total)
 
-    def on(self, fleet: Fleet) -> tuple[Classes, Popularity]:
-        """The workload as compiled code takes it: models become a mask of the fleet's kinds of cards."""
-        models = [fleet.cards[card].model for card in fleet.kinds[:_MOST_KINDS]]
-        classes = np.zeros((len(self.classes), at.COLUMNS), dtype=np.int64)
-        for row, each in enumerate(self.classes):
-            named = sum(1 << kind for kind, model in enumerate(models) if model in each.models)
-            classes[row] = each.cpu_milli, each.share_milli, each.cards, named if each.models else at.ANY_MODEL
-        return classes, np.array(self.popularity, dtype=np.float64)
+    def on(self, fleet: Fleet) -> Mix:
+        """The workload as compiled code takes it."""
+        return Mix(rows_of(self.classes, fleet), np.array(self.popularity, dtype=np.float64))
 
 
-NOTHING = Workload((), ())
+NOTHING = Workload((), (), 0)
 """The workload of whoever knows none."""
 
 
+def _most_popular_first(tasks: Counter[TaskClass]) -> list[tuple[TaskClass, int]]:
+    """Of equally popular ones the largest first, so that the order of the tasks does not matter."""
+    return sorted(tasks.items(), key=lambda pair: (pair[1], pair[0]), reverse=True)
+
+
+def whole_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
+    """All classes of these tasks."""
+    return Workload.counted(_most_popular_first(Counter(map(class_of, tasks))))
+
+
 def typical_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
-    """The most frequent classes, until they cover 95 % of the tasks; of equal ones the largest first.
+    """The most frequent classes, until they cover 95 % of the tasks.
 
     Source: Weng et al., "Beware of Fragmentation", USENIX ATC'23, section 5, and its simulator.
     """
     counts = Counter(map(class_of, tasks))
-    ordered = sorted(counts.items(), key=lambda pair: (pair[1], pair[0]), reverse=True)
     kept: list[tuple[TaskClass, int]] = []
     covered, enough = 0, COVERED * counts.total()
-    for pair in ordered:
+    for pair in _most_popular_first(counts):
         if covered >= enough:
             break
         covered += pair[1]
         kept.append(pair)
     return Workload.counted(kept)
+
+
+class LiveWorkload:
+    """The workload learned from tasks as they come.
+
+    Cold (`estimate` is None) for 50 tasks; then estimated from all tasks seen so far, again at every
+    growth by half (50, 75, 112, ...), so that a long history costs few estimates.
+    """
+
+    def __init__(self) -> None:
+        self._tasks = Counter[TaskClass]()
+        self._due = COLD
+        self.estimate: Workload | None = None
+
+    def see(self, asked: ResourceRequirement) -> bool:
+        """Count a task that arrived, placed or not; True if `estimate` was made anew."""
+        self._tasks[class_of(asked)] += 1
+        seen = self._tasks.total()
+        if seen < self._due:
+            return False
+        self._due = int(seen * _GROWTH)
+        self.estimate = Workload.counted(_most_popular_first(self._tasks))
+        return True
+
+
+def may_come(fleet: Fleet) -> tuple[TaskClass, ...]:
+    """Wide tasks that the fleet invites though none may have come yet.
+
+    For every kind of node (milli CPU, cards) with 4 cards or more, one that takes all its cards and
+    90 % of its CPU.
+    """
+    wide = {(node.cpu_milli, len(node.gpus)) for node in fleet.nodes if len(node.gpus) >= _WIDE}
+    return tuple(sorted(TaskClass(cpu * 9 // 10, MILLI, cards) for cpu, cards in wide))

@@ -7,6 +7,8 @@ below 1000. Popularity is a float64 per row; popularities sum to 1.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +20,14 @@ Classes = npt.NDArray[np.int64]
 
 Popularity = npt.NDArray[np.float64]
 """The part of all tasks that belong to each class."""
+
+
+class Mix(NamedTuple):
+    """A workload on one fleet."""
+
+    classes: Classes
+    popularity: Popularity
+
 
 CPU = 0
 SHARE = 1

@@ -17,12 +17,9 @@ from ullage.core.kernel.compiled import inlined
 from ullage.core.kernel.fragmentation import best_fit_card, fgd, fgd_published
 from ullage.core.kernel.packing import best_fit, clustering, dot_product, packing, random_card
 from ullage.core.kernel.shares import CARD, model_of, share_asked, shares_on
-from ullage.core.kernel.task_class import Classes, Popularity
+from ullage.core.kernel.task_class import Mix
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.strategies.strategy import Strategy
-
-Mix = tuple[Classes, Popularity]
-"""The typical workload."""
 
 _LARGEST = 62
 
@@ -195,9 +192,9 @@ def published(name: str, mix: Mix, seed: int) -> Strategy | None:
     if name in _SCORES:
         return Strategy(name, _SCORES[name], _no_card, _pick_best_fit)
     if name == "fgd":
-        return Strategy(name, _fgd, _no_card, _pick_fgd, mix)
+        return Strategy(name, _fgd, _no_card, _pick_fgd, tuple(mix))
     if name == "fgd-published":
-        return Strategy(name, _fgd_published, _no_card, _pick_fgd_published, mix)
+        return Strategy(name, _fgd_published, _no_card, _pick_fgd_published, tuple(mix))
     if name == "random":
         return Strategy(name, _same, _no_card, _pick_any, (np.array([1 + seed % 2147483646]),), _select_any)
     return None
