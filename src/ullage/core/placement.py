@@ -128,7 +128,7 @@ class Table:
         self._strategy = strategy
         self._rows = shape.rows.copy()
         self._rows[0, at.CAP] = -1 if cap is None else cap
-        self._said = np.zeros((len(fleet.nodes), at.TABLE_COLUMNS), dtype=np.int64)
+        self._said = np.zeros((len(fleet.nodes), at.TABLE_COLUMNS + strategy.notes), dtype=np.int64)
         self._said[:, at.OPEN] = self._nodes_not_excluded()
         self._said[:, at.BONUS] = self._preferred()
         self._tree = planted(len(fleet.nodes))

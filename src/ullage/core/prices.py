@@ -23,6 +23,9 @@ _NOBODY: Classes = np.empty((0, COLUMNS), np.int64)
 _NEGLIGIBLE = 1e-18
 """Terms of a sum of probabilities below this do not change it."""
 
+_CHEAP = 1e-9
+"""Prices below this are none: they would decide between equals by rounding."""
+
 _BARE = 0.1
 """What part of the cards that go with its CPU a slot of a task without cards is worth."""
 
@@ -79,6 +82,12 @@ def slots(cpu_free: int, roomy: int, cpu: int, cards: int) -> int:
     return int(max(held, 0))
 
 
+@compiled
+def slots_of(task: Counts, cpu_free: int, roomy: int) -> int:
+    """The same for a row of task classes."""
+    return slots(cpu_free, roomy, task[CPU], task[CARDS])
+
+
 class Scarce(NamedTuple):
     """Classes whose slots are priced, how popular those that compete for a slot are, and what a slot is worth."""
 
@@ -107,7 +116,7 @@ def scarce(mix: Mix, invited: Classes = _NOBODY, doubt: float = 0.0) -> Scarce:
 
 
 @compiled
-def slot_prices(rate: Popularity, value: Amounts, free: Counts, arrivals: float, prices: Amounts) -> None:
+def slot_prices(rate: Popularity, value: Amounts, free: Counts | Amounts, arrivals: float, prices: Amounts) -> None:
     """Writes the price of one slot of each scarce class (expected marginal seat revenue).
 
     `free` is how many slots of the class the cluster has, `arrivals` how many tasks are expected until it
@@ -115,7 +124,8 @@ def slot_prices(rate: Popularity, value: Amounts, free: Counts, arrivals: float,
     are plentiful, and nothing when few tasks are to come.
     """
     for row in range(rate.shape[0]):
-        prices[row] = value[row] * poisson_at_least(arrivals * rate[row], free[row])
+        price = value[row] * poisson_at_least(arrivals * rate[row], int(free[row]))
+        prices[row] = price if price > _CHEAP else 0.0
 
 
 @compiled

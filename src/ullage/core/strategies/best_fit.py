@@ -45,7 +45,7 @@ State = tuple[Rows]
 
 
 @inlined
-def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State) -> float:
+def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:  # noqa: ARG001
     """Three terms of what is left: cpu, memory, cards; before them whether the node is in use."""
     spread = state[0][0]
     left = 0
@@ -82,6 +82,12 @@ def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: St
     if not shape[0, WHOLE]:
         tightest(nodes, cards, row, units, state[0][0], out)
         return
+    whole_cards(nodes, cards, row, units, out)
+
+
+@compiled
+def whole_cards(nodes: Rows, cards: Rows, row: int, units: Rows, out: Rows) -> None:
+    """As many as `out` has room for, from one zone if a zone has enough, the fullest such zone first."""
     first, zone = nodes[row, FIRST_CARD], fullest_zone(nodes, cards, row, units, len(out))
     taken = 0
     for k in range(len(units)):

@@ -19,15 +19,9 @@ from ullage.core.kernel.packing import best_fit, clustering, dot_product, packin
 from ullage.core.kernel.shares import CARD, model_of, share_asked, shares_on
 from ullage.core.kernel.task_class import Mix
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.strategies.strategy import Strategy
+from ullage.core.strategies.strategy import Strategy, alike
 
 _LARGEST = 62
-
-
-@inlined
-def _no_card(cards: Rows, card: int, shape: Rows, state: Any) -> float:  # noqa: ARG001
-    """These policies score nodes only."""
-    return 0.0
 
 
 # --- which cards ---
@@ -59,25 +53,25 @@ def _pick_best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows,
 
 
 @inlined
-def _best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any) -> float:  # noqa: ARG001
+def _best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     return float(best_fit(nodes[row, CPU_FREE], shares, shape[0, CPU], asked, shape[0, COUNT]))
 
 
 @inlined
-def _dot_product(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any) -> float:  # noqa: ARG001
+def _dot_product(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     return float(dot_product(nodes[row, CPU_FREE], shares, shape[0, CPU], asked, shape[0, COUNT]))
 
 
 @inlined
-def _packing(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any) -> float:  # noqa: ARG001
+def _packing(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
     asked = share_asked(nodes, cards, row, shape)
     return float(packing(shares_on(nodes, cards, row), asked, shape[0, COUNT]))
 
 
 @inlined
-def _clustering(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any) -> float:  # noqa: ARG001
+def _clustering(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
     size = min(shape[0, COUNT], _LARGEST) if shape[0, WHOLE] else 0
     kind = size if shape[0, COUNT] else -1
     return float(clustering(shares_on(nodes, cards, row), nodes[row, RUNS], kind))
@@ -87,7 +81,7 @@ def _clustering(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, st
 
 
 @inlined
-def _fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix) -> float:  # noqa: ARG001
+def _fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, note: Rows) -> float:  # noqa: ARG001
     """Less growth of fragmentation is better."""
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     growth, _ = fgd(
@@ -109,7 +103,7 @@ def _pick_fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, stat
 
 
 @inlined
-def _fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix) -> float:  # noqa: ARG001
+def _fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, note: Rows) -> float:  # noqa: ARG001
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     score, _ = fgd_published(
         nodes[row, CPU_FREE], shares, model_of(nodes, cards, row), shape[0, CPU], asked, shape[0, COUNT], *state
@@ -133,7 +127,7 @@ def _pick_fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: 
 
 
 @inlined
-def _same(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any) -> float:  # noqa: ARG001
+def _same(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
     return 0.0
 
 
@@ -145,7 +139,15 @@ def _draw(numbers: Rows) -> int:
 
 
 @inlined
-def _select_any(nodes: Rows, cards: Rows, said: Rows, tree: Scores, state: tuple[Rows]) -> int:  # noqa: ARG001
+def _select_any(
+    nodes: Rows,
+    cards: Rows,  # noqa: ARG001
+    shape: Rows,  # noqa: ARG001
+    space: Rows,  # noqa: ARG001
+    said: Rows,  # noqa: ARG001
+    tree: Scores,
+    state: tuple[Rows],
+) -> int:
     """One of the nodes with room, each as likely."""
     size, fitting = len(tree) // 2, 0
     for row in range(len(nodes)):
@@ -176,25 +178,25 @@ def _pick_any(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, stat
 # --- strategies ---
 
 
-_SCORES: dict[str, Callable[..., float]] = {
+_OF_NODE: dict[str, Callable[..., float]] = {
     "best-fit-published": _best_fit,
     "dot-product": _dot_product,
     "packing": _packing,
     "clustering": _clustering,
 }
 
-PUBLISHED = (*_SCORES, "fgd", "fgd-published", "random")
+PUBLISHED = (*_OF_NODE, "fgd", "fgd-published", "random")
 """All of them by name."""
 
 
 def published(name: str, mix: Mix, seed: int) -> Strategy | None:
     """The policy of that name, for a typical workload and, where it draws, a seed; None if there is no such."""
-    if name in _SCORES:
-        return Strategy(name, _SCORES[name], _no_card, _pick_best_fit)
+    if name in _OF_NODE:
+        return Strategy(name, _OF_NODE[name], alike, _pick_best_fit)
     if name == "fgd":
-        return Strategy(name, _fgd, _no_card, _pick_fgd, tuple(mix))
+        return Strategy(name, _fgd, alike, _pick_fgd, tuple(mix))
     if name == "fgd-published":
-        return Strategy(name, _fgd_published, _no_card, _pick_fgd_published, tuple(mix))
+        return Strategy(name, _fgd_published, alike, _pick_fgd_published, tuple(mix))
     if name == "random":
-        return Strategy(name, _same, _no_card, _pick_any, (np.array([1 + seed % 2147483646]),), _select_any)
+        return Strategy(name, _same, alike, _pick_any, (np.array([1 + seed % 2147483646]),), _select_any)
     return None

@@ -1,14 +1,17 @@
-"""What a strategy is: three or four small functions over the columns of the books.
+"""What a strategy is: three to five small functions over the columns of the books.
 
-    node(nodes, cards, row, shape, units, state) -> float    how good a node with room is
-    card(cards, card, shape, state) -> float                 how good one card is
-    pick(nodes, cards, row, shape, units, state, out)        writes the flat positions of the cards to take
-    select(nodes, cards, said, tree, state) -> int           which node, -1 for none; the first of the best if not given
+    node(nodes, cards, row, shape, units, state, note) -> float       how good a node with room is
+    card(cards, card, shape, state) -> float                          how good one card is
+    pick(nodes, cards, row, shape, units, state, out)                 writes the flat positions of the cards to take
+    select(nodes, cards, shape, space, said, tree, state) -> int      which node, -1: none; if not given the first best
+    follow(nodes, cards, row, state)                                  a node may have changed; nothing if not given
 
 `nodes`, `cards` and `shape` have the columns of `core/kernel/columns.py`; `units` says of each card of the
 node, the first card first, how many shares of the request it has room for: 0 means it cannot take it, and
-as many as are asked for can. `said` and `tree` are a table's (`core/kernel/table.py`). `state` is a tuple of
-arrays of the strategy's own. Higher is better.
+as many as are asked for can. `space`, `said` and `tree` are a table's (`core/kernel/table.py`). `note` has room
+for `notes` numbers that `select` finds again in `said`. `state` is a tuple of the strategy's own: arrays that
+stay the same ones. A strategy that follows is of one fleet: its state sees every change of it, before `select`
+and before the node is scored. Higher is better.
 
 The functions are plain ones marked with `inlined`; they are compiled into the loops of the kernel.
 """
@@ -23,8 +26,15 @@ import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.table import Loops, first_best, loops_over
+from ullage.core.kernel.compiled import inlined
+from ullage.core.kernel.table import Loops, first_best, heedless, loops_over
 from ullage.core.shape import Shape
+
+
+@inlined
+def alike(cards: Rows, card: int, shape: Rows, state: Any) -> float:  # noqa: ARG001
+    """No card is better than another: for strategies that score nodes only."""
+    return 0.0
 
 
 class Strategy:
@@ -41,20 +51,24 @@ class Strategy:
         pick: Callable[..., None],
         state: tuple[Any, ...] = (),
         select: Callable[..., int] = first_best,
+        follow: Callable[..., None] = heedless,
+        notes: int = 0,
     ) -> None:
         self.name = name
         self.state = state
-        self._node, self._card, self._pick, self._select = node, card, pick, select
+        self.notes = notes
+        self._node, self._card, self._pick, self._select, self._follow = node, card, pick, select, follow
 
     @cached_property
     def loops(self) -> Loops:
         """The loops of the kernel over this strategy; compiled when they are first called."""
-        return loops_over(self._node, self._pick, self._select)
+        return loops_over(self._node, self._pick, self._select, self._follow)
 
     def node(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> float:
         """How good a node with room is; `eligible` are its cards that could take the request."""
         units = self._units(fleet, row, eligible)
-        return float(self._node(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state))
+        note = np.zeros(self.notes, np.int64)
+        return float(self._node(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state, note))
 
     def card(self, fleet: Fleet, card: int, shape: Shape) -> float:
         """How good one card is."""

@@ -1,0 +1,349 @@
+"""Our own placement: what a task spoils of a node, and what it takes from tasks that few places can hold.
+
+The cost of a placement, smallest first, is in thousandths of a card:
+
+    growth of the expected leftover of the node (`core/kernel/leftover.py`)
+    + the slots of scarce classes and of tasks without cards that it takes, at their prices (`core/prices.py`)
+    + the cards that it takes, at the price of their model
+
+The growth depends on the node alone and is noted per node and option; prices depend on the whole fleet and
+change with every placement. A part of one card has two options, for they take different slots: the card in
+use where the leftover grows least, and an idle card. Ties fall to the node with the least idle, then the
+least free CPU, then the first by name. Where two books or partitions decide, prices do not count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ullage.core.fleet import Fleet
+from ullage.core.kernel.columns import (
+    BONUS,
+    CHANGED,
+    COUNT,
+    CPU,
+    CPU_FREE,
+    FIRST_CARD,
+    KIND,
+    TABLE_COLUMNS,
+    WHOLE,
+    Rows,
+    Scores,
+)
+from ullage.core.kernel.compiled import compiled, inlined
+from ullage.core.kernel.known import FILLS, MEMO_SLOTS, Known, groups_of, nothing_known, recall
+from ullage.core.kernel.room import look_at_cards
+from ullage.core.kernel.shares import CARD, share_asked, shares_on
+from ullage.core.kernel.task_class import CARDS, MODELS, SHARE, Classes
+from ullage.core.kernel.tree import winner
+from ullage.core.prices import (
+    bare,
+    bare_cost,
+    model_prices,
+    named,
+    scarce,
+    slot_cost,
+    slot_prices,
+    slots_of,
+)
+from ullage.core.strategies.best_fit import whole_cards
+from ullage.core.strategies.strategy import Strategy, alike
+from ullage.core.workload import MOST_KINDS, Workload, may_come, rows_of
+
+NAME = "leftover"
+
+_BEYOND = 1.3
+"""Tasks expected until the cards are full, as a multiple of those that just fit: some are dropped."""
+
+# What is noted of a node for a shape.
+_IN_USE, _IDLE = 0, 1
+"""Growth of leftover on a card in use, and on idle cards (or without a choice), in thousandths times `FILLS`."""
+_ROOM = 2
+"""Free share of the card in use."""
+_NOTES = 3
+_NO_OPTION = 2**62
+
+# What is kept of a node: what it is, then how it was at its change `_SEEN`.
+_MODEL, _GROUP, _CLOSED = 0, 1, 2
+"""Of its cards; which of its cards take no work, as bits, or -1 for all and the node itself."""
+_SEEN, _IDLE_SUM, _CPU, _ROOMY = 3, 4, 5, 6
+"""Thousandths of cards, of CPU; from there on per scarce class how many cards have its share free."""
+_NEVER = -2
+
+
+State = tuple[Any, ...]
+"""What the strategy keeps of one fleet, for one workload: plain tuples, which the cache of compiled code outlives.
+
+Goods are: a thousandth of a card of each model, a slot of each scarce class, one of each size without cards.
+"""
+_KNOWN, _SCARCE, _NAMED, _MEAN_SIZE = 0, 1, 2, 3
+"""The memo of leftover; scarce classes; what `named` found; thousandths of cards that a task asks for."""
+_RATE, _VALUE = 4, 5
+"""Per slot of a class or size (see `core/prices.py`)."""
+_KEPT, _NOW = 6, 7
+"""Per node: a row as above; what `leftover` writes."""
+_FREE, _PRICES = 8, 9
+"""Per good: how much the fleet has, and last, what is idle; the price as of the last selection."""
+
+
+# --- nodes as they change ---
+
+
+@inlined
+def _shares(nodes: Rows, cards: Rows, row: int, closed: int) -> Rows:
+    """Free thousandths of each card of a node, nothing of one that takes no work."""
+    shares = shares_on(nodes, cards, row)
+    for k in range(len(shares)):
+        if (closed >> min(k, 62)) & 1:
+            shares[k] = 0
+    return shares
+
+
+@inlined
+def _follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
+    """Keep what the fleet has of each good true."""
+    kept, now, scarce, free = state[_KEPT][row], state[_NOW][row], state[_SCARCE], state[_FREE]
+    if kept[_SEEN] == nodes[row, CHANGED]:
+        return
+    if kept[_SEEN] != _NEVER:
+        _count(kept, now, scarce, free, -1)
+    shares = _shares(nodes, cards, row, kept[_CLOSED])
+    kept[_SEEN] = nodes[row, CHANGED]
+    kept[_CPU] = 0 if kept[_CLOSED] == -1 else nodes[row, CPU_FREE]
+    kept[_IDLE_SUM] = shares.sum()
+    now[:] = recall(state[_KNOWN], kept[_CPU], kept[_MODEL], kept[_GROUP], shares)
+    for each in range(len(scarce)):
+        roomy = 0
+        for share in shares:
+            roomy += share >= scarce[each, SHARE]
+        kept[_ROOMY + each] = roomy
+    _count(kept, now, scarce, free, 1)
+
+
+@inlined
+def _count(kept: Rows, now: Scores, scarce: Classes, free: Scores, sign: int) -> None:
+    """Add a node to what the fleet has, or take it out. All terms are exact, so their order does not matter."""
+    sizes = len(now) - 1
+    first = len(free) - 1 - len(scarce) - sizes
+    free[len(free) - 1] += sign * kept[_IDLE_SUM]
+    free[kept[_MODEL]] += sign * (kept[_IDLE_SUM] - now[0])
+    for each in range(len(scarce)):
+        if (scarce[each, MODELS] >> kept[_MODEL]) & 1:
+            free[first + each] += sign * slots_of(scarce[each], kept[_CPU], kept[_ROOMY + each])
+    for each in range(sizes):
+        free[first + len(scarce) + each] += sign * now[1 + each]
+
+
+# --- options on one node ---
+
+
+@compiled
+def _take_off(shares: Rows, units: Rows, asked: int, count: int, least: int) -> int:
+    """Take a share off each of the `count` fullest cards that have it and at least `least`; the last card."""
+    last, left = -1, units.copy()
+    for _ in range(count):
+        last = -1
+        for k in range(len(shares)):
+            if left[k] and shares[k] >= least and (last < 0 or shares[k] < shares[last]):
+                last = k
+        left[last] = 0
+        shares[last] = max(0, shares[last] - asked)
+    return last
+
+
+@inlined
+def _grown(known: Known, kept: Rows, cpu_free: int, shares: Rows, before: float) -> int:
+    """How much more leftover there is than `before`, in parts of a fill."""
+    after = recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares)[0]
+    return int((after - before) * FILLS)
+
+
+@inlined
+def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
+    """The least growth of leftover, and a note of each option; less is better."""
+    known, kept, count, cpu_free = state[_KNOWN], state[_KEPT][row], shape[0, COUNT], nodes[row, CPU_FREE]
+    shares, asked = _shares(nodes, cards, row, kept[_CLOSED]), share_asked(nodes, cards, row, shape)
+    before = recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares)[0]
+    cpu_free -= shape[0, CPU]
+    note[_IN_USE] = note[_IDLE] = _NO_OPTION
+    if count != 1 or asked == CARD:
+        _take_off(shares, units, asked, count, 0)
+        note[_IDLE] = _grown(known, kept, cpu_free, shares, before)
+        return float(-note[_IDLE] / FILLS)
+    for k in range(len(shares)):
+        room, met = shares[k], units[k] == 0
+        for other in range(k):
+            met |= units[other] > 0 and shares[other] == room
+        if met:
+            continue
+        shares[k] = max(0, room - asked)
+        growth = _grown(known, kept, cpu_free, shares, before)
+        shares[k] = room
+        if room == CARD:
+            note[_IDLE] = growth
+        elif growth < note[_IN_USE] or (growth == note[_IN_USE] and room < note[_ROOM]):
+            note[_IN_USE], note[_ROOM] = growth, room
+    return float(-min(note[_IN_USE], note[_IDLE]) / FILLS)
+
+
+@inlined
+def _cheapest(
+    nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, note: Rows, state: State
+) -> tuple[float, int]:
+    """The cost of the cheaper option at the prices of the last selection, and the least share its cards have free."""
+    known, kept, scarce, now, prices = (
+        state[_KNOWN],
+        state[_KEPT][row],
+        state[_SCARCE],
+        state[_NOW][row],
+        state[_PRICES],
+    )
+    asked, count = share_asked(nodes, cards, row, shape), shape[0, COUNT]
+    cpu, cpu_free = shape[0, CPU], nodes[row, CPU_FREE]
+    bare = len(prices) - (len(now) - 1)
+    of_slots, of_bare = prices[bare - len(scarce) : bare], prices[bare:]
+    choice = count == 1 and asked < CARD
+    best, chosen = np.inf, 0
+    for option in range(2):
+        if note[option] == _NO_OPTION:
+            continue
+        cost = note[option] / FILLS + asked * count * prices[kept[_MODEL]]
+        if cost >= best:
+            continue
+        least = 0
+        if choice:
+            least = CARD if option == _IDLE else note[_ROOM]
+        room = CARD if asked == CARD else least
+        cost += slot_cost(scarce, of_slots, cpu_free, kept[_ROOMY:], kept[_MODEL], cpu, asked, count, room)
+        if of_bare.any():
+            shares = _shares(nodes, cards, row, kept[_CLOSED])
+            _take_off(shares, units, asked, count, least)
+            after = recall(known, cpu_free - cpu, kept[_MODEL], kept[_GROUP], shares)
+            cost += bare_cost(of_bare, now, after)
+        if cost < best:
+            best, chosen = cost, least
+    return best, chosen
+
+
+# --- which node, which cards ---
+
+
+@inlined
+def _price(state: State) -> None:
+    """Prices as of now."""
+    rate, free, prices, mean_size = state[_RATE], state[_FREE], state[_PRICES], state[_MEAN_SIZE]
+    sets, mean, variance = state[_NAMED]
+    models = len(prices) - len(rate)
+    arrivals = _BEYOND * free[len(free) - 1] / mean_size
+    slot_prices(rate, state[_VALUE], free[models:], arrivals, prices[models:])
+    model_prices(sets, mean, variance, free[:models], mean_size, prices[:models])
+
+
+@inlined
+def _cost(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, said: Rows, state: State) -> float:
+    """What a node costs that has room, less what preferred terms add."""
+    units = look_at_cards(nodes, cards, row, shape, space)
+    cost, _ = _cheapest(nodes, cards, row, shape, units, said[row, TABLE_COLUMNS:], state)
+    return float(cost - said[row, BONUS])
+
+
+@inlined
+def _goes_before(nodes: Rows, row: int, other: int, kept: Rows) -> bool:
+    """Whether the first of two nodes of equal cost is the better."""
+    if kept[row, _IDLE_SUM] != kept[other, _IDLE_SUM]:
+        return bool(kept[row, _IDLE_SUM] < kept[other, _IDLE_SUM])
+    if nodes[row, CPU_FREE] != nodes[other, CPU_FREE]:
+        return bool(nodes[row, CPU_FREE] < nodes[other, CPU_FREE])
+    return row < other
+
+
+@inlined
+def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: State) -> int:
+    """The node of least cost. Prices only add to the growth, so what grows more than that is not looked at."""
+    best, size, at = winner(tree), len(tree) // 2, 1
+    if best < 0:
+        return -1
+    _price(state)
+    least = _cost(nodes, cards, best, shape, space, said, state)
+    while at > 0:
+        if -tree[at] <= least:
+            if at < size:
+                at *= 2
+                continue
+            row = at - size
+            cost = _cost(nodes, cards, row, shape, space, said, state)
+            if cost < least or (cost == least and _goes_before(nodes, row, best, state[_KEPT])):
+                best, least = row, cost
+        while at & 1:  # a right child: what is below its parent is done
+            at //= 2
+        if at > 0:
+            at += 1
+    return int(best)
+
+
+@inlined
+def _pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, out: Rows) -> None:
+    """Whole cards of one zone if possible; parts on the cards of the cheaper option."""
+    if shape[0, WHOLE]:
+        whole_cards(nodes, cards, row, units, out)
+        return
+    note, left = np.empty(_NOTES, np.int64), units.copy()
+    _node(nodes, cards, row, shape, units, state, note)
+    _, least = _cheapest(nodes, cards, row, shape, units, note, state)
+    shares = _shares(nodes, cards, row, state[_KEPT][row, _CLOSED])
+    for taken in range(len(out)):
+        k = _take_off(shares, left, 0, 1, least)
+        left[k] = 0
+        out[taken] = nodes[row, FIRST_CARD] + k
+
+
+# --- the strategy ---
+
+
+def leftover(
+    fleet: Fleet, workload: Workload, *, live: bool = False, slots: int = MEMO_SLOTS, fills: int = FILLS
+) -> Strategy:
+    """The strategy for one fleet and workload, which must have a class.
+
+    With `live` the workload is an estimate: wide tasks that the fleet invites may come though none has been
+    seen, and every class may be more frequent than it was. `slots` is how many states of nodes the
+    memo has room for, `fills` how often each is filled; both are powers of two.
+    """
+    mix, models = workload.on(fleet), min(len(fleet.kinds), MOST_KINDS) + 1
+    without = bare(mix, _cards_per_cpu(fleet))
+    priced = scarce(mix, rows_of(may_come(fleet), fleet), 1 / workload.tasks) if live else scarce(mix)
+    rate, value = np.concatenate([priced.rate, without.rate]), np.concatenate([priced.value, without.value])
+    nodes, size = len(fleet.nodes), float(mix.popularity @ (mix.classes[:, SHARE] * mix.classes[:, CARDS]))
+    state = (
+        nothing_known(mix, int(np.diff(fleet.gpu_start).max(initial=0)), without.sizes, slots, fills),
+        priced.classes,
+        tuple(named(mix, models)),
+        max(1.0, size),
+        rate,
+        value,
+        _first_look(fleet, groups_of(mix.classes, models), len(priced.rate)),
+        np.zeros((nodes, 1 + len(without.sizes))),
+        np.zeros(models + len(rate) + 1),
+        np.zeros(models + len(rate)),
+    )
+    return Strategy(NAME, _node, alike, _pick, state, _select, _follow, _NOTES)
+
+
+def _cards_per_cpu(fleet: Fleet) -> float:
+    """Thousandths of cards per milli CPU, of what takes work."""
+    cards = fleet.card_usable & fleet.schedulable[fleet.card_row]
+    return CARD * int(cards.sum()) / max(1, int(fleet.cpu_total[fleet.schedulable].sum()))
+
+
+def _first_look(fleet: Fleet, groups: list[int], scarce: int) -> Rows:
+    """What nodes are; a node without cards has the last model, which no class names."""
+    kept = np.zeros((len(fleet.nodes), _ROOMY + scarce), dtype=np.int64)
+    kept[:, _SEEN] = _NEVER
+    for row, node in enumerate(fleet.nodes):
+        cards, last = fleet.cards_on(row), len(groups) - 1
+        model = min(fleet.card_rows.item(cards.start, KIND), last) if cards else last
+        closed = sum(1 << min(k, 62) for k, card in enumerate(cards) if not fleet.card_usable[card])
+        kept[row, : _CLOSED + 1] = model, groups[model], closed if node.schedulable else -1
+    return kept
