@@ -80,10 +80,6 @@ class Workload:
         return Mix(rows_of(self.classes, fleet), np.array(self.popularity, dtype=np.float64))
 
 
-NOTHING = Workload((), (), 0)
-"""The workload of whoever knows none."""
-
-
 def _most_popular_first(tasks: Counter[TaskClass]) -> list[tuple[TaskClass, int]]:
     """Of equally popular ones the largest first, so that the order of the tasks does not matter."""
     return sorted(tasks.items(), key=lambda pair: (pair[1], pair[0]), reverse=True)

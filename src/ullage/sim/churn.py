@@ -68,8 +68,9 @@ def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> C
     if endless is not None:
         raise InvalidRequest(f"task {endless.name} of {trace.name} has no duration: churn needs one", code=CODE)
     fleet = shuffled(trace.nodes, np.random.default_rng(seed))
-    workload = typical_workload(task.requirement for task in trace.tasks)
-    return _Churn(trace, fleet, Placing(fleet, trace.shapes, policy, workload, seed), workload, turn).run()
+    requirements = [task.requirement for task in trace.tasks]
+    placing = Placing(fleet, trace.shapes, policy, requirements, seed)
+    return _Churn(trace, fleet, placing, typical_workload(requirements), turn).run()
 
 
 class Samples:
@@ -133,6 +134,7 @@ class _Churn:
                 self._end(heappop(self._ends)[1])
             while arrived < total and self._arrivals[arrived] == self._now:
                 self._waiting.add(arrived, self._group(arrived))
+                self._placing.arrived(self._shapes[arrived])
                 arrived += 1
             self._waiting.start(self._place, self._amount)
         self._samples.advance(float("inf"))

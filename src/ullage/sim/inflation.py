@@ -53,8 +53,9 @@ def run_inflation(trace: Trace, policy: str, seed: int) -> Inflated:
     arrivals = tasks[inflate(milli[tasks] // np.maximum(cards[tasks], 1), cards[tasks], capacity, rng)]
 
     arrived = 100 * np.cumsum(milli[arrivals]) / capacity
-    workload = typical_workload(task.requirement for task in trace.tasks)
-    placing = Placing(fleet, trace.shapes, policy, workload, seed)
+    requirements = [task.requirement for task in trace.tasks]
+    workload = typical_workload(requirements)
+    placing = Placing(fleet, trace.shapes, policy, requirements, seed)
     rows, fragmentation, start = [], [], 0
     for percent in range(UNTIL_PERCENT + 1):
         end = int(np.searchsorted(arrived, percent, side="right"))

@@ -12,8 +12,10 @@ from ullage.core.kernel.shares import fragmentation_of
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
 from ullage.core.strategies import STRATEGIES, strategy_named
+from ullage.core.strategies.leftover import leftover
 from ullage.core.strategies.published import PUBLISHED, published
-from ullage.core.workload import NOTHING, Workload
+from ullage.core.strategies.strategy import Strategy
+from ullage.core.workload import LiveWorkload, Workload, typical_workload, whole_workload
 from ullage.model.allocation import Allocation
 from ullage.model.error import invalid
 from ullage.model.request import ResourceRequirement
@@ -21,24 +23,38 @@ from ullage.sim.trace import Numbers
 
 NOT_PLACED = -1
 
+LEFTOVER, LIVE = "leftover", "leftover-live"
+"""Knows the whole workload; learns it from what arrives."""
 
-POLICIES = (*STRATEGIES, *PUBLISHED)
-"""What may be replayed: the strategies, and the policies of the literature."""
+_COLD = "best-fit-published"
+"""What `leftover` is while nothing is known of the workload."""
+
+POLICIES = (*STRATEGIES, *PUBLISHED, LEFTOVER, LIVE)
 
 
-def check_policy(name: str, field: str = "policy") -> None:
-    """Refuse what is no policy.
+def policy_named(name: str, field: str = "policy") -> str:
+    """The policy of that name, as `POLICIES` writes it.
 
     Raises:
-        InvalidRequest: there is none of that name.
+        InvalidRequest: there is none.
 
     """
-    if name not in POLICIES:
-        raise invalid(field, name, f"choose among {', '.join(POLICIES)}")
+    policy = name.replace("_", "-")
+    if policy not in POLICIES:
+        raise invalid(field, name, f"choose one of {', '.join(POLICIES)}")
+    return policy
+
+
+def _strategy(fleet: Fleet, policy: str, tasks: Sequence[ResourceRequirement], seed: int) -> Strategy:
+    if policy == LEFTOVER and tasks:
+        return leftover(fleet, whole_workload(tasks))
+    if policy in (LEFTOVER, LIVE):
+        policy = _COLD
+    return published(policy, typical_workload(tasks).on(fleet), seed) or strategy_named(policy)
 
 
 class Placing:
-    """Places units of `shapes` on a fleet under one of `POLICIES`; some know the workload, some draw from a seed.
+    """Places units of `shapes` on a fleet under a policy, which may know all `tasks` and draw from a seed.
 
     Raises:
         InvalidRequest: there is no such policy.
@@ -50,25 +66,35 @@ class Placing:
         fleet: Fleet,
         shapes: Sequence[ResourceRequirement],
         policy: str,
-        workload: Workload = NOTHING,
+        tasks: Sequence[ResourceRequirement] = (),
         seed: int = 0,
     ) -> None:
         self._fleet = fleet
         self._shapes = shapes
         self._milli = [fleet.resources(shape).gpu_milli for shape in shapes]
-        check_policy(policy)
-        strategy = published(policy, workload.on(fleet), seed) or strategy_named(policy)
-        self._placer = Placer(fleet, Policy(), strategy)
+        policy = policy_named(policy)
+        self._placer = Placer(fleet, Policy(), _strategy(fleet, policy, tasks, seed))
+        self._live = LiveWorkload() if policy == LIVE else None
         self._number = 0
         self._held: dict[str, int] = {}
         self._allocated = 0
         self._room: _Fragments | None = None
 
+    def arrived(self, shape: int) -> None:
+        """Tell a policy that learns the workload what has arrived, placed or not."""
+        if self._live is not None and self._live.see(self._shapes[shape]) and self._live.estimate is not None:
+            self._fleet.tables.clear()  # those of the last estimate are of no more use
+            self._placer = Placer(self._fleet, Policy(), leftover(self._fleet, self._live.estimate, live=True))
+
     def place(self, shape_numbers: Numbers) -> Numbers:
         """Place arrivals in order, each tried once: the row of its node, -1 if it was not placed."""
-        rows = (self._place(shape) for shape in shape_numbers.tolist())
-        found = (NOT_PLACED if each is None else self._fleet.row_of[each.node] for each in rows)
-        return np.fromiter(found, dtype=np.int64, count=len(shape_numbers))
+        found = np.full(len(shape_numbers), NOT_PLACED)
+        for number, shape in enumerate(shape_numbers.tolist()):
+            allocation = self._place(shape)
+            self.arrived(shape)
+            if allocation is not None:
+                found[number] = self._fleet.row_of[allocation.node]
+        return found
 
     def place_one(self, shape: int) -> str | None:
         """Place one unit: its id, None if it fits nowhere."""

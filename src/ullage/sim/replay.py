@@ -9,7 +9,7 @@ from pathlib import Path
 from ullage.model.error import invalid
 from ullage.sim.cells import Cell, Result, Source, run_cells
 from ullage.sim.journal import read_history
-from ullage.sim.placing import check_policy
+from ullage.sim.placing import policy_named
 from ullage.sim.published import Curves, read_curves
 from ullage.sim.recorded import run_recorded
 from ullage.sim.report import write_report
@@ -54,7 +54,7 @@ class Replay:
 
         """
         for policy in self.policies:
-            check_policy(policy, "--policy")
+            policy_named(policy, "--policy")
         if self.against is not None and self.against not in self.policies:
             raise invalid("--against", self.against, f"name one of the policies that run: {', '.join(self.policies)}")
         names = [source.name for source in self.sources]
