@@ -29,7 +29,7 @@ _FULL = 0.7
 
 
 Known = tuple[Keys, Popularity, Keys, Classes, Draws, Cards]
-"""A memo for one workload: keys; per slot what `leftover` writes; how many slots are taken and room for one key.
+"""A memo for one workload: keys; per slot what `leftover` writes; slots taken, memos before this one, room for one key.
 
 Then what it depends on: classes, draws, sizes of tasks without cards. A key is free CPU, group of the model,
 and shares from the least on.
@@ -43,7 +43,7 @@ def nothing_known(mix: Mix, cards: int, sizes: Cards, slots: int = MEMO_SLOTS, f
     """
     width = _SHARES + cards
     draws = stratified_draws(mix.popularity, fills, _SEED)
-    values, spare = np.zeros((slots, 1 + len(sizes))), np.zeros(1 + width, np.int64)
+    values, spare = np.zeros((slots, 1 + len(sizes))), np.zeros(2 + width, np.int64)
     return empty_keys(slots, width), values, spare, mix.classes, draws, sizes
 
 
@@ -54,10 +54,10 @@ def groups_of(classes: Classes, models: int) -> list[int]:
 
 
 @inlined
-def recall(known: Known, cpu_free: int, model: int, group: int, shares: Cards) -> Popularity:
-    """What `leftover` writes for a state of a node; good until the next call."""
+def recall(known: Known, cpu_free: int, model: int, group: int, shares: Cards) -> int:
+    """Where the memo has a state of a node: a place for `value_at`, as long as that is `there`."""
     keys, values, spare, classes, draws, sizes = known
-    key = spare[1:]
+    key = spare[2:]
     key[:] = 0
     key[0], key[1] = max(0, cpu_free), group
     for card in range(len(shares)):
@@ -71,10 +71,23 @@ def recall(known: Known, cpu_free: int, model: int, group: int, shares: Cards) -
         if spare[0] >= _FULL * len(keys):
             keys[:, 0] = -1
             spare[0] = 0
+            spare[1] += 1
             slot = slot_of(keys, key)
         keys[slot] = key
         spare[0] += 1
         room = key[_SHARES : _SHARES + len(shares)]
         leftover(key[0], room, model, classes, draws, _PATIENCE, sizes, values[slot])
-    found: Popularity = values[slot]
+    return int(spare[1] * len(keys) + slot)
+
+
+@inlined
+def value_at(known: Known, place: int) -> Popularity:
+    """What `leftover` wrote for the state."""
+    found: Popularity = known[1][place % len(known[0])]
     return found
+
+
+@inlined
+def there(known: Known, place: int) -> bool:
+    """Whether the memo in which the state had this place is still in use."""
+    return bool(place // len(known[0]) == known[2][1])

@@ -33,7 +33,7 @@ from ullage.core.kernel.columns import (
     Scores,
 )
 from ullage.core.kernel.compiled import compiled, inlined
-from ullage.core.kernel.known import FILLS, MEMO_SLOTS, Known, groups_of, nothing_known, recall
+from ullage.core.kernel.known import FILLS, MEMO_SLOTS, groups_of, nothing_known, recall, there, value_at
 from ullage.core.kernel.room import look_at_cards
 from ullage.core.kernel.shares import CARD, share_asked, shares_on
 from ullage.core.kernel.task_class import CARDS, MODELS, SHARE, Classes
@@ -62,7 +62,9 @@ _IN_USE, _IDLE = 0, 1
 """Growth of leftover on a card in use, and on idle cards (or without a choice), in thousandths times `FILLS`."""
 _ROOM = 2
 """Free share of the card in use."""
-_NOTES = 3
+_PLACE = 3
+"""Where the memo has what is left after each of the two."""
+_NOTES = 5
 _NO_OPTION = 2**62
 
 # What is kept of a node: what it is, then how it was at its change `_SEEN`.
@@ -113,7 +115,8 @@ def _follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
     kept[_SEEN] = nodes[row, CHANGED]
     kept[_CPU] = 0 if kept[_CLOSED] == -1 else nodes[row, CPU_FREE]
     kept[_IDLE_SUM] = shares.sum()
-    now[:] = recall(state[_KNOWN], kept[_CPU], kept[_MODEL], kept[_GROUP], shares)
+    known = state[_KNOWN]
+    now[:] = value_at(known, recall(known, kept[_CPU], kept[_MODEL], kept[_GROUP], shares))
     for each in range(len(scarce)):
         roomy = 0
         for share in shares:
@@ -154,23 +157,17 @@ def _take_off(shares: Rows, units: Rows, asked: int, count: int, least: int) -> 
 
 
 @inlined
-def _grown(known: Known, kept: Rows, cpu_free: int, shares: Rows, before: float) -> int:
-    """How much more leftover there is than `before`, in parts of a fill."""
-    after = recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares)[0]
-    return int((after - before) * FILLS)
-
-
-@inlined
 def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
     """The least growth of leftover, and a note of each option; less is better."""
     known, kept, count, cpu_free = state[_KNOWN], state[_KEPT][row], shape[0, COUNT], nodes[row, CPU_FREE]
     shares, asked = _shares(nodes, cards, row, kept[_CLOSED]), share_asked(nodes, cards, row, shape)
-    before = recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares)[0]
+    before = value_at(known, recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares))[0]
     cpu_free -= shape[0, CPU]
     note[_IN_USE] = note[_IDLE] = _NO_OPTION
     if count != 1 or asked == CARD:
         _take_off(shares, units, asked, count, 0)
-        note[_IDLE] = _grown(known, kept, cpu_free, shares, before)
+        note[_PLACE + _IDLE] = place = recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares)
+        note[_IDLE] = int((value_at(known, place)[0] - before) * FILLS)
         return float(-note[_IDLE] / FILLS)
     for k in range(len(shares)):
         room, met = shares[k], units[k] == 0
@@ -179,20 +176,24 @@ def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
         if met:
             continue
         shares[k] = max(0, room - asked)
-        growth = _grown(known, kept, cpu_free, shares, before)
+        place = recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares)
+        growth = int((value_at(known, place)[0] - before) * FILLS)
         shares[k] = room
         if room == CARD:
-            note[_IDLE] = growth
+            note[_IDLE], note[_PLACE + _IDLE] = growth, place
         elif growth < note[_IN_USE] or (growth == note[_IN_USE] and room < note[_ROOM]):
-            note[_IN_USE], note[_ROOM] = growth, room
+            note[_IN_USE], note[_PLACE + _IN_USE], note[_ROOM] = growth, place, room
     return float(-min(note[_IN_USE], note[_IDLE]) / FILLS)
 
 
 @inlined
 def _cheapest(
-    nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, note: Rows, state: State
+    nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, note: Rows, state: State, most: float
 ) -> tuple[float, int]:
-    """The cost of the cheaper option at the prices of the last selection, and the least share its cards have free."""
+    """The cost of the cheaper option at the prices of the last selection, and the least share its cards have free.
+
+    An infinite cost if both are beyond `most`.
+    """
     known, kept, scarce, now, prices = (
         state[_KNOWN],
         state[_KEPT][row],
@@ -210,18 +211,20 @@ def _cheapest(
         if note[option] == _NO_OPTION:
             continue
         cost = note[option] / FILLS + asked * count * prices[kept[_MODEL]]
-        if cost >= best:
+        if cost >= best or cost > most:
             continue
         least = 0
         if choice:
             least = CARD if option == _IDLE else note[_ROOM]
         room = CARD if asked == CARD else least
         cost += slot_cost(scarce, of_slots, cpu_free, kept[_ROOMY:], kept[_MODEL], cpu, asked, count, room)
-        if of_bare.any():
-            shares = _shares(nodes, cards, row, kept[_CLOSED])
+        if cost >= best or cost > most:
+            continue
+        if not there(known, note[_PLACE + option]):
+            shares, units = _shares(nodes, cards, row, kept[_CLOSED]), look_at_cards(nodes, cards, row, shape, space)
             _take_off(shares, units, asked, count, least)
-            after = recall(known, cpu_free - cpu, kept[_MODEL], kept[_GROUP], shares)
-            cost += bare_cost(of_bare, now, after)
+            note[_PLACE + option] = recall(known, cpu_free - cpu, kept[_MODEL], kept[_GROUP], shares)
+        cost += bare_cost(of_bare, now, value_at(known, note[_PLACE + option]))
         if cost < best:
             best, chosen = cost, least
     return best, chosen
@@ -242,14 +245,6 @@ def _price(state: State) -> None:
 
 
 @inlined
-def _cost(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, said: Rows, state: State) -> float:
-    """What a node costs that has room, less what preferred terms add."""
-    units = look_at_cards(nodes, cards, row, shape, space)
-    cost, _ = _cheapest(nodes, cards, row, shape, units, said[row, TABLE_COLUMNS:], state)
-    return float(cost - said[row, BONUS])
-
-
-@inlined
 def _goes_before(nodes: Rows, row: int, other: int, kept: Rows) -> bool:
     """Whether the first of two nodes of equal cost is the better."""
     if kept[row, _IDLE_SUM] != kept[other, _IDLE_SUM]:
@@ -266,14 +261,17 @@ def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree
     if best < 0:
         return -1
     _price(state)
-    least = _cost(nodes, cards, best, shape, space, said, state)
+    cost, _ = _cheapest(nodes, cards, best, shape, space, said[best, TABLE_COLUMNS:], state, np.inf)
+    least = cost - said[best, BONUS]
     while at > 0:
         if -tree[at] <= least:
             if at < size:
                 at *= 2
                 continue
             row = at - size
-            cost = _cost(nodes, cards, row, shape, space, said, state)
+            most = least + said[row, BONUS]
+            cost, _ = _cheapest(nodes, cards, row, shape, space, said[row, TABLE_COLUMNS:], state, most)
+            cost -= said[row, BONUS]
             if cost < least or (cost == least and _goes_before(nodes, row, best, state[_KEPT])):
                 best, least = row, cost
         while at & 1:  # a right child: what is below its parent is done
@@ -291,7 +289,7 @@ def _pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
         return
     note, left = np.empty(_NOTES, np.int64), units.copy()
     _node(nodes, cards, row, shape, units, state, note)
-    _, least = _cheapest(nodes, cards, row, shape, units, note, state)
+    _, least = _cheapest(nodes, cards, row, shape, np.empty_like(units), note, state, np.inf)
     shares = _shares(nodes, cards, row, state[_KEPT][row, _CLOSED])
     for taken in range(len(out)):
         k = _take_off(shares, left, 0, 1, least)
