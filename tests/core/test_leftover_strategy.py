@@ -22,6 +22,8 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.resources import MILLI
 
+pytestmark = pytest.mark.timeout(900)  # the first run on a machine compiles
+
 FILLS = 8
 WEIGHTS = (1, 3, 3, 3, 2, 1)
 

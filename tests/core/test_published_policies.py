@@ -20,6 +20,8 @@ from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 
+pytestmark = pytest.mark.timeout(900)  # the first run on a machine compiles
+
 MODELS = ("A100", "T4")
 NAMES = ("best-fit-published", "dot-product", "packing", "clustering", "fgd", "fgd-published")
 
