@@ -57,9 +57,9 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> Replay:
-    from ullage.sim.cells import Source  # noqa: PLC0415
-    from ullage.sim.replay import Replay, parse_seeds  # noqa: PLC0415
-    from ullage.sim.waiting import Turn  # noqa: PLC0415
+    from ullage.sim.cells import Source  # noqa: PLC0415  heavy, and needed only here
+    from ullage.sim.replay import Replay, parse_seeds  # noqa: PLC0415  heavy, and needed only here
+    from ullage.sim.waiting import Turn  # noqa: PLC0415  heavy, and needed only here
 
     journal, files = arguments.journal, (arguments.nodes, arguments.tasks)
     if (journal is None and None in files) or (journal is not None and files != (None, None)):
@@ -86,7 +86,7 @@ def _asked(arguments: argparse.Namespace) -> Replay:
 
 
 def _exported(journal: Path, folder: Path) -> Path:
-    from ullage.bootstrap.journal import export_journal  # noqa: PLC0415
+    from ullage.bootstrap.journal import export_journal  # noqa: PLC0415  heavy, and needed only here
 
     return export_journal(journal, folder)
 
@@ -98,7 +98,7 @@ def require_packages() -> None:
         Unavailable: `not-installed`.
 
     """
-    from importlib.util import find_spec  # noqa: PLC0415
+    from importlib.util import find_spec  # noqa: PLC0415  heavy, and needed only here
 
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise Unavailable(f"{', '.join(missing)} not installed: {INSTALL}", code="not-installed")
@@ -118,7 +118,7 @@ def _progress(total: int) -> Iterator[Callable[[dict[str, Any], bool], None]]:
         yield tell
         return
     from rich.console import Console  # noqa: PLC0415 - slow to import, and needed only here
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415  heavy, and needed only here
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
@@ -132,7 +132,7 @@ def _cell(result: dict[str, Any]) -> str:
 def show_tables(tables: Sequence[Any], output: str) -> None:
     """Tables of a replay on the terminal."""
     if output == "json":
-        from ullage.cli.output import print_json  # noqa: PLC0415
+        from ullage.cli.output import print_json  # noqa: PLC0415  heavy, and needed only here
 
         print_json([{"title": table.title, "titles": table.titles, "rows": table.rows} for table in tables])
         return

@@ -18,7 +18,7 @@ from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
 
 
 @inlined
-def first_best(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: Any) -> int:  # noqa: ARG001
+def first_best(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: Any) -> int:
     """The first node with the best score: how most strategies select."""
     return winner(tree)
 
@@ -99,7 +99,7 @@ def loops_over(
 
     @compiled
     def fill(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: Any) -> None:
-        key  # noqa: B018
+        key  # noqa: B018  as above
         size = len(tree) // 2
         for row in range(len(nodes)):
             follow(nodes, cards, row, state)
@@ -120,7 +120,7 @@ def loops_over(
         tree: Scores,
         state: Any,
     ) -> None:
-        key  # noqa: B018
+        key  # noqa: B018  as above
         _refresh(node, follow, nodes, cards, log, since, now, shape, space, said, tree, state)
 
     @compiled
@@ -137,7 +137,7 @@ def loops_over(
         state: Any,
         out: Rows,
     ) -> int:
-        key  # noqa: B018
+        key  # noqa: B018  as above
         _refresh(node, follow, nodes, cards, log, since, now, shape, space, said, tree, state)
         row = select(nodes, cards, shape, space, said, tree, state)
         if row >= 0 and shape[0, COUNT]:

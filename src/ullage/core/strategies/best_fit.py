@@ -45,7 +45,7 @@ State = tuple[Rows]
 
 
 @inlined
-def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:  # noqa: ARG001
+def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
     """Three terms of what is left: cpu, memory, cards; before them whether the node is in use."""
     spread = state[0][0]
     left = 0
@@ -70,7 +70,7 @@ def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: St
 
 
 @inlined
-def card(cards: Rows, card: int, shape: Rows, state: State) -> float:  # noqa: ARG001
+def card(cards: Rows, card: int, shape: Rows, state: State) -> float:
     """The fuller the better; with spread the emptier."""
     left = left_on(cards, card)
     return float(left if state[0][0] else _FULL - left)

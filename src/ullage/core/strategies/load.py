@@ -54,7 +54,7 @@ _VRAM, _COMPUTE, _FULL_NODES, _FULL_CARDS, _MEAN = range(5)
 
 
 @inlined
-def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:  # noqa: ARG001
+def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
     """Mean score of the node's cards; those without the request's isolation are left out."""
     numbers = state[0]
     total = counted = 0

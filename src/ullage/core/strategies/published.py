@@ -37,7 +37,7 @@ def _first_idle(nodes: Rows, row: int, shares: Rows, out: Rows) -> None:
 
 
 @inlined
-def _pick_best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, out: Rows) -> None:  # noqa: ARG001
+def _pick_best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, out: Rows) -> None:
     """Whole cards: the first idle ones; parts: the fullest cards that fit."""
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     if shape[0, WHOLE]:
@@ -53,25 +53,25 @@ def _pick_best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows,
 
 
 @inlined
-def _best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
+def _best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     return float(best_fit(nodes[row, CPU_FREE], shares, shape[0, CPU], asked, shape[0, COUNT]))
 
 
 @inlined
-def _dot_product(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
+def _dot_product(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     return float(dot_product(nodes[row, CPU_FREE], shares, shape[0, CPU], asked, shape[0, COUNT]))
 
 
 @inlined
-def _packing(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
+def _packing(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     asked = share_asked(nodes, cards, row, shape)
     return float(packing(shares_on(nodes, cards, row), asked, shape[0, COUNT]))
 
 
 @inlined
-def _clustering(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
+def _clustering(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     size = min(shape[0, COUNT], _LARGEST) if shape[0, WHOLE] else 0
     kind = size if shape[0, COUNT] else -1
     return float(clustering(shares_on(nodes, cards, row), nodes[row, RUNS], kind))
@@ -81,7 +81,7 @@ def _clustering(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, st
 
 
 @inlined
-def _fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, note: Rows) -> float:  # noqa: ARG001
+def _fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, note: Rows) -> float:
     """Less growth of fragmentation is better."""
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     growth, _ = fgd(
@@ -91,7 +91,7 @@ def _fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mi
 
 
 @inlined
-def _pick_fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, out: Rows) -> None:  # noqa: ARG001
+def _pick_fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, out: Rows) -> None:
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     if shape[0, WHOLE]:
         _first_idle(nodes, row, shares, out)
@@ -103,7 +103,7 @@ def _pick_fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, stat
 
 
 @inlined
-def _fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, note: Rows) -> float:  # noqa: ARG001
+def _fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, note: Rows) -> float:
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     score, _ = fgd_published(
         nodes[row, CPU_FREE], shares, model_of(nodes, cards, row), shape[0, CPU], asked, shape[0, COUNT], *state
@@ -112,7 +112,7 @@ def _fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows,
 
 
 @inlined
-def _pick_fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, out: Rows) -> None:  # noqa: ARG001
+def _pick_fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, out: Rows) -> None:
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     if shape[0, WHOLE]:
         _first_idle(nodes, row, shares, out)
@@ -127,7 +127,7 @@ def _pick_fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: 
 
 
 @inlined
-def _same(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:  # noqa: ARG001
+def _same(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     return 0.0
 
 
@@ -141,10 +141,10 @@ def _draw(numbers: Rows) -> int:
 @inlined
 def _select_any(
     nodes: Rows,
-    cards: Rows,  # noqa: ARG001
-    shape: Rows,  # noqa: ARG001
-    space: Rows,  # noqa: ARG001
-    said: Rows,  # noqa: ARG001
+    cards: Rows,
+    shape: Rows,
+    space: Rows,
+    said: Rows,
     tree: Scores,
     state: tuple[Rows],
 ) -> int:
@@ -164,7 +164,7 @@ def _select_any(
 
 
 @inlined
-def _pick_any(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: tuple[Rows], out: Rows) -> None:  # noqa: ARG001
+def _pick_any(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: tuple[Rows], out: Rows) -> None:
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
     if shape[0, WHOLE]:
         _first_idle(nodes, row, shares, out)

@@ -32,7 +32,7 @@ from ullage.core.shape import Shape
 
 
 @inlined
-def alike(cards: Rows, card: int, shape: Rows, state: Any) -> float:  # noqa: ARG001
+def alike(cards: Rows, card: int, shape: Rows, state: Any) -> float:
     """No card is better than another: for strategies that score nodes only."""
     return 0.0
 
