@@ -36,6 +36,17 @@ def test_an_openb_pod_asks_what_its_line_says(tmp_path):
     assert [kind_of(task.requirement) for task in tasks] == [Kind.CPU_ONLY, Kind.SHARE, Kind.ONE, Kind.WIDE]
 
 
+def test_a_node_of_the_spot_fleet_has_its_cards_and_never_lacks_memory(tmp_path):
+    columns = ("gpu_model", "gpu_capacity_num", "cpu_num", "node_name")
+    rows = [("H800", 8, 192, 7), ("GPU-series-1", 1, 96, 8)]
+    named, anonymous = read_nodes(write_csv(tmp_path / "nodes.csv", columns, rows))
+    assert (named.name, named.cpu_milli, len(named.gpus), named.gpus[0].vram_bytes) == ("7", 192_000, 8, 80 * GIB)
+    assert [(gpu.model, gpu.vram_bytes) for gpu in anonymous.gpus] == [("GPU-series-1", None)]
+    assert named.memory_bytes > 1 << 50
+    with pytest.raises(InvalidRequest, match="another node"):
+        read_nodes(write_csv(tmp_path / "twice.csv", columns, [rows[0], rows[0]]))
+
+
 def test_a_pod_list_without_models_and_times_is_read(tmp_path):
     rows = [("a", 1000, 1024, 1, 1000)]
     (task,) = read_tasks(write_csv(tmp_path / "pods.csv", OPENB_PODS[:5], rows))

@@ -14,7 +14,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.quantity import parse_decimal
 from ullage.model.request import MAX_CARDS
-from ullage.sim import openb, philly
+from ullage.sim import fleets, openb, philly
 from ullage.sim.rows import CODE, Row, columns_of, invalid_trace, read_rows
 from ullage.sim.trace import UNLIMITED, Task
 
@@ -30,16 +30,18 @@ _MAX_UNITS = 1 << 16
 
 
 def read_nodes(path: Path) -> tuple[Node, ...]:
-    """Machines: a node list of openb, or one in the format of Ullage.
+    """Machines: a node list of openb or of the spot trace, or one in the format of Ullage.
 
     Raises:
         InvalidRequest: `invalid-trace`; the message names file, line, column, value and fix.
 
     """
     nodes: dict[str, Node] = {}
-    for row, node in _read(path, {openb.NODE_COLUMNS: openb.read_node, NODE_COLUMNS: _read_node}):
+    readers = {openb.NODE_COLUMNS: openb.read_node, fleets.NODE_COLUMNS: fleets.read_node, NODE_COLUMNS: _read_node}
+    for row, node in _read(path, readers):
         if node.name in nodes:
-            raise row.bad("sn" if "sn" in row.cells else "name", "another node has this name")
+            column = next(name for name in ("sn", "node_name", "name") if name in row.cells)
+            raise row.bad(column, "another node has this name")
         nodes[node.name] = node
     return tuple(nodes.values())
 

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI
+from ullage.sim.cards import cards_of
 from ullage.sim.rows import Row
 from ullage.sim.trace import UNLIMITED, Task
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 TASK_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
-VRAM_GIB = {"P100": 16, "T4": 16, "V100M16": 16, "V100M32": 32, "A10": 24}
-"""Card memory of the models of the node lists; that of the others is not published and stays unknown."""
-
-_MIB, _GIB = 1 << 20, 1 << 30
+_MIB = 1 << 20
 _MAX_CPU = 1 << 40
 
 
 def read_node(row: Row) -> Node:
     """A line of a node list."""
-    name, model = row.text("sn"), row.text("model", "") or None
-    vram = VRAM_GIB.get(model or "")
-    count = row.count("gpu", maximum=MAX_CARDS)
-    cards = (Gpu(f"{name}/{i}", i, model, vram_bytes=None if vram is None else vram * _GIB) for i in range(count))
+    name = row.text("sn")
     return Node(
         name,
         row.count("cpu_milli", maximum=_MAX_CPU),
         row.count("memory_mib", maximum=_MAX_CPU) * _MIB,
-        tuple(cards),
+        cards_of(name, row.text("model", "") or None, row.count("gpu", maximum=MAX_CARDS)),
         max_executors=UNLIMITED,
     )
 
