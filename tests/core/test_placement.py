@@ -206,14 +206,17 @@ FACTS: tuple[dict[str, object], ...] = (
     {"vram_bytes": 16 * GIB, "compute_gflops": 50_000, "isolation": Isolation.HARD, "healthy": False},
 )
 PARTS = (None, Part(), Part(10_000, 4 * GIB), Part(0, 9 * GIB), Part(compute_ppm=300_000, vram_ppm=300_000))
+POSITIONS = (0, 1, 90)
 fleets = st.lists(st.lists(st.sampled_from(FACTS), max_size=3), min_size=1, max_size=3)
 of_cards = st.builds(
-    lambda count, part, mode: ResourceRequirement(
-        gpu_count=count,
+    lambda indices, part, mode: ResourceRequirement(
+        gpu_count=len(indices),
         part=part,
-        cards=CardSelector(isolation=Isolation.SHARED if part is None else mode),
+        cards=CardSelector(
+            indices=indices if all(indices) else (), isolation=Isolation.SHARED if part is None else mode
+        ),
     ),
-    st.integers(1, 2),
+    st.sampled_from(((0,), (0, 1), (1,), (90,), (90, 1), (7, 3))),
     st.sampled_from(PARTS),
     st.sampled_from(Isolation),
 )
@@ -221,7 +224,9 @@ of_cards = st.builds(
 
 def fleet_with(kinds: list[list[dict[str, object]]]) -> Fleet:
     return Fleet(
-        replace(a_node(f"n{n}", 8), gpus=tuple(Gpu(f"g{n}-{i}", i, **facts) for i, facts in enumerate(cards)))
+        replace(
+            a_node(f"n{n}", 8), gpus=tuple(Gpu(f"g{n}-{i}", POSITIONS[i], **facts) for i, facts in enumerate(cards))
+        )
         for n, cards in enumerate(kinds)
     )
 
@@ -249,6 +254,11 @@ def test_numbers_decide_as_the_filters_explain(kinds, history, looks):
         else:
             fleet.keep(mark)
     agree(fleet, looks)
+
+
+def test_cards_of_one_kind_differ_only_in_who_they_are_and_where_they_sit():
+    fleet = fleet_with([[FACTS[1], FACTS[1], FACTS[3]], [FACTS[3], FACTS[1]]])
+    assert fleet.uuids(fleet.kinds) == ("g0-0", "g0-2")
 
 
 def agree(fleet: Fleet, looks: list[ResourceRequirement]) -> None:

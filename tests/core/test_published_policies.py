@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.fleet import Fleet
+from ullage.core.kernel.columns import KIND
 from ullage.core.kernel.fragmentation import fgd, fgd_published
 from ullage.core.kernel.packing import best_fit, clustering, dot_product, packing
 from ullage.core.placement import Placer
@@ -61,9 +62,8 @@ class Shares:
         self.shares = [np.full(len(node.gpus), MILLI) for node in fleet.nodes]
         self.runs = [0] * len(fleet.nodes)
         self.models = [node.gpus[0].model for node in fleet.nodes]
-        self.kinds = [int(fleet.card_rows[fleet.cards_on(row).start, 6]) for row in range(len(fleet.nodes))]
         fleet.kinds  # noqa: B018  numbers the kinds of cards
-        self.kinds = [int(fleet.card_rows[fleet.cards_on(row).start, 6]) for row in range(len(fleet.nodes))]
+        self.kinds = [int(fleet.card_rows[fleet.cards_on(row).start, KIND]) for row in range(len(fleet.nodes))]
         self.mix = mix.on(fleet)
 
     def fits(self, row: int, asked: TaskClass) -> bool:

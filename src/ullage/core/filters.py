@@ -231,6 +231,7 @@ def _says_isolation(asked: ResourceRequirement) -> bool:
 
 
 _POLICY = Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, _says_isolation)
+_INDEX = Filter("index", Kind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices))
 _MODE = Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, _says_isolation)
 _LOCK = Filter("isolation-lock", Kind.CAPACITY, _lock)
 _NODE = Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE)
@@ -243,7 +244,7 @@ EXCLUSION = Chain(
         Filter("pool", Kind.EXCLUSION, _pool, lambda asked: asked.cards.pool is not None),
         Filter("phase", Kind.EXCLUSION, _phase),
         _POLICY,
-        Filter("index", Kind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices)),
+        _INDEX,
         _MODE,
         Filter("model", Kind.EXCLUSION, _model, lambda asked: bool(asked.cards.models)),
         Filter("vendor", Kind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
@@ -253,8 +254,8 @@ EXCLUSION = Chain(
 )
 """What freed capacity cannot change."""
 
-KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ is not _NODE))
-"""What of it holds for all cards of one kind, on whatever node (see `Fleet.kinds`)."""
+KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ not in (_NODE, _INDEX)))
+"""What of it holds for all cards of one kind, wherever they sit (see `Fleet.kinds`)."""
 
 CAPACITY = Chain(
     (

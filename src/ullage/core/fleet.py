@@ -44,7 +44,7 @@ _ZERO = (0, 0)
 
 _LARGEST = 62
 """The largest number of cards that a bit of its own tells apart."""
-_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "bus_id", "numa_zone")))
+_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "numa_zone")))
 """The facts of a card that decide what it may take."""
 
 
@@ -139,6 +139,7 @@ class Fleet:
         self.compute_total[:] = self.compute_free[:] = [gpu.compute for gpu in self.cards]
         self.vram_total[:] = self.vram_free[:] = [gpu.vram for gpu in self.cards]
         self.card_rows[:, at.ZONE] = [-1 if gpu.numa_zone is None else gpu.numa_zone for gpu in self.cards]
+        self.card_rows[:, at.INDEX] = [gpu.index for gpu in self.cards]
         by_uuid = sorted(range(len(self.cards)), key=lambda card: (self.card_row[card], self.cards[card].uuid))
         self.card_rows[by_uuid, at.PLACE] = np.arange(len(by_uuid))
         self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]

@@ -226,7 +226,7 @@ def _sums_allow(fleet: Fleet, rules: Rules, request: Request) -> bool:
         )
     if asked.cards.isolation is Isolation.PARTITIONED:
         return False
-    allowed = shape_of(fleet, asked).rows[1:, at.ALLOWED].tolist()
+    allowed = shape_of(fleet, asked).rows[1 : 1 + len(fleet.kinds), at.ALLOWED].tolist()
     cards = (card for card, may in zip(fleet.kinds, allowed, strict=True) if may)
     return not any(check_quota(fleet, rules, request, [card] * asked.gpu_count) for card in cards)
 

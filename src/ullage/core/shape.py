@@ -26,23 +26,27 @@ UNREACHABLE = 2**62
 
 
 class Shape:
-    """One requirement as rows of numbers (see `core/kernel/columns.py`): itself, and a share by kind of card."""
+    """One requirement as rows of numbers (see `core/kernel/columns.py`): itself, a share by kind of card, positions."""
 
     def __init__(self, fleet: Fleet, asked: ResourceRequirement) -> None:
         self.asked = asked
         self.partitioned = asked.cards.isolation is Isolation.PARTITIONED
-        self.rows = np.zeros((len(fleet.kinds) + 1, at.SHAPE_COLUMNS), dtype=np.int64)
-        self.rows[0, : at.CAP + 1] = (
+        named, kinds = asked.cards.indices, len(fleet.kinds)
+        self.rows = np.zeros((1 + kinds + len(named), at.SHAPE_COLUMNS), dtype=np.int64)
+        self.rows[0, : at.NAMED + 1] = (
             min(asked.cpu_milli, UNREACHABLE),
             min(asked.memory_bytes, UNREACHABLE),
             asked.gpu_count,
             asked.whole,
             -1,
+            len(named),
         )
+        self.rows[1 + kinds :, 0] = named
         for kind, card in enumerate(fleet.kinds):
             self.rows[kind + 1] = _share(fleet, card, asked)
         self.charges = tuple(
-            Charge(compute, vram, asked.cards.isolation) for compute, vram in self.rows[1:, : at.VRAM + 1].tolist()
+            Charge(compute, vram, asked.cards.isolation)
+            for compute, vram in self.rows[1 : 1 + kinds, : at.VRAM + 1].tolist()
         )
         """What one share takes of a card, by kind, if it is neither a whole card nor a partition."""
 

@@ -43,11 +43,15 @@ ZONE = 7
 """The NUMA node it is attached to, -1 where that is not known."""
 PLACE = 8
 """Its place among the cards of its node, by uuid."""
-CARD_COLUMNS = 9
+INDEX = 9
+"""Its position on the node, as a request may name it."""
+CARD_COLUMNS = 10
 
 # A request: row 0 of a shape.
 CPU, MEMORY, COUNT, WHOLE, CAP = 0, 1, 2, 3, 4
 """Thousandths of a CPU, bytes, cards, 1 if whole ones, most allocations on a node (-1: as the node says)."""
+NAMED = 5
+"""How many positions of cards it names, one in column 0 of each of its last rows; 0: it takes any."""
 # One share of it on cards of kind k: row k + 1.
 COMPUTE, VRAM = 0, 1
 """What it takes, GFLOPS and bytes (or millionths)."""

@@ -13,11 +13,13 @@ from ullage.core.kernel.columns import (
     CPU,
     CPU_FREE,
     FIRST_CARD,
+    INDEX,
     KIND,
     MEMORY,
     MEMORY_FREE,
     MODES,
     MOST,
+    NAMED,
     SLOTS_FREE,
     SLOTS_TOTAL,
     VRAM,
@@ -34,6 +36,8 @@ def units_on(cards: Rows, card: int, shape: Rows) -> int:
     compute, vram = shape[kind, COMPUTE], shape[kind, VRAM]
     if not shape[kind, ALLOWED] or cards[card, MODES] & shape[kind, AGAINST]:
         return 0
+    if shape[0, NAMED] and not _named(shape, cards[card, INDEX]):
+        return 0
     compute_free, vram_free = cards[card, COMPUTE_FREE], cards[card, VRAM_FREE]
     if compute > compute_free or vram > vram_free:
         return 0
@@ -43,6 +47,15 @@ def units_on(cards: Rows, card: int, shape: Rows) -> int:
     if vram:
         most = min(most, vram_free // vram)
     return int(most)
+
+
+@compiled
+def _named(shape: Rows, index: int) -> bool:
+    """Whether a request that names positions of cards names this one."""
+    for row in range(len(shape) - shape[0, NAMED], len(shape)):  # noqa: SIM110 - a generator is not compiled
+        if shape[row, 0] == index:
+            return True
+    return False
 
 
 @compiled
