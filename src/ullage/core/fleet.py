@@ -23,7 +23,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ullage.core.exclusion import Exclusion
 from ullage.core.kernel import columns as at
+from ullage.core.labels import Labels
 from ullage.core.modes import mode_of
 from ullage.core.places import share_a_place
 from ullage.model.allocation import Allocation, Charge
@@ -98,6 +100,7 @@ class Fleet:
         self.nodes: tuple[Node, ...] = tuple(sorted(nodes, key=lambda node: node.name))
         self.row_of = {node.name: row for row, node in enumerate(self.nodes)}
         self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
+        self.exclusion = Exclusion(Labels(self.nodes))
         self._derive_columns()
         self.ledger: dict[str, Allocation] = {}
         self.usage: dict[str, Usage] = {}

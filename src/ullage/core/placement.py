@@ -140,19 +140,16 @@ class Table:
         self._fill()
         self._clock = fleet.clock
 
-    def _nodes_not_excluded(self) -> Sequence[bool] | npt.NDArray[np.bool_]:
+    def _nodes_not_excluded(self) -> npt.NDArray[np.bool_]:
         """Per node, whether it takes work at all and this request allows it."""
-        nodes, takes = self._asked.nodes, self._fleet.schedulable
-        if not nodes.required:
-            return takes
-        return [
-            may and nodes.allows(node.name, node.labels) for may, node in zip(takes, self._fleet.nodes, strict=True)
-        ]
+        takes: npt.NDArray[np.bool_] = self._fleet.schedulable
+        nodes = self._asked.nodes
+        return takes & self._fleet.exclusion.allowed(nodes) if nodes.required else takes
 
-    def _preferred(self) -> Sequence[int] | int:
+    def _preferred(self) -> Column | int:
         """Per node, what the preferred terms add to its score."""
         nodes = self._asked.nodes
-        return [nodes.bonus(node.name, node.labels) for node in self._fleet.nodes] if nodes.preferred else 0
+        return self._fleet.exclusion.bonus(nodes) if nodes.preferred else 0
 
     def refreshed(self) -> Table:
         """Itself, with the rows up to date that were touched since the last look."""
