@@ -15,11 +15,13 @@ Order of decisions:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ullage.core.entitlement import (
+    Leaves,
     application_limits,
     entitlement,
     has_room,
-    leaf_of,
     place_unit,
     shortage,
     wanted_units,
@@ -61,12 +63,12 @@ class _Cycle:
         self._demands = {demand.session: demand for demand in world.demands}
         self._held = world.held()
         self._leaving = world.leaving()
-        self._leaves = {demand.session: self._leaf(demand) for demand in world.demands}
+        self._idle = self._idle_by_kind()
+        self._leaves = self._leaves_of(world.demands)
         self._tree = ShareTree(
             self._empty.fleet.total, world.queues, self._leaves.values(), policy.order, application_limits(world)
         )
         self._reclaim = Reclaim(world, self._tree, self._leaves, deserved)
-        self._idle = self._idle_by_kind()
         self._full: dict[tuple[ResourceRequirement, int], Code] = {}
         self._actions: list[Action] = []
         self._waiting: dict[str, Code] = {}
@@ -92,10 +94,15 @@ class _Cycle:
             min(self._wake_at, default=None),
         )
 
-    def _leaf(self, demand: Demand) -> Leaf:
-        held = len(self._held.get(demand.session, ())) // demand.batch_size
-        leaving = -(-self._leaving.get(demand.session, 0) // demand.batch_size)
-        return leaf_of(demand, self._world.fleet, target=0, held=held, leaving=leaving)
+    def _leaves_of(self, demands: Iterable[Demand]) -> dict[str, Leaf]:
+        leaves, found = Leaves(self._world.fleet), {}
+        for demand in demands:
+            held = len(self._held.get(demand.session, ())) // demand.batch_size
+            leaving = -(-self._leaving.get(demand.session, 0) // demand.batch_size)
+            kind = (demand.application, demand.setup, demand.requirement) if self._idle else None
+            reuses = kind if kind in self._idle else None
+            found[demand.session] = leaves.of(demand, held=held, leaving=leaving, reuses=reuses)
+        return found
 
     def _ceiling(self, demand: Demand) -> int:
         """Units a session may hold while others of its units are still leaving."""
@@ -151,8 +158,8 @@ class _Cycle:
     def _serve_entitled(self) -> None:
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
-            leaf.stopped = None
             leaf.target = min(self._deserved.get(demand.session, 0) // demand.batch_size, self._ceiling(demand))
+        self._tree.renew()
         beyond = self._grant_beyond_limit
         self._tree.fill_floors(self._grant_entitled, beyond)
         self._tree.fill_guarantees(self._grant_entitled, beyond=beyond)
@@ -161,10 +168,9 @@ class _Cycle:
     def _lend_the_rest(self) -> None:
         self._full.clear()
         for demand in self._world.demands:
-            leaf = self._leaves[demand.session]
-            leaf.stopped = None
-            leaf.target = self._ceiling(demand)
-        self._tree.fill(self._grant_free)
+            self._leaves[demand.session].target = self._ceiling(demand)
+        self._tree.renew()
+        self._tree.fill(self._grant_free, alike=True)
 
     def _let_go(self) -> None:
         """Executors that nobody needs: idle or vacant long enough, of closed sessions, above a maximum."""

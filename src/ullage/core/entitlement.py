@@ -6,13 +6,13 @@ nodes are not one node of ten. A unit that fits no empty node takes no part and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from ullage.core.filters import free_cards
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
-from ullage.core.shape import UNREACHABLE
+from ullage.core.shape import UNREACHABLE, Shape, shape_of
 from ullage.core.shares import Leaf, ShareTree, Vector
 from ullage.core.world import Demand, World
 from ullage.model.allocation import Allocation
@@ -23,26 +23,23 @@ from ullage.model.request import ResourceRequirement
 def entitlement(world: World, policy: Policy) -> dict[str, int]:
     """Executors each session deserves in this world; depends on demand and inventory only."""
     empty = Placer(world.fleet.requested(), policy)
-    leaves = [leaf_of(demand, world.fleet, target=wanted_units(demand)) for demand in world.demands]
+    leaves = Leaves(world.fleet)
+    found = [leaves.of(demand, target=wanted_units(demand)) for demand in world.demands]
     demands = {demand.session: demand for demand in world.demands}
-    tree = ShareTree(empty.fleet.total, world.queues, leaves, policy.order, application_limits(world))
-
-    full: dict[tuple[ResourceRequirement, int], Code] = {}
+    tree = ShareTree(empty.fleet.total, world.queues, found, policy.order, application_limits(world))
 
     def grant(leaf: Leaf) -> Code | None:
         demand = demands[leaf.session]
-        shape = (demand.requirement, demand.batch_size)
-        if shape not in full and place_unit(empty, demand, f"{leaf.session}/{leaf.held}", demand.batch_size) is None:
-            full[shape] = shortage(empty.fleet, demand)
-        return full.get(shape)
+        placed = place_unit(empty, demand, f"{leaf.session}/{leaf.held}", demand.batch_size)
+        return shortage(empty.fleet, demand) if placed is None else None
 
     def fits(leaf: Leaf) -> bool:
         return has_room(empty, demands[leaf.session])
 
     trial = empty.fleet.checkpoint()
-    tree.fill_floors(grant)
-    tree.fill_guarantees(grant, fits)
-    tree.fill(grant, fits)
+    tree.fill_floors(grant, alike=True)
+    tree.fill_guarantees(grant, fits, alike=True)
+    tree.fill(grant, fits, alike=True)
     empty.fleet.rollback(trial)
     return {leaf.session: leaf.held * leaf.executors_per_unit for leaf in tree.leaves}
 
@@ -79,23 +76,36 @@ def has_room(placer: Placer, demand: Demand) -> bool:
     return int(placer.room(demand.requirement).sum()) >= demand.batch_size
 
 
-def leaf_of(demand: Demand, fleet: Fleet, target: int, held: int = 0, leaving: int = 0) -> Leaf:
-    """The session's place in the share tree; counts are in units (whole batches)."""
-    return Leaf(
-        session=demand.session,
-        queue=demand.queue,
-        unit=vector(demand, fleet),
-        priority=demand.priority,
-        weight=demand.weight,
-        number=demand.number,
-        held=held,
-        leaving=leaving,
-        target=target,
-        floor=demand.floor // demand.batch_size,
-        application=demand.application,
-        executors_per_unit=demand.batch_size,
-        shape=(demand.requirement, demand.batch_size),
-    )
+class Leaves:
+    """The places of sessions in the share tree; counts are in units (whole batches)."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._units: dict[tuple[Shape, int], Vector] = {}
+
+    def of(
+        self, demand: Demand, *, target: int = 0, held: int = 0, leaving: int = 0, reuses: Hashable = None
+    ) -> Leaf:
+        """A session's leaf; `reuses` is what it may have besides room, which others of its shape may not."""
+        shape = shape_of(self._fleet, demand.requirement), demand.batch_size
+        unit = self._units.get(shape)
+        if unit is None:
+            unit = self._units[shape] = vector(demand, self._fleet)
+        return Leaf(
+            demand.session,
+            demand.queue,
+            unit,
+            priority=demand.priority,
+            weight=demand.weight,
+            number=demand.number,
+            held=held,
+            leaving=leaving,
+            target=target,
+            floor=demand.floor // demand.batch_size,
+            application=demand.application,
+            executors_per_unit=demand.batch_size,
+            shape=(*shape, reuses),
+        )
 
 
 def vector(demand: Demand, fleet: Fleet) -> Vector:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ullage.core.cycle import schedule
-from ullage.core.entitlement import entitlement, leaf_of, place_unit
+from ullage.core.entitlement import entitlement, Leaves, place_unit
 from ullage.core.filters import CARD, EXCLUSION
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
@@ -163,7 +163,8 @@ def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
 def _position(world: World, policy: Policy, plan: Plan, session: str) -> int | None:
     """Place in the line of those that wait: priority, then smallest share, then age."""
     held = world.held()
-    leaves = [leaf_of(d, world.fleet, 0, len(held.get(d.session, ())) // d.batch_size) for d in world.demands]
+    of = Leaves(world.fleet).of
+    leaves = [of(d, held=len(held.get(d.session, ())) // d.batch_size) for d in world.demands]
     tree = ShareTree(world.fleet.total, world.queues, leaves, policy.order)
     shares = {leaf.session: tree.leaf_share(leaf) for leaf in tree.leaves}
     waiting = [demand for demand in world.demands if demand.session in plan.waiting]
