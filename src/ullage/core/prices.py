@@ -132,29 +132,34 @@ def slot_prices(rate: Popularity, value: Amounts, free: Counts | Amounts, arriva
 def slot_cost(
     classes: Classes,
     prices: Amounts,
-    cpu_free: int,
+    held: Counts,
     roomy: Counts,
-    model: int,
+    cpu_free: int,
     cpu: int,
     share: int,
     cards: int,
     room: int,
+    enough: float,
 ) -> float:
     """What the slots are worth that a task of (cpu, share, cards) takes from the node: the dearest class counts.
 
-    `roomy` is, per scarce class, how many cards of the node have its share free; `room` is the free
-    share of the card that a part goes on (1000 for whole cards).
+    Per scarce class, `held` is how many tasks of it the node holds, and `roomy` how many of its cards have
+    their share free; `room` is the free share of the card that a part goes on (1000 for whole cards). What
+    is at least `enough` may be less than all.
     """
     dearest = 0.0
     for row in range(classes.shape[0]):
-        if prices[row] <= 0.0 or not (classes[row, MODELS] >> model) & 1:
+        before = held[row]
+        if prices[row] * before <= dearest:
             continue
-        before = slots(cpu_free, roomy[row], classes[row, CPU], classes[row, CARDS])
-        if before == 0:
-            continue
-        taken = cards if room >= classes[row, SHARE] > room - share else 0
-        after = slots(cpu_free - cpu, roomy[row] - taken, classes[row, CPU], classes[row, CARDS])
+        after, needed = before, classes[row, CPU]
+        if room >= classes[row, SHARE] > room - share:
+            after = min(after, (roomy[row] - cards) // classes[row, CARDS])
+        if after * needed > cpu_free - cpu:
+            after = (cpu_free - cpu) // needed
         dearest = max(dearest, prices[row] * (before - after))
+        if dearest >= enough:
+            break
     return dearest
 
 
@@ -188,7 +193,8 @@ def bare_cost(prices: Amounts, before: Amounts, after: Amounts) -> float:
     """
     dearest = 0.0
     for row in range(prices.shape[0]):
-        dearest = max(dearest, prices[row] * (before[1 + row] - after[1 + row]))
+        if prices[row] > 0.0:
+            dearest = max(dearest, prices[row] * (before[1 + row] - after[1 + row]))
     return dearest
 
 

@@ -38,6 +38,17 @@ def stratified_draws(popularity: Popularity, fills: int, seed: int) -> Draws:
 
 
 @compiled
+def sort_into(room: Cards, shares: Cards) -> None:
+    """Write the shares in ascending order."""
+    for card in range(shares.shape[0]):
+        at = card
+        while at > 0 and room[at - 1] > shares[card]:
+            room[at] = room[at - 1]
+            at -= 1
+        room[at] = shares[card]
+
+
+@compiled
 def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls and arrays would cost half of it
     cpu_free: int,
     shares: Cards,
@@ -58,15 +69,16 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
         if classes[row, CARDS] > 0 and (classes[row, MODELS] >> model) & 1:
             least_cpu = min(least_cpu, classes[row, CPU])
             least_share = min(least_share, classes[row, SHARE])
-    room = np.sort(shares)
-    first = 0
+    room, left, first = np.empty_like(shares), np.empty_like(shares), 0
+    sort_into(room, shares)
     while first < room.shape[0] and room[first] == 0:
         first += 1
-    left = np.empty_like(room)
-    left_over[:] = 0.0
+    for at in range(left_over.shape[0]):
+        left_over[at] = 0.0
     for fill in range(draws.shape[0]):
         size = room.shape[0] - first
-        left[:size] = room[first:]
+        for at in range(size):
+            left[at] = room[first + at]
         cpu = cpu_free
         offer = waited = 0
         while waited < patience and size > 0 and cpu >= least_cpu and left[size - 1] >= least_share:
@@ -100,4 +112,5 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
             left_over[0] += left[at]
         for at in range(sizes.shape[0]):
             left_over[1 + at] += cpu // sizes[at]
-    left_over /= draws.shape[0]
+    for at in range(left_over.shape[0]):
+        left_over[at] /= draws.shape[0]

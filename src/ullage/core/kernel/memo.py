@@ -11,10 +11,12 @@ Keys = npt.NDArray[np.int64]
 """One row per slot: a key, or -1 first where the slot is empty. The number of slots is a power of two."""
 
 _SPREAD = 0x9E3779B1
+_HALF, _BITS = 0x3FFFFFFF, 30
+"""Numbers are mixed in two halves, so that products stay within 64 bits."""
 
 
 def empty_keys(slots: int, width: int) -> Keys:
-    """Room for `slots` keys (a power of two) of `width` numbers, none of which is negative."""
+    """Room for `slots` keys (a power of two) of `width` numbers, none of which is negative or above 2**60."""
     return np.full((slots, width), -1, np.int64)
 
 
@@ -23,8 +25,8 @@ def slot_of(keys: Keys, key: Keys) -> int:
     """The slot that holds the key, or the empty one where it belongs. One slot at least must be empty."""
     mixed = 0
     for part in key:
-        mixed = ((mixed ^ part) & 0x3FFFFFFF) * _SPREAD
-        mixed ^= mixed >> 29
+        mixed = ((mixed ^ part ^ (part >> _BITS)) & _HALF) * _SPREAD
+        mixed ^= mixed >> (_BITS - 1)
     slots = keys.shape[0]
     slot = int(mixed & (slots - 1))
     while keys[slot, 0] >= 0:

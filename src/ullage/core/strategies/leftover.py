@@ -20,6 +20,7 @@ import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import (
+    AFTER_CARDS,
     BONUS,
     CHANGED,
     COUNT,
@@ -36,7 +37,7 @@ from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.known import FILLS, MEMO_SLOTS, groups_of, nothing_known, recall, there, value_at
 from ullage.core.kernel.room import look_at_cards
 from ullage.core.kernel.shares import CARD, share_asked, shares_on
-from ullage.core.kernel.task_class import CARDS, MODELS, SHARE, Classes
+from ullage.core.kernel.task_class import CARDS, MODELS, SHARE
 from ullage.core.kernel.tree import winner
 from ullage.core.prices import (
     bare,
@@ -70,8 +71,8 @@ _NO_OPTION = 2**62
 # What is kept of a node: what it is, then how it was at its change `_SEEN`.
 _MODEL, _GROUP, _CLOSED = 0, 1, 2
 """Of its cards; which of its cards take no work, as bits, or -1 for all and the node itself."""
-_SEEN, _IDLE_SUM, _CPU, _ROOMY = 3, 4, 5, 6
-"""Thousandths of cards, of CPU; from there on per scarce class how many cards have its share free."""
+_SEEN, _IDLE_SUM, _CPU, _SHARES = 3, 4, 5, 6
+"""Thousandths of cards, of CPU; from there on what each card has free, nothing of one that takes no work."""
 _NEVER = -2
 
 
@@ -84,59 +85,63 @@ _KNOWN, _SCARCE, _NAMED, _MEAN_SIZE = 0, 1, 2, 3
 """The memo of leftover; scarce classes; what `named` found; thousandths of cards that a task asks for."""
 _RATE, _VALUE = 4, 5
 """Per slot of a class or size (see `core/prices.py`)."""
-_KEPT, _NOW = 6, 7
-"""Per node: a row as above; what `leftover` writes."""
-_FREE, _PRICES = 8, 9
-"""Per good: how much the fleet has, and last, what is idle; the price as of the last selection."""
+_KEPT, _NOW, _ROOMY, _HELD = 6, 7, 8, 9
+"""Per node: a row as above; what `leftover` writes; per scarce class cards with its share free, and slots."""
+_FREE, _PRICES, _SPARE = 10, 11, 12
+"""Per good: how much the fleet has, and last, what is idle; the price as of the last selection. Room for one node."""
 
 
 # --- nodes as they change ---
 
 
 @inlined
-def _shares(nodes: Rows, cards: Rows, row: int, closed: int) -> Rows:
-    """Free thousandths of each card of a node, nothing of one that takes no work."""
-    shares = shares_on(nodes, cards, row)
-    for k in range(len(shares)):
-        if (closed >> min(k, 62)) & 1:
-            shares[k] = 0
-    return shares
+def _shares(nodes: Rows, row: int, state: State) -> Rows:
+    """Free thousandths of each card of a node as it was last seen."""
+    free: Rows = state[_KEPT][row, _SHARES : _SHARES + nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD]]
+    return free
 
 
 @inlined
 def _follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
     """Keep what the fleet has of each good true."""
-    kept, now, scarce, free = state[_KEPT][row], state[_NOW][row], state[_SCARCE], state[_FREE]
+    kept = state[_KEPT][row]
     if kept[_SEEN] == nodes[row, CHANGED]:
         return
     if kept[_SEEN] != _NEVER:
-        _count(kept, now, scarce, free, -1)
-    shares = _shares(nodes, cards, row, kept[_CLOSED])
+        _count(row, state, -1)
     kept[_SEEN] = nodes[row, CHANGED]
     kept[_CPU] = 0 if kept[_CLOSED] == -1 else nodes[row, CPU_FREE]
-    kept[_IDLE_SUM] = shares.sum()
-    known = state[_KNOWN]
-    now[:] = value_at(known, recall(known, kept[_CPU], kept[_MODEL], kept[_GROUP], shares))
+    kept[_IDLE_SUM] = 0
+    shares, free = shares_on(nodes, cards, row), _shares(nodes, row, state)
+    for k in range(len(free)):
+        free[k] = 0 if (kept[_CLOSED] >> min(k, 62)) & 1 else shares[k]
+        kept[_IDLE_SUM] += free[k]
+    known, now = state[_KNOWN], state[_NOW][row]
+    found = value_at(known, recall(known, kept[_CPU], kept[_MODEL], kept[_GROUP], free))
+    for each in range(len(now)):
+        now[each] = found[each]
+    scarce, roomy, held = state[_SCARCE], state[_ROOMY][row], state[_HELD][row]
     for each in range(len(scarce)):
-        roomy = 0
-        for share in shares:
-            roomy += share >= scarce[each, SHARE]
-        kept[_ROOMY + each] = roomy
-    _count(kept, now, scarce, free, 1)
+        roomy[each] = 0
+        for share in free:
+            roomy[each] += share >= scarce[each, SHARE]
+        allowed = (scarce[each, MODELS] >> kept[_MODEL]) & 1
+        held[each] = slots_of(scarce[each], kept[_CPU], roomy[each]) if allowed else 0
+    _count(row, state, 1)
 
 
 @inlined
-def _count(kept: Rows, now: Scores, scarce: Classes, free: Scores, sign: int) -> None:
+def _count(row: int, state: State, sign: int) -> None:
     """Add a node to what the fleet has, or take it out. All terms are exact, so their order does not matter."""
+    kept, now, held, free = state[_KEPT][row], state[_NOW][row], state[_HELD][row], state[_FREE]
     sizes = len(now) - 1
-    first = len(free) - 1 - len(scarce) - sizes
+    first = len(free) - 1 - len(held) - sizes
     free[len(free) - 1] += sign * kept[_IDLE_SUM]
     free[kept[_MODEL]] += sign * (kept[_IDLE_SUM] - now[0])
-    for each in range(len(scarce)):
-        if (scarce[each, MODELS] >> kept[_MODEL]) & 1:
-            free[first + each] += sign * slots_of(scarce[each], kept[_CPU], kept[_ROOMY + each])
+    for each in range(len(held)):
+        free[first + each] += sign * held[each]
     for each in range(sizes):
-        free[first + len(scarce) + each] += sign * now[1 + each]
+        free[first + len(held) + each] += sign * now[1 + each]
 
 
 # --- options on one node ---
@@ -144,31 +149,43 @@ def _count(kept: Rows, now: Scores, scarce: Classes, free: Scores, sign: int) ->
 
 @compiled
 def _take_off(shares: Rows, units: Rows, asked: int, count: int, least: int) -> int:
-    """Take a share off each of the `count` fullest cards that have it and at least `least`; the last card."""
-    last, left = -1, units.copy()
+    """Take a share off each of the `count` fullest cards that have it and at least `least`; the last card.
+
+    Those taken have no units any more.
+    """
+    last = -1
     for _ in range(count):
         last = -1
         for k in range(len(shares)):
-            if left[k] and shares[k] >= least and (last < 0 or shares[k] < shares[last]):
+            if units[k] and shares[k] >= least and (last < 0 or shares[k] < shares[last]):
                 last = k
-        left[last] = 0
+        units[last] = 0
         shares[last] = max(0, shares[last] - asked)
     return last
 
 
 @inlined
+def _after(nodes: Rows, row: int, units: Rows, cpu: int, asked: int, count: int, least: int, state: State) -> int:
+    """Where the memo has the node as it is with a request on its fullest cards that have at least `least`."""
+    kept, known, free = state[_KEPT][row], state[_KNOWN], _shares(nodes, row, state)
+    shares = state[_SPARE][: len(free)]
+    for k in range(len(free)):
+        shares[k] = free[k]
+    _take_off(shares, units, asked, count, least)
+    return int(recall(known, nodes[row, CPU_FREE] - cpu, kept[_MODEL], kept[_GROUP], shares))
+
+
+@inlined
 def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
     """The least growth of leftover, and a note of each option; less is better."""
-    known, kept, count, cpu_free = state[_KNOWN], state[_KEPT][row], shape[0, COUNT], nodes[row, CPU_FREE]
-    shares, asked = _shares(nodes, cards, row, kept[_CLOSED]), share_asked(nodes, cards, row, shape)
-    before = value_at(known, recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares))[0]
-    cpu_free -= shape[0, CPU]
+    known, kept, count, cpu = state[_KNOWN], state[_KEPT][row], shape[0, COUNT], shape[0, CPU]
+    asked, before = share_asked(nodes, cards, row, shape), state[_NOW][row, 0]
     note[_IN_USE] = note[_IDLE] = _NO_OPTION
     if count != 1 or asked == CARD:
-        _take_off(shares, units, asked, count, 0)
-        note[_PLACE + _IDLE] = place = recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares)
+        note[_PLACE + _IDLE] = place = _after(nodes, row, units, cpu, asked, count, 0, state)
         note[_IDLE] = int((value_at(known, place)[0] - before) * FILLS)
         return float(-note[_IDLE] / FILLS)
+    shares, cpu_left = _shares(nodes, row, state), nodes[row, CPU_FREE] - cpu
     for k in range(len(shares)):
         room, met = shares[k], units[k] == 0
         for other in range(k):
@@ -176,7 +193,7 @@ def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
         if met:
             continue
         shares[k] = max(0, room - asked)
-        place = recall(known, cpu_free, kept[_MODEL], kept[_GROUP], shares)
+        place = recall(known, cpu_left, kept[_MODEL], kept[_GROUP], shares)
         growth = int((value_at(known, place)[0] - before) * FILLS)
         shares[k] = room
         if room == CARD:
@@ -194,36 +211,29 @@ def _cheapest(
 
     An infinite cost if both are beyond `most`.
     """
-    known, kept, scarce, now, prices = (
-        state[_KNOWN],
-        state[_KEPT][row],
-        state[_SCARCE],
-        state[_NOW][row],
-        state[_PRICES],
-    )
+    known, model, now, prices = state[_KNOWN], state[_KEPT][row, _MODEL], state[_NOW][row], state[_PRICES]
+    scarce, roomy, held = state[_SCARCE], state[_ROOMY][row], state[_HELD][row]
     asked, count = share_asked(nodes, cards, row, shape), shape[0, COUNT]
     cpu, cpu_free = shape[0, CPU], nodes[row, CPU_FREE]
     bare = len(prices) - (len(now) - 1)
     of_slots, of_bare = prices[bare - len(scarce) : bare], prices[bare:]
-    choice = count == 1 and asked < CARD
     best, chosen = np.inf, 0
     for option in range(2):
         if note[option] == _NO_OPTION:
             continue
-        cost = note[option] / FILLS + asked * count * prices[kept[_MODEL]]
+        cost = note[option] / FILLS + asked * count * prices[model]
         if cost >= best or cost > most:
             continue
         least = 0
-        if choice:
+        if count == 1 and asked < CARD:
             least = CARD if option == _IDLE else note[_ROOM]
-        room = CARD if asked == CARD else least
-        cost += slot_cost(scarce, of_slots, cpu_free, kept[_ROOMY:], kept[_MODEL], cpu, asked, count, room)
+        room, enough = CARD if asked == CARD else least, min(best, most) - cost
+        cost += slot_cost(scarce, of_slots, held, roomy, cpu_free, cpu, asked, count, room, enough)
         if cost >= best or cost > most:
             continue
         if not there(known, note[_PLACE + option]):
-            shares, units = _shares(nodes, cards, row, kept[_CLOSED]), look_at_cards(nodes, cards, row, shape, space)
-            _take_off(shares, units, asked, count, least)
-            note[_PLACE + option] = recall(known, cpu_free - cpu, kept[_MODEL], kept[_GROUP], shares)
+            units = look_at_cards(nodes, cards, row, shape, space)
+            note[_PLACE + option] = _after(nodes, row, units, cpu, asked, count, least, state)
         cost += bare_cost(of_bare, now, value_at(known, note[_PLACE + option]))
         if cost < best:
             best, chosen = cost, least
@@ -288,13 +298,11 @@ def _pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
         whole_cards(nodes, cards, row, units, out)
         return
     note, left = np.empty(_NOTES, np.int64), units.copy()
-    _node(nodes, cards, row, shape, units, state, note)
-    _, least = _cheapest(nodes, cards, row, shape, np.empty_like(units), note, state, np.inf)
-    shares = _shares(nodes, cards, row, state[_KEPT][row, _CLOSED])
+    _node(nodes, cards, row, shape, left, state, note)
+    _, least = _cheapest(nodes, cards, row, shape, left, note, state, np.inf)
+    shares = _shares(nodes, row, state)
     for taken in range(len(out)):
-        k = _take_off(shares, left, 0, 1, least)
-        left[k] = 0
-        out[taken] = nodes[row, FIRST_CARD] + k
+        out[taken] = nodes[row, FIRST_CARD] + _take_off(shares, units, 0, 1, least)
 
 
 # --- the strategy ---
@@ -314,17 +322,21 @@ def leftover(
     priced = scarce(mix, rows_of(may_come(fleet), fleet), 1 / workload.tasks) if live else scarce(mix)
     rate, value = np.concatenate([priced.rate, without.rate]), np.concatenate([priced.value, without.value])
     nodes, size = len(fleet.nodes), float(mix.popularity @ (mix.classes[:, SHARE] * mix.classes[:, CARDS]))
+    cards = int(np.diff(fleet.gpu_start).max(initial=0))
     state = (
-        nothing_known(mix, int(np.diff(fleet.gpu_start).max(initial=0)), without.sizes, slots, fills),
+        nothing_known(mix, cards, without.sizes, slots, fills),
         priced.classes,
         tuple(named(mix, models)),
         max(1.0, size),
         rate,
         value,
-        _first_look(fleet, groups_of(mix.classes, models), len(priced.rate)),
+        _first_look(fleet, groups_of(mix.classes, models), cards),
         np.zeros((nodes, 1 + len(without.sizes))),
+        np.zeros((nodes, len(priced.rate)), np.int64),
+        np.zeros((nodes, len(priced.rate)), np.int64),
         np.zeros(models + len(rate) + 1),
         np.zeros(models + len(rate)),
+        np.zeros(cards, np.int64),
     )
     return Strategy(NAME, _node, alike, _pick, state, _select, _follow, _NOTES)
 
@@ -335,9 +347,9 @@ def _cards_per_cpu(fleet: Fleet) -> float:
     return CARD * int(cards.sum()) / max(1, int(fleet.cpu_total[fleet.schedulable].sum()))
 
 
-def _first_look(fleet: Fleet, groups: list[int], scarce: int) -> Rows:
+def _first_look(fleet: Fleet, groups: list[int], cards_of_node: int) -> Rows:
     """What nodes are; a node without cards has the last model, which no class names."""
-    kept = np.zeros((len(fleet.nodes), _ROOMY + scarce), dtype=np.int64)
+    kept = np.zeros((len(fleet.nodes), _SHARES + cards_of_node), dtype=np.int64)
     kept[:, _SEEN] = _NEVER
     for row, node in enumerate(fleet.nodes):
         cards, last = fleet.cards_on(row), len(groups) - 1
