@@ -5,7 +5,7 @@ A mask is made once per condition and inventory; `NodeAffinity` is the rule that
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from functools import reduce
 
 import numpy as np
@@ -57,7 +57,7 @@ class Exclusion:
     def _holds(self, expression: Expression) -> npt.NDArray[np.bool_]:
         """Asked once per value instead of once per node; a set says nothing of the values that it does not name."""
         column = self.labels.column(expression.key)
-        values: Set[str] = column.number_of.keys()
+        values: AbstractSet[str] = column.number_of.keys()
         others = False
         if expression.operator in (Operator.IN, Operator.NOT_IN):
             values, others = values & set(expression.values), expression.operator is Operator.NOT_IN
