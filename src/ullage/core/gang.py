@@ -12,12 +12,13 @@ backs off, each time twice as long; it keeps its age. Times are seconds of the c
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.core.allocator import Allocator
+from ullage.core.draft import Misfit, by_size, fit_together
 from ullage.core.fleet import Fleet
-from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside
+from ullage.core.nomination import choose_beside
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.sentences import CURES
 from ullage.model.allocation import Allocation, AllocationState
@@ -30,8 +31,6 @@ BACKOFF_S = 10.0
 
 MAX_BACKOFF_S = 300.0
 """The bound of the doubling: 10, 20, 40, 80, 160, 300, 300 seconds. A placement starts it over."""
-
-_TIGHTEST = "compact-first"
 
 
 class GangPhase(StrEnum):
@@ -66,62 +65,6 @@ class GangOutcome:
     placed: tuple[Allocation, ...] = ()
     forgotten: tuple[str, ...] = ()
     retry_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Misfit:
-    """The member for which the draft had no room, why, and how many were placed before it."""
-
-    uid: str
-    refusal: Refusal
-    placed: int
-
-
-# --- on a draft ---
-
-
-def by_size(fleet: Fleet, requests: Iterable[Request]) -> list[Request]:
-    """The largest first, by cards' worth and then by number of cards; equal ones in the order given."""
-    sizes = [(fleet.resources(request.requirement).gpu_milli, request) for request in requests]
-    return [request for _, request in sorted(sizes, key=lambda pair: (-pair[0], -pair[1].requirement.gpu_count))]
-
-
-def fit_together(
-    fleet: Fleet, rules: Rules, requests: Sequence[Request], now: float, nominations: Nominations = NO_NOMINATIONS
-) -> dict[str, Choice] | Misfit:
-    """Where all of these go, placed one after the other in this order; or the first that finds no room.
-
-    If they do not fit by the strategies that apply to them, they are packed as tightly as can be. The
-    books are as before.
-    """
-    found = _draft(fleet, rules, requests, now, nominations)
-    if isinstance(found, dict) or all(rules.strategy_of(request).name == _TIGHTEST for request in requests):
-        return found
-    tightest = [replace(request, strategy=_TIGHTEST) for request in requests]
-    packed = _draft(fleet, rules, tightest, now, nominations)
-    return packed if isinstance(packed, dict) else found
-
-
-def _draft(
-    fleet: Fleet, rules: Rules, requests: Iterable[Request], now: float, nominations: Nominations
-) -> dict[str, Choice] | Misfit:
-    choices: dict[str, Choice] = {}
-    mark = fleet.checkpoint()
-    try:
-        for request in requests:
-            found = choose_beside(fleet, rules, request, nominations)
-            if isinstance(found, Refusal):
-                return Misfit(request.uid, found, len(choices))
-            choices[request.uid] = found
-            fleet.charge(_allocation(request, found, now), force=True)
-    finally:
-        fleet.rollback(mark)
-    return choices
-
-
-def _allocation(request: Request, choice: Choice, now: float) -> Allocation:
-    state, asked = AllocationState.ASSUMED, request.requirement
-    return Allocation(request.uid, choice.node, asked, choice.gpus, state, choice.charges, request.claim, now)
 
 
 # --- state ---

@@ -19,6 +19,11 @@ def mode_of(charge: Charge | None) -> int:
     return WHOLE if charge is None else MODES[charge.isolation]
 
 
+def mode_asked(asked: ResourceRequirement) -> int:
+    """The bit of a unit of this request on each of its cards."""
+    return WHOLE if asked.whole else MODES[asked.cards.isolation]
+
+
 def mixed(asked: ResourceRequirement, *, dynamic: bool) -> int:
     """Modes of users beside whom a card must not take this request.
 

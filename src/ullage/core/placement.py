@@ -17,7 +17,8 @@ from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.room import look_at_cards
-from ullage.core.kernel.tree import NO_ROOM, planted, winner
+from ullage.core.kernel.tree import NO_ROOM, grow, planted, winner
+from ullage.core.modes import mode_asked
 from ullage.core.partition import fitting
 from ullage.core.policy import Policy
 from ullage.core.shape import Shape, shape_of
@@ -207,6 +208,24 @@ class Table:
         books = fleet.node_rows, fleet.card_rows, fleet.log, since, fleet.clock
         row = strategy.loops.choose(*books, self._rows, self._space, self._said, self._tree, strategy.state, self._out)
         return None if row < 0 else (row, self._out.tolist())
+
+    def several(
+        self, units: int, rows: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[list[int], list[list[int]], list[float]]:
+        """Nodes, cards and scores of up to so many units, each chosen as `choose` would with those before it charged.
+
+        Only among `rows`, if they are given. Nothing is charged. For stateless strategies, and not for partitions.
+        """
+        self.refreshed()
+        tree, count = self._tree.copy(), self._asked.gpu_count
+        if rows is not None:
+            tree[len(tree) // 2 :][: len(rows)][~rows] = NO_ROOM
+            grow(tree)
+        found = np.zeros(units, np.int64), np.zeros((units, count), np.int64), np.zeros(units)
+        own = self._rows, self._space, self._said.copy(), tree, self._strategy.state, mode_asked(self._asked)
+        placed = self._strategy.drafts.several(*self._books, *own, *found)
+        at_row, at_cards, at_score = found
+        return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
 
     def charges(self, cards: Sequence[int]) -> tuple[Charge, ...]:
         """What one unit takes of each of these cards; nothing said for whole ones."""

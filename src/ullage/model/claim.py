@@ -68,14 +68,22 @@ def _percent(ppm: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GangClaim:
-    """Membership in a group that is placed together: `required` of `desired` members, within `timeout_s`."""
+    """Membership in a group that is placed together: `required` of `desired` members, within `timeout_s`.
+
+    `domain` is a label of nodes: members are placed where it has one value, or few, if they can be. With
+    `preempt` work of lower priority gives way to the gang as a whole.
+    """
 
     key: str
     required: int
     desired: int
     timeout_s: float | None = None
+    domain: str | None = None
+    preempt: bool = False
 
     def __post_init__(self) -> None:
+        if self.domain is not None and not self.domain:
+            raise invalid("gang.domain", self.domain, "name a label of nodes, or leave it out")
         if not 1 <= self.required <= self.desired:
             raise invalid("gang.required", self.required, f"1 to the desired number ({self.desired}) is needed")
 

@@ -43,7 +43,7 @@ class Loops(NamedTuple):
 
 
 @inlined
-def _scored(
+def scored(
     node: Callable[..., Any], nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, said: Rows, state: Any
 ) -> float:
     """Write the room of a node and give its score."""
@@ -76,7 +76,7 @@ def _refresh(
         follow(nodes, cards, row, state)
         if said[row, OPEN]:
             units = look_at_cards(nodes, cards, row, shape, space)
-            enter(tree, row, _scored(node, nodes, cards, row, shape, units, said, state))
+            enter(tree, row, scored(node, nodes, cards, row, shape, units, said, state))
 
 
 @cache
@@ -87,7 +87,7 @@ def loops_over(
 
     What they close over must read the same in every process, or they would be compiled anew in each.
     """
-    key = code_of(node, pick, select, follow, _scored, _refresh, look_at_cards, grow)
+    key = code_of(node, pick, select, follow, scored, _refresh, look_at_cards, grow)
 
     @compiled
     def judge(
@@ -95,7 +95,7 @@ def loops_over(
     ) -> None:
         key  # noqa: B018  part of the cache key, see `code_of`
         follow(nodes, cards, row, state)
-        enter(tree, row, _scored(node, nodes, cards, row, shape, units, said, state))
+        enter(tree, row, scored(node, nodes, cards, row, shape, units, said, state))
 
     @compiled
     def fill(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: Any) -> None:
@@ -104,7 +104,7 @@ def loops_over(
         for row in range(len(nodes)):
             follow(nodes, cards, row, state)
             units = look_at_cards(nodes, cards, row, shape, space)
-            tree[size + row] = _scored(node, nodes, cards, row, shape, units, said, state)
+            tree[size + row] = scored(node, nodes, cards, row, shape, units, said, state)
         grow(tree)
 
     @compiled

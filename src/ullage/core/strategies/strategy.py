@@ -27,6 +27,7 @@ import numpy as np
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import inlined
+from ullage.core.kernel.draft import Drafts, drafts_over
 from ullage.core.kernel.table import Loops, first_best, heedless, loops_over
 from ullage.core.shape import Shape
 
@@ -63,6 +64,17 @@ class Strategy:
     def loops(self) -> Loops:
         """The loops of the kernel over this strategy; compiled when they are first called."""
         return loops_over(self._node, self._pick, self._select, self._follow)
+
+    @property
+    def stateless(self) -> bool:
+        """Whether a node's score depends on the node alone, and the first best is taken."""
+        return self._select is first_best and self._follow is heedless
+
+    @cached_property
+    def drafts(self) -> Drafts:
+        """The loops over several units at once, for a strategy that is stateless."""
+        assert self.stateless, "what a strategy follows cannot be taken back"
+        return drafts_over(self._node, self._pick)
 
     def node(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> float:
         """How good a node with room is; `eligible` are its cards that could take the request."""

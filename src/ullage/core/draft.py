@@ -1,0 +1,179 @@
+"""Requests that are placed together or not at all: where each of them goes, on a draft of the books.
+
+Members that are alike are counted first, so that what can never fit is refused at once, and chosen in one
+compiled call; the answers are those of placing one after the other. Members whose gang names a domain are put
+near each other (`core/domain.py`). The books are as before after every function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.domain import nearest
+from ullage.core.feasibility import ever, quota_allows, room, runs
+from ullage.core.fleet import Fleet
+from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept
+from ullage.core.placement import table_of
+from ullage.core.selection import Choice, Refusal, Rules, find, select
+from ullage.core.trial import trial
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Request
+from ullage.model.part import Isolation
+from ullage.model.rejection import Code, Cure, Rejection
+
+_TIGHTEST = "compact-first"
+
+Rows = npt.NDArray[np.bool_]
+"""Nodes that may be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The member for which the draft had no room, why, and how many find room without it."""
+
+    uid: str
+    refusal: Refusal
+    placed: int
+
+
+def by_size(fleet: Fleet, requests: Iterable[Request]) -> list[Request]:
+    """The largest first, by cards' worth and then by number of cards; equal ones in the order given."""
+    sizes = [(fleet.resources(request.requirement).gpu_milli, request) for request in requests]
+    return [request for _, request in sorted(sizes, key=lambda pair: (-pair[0], -pair[1].requirement.gpu_count))]
+
+
+def fit_together(
+    fleet: Fleet,
+    rules: Rules,
+    requests: Sequence[Request],
+    now: float,
+    nominations: Nominations = NO_NOMINATIONS,
+    beside: Collection[str] = (),
+) -> dict[str, Choice] | Misfit:
+    """Where all of these go, placed one after the other in this order; or the first that finds no room.
+
+    If they do not fit by the strategies that apply to them, they are packed as tightly as can be. A gang with
+    a domain is near itself and the nodes `beside` which it runs. Room that is kept for these very requests
+    keeps none of them away.
+    """
+    alike = list(runs(requests))
+    never = _shortage(fleet, rules, alike)
+    if never is not None:
+        return never
+    if nominations.entries:
+        nominations = nominations.without(*(request.uid for request in requests))
+    first: Misfit | None = None
+    for rows in _nearest(fleet, rules, alike, beside):
+        for each in _ways(rules, alike):
+            found = _draft(fleet, rules, each, now, nominations, rows)
+            if isinstance(found, dict):
+                return found
+            first = first or found
+    assert first is not None, "all nodes together are tried at last"
+    return first
+
+
+def _shortage(fleet: Fleet, rules: Rules, alike: list[list[Request]]) -> Misfit | None:
+    """A run of members for which the nodes have no room, each counted as if the others were not there."""
+    for run in alike:
+        if len(run) > 1 and (had := int(room(fleet, rules, run[0]).sum())) < len(run):
+            cure = Cure.CAPACITY if ever(fleet, rules, run[0]) >= len(run) else Cure.NODE_CHANGE
+            return Misfit(run[had].uid, Refusal((Rejection(Code.GANG_ROOM, cure, len(run), had),)), had)
+    return None
+
+
+def _nearest(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Iterator[Rows | None]:
+    """The nodes to try, near each other first where the gang has a domain; at last all of them."""
+    gang = alike[0][0].claim.gang if alike else None
+    if gang is not None and gang.domain is not None:
+        rooms = [room(fleet, rules, run[0]) for run in alike]
+        yield from nearest(fleet, gang.domain, rooms, [len(run) for run in alike], beside)
+    yield None
+
+
+def _ways(rules: Rules, alike: list[list[Request]]) -> Iterator[list[list[Request]]]:
+    """By the strategies that apply, then as tightly as can be."""
+    yield alike
+    if any(rules.strategy_of(run[0]).name != _TIGHTEST for run in alike):
+        yield [[replace(request, strategy=_TIGHTEST) for request in run] for run in alike]
+
+
+def _draft(
+    fleet: Fleet, rules: Rules, alike: list[list[Request]], now: float, nominations: Nominations, rows: Rows | None
+) -> dict[str, Choice] | Misfit:
+    choices: dict[str, Choice] = {}
+    with trial(fleet):
+        for run in alike:
+            found, refusal = place_run(fleet, rules, run, now, nominations, rows)
+            choices.update(zip((request.uid for request in run), found, strict=False))
+            if refusal is not None:
+                return Misfit(run[len(found)].uid, refusal, len(choices))
+            if run is not alike[-1]:
+                enter(fleet, run, found, now)
+    return choices
+
+
+def place_run(
+    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Rows | None = None
+) -> tuple[list[Choice], Refusal | None]:
+    """Where requests that are alike go, in order; with why the first that finds no room does not, if one does not.
+
+    Only on these `rows`, if they are given.
+    """
+    request = run[0]
+    if len(run) == 1 or not countable(rules, request) or not quota_allows(fleet, rules, request, len(run)):
+        return _one_by_one(fleet, rules, run, now, nominations, rows)
+    with kept(fleet, nominations.before(fleet, request)):
+        table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
+        names, uuids = fleet.nodes, fleet.uuids
+        found = [
+            Choice(names[row].name, uuids(cards), table.charges(cards), score)
+            for row, cards, score in zip(*table.several(len(run), rows), strict=True)
+        ]
+    if len(found) == len(run):
+        return found, None
+    return found, Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, len(run), len(found)),))
+
+
+def countable(rules: Rules, request: Request) -> bool:
+    """Whether room for several such requests is a matter of sums over the columns of the books."""
+    if rules.oversubscription or request.requirement.cards.isolation is Isolation.PARTITIONED:
+        return False
+    return rules.strategy_of(request).stateless
+
+
+def _one_by_one(
+    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Rows | None
+) -> tuple[list[Choice], Refusal | None]:
+    choices: list[Choice] = []
+    with trial(fleet):
+        for request in run:
+            found = _choose(fleet, rules, request, nominations, rows)
+            if isinstance(found, Refusal):
+                return choices, found
+            choices.append(found)
+            enter(fleet, [request], [found], now)
+    return choices, None
+
+
+def _choose(
+    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, rows: Rows | None
+) -> Choice | Refusal:
+    if rows is None:
+        return choose_beside(fleet, rules, request, nominations)
+    cards = np.nonzero(rows[fleet.card_row])[0].tolist()
+    with kept(fleet, nominations.before(fleet, request)):
+        found = find(fleet, rules, request, cards)
+        return select(fleet, rules, request, found.by_node) if found.by_node else found.refusal
+
+
+def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], now: float) -> None:
+    """Charge what was chosen, within the caller's trial."""
+    for request, choice in zip(requests, choices, strict=True):
+        asked, state = request.requirement, AllocationState.ASSUMED
+        charged = Allocation(request.uid, choice.node, asked, choice.gpus, state, choice.charges, request.claim, now)
+        fleet.charge(charged, force=True)

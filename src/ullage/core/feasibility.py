@@ -1,0 +1,58 @@
+"""How many units of a request fit, counted: from the table of its shape, without placing any of them.
+
+No way to place them holds more, so a gang of more members never fits. Exactly as many fit where a unit takes
+whole cards, or one card; units that take parts of several cards may hinder each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from ullage.core.fleet import Column, Fleet, Usage
+from ullage.core.kernel import columns as at
+from ullage.core.placement import table_of
+from ullage.core.quota import with_pre_scheduled
+from ullage.core.selection import Rules, amounts_on
+from ullage.core.shape import shape_of
+from ullage.model.claim import Request
+
+
+def room(fleet: Fleet, rules: Rules, request: Request) -> Column:
+    """Per node, how many such requests fit now; quotas are not asked."""
+    return table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed().room
+
+
+def ever(fleet: Fleet, rules: Rules, request: Request) -> int:
+    """How many such requests the fleet has room for when nobody holds anything."""
+    return int(room(fleet.emptied(), rules, request).sum())
+
+
+def runs(requests: Iterable[Request]) -> Iterator[list[Request]]:
+    """Requests that follow each other and are placed alike: equal in all that decides."""
+    for _, alike in groupby(requests, key=_what_decides):
+        yield list(alike)
+
+
+def _what_decides(request: Request) -> tuple[object, ...]:
+    claim = request.claim
+    return request.requirement, request.strategy, claim.namespace, claim.limit, claim.priority
+
+
+def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bool:
+    """Whether the quotas certainly allow so many more of a request, whatever cards they get.
+
+    Where its amounts depend on the card, as if all cards were of the kind that counts most.
+    """
+    namespace, count = request.claim.namespace, request.requirement.gpu_count
+    if not rules.quotas.levels(namespace):
+        return True
+    allowed = shape_of(fleet, request.requirement).rows[1:, at.ALLOWED]
+    kinds = [card for kind, card in enumerate(fleet.kinds) if allowed[kind]]
+    for need, limit in {amounts_on(fleet, card, request) for card in kinds}:
+        each = Usage(count * need[0], count * need[1], count * limit[0], count * limit[1], 1)
+        before = Usage(*(amount * (units - 1) for amount in each))
+        used = with_pre_scheduled(fleet.usage, {namespace: before})
+        if rules.quotas.check(used, namespace, [need] * count, [limit] * count, count):
+            return False
+    return True
