@@ -225,6 +225,9 @@ def metrics() -> str:
                 free=SimpleNamespace(fraction=1.0, compute_gflops=None, vram_bytes=None),
             )
         ],
+        room=lambda: SimpleNamespace(
+            models=[SimpleNamespace(model="", idle_milli=0, fragments_milli=0)], fits={1: 0}, tasks=0
+        ),
         queues=lambda: [SimpleNamespace(name="", share=0.0, pending=0)],
     )
     rows = [

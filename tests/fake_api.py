@@ -431,6 +431,14 @@ class _Handler(BaseHTTPRequestHandler):
             server=self.get_server(),
             nodes=self.fake.nodes,
             gpus=self.fake.gpus,
+            room=api.RoomBody(
+                idle_milli=5500,
+                fragments_milli=500,
+                models=[api.IdleBody(model="H100", idle_milli=5500, fragments_milli=500)],
+                fits={1: 5, 2: 2, 4: 1},
+                tasks=60,
+                missing=0,
+            ),
             queues=[],
             sessions=[self.fake.body(session) for session in self.fake.sessions.values()],
         )

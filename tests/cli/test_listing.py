@@ -166,6 +166,7 @@ def test_top_without_a_terminal_prints_one_picture(capsys, fake, session):
     out = printed(capsys, "top")
     assert "n1" in out
     assert "function-1" in out
+    assert "idle: 5.5 cards, 9 % of it no likely task can use; room for 5 x 1, 2 x 2, 1 x 4 whole cards" in out
 
 
 def test_an_application_is_registered_from_toml(capsys, fake, tmp_path):

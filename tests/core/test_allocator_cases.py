@@ -13,7 +13,7 @@ from ullage.core.allocator import Allocator, Freed
 from ullage.core.filters import CARD, Chain, charges_on
 from ullage.core.fleet import Fleet, Usage
 from ullage.core.quota import Quotas
-from ullage.core.selection import Candidates, Choice, Refusal, Rules, find, refusals_on
+from ullage.core.selection import WHOLE_BY, Candidates, Choice, Refusal, Rules, find, refusals_on
 from ullage.core.sentences import reject_text
 from ullage.core.shape import shape_of
 from ullage.core.strategies.load import Weights, compact_first, low_load_first
@@ -642,7 +642,7 @@ def k_ask(uid: str, tflops: float, gib: float, count: int = 1, **more: object) -
 
 @pytest.fixture
 def k() -> Allocator:
-    allocator = ready(*K_NODES)
+    allocator = ready(*K_NODES, rules=Rules(strategy=WHOLE_BY))
     bound(allocator.bind(k_ask("worker", 100, 2), ["gpu-1"], 0.0))
     return allocator
 

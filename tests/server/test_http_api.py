@@ -269,6 +269,18 @@ def test_the_metrics_are_what_prometheus_reads(http: httpx2.Client):
     assert sorted(cards) == ["0", "1", "2", "3"]
     gpus = [s.value for s in families["ullage_node_allocatable"].samples if s.labels["resource"] == "gpu"]
     assert gpus == [4000.0]
+    fits = {sample.labels["cards"]: sample.value for sample in families["ullage_fits"].samples}
+    assert fits == {"1": 4, "2": 2, "4": 1}
+    assert [sample.value for sample in families["ullage_idle_milli"].samples] == [4000]
+    assert families["ullage_fragmentation_milli"].samples == [], "too few tasks arrived to say so"
+
+
+def test_the_overview_says_what_is_idle_and_what_fits(http: httpx2.Client):
+    http.post("/v1/allocations", json={"uid": "part", "resreq": "gpu=0.25"})
+    room = http.get("/v1/overview").json()["room"]
+    assert (room["idle_milli"], room["fits"]) == (3750, {"1": 3, "2": 1, "4": 0})
+    assert [each["idle_milli"] for each in room["models"]] == [3750]
+    assert (room["fragments_milli"], room["tasks"] > 0, room["missing"] > 0) == (None, True, True)
 
 
 def test_events_are_numbered_and_paged(http: httpx2.Client):

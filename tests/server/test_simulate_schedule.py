@@ -91,7 +91,8 @@ def test_each_filter_tells_the_cards_before_and_after_it():
 
 
 def test_cards_that_do_not_match_on_a_node_that_does_are_scored_too():
-    state = simulated(tflops_request="50", vram_request="20Gi")["gpuSchedulerState"]
+    by_load = an_allocator(strategy="node-compact-gpu-low-load")
+    state = simulated(by_load, tflops_request="50", vram_request="20Gi")["gpuSchedulerState"]
     assert state["FinalGPUs"] == ["gpu-2"]
     assert state["ValidNodeGPUScore"] == {"node-1": {"gpu-2": 100}}
     assert state["ValidNodeNotMatchingGPUScore"] == {"node-1": {"gpu-1": 100, "gpu-5": 100, "gpu-6": 100}}

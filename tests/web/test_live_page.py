@@ -75,6 +75,7 @@ def test_the_link_leads_to_four_empty_cards_and_a_session_appears(server, window
         assert window.run("return location.href") == f"{server.url}/"
         assert window.run("return document.cookie") == ""
         assert window.run("return document.getElementById('pending-none').checkVisibility()")
+        assert "idle: 4 cards" in window.run("return document.getElementById('room').innerText")
         server.create_session("train")
         window.until(has_row("sessions", "train"))
         assert window.complaints() == []

@@ -24,7 +24,7 @@ import uvicorn
 
 import ullage
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
-from ullage.core.placement import warm
+from ullage.core.learning import warm
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
@@ -120,6 +120,7 @@ class _Server:
                 default_requirement=self._settings.default_requirement(),
                 requests=self._settings.requests(machine.node.name),
                 profiles=self._settings.card_profiles(),
+                later=_Beside(self._fail),
             )
             ticker = _Ticker(service, clock, self._fail)
             await engine.open(_Reports(service, self._fail))
@@ -197,6 +198,25 @@ class _Server:
             log.error("server.fault", error="".join(traceback.format_exception(error)))
         self._failure = self._failure or error
         self._end.set()
+
+
+class _Beside:
+    """Does work in a thread, so that requests are answered meanwhile, and hands its result to the loop."""
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self._fail = fail
+        self._running: set[asyncio.Task[None]] = set()
+
+    def __call__(self, work: Callable[[], Any], take: Callable[[Any], None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(work, take))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, work: Callable[[], Any], take: Callable[[Any], None]) -> None:
+        try:
+            take(await asyncio.to_thread(work))
+        except Exception as fault:  # noqa: BLE001 - what is half done must not be gone on with
+            self._fail(fault)
 
 
 class _Reports:

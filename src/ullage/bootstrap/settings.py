@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from ullage.core.policy import Order, Policy
-from ullage.core.selection import DEFAULT_STRATEGY, WORKERS_PER_NODE, Rules
+from ullage.core.selection import WORKERS_PER_NODE, Rules
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
@@ -149,13 +149,14 @@ class BudgetSection(_Section, frozen=True, kw_only=True):
 class RequestsSection(_Section, frozen=True, kw_only=True):
     """How requests for cards are judged (`/v1/allocations`); sessions follow `[policy]`.
 
-    `strategy`, `weights` and `oversubscription` are those of pools that say nothing else.
+    `strategy`, `weights` and `oversubscription` are those of pools that say nothing else; without a
+    strategy parts of cards go by `leftover`, whole ones by `node-compact-gpu-low-load`.
     `workers_per_node` is the most requests a node may serve, 0 for any number. With
     `preempt_cluster_wide` a request may evict those of any namespace, else only those of its own;
     `budget` is a list of sections (`[[requests.budget]]`).
     """
 
-    strategy: str = DEFAULT_STRATEGY
+    strategy: str | None = None
     weights: WeightsSection | None = None
     oversubscription: OversubscriptionSection | None = None
     workers_per_node: int = WORKERS_PER_NODE
@@ -252,7 +253,8 @@ class Settings(_Section, frozen=True, kw_only=True):
         own = {name: (f"requests.pools.{name}", pool) for name, pool in section.pools.items()}
         pools: dict[str, tuple[str, PoolSection | RequestsSection]] = {"": ("requests", section), **own}
         for path, pool in pools.values():
-            strategy_named(pool.strategy or section.strategy, f"{path}.strategy")
+            if pool.strategy is not None:
+                strategy_named(pool.strategy, f"{path}.strategy")
         disk = self.node.disk
         return Rules(
             strategy=section.strategy,

@@ -21,7 +21,7 @@ from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.error import UllageError, Unavailable
 from ullage.model.resources import show_milli
-from ullage.wire.api import Overview
+from ullage.wire.api import Overview, RoomBody
 
 _TICK_S = 0.25
 """Seconds between looks at the keyboard."""
@@ -105,7 +105,20 @@ def _picture(overview: Overview) -> Any:
     from rich.text import Text  # noqa: PLC0415  # as above
 
     head = f"ullage {overview.server.version}   {show_time(overview.at)}   q quits"
-    return Group(Text(head, style="bold"), _nodes(overview), _gpus(overview), _sessions(overview))
+    return Group(
+        Text(head, style="bold"), Text(show_room(overview.room)), _nodes(overview), _gpus(overview), _sessions(overview)
+    )
+
+
+def show_room(room: RoomBody) -> str:
+    """`idle: 5.5 cards, 9 % of it no likely task can use; room for 5 x 1, 2 x 2, 1 x 4 cards`."""
+    said = [f"idle: {show_milli(room.idle_milli)} cards"]
+    if room.fragments_milli is None:
+        said[0] += f" ({room.missing} more tasks must arrive before fragments are told)"
+    elif room.idle_milli:
+        said[0] += f", {100 * room.fragments_milli / room.idle_milli:.0f} % of it no likely task can use"
+    fits = ", ".join(f"{units} x {cards}" for cards, units in room.fits.items())
+    return "; ".join([*said, f"room for {fits} whole cards"] if fits else said)
 
 
 def _nodes(overview: Overview) -> Any:

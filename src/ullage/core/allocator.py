@@ -16,6 +16,7 @@ from ullage.core.adjust import Adjustment, Change, change_of
 from ullage.core.capacity import limits_of, refuses_limit
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Fleet
+from ullage.core.learning import Learning
 from ullage.core.nomination import (
     NO_NOMINATIONS,
     choose_beside,
@@ -82,9 +83,13 @@ class Decision:
 
 
 class Allocator:
-    """Operations on one fleet. `gone_at` of the history is in seconds of the caller's clock."""
+    """Operations on one fleet. `gone_at` of the history is in seconds of the caller's clock.
 
-    def __init__(self, fleet: Fleet, rules: Rules | None = None) -> None:
+    `learning` counts what is asked for, each uid once, and says what the strategy `leftover` goes by.
+    """
+
+    def __init__(self, fleet: Fleet, rules: Rules | None = None, learning: Learning | None = None) -> None:
+        self.learning = learning or Learning()
         self._adopt(fleet)
         self.rules = rules or Rules()
         self.nominations = NO_NOMINATIONS
@@ -92,6 +97,7 @@ class Allocator:
         self._ready = False
         self._dirty: set[str] = set()
         self._gone: OrderedDict[str, float] = OrderedDict()
+        self._seen: OrderedDict[str, None] = OrderedDict()
         self._handlers: dict[object, Callable[[Allocation], None]] = {}
         self._told: set[str] = set()
 
@@ -109,6 +115,19 @@ class Allocator:
     def _require_ready(self) -> None:
         if not self._ready:
             raise Unavailable("the allocator is not ready: its inventory or ledger is not loaded yet", code="not-ready")
+
+    # --- what arrives ---
+
+    def see(self, request: Request) -> None:
+        """Count a request that arrived, placed or not; whoever asks again and again arrived once.
+
+        Whatever places or reserves does so by itself.
+        """
+        if request.uid not in self._seen:
+            self._seen[request.uid] = None
+            if len(self._seen) > HISTORY:
+                self._seen.popitem(last=False)
+            self.learning.see(request.requirement)
 
     # --- looks ---
 
@@ -235,6 +254,7 @@ class Allocator:
         if known is not None:
             return known
         self._check_names(request)
+        self.see(request)
         choice = choose_beside(self.fleet, self.rules, request, self.nominations)
         if isinstance(choice, Refusal):
             return choice
@@ -257,6 +277,7 @@ class Allocator:
                 return known
             code = "already-assumed" if known.state is AllocationState.ASSUMED else "already-bound"
             raise Conflict(f"{request.uid} holds {', '.join(known.gpus)}; release it first", code=code)
+        self.see(request)
         against = refusals_beside(self.fleet, self.rules, request, self.nominations, cards)
         if against:
             return Refusal(against)
@@ -561,6 +582,7 @@ class Allocator:
 
     def _adopt(self, fleet: Fleet) -> None:
         self.fleet = fleet
+        self.learning.follow(fleet)
         self._card_pools = frozenset(gpu.pool for gpu in fleet.cards if gpu.pool)
 
     def _found(self, allocation: Allocation) -> Allocation:

@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import ceil
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,9 @@ from ullage.model.profiles import SHIPPED
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
+
+if TYPE_CHECKING:
+    from ullage.core.strategies.strategy import Strategy
 
 Column = npt.NDArray[np.int64]
 """One number per node or per card."""
@@ -106,6 +109,8 @@ class Fleet:
         self.usage: dict[str, Usage] = {}
         self.tables: dict[object, object] = {}
         """Derived tables that follow these books (see `core/placement.py`)."""
+        self.strategies: dict[str, Strategy] = {}
+        """Strategies made for these books, by name: each goes before the general one of its name."""
         self._shares: dict[ResourceRequirement, Fraction] = {}
         self.clock = 0
         """Grows by one with every changed row: a table that is of `clock` c lacks changes from c on."""
@@ -467,7 +472,7 @@ class Fleet:
         twin.holders = [dict(held) for held in self.holders]
         twin.sizes = [dict(count) for count in self.sizes]
         twin.ledger, twin.usage = dict(self.ledger), dict(self.usage)
-        twin.tables, twin.clock, twin._journal, twin._open = {}, 0, [], 0
+        twin.tables, twin.strategies, twin.clock, twin._journal, twin._open = {}, {}, 0, [], 0
         return twin
 
     def emptied(self) -> Fleet:

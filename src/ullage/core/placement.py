@@ -6,7 +6,7 @@ allocation touches a node only that row is computed again, so a decision does no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,7 @@ def _choose_in_both(table: Table, also: Table) -> tuple[int, list[int]] | None:
 
 def table_of(fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy, cap: int | None = None) -> Table:
     """The table of a requirement under a strategy; `cap` is as in `Placer`."""
-    shape = shape_of(fleet, requirement)
+    shape, strategy = shape_of(fleet, requirement), strategy.on(fleet)
     key = (shape, strategy, cap)
     table = fleet.tables.get(key)
     if not isinstance(table, Table):
@@ -103,15 +103,33 @@ def table_of(fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy,
     return table
 
 
+def shapes_under(fleet: Fleet, name: str) -> list[ResourceRequirement]:
+    """Requirements that tables of the strategies of that name are kept for, the newest last."""
+    return list(dict.fromkeys(shape.asked for shape, strategy, _ in _keys(fleet) if strategy.name == name))
+
+
+def drop_tables(fleet: Fleet, strategy: Strategy) -> None:
+    """Keep no tables of a strategy that is of no more use."""
+    for key in _keys(fleet):
+        if key[1] is strategy:
+            del fleet.tables[key]
+
+
+def _keys(fleet: Fleet) -> list[tuple[Shape, Strategy, int | None]]:
+    return [key for key, table in fleet.tables.items() if isinstance(table, Table) and isinstance(key, tuple)]
+
+
 def warm() -> None:
-    """Have all strategies compiled, or what was compiled before read back, so that no decision waits for it."""
+    """Have all named strategies compiled, or what was compiled before read back."""
     for strategy in STRATEGIES.values():
-        _warm(strategy)
+        warm_strategy(strategy.on)
 
 
-def _warm(strategy: Strategy) -> None:
+def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
+    """Have the functions of a strategy compiled by using it on a small fleet, for which it is made."""
     gpus = Gpu("warm-0", 0, vram_bytes=1 << 30, compute_gflops=1000), Gpu("warm-1", 1)
     fleet = Fleet([Node("warm", 1000, 1 << 30, gpus)])
+    strategy = made(fleet)
     placer, shape = Placer(fleet, Policy(), strategy), ResourceRequirement.from_string("gpu=0.5")
     for number in range(2):
         placer.place(str(number), shape)

@@ -32,7 +32,17 @@ from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
 WORKERS_PER_NODE = 256
-DEFAULT_STRATEGY = "node-compact-gpu-low-load"
+
+WHOLE_BY = "node-compact-gpu-low-load"
+"""The strategy of requests for whole cards and for partitions, if nobody names one."""
+
+PARTS_BY = "leftover"
+"""That of requests for parts of cards: it learns what is asked for, and keeps room for it."""
+
+
+def shares_cards(asked: ResourceRequirement) -> bool:
+    """Whether it asks for parts of cards that others may have the rest of, but not for slices of hardware."""
+    return bool(asked.gpu_count) and not asked.whole and asked.cards.isolation is not Isolation.PARTITIONED
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,8 @@ class Rules:
     """How requests for cards are judged.
 
     `strategies` maps a pool to its strategy, `strategy` is that of the others: a name, or a strategy with a
-    state of its own; `weights` of a pool, or of "" for the others, are those of vram and compute in named
+    state of its own; with None parts of cards go by `leftover` and all else by the default for whole cards.
+    `weights` of a pool, or of "" for the others, are those of vram and compute in named
     strategies by load. `workers_per_node` is the most allocations a node may have, 0 for any number.
     `oversubscription` maps a pool, or "" for the others, to what its nodes may promise (none: as much as
     anybody asks); `disks` are the bytes of disk per node that count for it. `preempt_cluster_wide` lets a
@@ -48,8 +59,8 @@ class Rules:
     (namespace, workload) eviction leaves, wherever possible.
     """
 
-    strategy: str | Strategy = DEFAULT_STRATEGY
-    strategies: Mapping[str, str | Strategy] = field(default_factory=dict)
+    strategy: str | Strategy | None = None
+    strategies: Mapping[str, str | Strategy | None] = field(default_factory=dict)
     weights: Mapping[str, Weights] = field(default_factory=dict)
     workers_per_node: int = WORKERS_PER_NODE
     quotas: Quotas = field(default_factory=Quotas)
@@ -66,7 +77,9 @@ class Rules:
 
         """
         pool = request.requirement.cards.pool or ""
-        chosen = self.strategies.get(pool, self.strategy) if request.strategy is None else request.strategy
+        usual = PARTS_BY if shares_cards(request.requirement) else WHOLE_BY
+        named = (request.strategy, self.strategies.get(pool), self.strategy, usual)
+        chosen = next(strategy for strategy in named if strategy is not None)
         if not isinstance(chosen, str):
             return chosen
         strategy, weights = strategy_named(chosen), self.weights.get(pool, self.weights.get(""))
@@ -386,7 +399,7 @@ def _reject(fleet: Fleet, card: int, code: Code, cure: Cure, needed: int = 0, ha
 def score(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Sequence[str]]) -> Scores:
     """Scores of candidate nodes and cards."""
     strategy, table, shape = (
-        rules.strategy_of(request),
+        rules.strategy_of(request).on(fleet),
         _table(fleet, rules, request),
         shape_of(fleet, request.requirement),
     )
@@ -443,7 +456,8 @@ def _promises(fleet: Fleet, rules: Rules, request: Request, table: Table, row: i
 
 
 def _choice(fleet: Fleet, rules: Rules, request: Request, node: str, eligible: list[int], score: float) -> Choice:
-    cards = rules.strategy_of(request).pick(fleet, fleet.row_of[node], shape_of(fleet, request.requirement), eligible)
+    strategy = rules.strategy_of(request).on(fleet)
+    cards = strategy.pick(fleet, fleet.row_of[node], shape_of(fleet, request.requirement), eligible)
     return Choice(node, fleet.uuids(cards), charges_on(fleet, cards, request.requirement), score)
 
 

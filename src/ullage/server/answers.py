@@ -9,6 +9,7 @@ import msgspec
 
 from ullage.core.explain import Reasons, reject
 from ullage.core.fleet import Fleet, Holding
+from ullage.core.fragmentation import NOTHING, Idle, fits_now, fragments_of
 from ullage.core.placement import Placer
 from ullage.core.sentences import MEANINGS, reject_text, summary
 from ullage.core.shares import dominant_share
@@ -274,8 +275,31 @@ class Answers:
             server=self._server,
             nodes=self.nodes(),
             gpus=self.gpus(),
+            room=self.room(),
             queues=self.queues(),
             sessions=self.sessions(state="open"),
+        )
+
+    def room(self) -> api.RoomBody:
+        """What is idle, how much of it is fragments, and what fits."""
+        fleet, learning = self._service.state.fleet, self._service.learning
+        found = fragments_of(fleet, learning.workload or NOTHING)
+        known = learning.workload is not None
+
+        def milli(idle: Idle) -> int | None:
+            return round(idle.fragments_milli) if known else None
+
+        total = found.total()
+        return api.RoomBody(
+            idle_milli=round(total.idle_milli),
+            fragments_milli=milli(total),
+            models=[
+                api.IdleBody(model=model or None, idle_milli=round(idle.idle_milli), fragments_milli=milli(idle))
+                for model, idle in found.by_model().items()
+            ],
+            fits=fits_now(fleet),
+            tasks=learning.seen,
+            missing=learning.missing,
         )
 
 

@@ -41,6 +41,7 @@ class ServiceCollector(Collector):
         yield from self._requests()
         yield from self._nodes()
         yield from self._gpus()
+        yield from self._room()
         yield from self._queues()
         yield self._waiting()
 
@@ -98,6 +99,24 @@ class ServiceCollector(Collector):
                     held.add_metric([*card, name], whole - free)
         yield capacity
         yield held
+
+    def _room(self) -> Iterator[Metric]:
+        room = self._answers.room()
+        idle = GaugeMetricFamily("ullage_idle_milli", "Thousandths of cards that are idle", labels=["model"])
+        fragments = GaugeMetricFamily(
+            "ullage_fragmentation_milli",
+            "Thousandths of cards that are idle and that no task of the learned workload can use, as expected",
+            labels=["model"],
+        )
+        for each in room.models:
+            idle.add_metric([each.model or ""], each.idle_milli)
+            if each.fragments_milli is not None:
+                fragments.add_metric([each.model or ""], each.fragments_milli)
+        fits = GaugeMetricFamily("ullage_fits", "Requests for so many whole cards that fit now", labels=["cards"])
+        for cards, units in room.fits.items():
+            fits.add_metric([str(cards)], units)
+        yield from (idle, fragments, fits)
+        yield CounterMetricFamily("ullage_learned_tasks", "Tasks that the workload is learned from", value=room.tasks)
 
     def _queues(self) -> Iterator[Metric]:
         share = GaugeMetricFamily("ullage_queue_share", "Dominant share of a queue, 0 to 1", labels=["queue"])

@@ -75,6 +75,10 @@ class Executors:
         application = self._state.applications[record.session.spec.application]
         self._created += 1
         now, asked = self._clock(), action.allocation.requirement
+        if record.foreseen:
+            record.foreseen -= 1
+        else:
+            self._state.allocator.learning.see(asked)
         executor = ExecutorRecord(
             id=f"e{self._state.epoch}-{self._created}",
             node=action.allocation.node,

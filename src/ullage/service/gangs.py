@@ -65,6 +65,7 @@ class GangRequests:
                 raise Conflict(text, code="already-in-gang", field="members")
         for request in requests:
             self._gangs.add(request, now)
+            self._allocator.see(request)
             members = self._members.setdefault(key, [])
             if request.uid not in members:
                 members.append(request.uid)

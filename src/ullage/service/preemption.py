@@ -52,6 +52,7 @@ class Preemptions:
         if self._allocator.held(request.uid) is not None:
             return self._allocations.alloc(request, done)
         now = self._clock()
+        self._allocator.see(request)
         found = self._preempt(request, now)
         if isinstance(found, Preemption):
             return self._evict(request, found, now, done) if found.victims else self._allocations.alloc(request, done)

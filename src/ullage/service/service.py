@@ -12,6 +12,7 @@ from typing import assert_never
 from ullage.core.allocator import Allocator
 from ullage.core.explain import Reasons
 from ullage.core.fleet import Fleet
+from ullage.core.learning import Later, Learning, at_once
 from ullage.core.policy import Policy
 from ullage.core.selection import Rules
 from ullage.model.profile import Profiles
@@ -44,6 +45,7 @@ from ullage.service.nodes import Nodes
 from ullage.service.nominations import NominatedRequests
 from ullage.service.preemption import Preemptions
 from ullage.service.quotas import NamespaceQuotas
+from ullage.service.relearning import relearn
 from ullage.service.sessions import Sessions
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
 from ullage.service.store_port import DropExecutor, Snapshot, Store, StoredSession
@@ -51,7 +53,10 @@ from ullage.service.tasks import Tasks
 
 
 class Service:
-    """All use cases. `wake` runs a callback on this thread; `on_failure` must end the process."""
+    """All use cases. `wake` runs a callback on this thread; `on_failure` must end the process.
+
+    `later` is for what is learned from what arrives (see `core/learning.py`).
+    """
 
     def __init__(
         self,
@@ -65,8 +70,10 @@ class Service:
         default_requirement: ResourceRequirement | None = None,
         requests: Rules | None = None,
         profiles: Profiles = SHIPPED,
+        later: Later = at_once,
     ) -> None:
-        self.state = State(allocator=Allocator(Fleet((), profiles=profiles), requests))
+        self.learning = Learning(later)
+        self.state = State(allocator=Allocator(Fleet((), profiles=profiles), requests, self.learning))
         self.news = News()
         self._clock = clock
         self.policy = policy
@@ -193,6 +200,7 @@ class Service:
             state.session_number = max(state.session_number, stored.session.number)
         self.quotas.recover(snapshot)
         self.allocations.recover(snapshot)
+        relearn(state.allocator, snapshot, self.store)
         for executor in snapshot.executors:
             journal.write(DropExecutor(executor.executor))
 

@@ -64,7 +64,9 @@ class Sessions:
             raise AlreadyExists(f"session {session_id} exists already; choose another id or open it", field="id")
         self._state.session_number += 1
         session = Session(session_id, spec, self._clock(), self._state.session_number)
-        record = self._state.sessions[session_id] = SessionRecord(session)
+        record = self._state.sessions[session_id] = SessionRecord(session, foreseen=spec.batch_size)
+        for _ in range(spec.batch_size):
+            self._state.allocator.learning.see(spec.resreq)
         self._journal.write(PutSession(session), then=done)
         self._events.add(
             "session.created",

@@ -99,7 +99,8 @@ class RecentResults:
 class SessionRecord:
     """A session with its unfinished tasks and its counts.
 
-    `line` is a heap of task ids; those that ended while they waited are still in it and skipped.
+    `line` is a heap of task ids; those that ended while they waited are still in it and skipped. `foreseen`
+    are executors that were counted as arrived when it was opened, and have not started.
     """
 
     session: Session
@@ -118,6 +119,7 @@ class SessionRecord:
     waiting_for: Code | None = None
     deserved: int = 0
     not_before: float = 0.0
+    foreseen: int = 0
 
     @property
     def id(self) -> str:

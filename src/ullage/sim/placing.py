@@ -8,7 +8,7 @@ import numpy as np
 
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Fleet
-from ullage.core.kernel.shares import fragmentation_of
+from ullage.core.fragmentation import fragments_of
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
 from ullage.core.strategies import STRATEGIES, strategy_named
@@ -29,7 +29,7 @@ LEFTOVER, LIVE = "leftover", "leftover-live"
 _COLD = "best-fit-published"
 """What `leftover` is while nothing is known of the workload."""
 
-POLICIES = (*STRATEGIES, *PUBLISHED, LEFTOVER, LIVE)
+POLICIES = tuple(dict.fromkeys((*STRATEGIES, *PUBLISHED, LEFTOVER, LIVE)))
 
 
 def policy_named(name: str, field: str = "policy") -> str:
@@ -78,7 +78,6 @@ class Placing:
         self._number = 0
         self._held: dict[str, int] = {}
         self._allocated = 0
-        self._room: _Fragments | None = None
 
     def arrived(self, shape: int) -> None:
         """Tell a policy that learns the workload what has arrived, placed or not."""
@@ -134,25 +133,4 @@ class Placing:
 
     def fragmentation(self, workload: Workload) -> float:
         """Thousandths of idle cards that a task of the workload could not use, as it is expected."""
-        if self._room is None or self._room.workload is not workload:
-            self._room = _Fragments(self._fleet, workload)
-        return self._room.total()
-
-
-class _Fragments:
-    """Fragmentation of every node, computed again only where something changed."""
-
-    def __init__(self, fleet: Fleet, workload: Workload) -> None:
-        self.workload = workload
-        self._fleet = fleet
-        self._clock = -1
-        self._of_nodes = np.zeros(len(fleet.nodes))
-        self._mix = workload.on(fleet)
-
-    def total(self) -> float:
-        fleet = self._fleet
-        rows = fleet.touched_since(self._clock) if self._clock >= 0 else None
-        for row in range(len(self._of_nodes)) if rows is None else rows:
-            self._of_nodes[row] = fragmentation_of(fleet.node_rows, fleet.card_rows, row, *self._mix)
-        self._clock = fleet.clock
-        return float(self._of_nodes.sum())
+        return fragments_of(self._fleet, workload).total().fragments_milli

@@ -395,6 +395,31 @@ class ServerBody(View, frozen=True, kw_only=True):
     policy: dict[str, Any]
 
 
+class IdleBody(View, frozen=True, kw_only=True):
+    """Thousandths of cards of one model: idle, and of these what no task of the learned workload can use, as expected.
+
+    `model` is None where it is not known, `fragments_milli` while the workload is not.
+    """
+
+    model: str | None
+    idle_milli: int
+    fragments_milli: int | None
+
+
+class RoomBody(View, frozen=True, kw_only=True):
+    """What is idle. `fits` says, per number of whole cards, how many requests for so many (and no cpu) fit now.
+
+    The workload is learned from the `tasks` that arrived; until there are `missing` more nothing is said of fragments.
+    """
+
+    idle_milli: int
+    fragments_milli: int | None
+    models: list[IdleBody]
+    fits: dict[int, int]
+    tasks: int
+    missing: int
+
+
 class Overview(View, frozen=True, kw_only=True):
     """One picture of everything, for live views."""
 
@@ -402,5 +427,6 @@ class Overview(View, frozen=True, kw_only=True):
     server: ServerBody
     nodes: list[NodeBody]
     gpus: list[GpuBody]
+    room: RoomBody
     queues: list[QueueBody]
     sessions: list[SessionBody]

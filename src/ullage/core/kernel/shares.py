@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
@@ -24,6 +25,9 @@ from ullage.core.kernel.fragmentation import fragmentation
 from ullage.core.kernel.task_class import Classes, Popularity
 
 CARD = 1000
+
+Flags = npt.NDArray[np.bool_]
+"""Per node or per card, whether something holds."""
 
 
 @compiled
@@ -57,16 +61,27 @@ def _part(amount: int, total: int) -> int:
 
 
 @compiled
-def fragmentation_of(nodes: Rows, cards: Rows, row: int, classes: Classes, popularity: Popularity) -> float:
-    """Thousandths of a node's idle cards that a task of the workload could not use, as it is expected."""
-    shares, model = shares_on(nodes, cards, row), model_of(nodes, cards, row)
-    return float(fragmentation(nodes[row, CPU_FREE], shares, model, classes, popularity))
-
-
-@compiled
 def model_of(nodes: Rows, cards: Rows, row: int) -> int:
     """The kind of a node's cards, as the masks of task classes number it; 62 for a node without cards."""
     first = nodes[row, FIRST_CARD]
     if first == nodes[row, AFTER_CARDS]:
         return 62
     return int(min(62, cards[first, KIND]))
+
+
+@compiled
+def idle_and_fragments(
+    nodes: Rows, cards: Rows, row: int, takes: Flags, usable: Flags, classes: Classes, popularity: Popularity
+) -> tuple[int, float]:
+    """Thousandths of a node's cards that are idle, and what of them no task of the workload is expected to use.
+
+    Only cards count that work may go on: of nodes that take work (`takes`), and themselves `usable`.
+    """
+    if not takes[row]:
+        return 0, 0.0
+    shares, first = shares_on(nodes, cards, row), nodes[row, FIRST_CARD]
+    for k in range(len(shares)):
+        if not usable[first + k]:
+            shares[k] = 0
+    model = model_of(nodes, cards, row)
+    return int(shares.sum()), float(fragmentation(nodes[row, CPU_FREE], shares, model, classes, popularity))

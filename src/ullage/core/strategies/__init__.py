@@ -7,13 +7,14 @@ the first card by name, so that equal facts give equal answers.
 from __future__ import annotations
 
 from ullage.core.strategies.best_fit import best_fit, spread
+from ullage.core.strategies.learned import Learned
 from ullage.core.strategies.load import compact_first, low_load_first, node_compact_gpu_low_load
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.error import invalid
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
-    for strategy in (best_fit(), spread(), compact_first(), low_load_first(), node_compact_gpu_low_load())
+    for strategy in (best_fit(), spread(), compact_first(), low_load_first(), node_compact_gpu_low_load(), Learned())
 }
 """All of them by name."""
 

@@ -60,6 +60,10 @@ class Strategy:
         self.notes = notes
         self._node, self._card, self._pick, self._select, self._follow = node, card, pick, select, follow
 
+    def on(self, fleet: Fleet) -> Strategy:
+        """The strategy as it decides on these books: itself, unless it is made for each."""
+        return self
+
     @cached_property
     def loops(self) -> Loops:
         """The loops of the kernel over this strategy; compiled when they are first called."""

@@ -7,7 +7,7 @@ import { setText } from "./dom.js";
 import { drawShares } from "./shares.js";
 import { drawHeaders, drawTables } from "./tables.js";
 import { giveTints } from "./tints.js";
-import { counted } from "./words.js";
+import { counted, roomOf } from "./words.js";
 
 // The server sends an overview every 5 s even if nothing changed: a longer silence is a lost connection.
 const SILENCE_MS = 15_000;
@@ -21,10 +21,11 @@ let source = null;
 let silence = null;
 
 function draw(overview) {
-  const { nodes, gpus, queues, sessions, server, at } = overview;
+  const { nodes, gpus, room, queues, sessions, server, at } = overview;
   giveTints(sessions);
   drawTotals(nodes);
   drawNodes(nodes, gpus);
+  setText(find("room"), roomOf(room));
   drawShares(queues, sessions);
   drawTables(sessions, at);
   setText(find("fleet"), `${counted(nodes.length, "node")} · ${counted(gpus.length, "card")}`);

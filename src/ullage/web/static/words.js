@@ -46,5 +46,15 @@ export function age(seconds) {
 
 export const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
+/** What is idle, what of it no likely task can use, and how many requests for whole cards fit. */
+export function roomOf({ idle_milli: idle, fragments_milli: fragments, missing, fits }) {
+  const unknown = `${counted(missing, "more task")} must arrive before fragments are told`;
+  const useless = idle ? `${percent(fragments / idle)} of it no likely task can use` : "";
+  const sizes = Object.entries(fits).map(([cards, units]) => `${units} x ${cards}`);
+  const parts = [`idle: ${ofMilli(idle)} cards`, fragments === null ? unknown : useless];
+  if (sizes.length) parts.push(`room for ${sizes.join(", ")} whole cards`);
+  return parts.filter(Boolean).join(" · ");
+}
+
 /** What is not known or not given. */
 export const orDash = (text) => text || "–";

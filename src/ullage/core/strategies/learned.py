@@ -1,0 +1,21 @@
+"""Our own placement by name: with the workload that was learned, once there is an estimate of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ullage.core.fleet import Fleet
+from ullage.core.strategies.best_fit import card, node, pick
+from ullage.core.strategies.leftover import NAME
+from ullage.core.strategies.strategy import Strategy
+
+
+class Learned(Strategy):
+    """Best fit, and on books that `leftover` was made for (`core/learning.py`) that."""
+
+    def __init__(self) -> None:
+        super().__init__(NAME, node, card, pick, (np.array([0]),))
+
+    def on(self, fleet: Fleet) -> Strategy:
+        """What was made for these books."""
+        return fleet.strategies.get(self.name, self)

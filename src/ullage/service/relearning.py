@@ -1,0 +1,42 @@
+"""After a restart the workload is learned again, from the ledger and from what was recorded lately.
+
+What was refused is not recorded: it counts again when it is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ullage.core.allocator import Allocator
+from ullage.model.claim import Request
+from ullage.model.event import Event
+from ullage.model.request import ResourceRequirement
+from ullage.service.store_port import Page, Snapshot, Store
+
+RECENT = 10_000
+"""Events that are read again."""
+
+
+def relearn(allocator: Allocator, snapshot: Snapshot, store: Store) -> None:
+    """Count what holds cards, then what arrived lately."""
+    for allocation in snapshot.allocations:
+        allocator.see(Request(allocation.id, allocation.requirement))
+    _learn(allocator, store.events(Page(max(0, snapshot.last_event - RECENT), RECENT)))
+
+
+def _learn(allocator: Allocator, events: Iterable[Event]) -> None:
+    """Each request counts once, a session once when it is opened and for every executor but its first."""
+    asked: dict[str, ResourceRequirement] = {}
+    first: set[str] = set()
+    for event in events:
+        session, text = event.session or "", str(event.data.get("resreq", ""))
+        if event.kind in ("allocation.bound", "allocation.assumed") and text:
+            allocator.see(Request(str(event.data["uid"]), ResourceRequirement.from_string(text)))
+        elif event.kind == "session.created" and text:
+            asked[session] = ResourceRequirement.from_string(text)
+            first.add(session)
+            allocator.learning.see(asked[session])
+        elif event.kind == "executor.started" and session in asked:
+            if session not in first:
+                allocator.learning.see(asked[session])
+            first.discard(session)

@@ -1,0 +1,186 @@
+"""`leftover` by name: best fit until enough arrived, then our own placement for the books in use."""
+
+from collections import deque
+
+import pytest
+
+from ullage.core.allocator import Allocator
+from ullage.core.fleet import Fleet
+from ullage.core.learning import Learning
+from ullage.core.placement import Table
+from ullage.core.selection import PARTS_BY, WHOLE_BY, Rules
+from ullage.core.strategies import strategy_named
+from ullage.core.strategies.leftover import leftover
+from ullage.core.workload import COLD
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.request import ResourceRequirement
+
+pytestmark = pytest.mark.timeout(900)
+TEXTS = ("cpu=2,gpu=0.3", "cpu=2,gpu=0.6", "cpu=4,gpu=1", "cpu=8,gpu=2")
+
+
+def node(name, cards=4):
+    return Node(name, 64_000, 1 << 36, tuple(Gpu(f"{name}-{k}", k, model="A100") for k in range(cards)))
+
+
+def request(number, strategy=None):
+    text = TEXTS[number % len(TEXTS)]
+    return Request(f"r{number}", ResourceRequirement.from_string(text), strategy=strategy)
+
+
+def allocator(nodes=12, rules=None, learning=None):
+    made = Allocator(Fleet([node(f"n{k:02}") for k in range(nodes)]), rules, learning)
+    made.set_ready()
+    return made
+
+
+def ask(books, numbers, strategy=None):
+    """Each is placed and gone at once, so that all are asked on the same books; where they went."""
+    places = []
+    for number in numbers:
+        held = books.alloc(request(number, strategy), 0.0)
+        assert isinstance(held, Allocation)
+        places.append((held.node, held.gpus))
+        books.dealloc(held.id, 0.0)
+    return places
+
+
+def tables(fleet, strategy):
+    return [table for key, table in fleet.tables.items() if isinstance(table, Table) and key[1] is strategy]
+
+
+class Beside:
+    """Work that is done when the test says so."""
+
+    def __init__(self):
+        self.waiting = deque()
+
+    def __call__(self, work, take):
+        self.waiting.append((work, take))
+
+    def run(self):
+        work, take = self.waiting.popleft()
+        take(work())
+
+
+def test_until_enough_arrived_it_is_best_fit():
+    mine, best = allocator(rules=Rules("leftover")), allocator(rules=Rules("best-fit"))
+    for number in range(COLD - 1):
+        placed = [books.alloc(request(number), 0.0) for books in (mine, best)]
+        where = [(held.node, held.gpus) if isinstance(held, Allocation) else held.code for held in placed]
+        assert where[0] == where[1]
+    assert mine.learning.workload is None
+    assert mine.learning.missing == 1
+
+
+def test_then_it_is_our_own_placement_for_what_arrived():
+    books = allocator(rules=Rules("leftover"))
+    ask(books, range(COLD))
+    estimate = books.learning.workload
+    assert estimate is not None
+    assert estimate.tasks == COLD
+    known = leftover(books.fleet.copy(), estimate, live=True)
+    for number in range(COLD, COLD + 20):
+        other = allocator(rules=Rules(known))
+        for uid, held in books.fleet.ledger.items():
+            other.assume(Request(uid, held.requirement), held.gpus, 0.0)
+        mine, expected = books.alloc(request(number), 0.0), other.alloc(request(number), 0.0)
+        assert (mine.node, mine.gpus) == (expected.node, expected.gpus)
+
+
+def test_a_new_estimate_makes_it_anew_and_drops_the_tables_of_the_old_one():
+    books = allocator(rules=Rules("leftover"))
+    ask(books, range(60))
+    before = books.fleet.strategies["leftover"]
+    assert tables(books.fleet, before)
+    ask(books, range(60, 80))
+    after = books.fleet.strategies["leftover"]
+    assert after is not before
+    assert not tables(books.fleet, before)
+    assert books.learning.workload.tasks == 75
+
+
+def test_new_inventory_has_it_made_for_the_new_books():
+    books = allocator(rules=Rules("leftover"))
+    ask(books, range(60))
+    books.set_nodes([node("m1", 8), node("m2", 8)])
+    assert books.fleet.strategies["leftover"].name == "leftover"
+    assert books.learning.workload.tasks == COLD
+    assert {place[0] for place in ask(books, range(100, 110))} <= {"m1", "m2"}
+
+
+def test_what_is_asked_again_and_again_arrived_once():
+    books = allocator()
+    huge = Request("huge", ResourceRequirement.from_string("gpu=64"))
+    for _ in range(5):
+        books.alloc(huge, 0.0)
+        books.simulate(request(1))
+    assert books.learning.seen == 1
+
+
+def test_beside_the_old_one_decides_until_the_new_one_is_ready():
+    beside = Beside()
+    books = allocator(rules=Rules("leftover"), learning=Learning(beside))
+    ask(books, range(60))
+    assert books.learning.workload is None
+    ask(books, range(60, 90))
+    assert len(beside.waiting) == 1, "one at a time"
+    beside.run()
+    assert books.learning.workload.tasks == COLD
+    beside.run()
+    assert books.learning.workload.tasks == 75
+    assert not beside.waiting
+
+
+def test_what_was_made_beside_knows_the_changes_since():
+    beside, rules = Beside(), Rules("leftover")
+    books = allocator(rules=rules, learning=Learning(beside))
+    ask(books, range(COLD))
+    for number in range(COLD, COLD + 12):
+        books.alloc(request(number), 0.0)
+    beside.run()
+    at_once = Allocator(books.fleet.copy(), Rules(leftover(books.fleet.copy(), books.learning.workload, live=True)))
+    at_once.set_ready()
+    for number in range(70, 90):
+        mine, expected = books.alloc(request(number), 0.0), at_once.alloc(request(number), 0.0)
+        assert isinstance(mine, Allocation) == isinstance(expected, Allocation)
+        if isinstance(mine, Allocation):
+            assert (mine.node, mine.gpus) == (expected.node, expected.gpus)
+
+
+def test_what_was_made_for_other_books_is_not_taken():
+    beside = Beside()
+    books = allocator(learning=Learning(beside))
+    ask(books, range(COLD))
+    books.set_nodes([node("m1")])
+    beside.run()
+    assert "leftover" not in books.fleet.strategies
+    beside.run()
+    assert "leftover" in books.fleet.strategies
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("gpu=0.5", PARTS_BY), ("gpu=2,percent=20", PARTS_BY), ("gpu=1", WHOLE_BY), ("gpu=8", WHOLE_BY)],
+)
+def test_parts_of_cards_go_by_it_if_nothing_is_said_and_whole_ones_do_not(text, name):
+    asked = ResourceRequirement.from_string(text)
+    assert Rules().strategy_of(Request("r", asked)) is strategy_named(name)
+    assert Rules("spread").strategy_of(Request("r", asked)) is strategy_named("spread")
+    assert Rules(strategies={"": "spread"}).strategy_of(Request("r", asked)) is strategy_named("spread")
+
+
+def test_a_slice_of_hardware_goes_by_the_default_for_whole_cards():
+    asked = ResourceRequirement.from_string("vram=10g,isolation=partitioned")
+    assert Rules().strategy_of(Request("r", asked)) is strategy_named(WHOLE_BY)
+
+
+def test_a_copy_of_the_books_has_no_strategy_of_its_own():
+    books = allocator()
+    ask(books, range(COLD))
+    assert books.fleet.strategies
+    assert not books.fleet.copy().strategies
+    assert not books.fleet.emptied().strategies
