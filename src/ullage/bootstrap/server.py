@@ -24,6 +24,7 @@ import uvicorn
 
 import ullage
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
+from ullage.bootstrap.strategies import load_strategies
 from ullage.core.learning import warm
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
@@ -59,9 +60,11 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     `home` holds its state; host, port and gpus (a count or a comma list of ids) go before the file.
 
     Raises:
-        InvalidRequest: a setting is wrong. Unavailable: the state or the port cannot be had.
+        InvalidRequest: a setting is wrong, or a strategy from outside is broken.
+        Unavailable: the state or the port cannot be had.
 
     """
+    load_strategies()
     usual = home / SETTINGS_FILE
     settings = _override(read_settings(usual if config is None and usual.exists() else config), host, port, gpus)
     (

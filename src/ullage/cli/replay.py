@@ -28,7 +28,7 @@ def configure_replay(parser: argparse.ArgumentParser) -> None:
     add("--nodes", type=Path, metavar="FILE", help="the machines: a node list of openb, or of docs/reference/traces.md")
     add("--tasks", type=Path, metavar="FILE", nargs="+", help="what arrived: each file is one trace")
     add("--from", type=Path, metavar="JOURNAL", dest="journal", help="what a server did: its state.db, or saved events")
-    add("--policy", metavar="NAME", nargs="+", default=["best-fit"], help="strategies, such as best-fit spread")
+    add("--policy", metavar="NAME", nargs="+", default=["best-fit"], help=_policies())
     add("--seeds", metavar="LIST", default="42..51", help="orders of arrivals and nodes (default: 42..51)")
     add("--churn", action="store_true", help="tasks come and go at their own times, instead of inflating the load")
     add("--turn", choices=("fifo", "priority", "drf"), nargs="+", help="who is tried first under churn (default: fifo)")
@@ -42,15 +42,23 @@ def configure_replay(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_replay)
 
 
+def _policies() -> str:
+    from ullage.bootstrap.strategies import installed_strategies  # noqa: PLC0415 - for this verb only
+
+    others = " ".join(installed_strategies())
+    return "strategies, such as best-fit spread" + (f"; installed beside Ullage: {others}" if others else "")
+
+
 def _replay(arguments: argparse.Namespace) -> int:
     require_packages()
-    from ullage.sim.replay import run_replay  # noqa: PLC0415 - NumPy and the core, for this verb only
+    from ullage.bootstrap.strategies import load_strategies  # noqa: PLC0415 - NumPy and the core, for this verb only
+    from ullage.sim.replay import run_replay  # noqa: PLC0415 - as above
 
     replay = _asked(arguments)
     folder: Path = arguments.out
     cells = len(replay.cells())
     with _progress(cells) as finished:
-        outcome = run_replay(replay, folder, arguments.processes, finished)
+        outcome = run_replay(replay, folder, arguments.processes, finished, load_strategies)
     show_tables(outcome.tables, arguments.output)
     note_report(folder, plotted=outcome.plotted)
     return 0

@@ -55,9 +55,9 @@ def _up(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from ullage import bootstrap  # noqa: PLC0415  # the whole server, for this one verb
+    from ullage.bootstrap.server import serve  # noqa: PLC0415  # the whole server, for this one verb
 
-    return bootstrap.serve(home(), arguments.config, arguments.host, arguments.port, arguments.gpus)
+    return serve(home(), arguments.config, arguments.host, arguments.port, arguments.gpus)
 
 
 def _start(arguments: argparse.Namespace) -> Endpoint:

@@ -125,10 +125,15 @@ def warm() -> None:
         warm_strategy(strategy.on)
 
 
+def small_fleet() -> Fleet:
+    """One node with two cards, to try a strategy on."""
+    gpus = Gpu("warm-0", 0, vram_bytes=1 << 30, compute_gflops=1000), Gpu("warm-1", 1)
+    return Fleet([Node("warm", 1000, 1 << 30, gpus)])
+
+
 def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
     """Have the functions of a strategy compiled by using it on a small fleet, for which it is made."""
-    gpus = Gpu("warm-0", 0, vram_bytes=1 << 30, compute_gflops=1000), Gpu("warm-1", 1)
-    fleet = Fleet([Node("warm", 1000, 1 << 30, gpus)])
+    fleet = small_fleet()
     strategy = made(fleet)
     placer, shape = Placer(fleet, Policy(), strategy), ResourceRequirement.from_string("gpu=0.5")
     for number in range(2):

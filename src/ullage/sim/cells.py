@@ -16,6 +16,7 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from threading import Thread
 from typing import Any
 
+from ullage.core.strategies import STRATEGIES
 from ullage.model.error import InvalidRequest
 from ullage.sim.churn import run_churn
 from ullage.sim.formats import read_nodes, read_tasks
@@ -74,7 +75,8 @@ class Cell:
         """Equal for equal settings, content of the files, and program."""
         given = json.dumps([self.settings(), self.source.first])
         files = [path for path in (self.source.nodes, self.source.tasks) if path is not None]
-        parts = [given, *map(_digest, files), _program()]
+        outside = STRATEGIES.get(self.policy)
+        parts = [given, *map(_digest, files), _program(), outside.digest if outside else ""]
         return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def run(self) -> Result:
@@ -143,11 +145,16 @@ class Cells:
 
 
 def run_cells(
-    cells: Sequence[Cell], folder: Path, processes: int, finished: Callable[[Result, bool], None]
+    cells: Sequence[Cell],
+    folder: Path,
+    processes: int,
+    finished: Callable[[Result, bool], None],
+    prepare: Callable[[], object],
 ) -> list[Result]:
     """Run what is not in the folder yet, in so many processes; results in the order of `cells`.
 
-    `finished` is told of each cell as it is done, and whether it was kept from an earlier run.
+    `finished` is told of each cell as it is done, and whether it was kept from an earlier run. `prepare` is
+    called first in each process.
 
     Raises:
         InvalidRequest: the first error of a cell; those that are finished stay in the folder.
@@ -161,18 +168,18 @@ def run_cells(
             results[cell] = found
             finished(found, True)
     missing = [cell for cell in cells if cell not in results]
-    for cell, result in _run(missing, min(processes, len(missing))):
+    for cell, result in _run(missing, min(processes, len(missing)), prepare):
         kept.keep(result)
         results[cell] = result
         finished(result, False)
     return [results[cell] for cell in cells]
 
 
-def _run(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, Result]]:
+def _run(cells: Sequence[Cell], processes: int, prepare: Callable[[], object]) -> Iterator[tuple[Cell, Result]]:
     if processes <= 1:
         yield from ((cell, cell.run()) for cell in cells)
         return
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin, initargs=(prepare,))
     try:
         before = pthread_sigmask(SIG_BLOCK, {SIGINT})  # the processes inherit this: Ctrl-C is for this one to hear
         try:
@@ -185,8 +192,10 @@ def _run(cells: Sequence[Cell], processes: int) -> Iterator[tuple[Cell, Result]]
         pool.shutdown(cancel_futures=True)
 
 
-def _end_with_parent() -> None:
+def _begin(prepare: Callable[[], object]) -> None:
+    """A process for cells: it ends with its parent."""
     Thread(target=_follow_parent, daemon=True).start()
+    prepare()
 
 
 def _follow_parent() -> None:

@@ -29,19 +29,22 @@ LEFTOVER, LIVE = "leftover", "leftover-live"
 _COLD = "best-fit-published"
 """What `leftover` is while nothing is known of the workload."""
 
-POLICIES = tuple(dict.fromkeys((*STRATEGIES, *PUBLISHED, LEFTOVER, LIVE)))
+
+def policies() -> tuple[str, ...]:
+    """Their names: those of all strategies, of the published policies, and our own."""
+    return tuple(dict.fromkeys((*STRATEGIES, *PUBLISHED, LEFTOVER, LIVE)))
 
 
 def policy_named(name: str, field: str = "policy") -> str:
-    """The policy of that name, as `POLICIES` writes it.
+    """The policy of that name, as `policies` writes it.
 
     Raises:
         InvalidRequest: there is none.
 
     """
     policy = name.replace("_", "-")
-    if policy not in POLICIES:
-        raise invalid(field, name, f"choose one of {', '.join(POLICIES)}")
+    if policy not in policies():
+        raise invalid(field, name, f"choose one of {', '.join(policies())}")
     return policy
 
 

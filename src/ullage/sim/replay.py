@@ -72,16 +72,25 @@ class Outcome:
     plotted: bool
 
 
-def run_replay(replay: Replay, folder: Path, processes: int, finished: Callable[[Result, bool], None]) -> Outcome:
+def run_replay(
+    replay: Replay,
+    folder: Path,
+    processes: int,
+    finished: Callable[[Result, bool], None],
+    prepare: Callable[[], object],
+) -> Outcome:
     """Run what the folder does not hold yet, and write the report there.
+
+    `prepare` is called first, in every process that runs a part: it registers strategies from outside.
 
     Raises:
         InvalidRequest: as `Replay.check` and `run_cells`.
 
     """
+    prepare()
     published = replay.check()
     happened = [_happened(source) for source in replay.sources if source.nodes is None]
-    results = [*happened, *run_cells(replay.cells(), folder, processes, finished)]
+    results = [*happened, *run_cells(replay.cells(), folder, processes, finished, prepare)]
     if replay.turns:
         tables, charts = churn_tables(results), churn_charts(results)
     else:

@@ -1,4 +1,4 @@
-"""How good is it: one file per strategy, one line in the table.
+"""How good is it: one file per strategy, one line in the table; others are registered at the start.
 
 A strategy gives a node a score and picks cards; higher is better, and ties fall to the first node and
 the first card by name, so that equal facts give equal answers.
@@ -6,17 +6,34 @@ the first card by name, so that equal facts give equal answers.
 
 from __future__ import annotations
 
+import re
+
 from ullage.core.strategies.best_fit import best_fit, spread
 from ullage.core.strategies.learned import Learned
 from ullage.core.strategies.load import compact_first, low_load_first, node_compact_gpu_low_load
 from ullage.core.strategies.strategy import Strategy
-from ullage.model.error import invalid
+from ullage.model.error import AlreadyExists, invalid
+
+_KEBAB = re.compile("[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (best_fit(), spread(), compact_first(), low_load_first(), node_compact_gpu_low_load(), Learned())
 }
 """All of them by name."""
+
+
+def register(strategy: Strategy) -> None:
+    """Have a strategy from outside under its name, from now on in this process.
+
+    Raises:
+        InvalidRequest: its name is not in kebab-case. AlreadyExists: another strategy has it.
+
+    """
+    if not _KEBAB.fullmatch(strategy.name):
+        raise invalid("name", strategy.name, "write a name of lower-case words such as emptiest-node")
+    if STRATEGIES.setdefault(strategy.name, strategy) is not strategy:
+        raise AlreadyExists(f"there is a strategy {strategy.name} already; choose another name", field="name")
 
 
 def strategy_named(name: str, field: str = "strategy") -> Strategy:

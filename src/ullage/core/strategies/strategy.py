@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.compiled import inlined
+from ullage.core.kernel.compiled import code_of, inlined
 from ullage.core.kernel.draft import Drafts, drafts_over
 from ullage.core.kernel.table import Loops, first_best, heedless, loops_over
 from ullage.core.shape import Shape
@@ -59,6 +60,12 @@ class Strategy:
         self.state = state
         self.notes = notes
         self._node, self._card, self._pick, self._select, self._follow = node, card, pick, select, follow
+
+    @cached_property
+    def digest(self) -> str:
+        """Another one after any change of what it does."""
+        code = code_of(self._node, self._card, self._pick, self._select, self._follow)
+        return sha256(code + repr(self.state).encode()).hexdigest()
 
     def on(self, fleet: Fleet) -> Strategy:
         """The strategy as it decides on these books: itself, unless it is made for each."""

@@ -1,0 +1,88 @@
+"""Strategies from outside: entry points of the group `ullage.strategies`, registered at the start.
+
+The name of an entry point is that of its strategy. It refers to a `Strategy`, or to a function without
+arguments that makes one. A strategy that is broken stops the start: work would else be placed by another one.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from ullage.model.error import InvalidRequest, UllageError
+
+if TYPE_CHECKING:
+    from ullage.core.strategies.strategy import Strategy
+
+GROUP = "ullage.strategies"
+
+
+def installed_strategies() -> list[str]:
+    """Names of the strategies that installed distributions bring; none of them is loaded."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def load_strategies() -> list[Strategy]:
+    """Register them all in this process, and have them compiled.
+
+    Raises:
+        InvalidRequest: one cannot be loaded or compiled, is no strategy, or has a name that is taken; the
+            message names its distribution.
+
+    """
+    return [_load(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))]
+
+
+def _load(entry: EntryPoint) -> Strategy:
+    from ullage.core.strategies import STRATEGIES, register  # noqa: PLC0415 - the core, only where strategies are used
+
+    try:
+        strategy = _strategy(entry)
+        if strategy is not STRATEGIES.get(strategy.name):  # else it is loaded again
+            _try(strategy)
+            register(strategy)
+    except Exception as error:
+        told = error.message if isinstance(error, UllageError) else f"{type(error).__name__}: {error}"
+        where = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
+        raise InvalidRequest(
+            f"strategy {entry.name} of {where} ({entry.value}) cannot be used: {told}; mend or uninstall it",
+            code="strategy-broken",
+            field="strategy",
+        ) from error
+    return strategy
+
+
+def _strategy(entry: EntryPoint) -> Strategy:
+    from ullage.core.strategies.strategy import Strategy  # noqa: PLC0415 - as above
+
+    if entry.value not in _MADE:
+        found = entry.load()
+        strategy = found if isinstance(found, Strategy) or not callable(found) else found()
+        if not isinstance(strategy, Strategy):
+            raise TypeError(f"it is {strategy!r}, and no ullage.core.strategies.strategy.Strategy")
+        if strategy.name != entry.name:
+            raise ValueError(f"it is named {strategy.name}; name the entry point so, too")
+        _MADE[entry.value] = strategy
+    return _MADE[entry.value]
+
+
+_MADE: dict[str, Strategy] = {}
+"""What entry points were found to be, so that a second look finds the same strategies."""
+
+
+def _try(strategy: Strategy) -> None:
+    """Compile it by placing on a small fleet, and see that it keeps to what it is offered."""
+    from ullage.core.placement import small_fleet, warm_strategy  # noqa: PLC0415 - as above
+    from ullage.core.shape import shape_of  # noqa: PLC0415 - as above
+    from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - as above
+
+    warm_strategy(strategy.on)
+    fleet = small_fleet()
+    for text, offered in (("gpu=0.5", [1]), ("gpu=1", [0]), ("gpu=2", [0, 1])):
+        shape = shape_of(fleet, ResourceRequirement.from_string(text))
+        score, picked = strategy.node(fleet, 0, shape, offered), strategy.pick(fleet, 0, shape, offered)
+        if not math.isfinite(score):
+            raise ValueError(f"it scores a node with {score}")
+        if sorted(picked) != offered:
+            raise ValueError(f"it picks the cards at {picked} where it is offered those at {offered}")
