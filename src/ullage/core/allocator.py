@@ -27,8 +27,6 @@ from ullage.core.nomination import (
 )
 from ullage.core.places import check_places
 from ullage.core.preemption import (
-    NO_BUDGETS,
-    Budgets,
     NoPreemption,
     Preemption,
     Released,
@@ -46,6 +44,7 @@ from ullage.core.selection import (
     score,
     select,
 )
+from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid

@@ -118,6 +118,10 @@ class Fleet:
         """A ring: at clock c, row `log[c % len(log)]` changed."""
         self._empty: Fleet | None = None
         self._requested: Fleet | None = None
+        self.stirred: set[int] = set()
+        """Nodes whose allocations changed in any way; who follows them takes them out (`core/occupancy.py`)."""
+        self.gangs: dict[str, set[str]] = {}
+        """Per gang, the members that are in the ledger."""
         self.claim_changes = 0
         """Grows with every change of an allocation that is a request's own, not an executor's."""
         self._journal: list[tuple[str, Allocation | None]] = []
@@ -356,6 +360,8 @@ class Fleet:
         before = self.ledger.get(key)
         if self._open:
             self._journal.append((key, before))
+        self._stir(before)
+        self._stir(allocation)
         if before is not None and allocation is not None and _charges(before) == _charges(allocation):
             self.ledger[key] = allocation
             return
@@ -366,9 +372,16 @@ class Fleet:
             self.ledger[key] = allocation
             self._enter(allocation, +1)
 
+    def _stir(self, allocation: Allocation | None) -> None:
+        row = None if allocation is None else self.row_of.get(allocation.node)
+        if row is not None:
+            self.stirred.add(row)
+
     def _enter(self, allocation: Allocation, sign: int) -> None:
         if allocation.claim is not None:
             self._enter_claim(allocation, allocation.claim.namespace, sign)
+            if allocation.claim.gang is not None:
+                self._enter_gang(allocation.claim.gang.key, allocation.id, sign)
         row = self.row_of.get(allocation.node)
         if row is None:
             return
@@ -386,6 +399,7 @@ class Fleet:
             self._enter_card(home, card, allocation, position, sign)
             if home != row:
                 self._touch(home)  # one of its cards was moved to another machine
+                self.stirred.add(home)
         self._touch(row)
 
     def _enter_claim(self, allocation: Allocation, namespace: str, sign: int) -> None:
@@ -398,6 +412,15 @@ class Fleet:
             self.usage[namespace] = usage
         else:
             del self.usage[namespace]
+
+    def _enter_gang(self, key: str, uid: str, sign: int) -> None:
+        members = self.gangs.setdefault(key, set())
+        if sign > 0:
+            members.add(uid)
+        else:
+            members.discard(uid)
+            if not members:
+                del self.gangs[key]
 
     def _enter_size(self, row: int, size: int, sign: int) -> None:
         sizes = self.sizes[row]
@@ -471,7 +494,8 @@ class Fleet:
         twin._name_columns()
         twin.holders = [dict(held) for held in self.holders]
         twin.sizes = [dict(count) for count in self.sizes]
-        twin.ledger, twin.usage = dict(self.ledger), dict(self.usage)
+        twin.ledger, twin.usage, twin.stirred = dict(self.ledger), dict(self.usage), set()
+        twin.gangs = {key: set(members) for key, members in self.gangs.items()}
         twin.tables, twin.strategies, twin.clock, twin._journal, twin._open = {}, {}, 0, [], 0
         return twin
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ullage.core.allocator import Allocator
-from ullage.core.preemption import NoPreemption, Preemption, budgets_of
+from ullage.core.preemption import NoPreemption, Preemption
+from ullage.core.victims import budgets_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
