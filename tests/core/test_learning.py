@@ -5,15 +5,17 @@ from collections import deque
 import pytest
 
 from ullage.core.allocator import Allocator
+from ullage.core.draft import fit_together
 from ullage.core.fleet import Fleet
 from ullage.core.learning import Learning
-from ullage.core.placement import Table
-from ullage.core.selection import PARTS_BY, WHOLE_BY, Rules
-from ullage.core.strategies import strategy_named
+from ullage.core.placement import Placer, Table
+from ullage.core.policy import Policy
+from ullage.core.selection import WHOLE_BY, Rules
+from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.leftover import leftover
 from ullage.core.workload import COLD
 from ullage.model.allocation import Allocation
-from ullage.model.claim import Request
+from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
@@ -173,9 +175,33 @@ def test_parts_of_cards_go_by_it_if_nothing_is_said_and_whole_ones_do_not(text, 
     assert Rules(strategies={"": "spread"}).strategy_of(Request("r", asked)) is strategy_named("spread")
 
 
+def test_parts_that_sessions_ask_for_go_by_it_too_unless_the_policy_says_otherwise():
+    books = allocator()
+    ask(books, range(COLD))
+    made, half = books.fleet.strategies["leftover"], ResourceRequirement.from_string("cpu=1,gpu=0.5")
+    for policy, expected in ((Policy(), made), (Policy(strategy="spread"), strategy_named("spread"))):
+        Placer(books.fleet, policy).room(half)
+        assert tables(books.fleet, expected)
+    before = len(tables(books.fleet, made))
+    Placer(books.fleet, Policy()).room(ResourceRequirement.from_string("cpu=1,gpu=3"))
+    assert len(tables(books.fleet, made)) == before
+
+
 def test_a_slice_of_hardware_goes_by_the_default_for_whole_cards():
     asked = ResourceRequirement.from_string("vram=10g,isolation=partitioned")
     assert Rules().strategy_of(Request("r", asked)) is strategy_named(WHOLE_BY)
+
+
+def test_a_gang_of_parts_is_placed_by_it():
+    books = allocator(rules=Rules("leftover"))
+    ask(books, range(COLD))
+    asked = ResourceRequirement.from_string("cpu=2,gpu=0.3")
+    gang = [Request(f"w{k}", asked, Claim(gang=GangClaim("g", 7, 7))) for k in range(7)]
+    found = fit_together(books.fleet, books.rules, gang, 0.0)
+    assert isinstance(found, dict)
+    for request in gang:
+        held = books.alloc(request, 0.0)
+        assert (held.node, held.gpus) == (found[request.uid].node, found[request.uid].gpus)
 
 
 def test_a_copy_of_the_books_has_no_strategy_of_its_own():

@@ -102,10 +102,13 @@ class NodeSection(_Section, frozen=True, kw_only=True):
 
 
 class PolicySection(_Section, frozen=True, kw_only=True):
-    """Rules of the cycle; see the reference of `Policy`. `reclaim_grace_s` below 0 never ends a task."""
+    """Rules of the cycle; see the reference of `Policy`. `reclaim_grace_s` below 0 never ends a task.
+
+    Without a `strategy` parts of cards go by `leftover`, all else by `best-fit`.
+    """
 
     order: str = Order.DRF.value
-    strategy: str = "best-fit"
+    strategy: str | None = None
     reclaim_grace_s: float = 30.0
     min_runtime_s: float = 0.0
     reserve_after_s: float = 300.0

@@ -61,7 +61,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _print(plan: PlanBody, output: str) -> None:
     if plan.choice is not None:
         scores = ", ".join(f"{node} {score:g}" for node, score in sorted(plan.node_scores.items())[:10])
-        print(f"fits: node {plan.choice.node} (scores: {scores})\n")
+        learned = f", learned from {plan.learned_from} tasks" if plan.learned_from else ""
+        print(f"fits: node {plan.choice.node} (by {plan.strategy}{learned}; scores: {scores})\n")
         print_list(plan.choice.gpus, _CARDS, output)
     elif plan.refusal is not None:
         print(f"does not fit: {plan.refusal.code}: {plan.refusal.message}")

@@ -22,12 +22,15 @@ from ullage.core.modes import mode_asked
 from ullage.core.partition import fitting
 from ullage.core.policy import Policy
 from ullage.core.shape import Shape, shape_of
-from ullage.core.strategies import STRATEGIES, strategy_named
+from ullage.core.strategies import PARTS_BY, STRATEGIES, strategy_named
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
+
+WHOLE_BY = "best-fit"
+"""The strategy of what sessions ask for, but for parts of cards, if the policy names none."""
 
 _MAX_TABLES = 1024
 """Request shapes remembered at a time; ones beyond cost their table again."""
@@ -42,7 +45,9 @@ class Placer:
 
     def __init__(self, fleet: Fleet, policy: Policy, strategy: Strategy | None = None, cap: int | None = None) -> None:
         self.fleet = fleet
-        self._strategy = strategy or strategy_named(policy.strategy)
+        named = policy.strategy
+        self._whole = strategy or strategy_named(named or WHOLE_BY)
+        self._parts = strategy or strategy_named(named or PARTS_BY)
         self._cap = cap
 
     def room(self, requirement: ResourceRequirement) -> Column:
@@ -57,7 +62,7 @@ class Placer:
         With `also`, a place counts only if it is free in both books: now, and in the outlook where
         capacity is held for somebody else. None means nothing fits.
         """
-        table = table_of(self.fleet, requirement, self._strategy, self._cap)
+        table = table_of(self.fleet, requirement, self._strategy(requirement), self._cap)
         chosen = table.choose() if also is None else _choose_in_both(table.refreshed(), also.table(requirement))
         if chosen is None:
             return None
@@ -72,9 +77,12 @@ class Placer:
             also.fleet.charge(allocation, force=True)
         return allocation
 
+    def _strategy(self, requirement: ResourceRequirement) -> Strategy:
+        return self._parts if requirement.shares_cards else self._whole
+
     def table(self, requirement: ResourceRequirement) -> Table:
         """The table of this shape, up to date."""
-        return table_of(self.fleet, requirement, self._strategy, self._cap).refreshed()
+        return table_of(self.fleet, requirement, self._strategy(requirement), self._cap).refreshed()
 
 
 def _choose_in_both(table: Table, also: Table) -> tuple[int, list[int]] | None:

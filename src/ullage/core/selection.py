@@ -21,7 +21,7 @@ from ullage.core.partition import fit
 from ullage.core.placement import Table, table_of
 from ullage.core.quota import Quotas, Used
 from ullage.core.shape import shape_of
-from ullage.core.strategies import strategy_named
+from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.load import Weights, by_load
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Charge
@@ -35,14 +35,6 @@ WORKERS_PER_NODE = 256
 
 WHOLE_BY = "node-compact-gpu-low-load"
 """The strategy of requests for whole cards and for partitions, if nobody names one."""
-
-PARTS_BY = "leftover"
-"""That of requests for parts of cards: it learns what is asked for, and keeps room for it."""
-
-
-def shares_cards(asked: ResourceRequirement) -> bool:
-    """Whether it asks for parts of cards that others may have the rest of, but not for slices of hardware."""
-    return bool(asked.gpu_count) and not asked.whole and asked.cards.isolation is not Isolation.PARTITIONED
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,7 @@ class Rules:
 
         """
         pool = request.requirement.cards.pool or ""
-        usual = PARTS_BY if shares_cards(request.requirement) else WHOLE_BY
+        usual = PARTS_BY if request.requirement.shares_cards else WHOLE_BY
         named = (request.strategy, self.strategies.get(pool), self.strategy, usual)
         chosen = next(strategy for strategy in named if strategy is not None)
         if not isinstance(chosen, str):

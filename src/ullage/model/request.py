@@ -231,6 +231,11 @@ class ResourceRequirement:
         """Whether each card is held alone."""
         return self.gpu_count > 0 and self.cards.isolation is Isolation.SHARED
 
+    @property
+    def shares_cards(self) -> bool:
+        """Whether it takes parts of cards of which others may have the rest; slices of hardware are none."""
+        return self.gpu_count > 0 and self.cards.isolation in (Isolation.SOFT, Isolation.HARD)
+
 
 DEFAULT_REQUIREMENT = ResourceRequirement.of(cpu=1, memory="1g")
 """What a session asks for when neither it nor the configuration says anything."""

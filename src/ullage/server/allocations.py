@@ -181,7 +181,7 @@ class AllocationApi:
         )
         uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
         asked = self._service.quotas.admit(Request(uid, bodies.requirement(body.resreq), claim, body.strategy))
-        plan = self._plan(self._allocations.simulate(asked))
+        plan = self._plan(asked, self._allocations.simulate(asked))
         if plan.choice is not None or not body.preempt:
             return plan
         found = self._service.preemptions.plan(asked)
@@ -238,8 +238,9 @@ class AllocationApi:
     def _gpus(self, uuids: tuple[str, ...], charges: tuple[Charge, ...]) -> list[wire.AllocatedGpu]:
         return [_gpu(self._fleet, uuid, charges[position] if charges else None) for position, uuid in enumerate(uuids)]
 
-    def _plan(self, decision: Decision) -> wire.PlanBody:
-        outcome = decision.outcome
+    def _plan(self, asked: Request, decision: Decision) -> wire.PlanBody:
+        outcome, strategy = decision.outcome, self._service.state.allocator.rules.strategy_of(asked)
+        workload = self._service.learning.workload if strategy.on(self._fleet) is not strategy else None
         choice = None
         if isinstance(outcome, Choice):
             gpus = self._gpus(outcome.gpus, outcome.charges)
@@ -250,6 +251,8 @@ class AllocationApi:
             stages=[_stage(stage) for stage in decision.candidates.stages],
             node_scores=decision.scores.nodes,
             gpu_scores=decision.scores.cards,
+            strategy=strategy.name,
+            learned_from=None if workload is None else workload.tasks,
         )
 
 

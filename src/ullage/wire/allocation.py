@@ -219,9 +219,10 @@ class ChoiceBody(View, frozen=True, kw_only=True):
 
 
 class PlanBody(View, frozen=True, kw_only=True):
-    """The whole decision: `choice` or `refusal`, every stage, and the scores of nodes and cards.
+    """The whole decision: `choice` or `refusal`, every stage, and the scores of nodes and cards by `strategy`.
 
-    After a refusal `preemption` says who would give way, if that was asked.
+    `learned_from` is how many tasks the workload was learned from that `leftover` goes by, None for other
+    strategies and until there is one. After a refusal `preemption` says who would give way, if that was asked.
     """
 
     choice: ChoiceBody | None
@@ -229,6 +230,8 @@ class PlanBody(View, frozen=True, kw_only=True):
     stages: list[StageBody]
     node_scores: dict[str, float]
     gpu_scores: dict[str, dict[str, float]]
+    strategy: str
+    learned_from: int | None = None
     preemption: PreemptionBody | None = None
 
 

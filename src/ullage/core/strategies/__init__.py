@@ -22,6 +22,9 @@ STRATEGIES: dict[str, Strategy] = {
 }
 """All of them by name."""
 
+PARTS_BY = "leftover"
+"""The strategy of parts of cards, if nobody names one: it learns what is asked for, and keeps room for it."""
+
 
 def register(strategy: Strategy) -> None:
     """Have a strategy from outside under its name, from now on in this process.

@@ -19,3 +19,8 @@ class Learned(Strategy):
     def on(self, fleet: Fleet) -> Strategy:
         """What was made for these books."""
         return fleet.strategies.get(self.name, self)
+
+    @property
+    def stateless(self) -> bool:
+        """Never: what is made for the books follows them."""
+        return False
