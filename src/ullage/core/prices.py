@@ -129,34 +129,46 @@ def slot_prices(rate: Popularity, value: Amounts, free: Counts | Amounts, arriva
 
 
 @compiled
+def most_wanted(prices: Amounts, dear: Counts) -> int:
+    """Writes which goods have a price; how many they are."""
+    count = 0
+    for good in range(prices.shape[0]):
+        if prices[good] > 0.0:
+            dear[count] = good
+            count += 1
+    return count
+
+
+@compiled
 def slot_cost(
     classes: Classes,
     prices: Amounts,
+    dear: Counts,
     held: Counts,
     roomy: Counts,
-    cpu_free: int,
-    cpu: int,
+    cpu_left: int,
     share: int,
     cards: int,
     room: int,
     enough: float,
 ) -> float:
-    """What the slots are worth that a task of (cpu, share, cards) takes from the node: the dearest class counts.
+    """What the slots are worth that a task of (share, cards) takes from the node: the dearest class counts.
 
-    Per scarce class, `held` is how many tasks of it the node holds, and `roomy` how many of its cards have
-    their share free; `room` is the free share of the card that a part goes on (1000 for whole cards). What
-    is at least `enough` may be less than all.
+    `dear` are the classes that have a price. Per class, `held` is how many tasks of it the node holds, and
+    `roomy` how many of its cards have their share free; `cpu_left` is what the node has afterwards, `room` the
+    free share of the card that a part goes on (1000 for whole cards). What is at least `enough` may be less
+    than all.
     """
     dearest = 0.0
-    for row in range(classes.shape[0]):
+    for row in dear:
         before = held[row]
         if prices[row] * before <= dearest:
             continue
         after, needed = before, classes[row, CPU]
         if room >= classes[row, SHARE] > room - share:
             after = min(after, (roomy[row] - cards) // classes[row, CARDS])
-        if after * needed > cpu_free - cpu:
-            after = (cpu_free - cpu) // needed
+        if after * needed > cpu_left:
+            after = cpu_left // needed
         dearest = max(dearest, prices[row] * (before - after))
         if dearest >= enough:
             break
@@ -186,15 +198,11 @@ def bare(mix: Mix, cards_per_cpu: float) -> Bare:
 
 
 @compiled
-def bare_cost(prices: Amounts, before: Amounts, after: Amounts) -> float:
-    """What the slots without cards are worth that a placement takes: the dearest size counts.
-
-    `before` and `after` are what `leftover` wrote for the node without and with the task.
-    """
+def bare_cost(prices: Amounts, lost: Counts) -> float:
+    """What the slots without cards are worth that a placement takes, `lost` per size: the dearest size counts."""
     dearest = 0.0
     for row in range(prices.shape[0]):
-        if prices[row] > 0.0:
-            dearest = max(dearest, prices[row] * (before[1 + row] - after[1 + row]))
+        dearest = max(dearest, prices[row] * lost[row])
     return dearest
 
 

@@ -4,7 +4,7 @@ A node is offered tasks drawn from the workload, one after the other. A task tha
 part on the best-fitting card, whole cards on idle ones. The node is given up after `patience` offers
 in a row that placed no task with cards, or once it has less CPU, or no card with as much share, as
 any class with cards needs. Leftover is the mean of what is then idle, over many fills;
-so is the number of tasks without cards that the CPU that is left then would hold.
+so is the number of tasks without cards that the CPU that is left then would hold. Sums stand for means.
 Every state of a node meets the same draws (common random numbers), so differences between states
 are not noise, and the answer for a state is exact arithmetic on integers: the same on every machine.
 """
@@ -57,32 +57,33 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
     draws: Draws,
     patience: int,
     sizes: Cards,
-    left_over: Popularity,
+    space: Cards,
+    left_over: Cards,
 ) -> None:
-    """Writes the mean over all fills: first the idle thousandths of cards, then per size how many such tasks still fit.
+    """Writes the sum over all fills: first the idle thousandths of cards, then per size how many such tasks still fit.
 
-    `sizes` are milli CPU (above 0) of tasks without cards, and may be none. Sums are integers, so the
-    means are exact where the number of fills is a power of two.
+    `sizes` are milli CPU (above 0) of tasks without cards, and may be none; `space` has room for two such nodes.
     """
     least_cpu, least_share = cpu_free + 1, WHOLE + 1
     for row in range(classes.shape[0]):
         if classes[row, CARDS] > 0 and (classes[row, MODELS] >> model) & 1:
             least_cpu = min(least_cpu, classes[row, CPU])
             least_share = min(least_share, classes[row, SHARE])
-    room, left, first = np.empty_like(shares), np.empty_like(shares), 0
+    first, total = 0, shares.shape[0]
+    room, left = space[:total], space[total : 2 * total]
     sort_into(room, shares)
-    while first < room.shape[0] and room[first] == 0:
+    while first < total and room[first] == 0:
         first += 1
     for at in range(left_over.shape[0]):
-        left_over[at] = 0.0
+        left_over[at] = 0
     for fill in range(draws.shape[0]):
-        size = room.shape[0] - first
+        size = total - first
         for at in range(size):
             left[at] = room[first + at]
         cpu = cpu_free
         offer = waited = 0
         while waited < patience and size > 0 and cpu >= least_cpu and left[size - 1] >= least_share:
-            task = classes[draws[fill, offer % _LENGTH]]
+            task = classes[draws[fill, offer & (_LENGTH - 1)]]
             offer += 1
             waited += 1
             if cpu < task[CPU]:
@@ -111,6 +112,4 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
         for at in range(size):
             left_over[0] += left[at]
         for at in range(sizes.shape[0]):
-            left_over[1 + at] += cpu // sizes[at]
-    for at in range(left_over.shape[0]):
-        left_over[at] /= draws.shape[0]
+            left_over[1 + at] += int(cpu / sizes[at])  # exact: far from 2**53

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ullage.core.kernel.compiled import compiled
 
 Keys = npt.NDArray[np.int64]
-"""One row per slot: a key, or -1 first where the slot is empty. The number of slots is a power of two."""
+"""One row per slot: a key, then what the owner keeps with it; -1 first where it is empty. Slots are a power of two."""
 
 _SPREAD = 0x9E3779B1
 _HALF, _BITS = 0x3FFFFFFF, 30
@@ -16,7 +16,7 @@ _HALF, _BITS = 0x3FFFFFFF, 30
 
 
 def empty_keys(slots: int, width: int) -> Keys:
-    """Room for `slots` keys (a power of two) of `width` numbers, none of which is negative or above 2**60."""
+    """Room for `slots` rows (a power of two) of `width` numbers; those of keys are not negative."""
     return np.full((slots, width), -1, np.int64)
 
 

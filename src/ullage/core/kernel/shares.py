@@ -36,10 +36,15 @@ def shares_on(nodes: Rows, cards: Rows, row: int) -> Rows:
     first = nodes[row, FIRST_CARD]
     shares = np.empty(nodes[row, AFTER_CARDS] - first, np.int64)
     for k in range(len(shares)):
-        card = first + k
-        compute = _part(cards[card, COMPUTE_FREE], cards[card, COMPUTE_TOTAL])
-        shares[k] = max(0, min(compute, _part(cards[card, VRAM_FREE], cards[card, VRAM_TOTAL])))
+        shares[k] = share_on(cards, first + k)
     return shares
+
+
+@compiled
+def share_on(cards: Rows, card: int) -> int:
+    """What a card has free."""
+    compute = _part(cards[card, COMPUTE_FREE], cards[card, COMPUTE_TOTAL])
+    return int(max(0, min(compute, _part(cards[card, VRAM_FREE], cards[card, VRAM_TOTAL]))))
 
 
 @compiled

@@ -33,16 +33,17 @@ from ullage.core.kernel.columns import (
     Rows,
     Scores,
 )
-from ullage.core.kernel.compiled import compiled, inlined
+from ullage.core.kernel.compiled import compiled, lean
 from ullage.core.kernel.known import FILLS, MEMO_SLOTS, groups_of, nothing_known, recall, there, value_at
 from ullage.core.kernel.room import look_at_cards
-from ullage.core.kernel.shares import CARD, share_asked, shares_on
+from ullage.core.kernel.shares import CARD, share_asked, share_on
 from ullage.core.kernel.task_class import CARDS, MODELS, SHARE
 from ullage.core.kernel.tree import winner
 from ullage.core.prices import (
     bare,
     bare_cost,
     model_prices,
+    most_wanted,
     named,
     scarce,
     slot_cost,
@@ -60,7 +61,7 @@ _BEYOND = 1.3
 
 # What is noted of a node for a shape.
 _IN_USE, _IDLE = 0, 1
-"""Growth of leftover on a card in use, and on idle cards (or without a choice), in thousandths times `FILLS`."""
+"""Growth of leftover on a card in use, and on idle cards (or without a choice): the sum over all fills."""
 _ROOM = 2
 """Free share of the card in use."""
 _PLACE = 3
@@ -87,21 +88,24 @@ _RATE, _VALUE = 4, 5
 """Per slot of a class or size (see `core/prices.py`)."""
 _KEPT, _NOW, _ROOMY, _HELD = 6, 7, 8, 9
 """Per node: a row as above; what `leftover` writes; per scarce class cards with its share free, and slots."""
-_FREE, _PRICES, _SPARE = 10, 11, 12
-"""Per good: how much the fleet has, and last, what is idle; the price as of the last selection. Room for one node."""
+_FREE, _SCALE = 10, 11
+"""Per good how much the fleet has, and last, what is idle, all times this."""
+_HAVE, _PRICES, _DEAR, _MANY = 12, 13, 14, 15
+"""As of the last selection: what the fleet has and the price per good; priced classes; how many they and sizes are."""
+_SPARE, _LOST = 16, 17
+"""Room for notes and the cards of two nodes; for a number per size."""
 
 
 # --- nodes as they change ---
 
 
-@inlined
-def _shares(nodes: Rows, row: int, state: State) -> Rows:
-    """Free thousandths of each card of a node as it was last seen."""
-    free: Rows = state[_KEPT][row, _SHARES : _SHARES + nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD]]
-    return free
+@lean
+def _end(nodes: Rows, row: int) -> int:
+    """Where the shares of a node end in what is kept of it."""
+    return int(_SHARES + nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD])
 
 
-@inlined
+@lean
 def _follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
     """Keep what the fleet has of each good true."""
     kept = state[_KEPT][row]
@@ -112,14 +116,14 @@ def _follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
     kept[_SEEN] = nodes[row, CHANGED]
     kept[_CPU] = 0 if kept[_CLOSED] == -1 else nodes[row, CPU_FREE]
     kept[_IDLE_SUM] = 0
-    shares, free = shares_on(nodes, cards, row), _shares(nodes, row, state)
+    free = kept[_SHARES : _end(nodes, row)]
     for k in range(len(free)):
-        free[k] = 0 if (kept[_CLOSED] >> min(k, 62)) & 1 else shares[k]
+        free[k] = 0 if (kept[_CLOSED] >> min(k, 62)) & 1 else share_on(cards, nodes[row, FIRST_CARD] + k)
         kept[_IDLE_SUM] += free[k]
     known, now = state[_KNOWN], state[_NOW][row]
-    found = value_at(known, recall(known, kept[_CPU], kept[_MODEL], kept[_GROUP], free))
+    place = recall(known, kept[_CPU], kept[_MODEL], kept[_GROUP], free)
     for each in range(len(now)):
-        now[each] = found[each]
+        now[each] = value_at(known, place, each)
     scarce, roomy, held = state[_SCARCE], state[_ROOMY][row], state[_HELD][row]
     for each in range(len(scarce)):
         roomy[each] = 0
@@ -130,14 +134,14 @@ def _follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
     _count(row, state, 1)
 
 
-@inlined
+@lean
 def _count(row: int, state: State, sign: int) -> None:
     """Add a node to what the fleet has, or take it out. All terms are exact, so their order does not matter."""
     kept, now, held, free = state[_KEPT][row], state[_NOW][row], state[_HELD][row], state[_FREE]
     sizes = len(now) - 1
     first = len(free) - 1 - len(held) - sizes
     free[len(free) - 1] += sign * kept[_IDLE_SUM]
-    free[kept[_MODEL]] += sign * (kept[_IDLE_SUM] - now[0])
+    free[kept[_MODEL]] += sign * (kept[_IDLE_SUM] * state[_SCALE][0] - now[0])
     for each in range(len(held)):
         free[first + each] += sign * held[each]
     for each in range(sizes):
@@ -164,28 +168,29 @@ def _take_off(shares: Rows, units: Rows, asked: int, count: int, least: int) -> 
     return last
 
 
-@inlined
+@lean
 def _after(nodes: Rows, row: int, units: Rows, cpu: int, asked: int, count: int, least: int, state: State) -> int:
     """Where the memo has the node as it is with a request on its fullest cards that have at least `least`."""
-    kept, known, free = state[_KEPT][row], state[_KNOWN], _shares(nodes, row, state)
-    shares = state[_SPARE][: len(free)]
+    known, kept = state[_KNOWN], state[_KEPT][row]
+    free = kept[_SHARES : _end(nodes, row)]
+    shares = state[_SPARE][_NOTES + len(free) : _NOTES + 2 * len(free)]
     for k in range(len(free)):
         shares[k] = free[k]
     _take_off(shares, units, asked, count, least)
     return int(recall(known, nodes[row, CPU_FREE] - cpu, kept[_MODEL], kept[_GROUP], shares))
 
 
-@inlined
+@lean
 def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
     """The least growth of leftover, and a note of each option; less is better."""
     known, kept, count, cpu = state[_KNOWN], state[_KEPT][row], shape[0, COUNT], shape[0, CPU]
-    asked, before = share_asked(nodes, cards, row, shape), state[_NOW][row, 0]
+    asked, before, fills = share_asked(nodes, cards, row, shape), state[_NOW][row, 0], state[_SCALE][0]
     note[_IN_USE] = note[_IDLE] = _NO_OPTION
     if count != 1 or asked == CARD:
         note[_PLACE + _IDLE] = place = _after(nodes, row, units, cpu, asked, count, 0, state)
-        note[_IDLE] = int((value_at(known, place)[0] - before) * FILLS)
-        return float(-note[_IDLE] / FILLS)
-    shares, cpu_left = _shares(nodes, row, state), nodes[row, CPU_FREE] - cpu
+        note[_IDLE] = value_at(known, place, 0) - before
+        return float(-note[_IDLE] / fills)
+    shares, cpu_left = kept[_SHARES : _end(nodes, row)], nodes[row, CPU_FREE] - cpu
     for k in range(len(shares)):
         room, met = shares[k], units[k] == 0
         for other in range(k):
@@ -194,16 +199,16 @@ def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
             continue
         shares[k] = max(0, room - asked)
         place = recall(known, cpu_left, kept[_MODEL], kept[_GROUP], shares)
-        growth = int((value_at(known, place)[0] - before) * FILLS)
+        growth = value_at(known, place, 0) - before
         shares[k] = room
         if room == CARD:
             note[_IDLE], note[_PLACE + _IDLE] = growth, place
         elif growth < note[_IN_USE] or (growth == note[_IN_USE] and room < note[_ROOM]):
             note[_IN_USE], note[_PLACE + _IN_USE], note[_ROOM] = growth, place, room
-    return float(-min(note[_IN_USE], note[_IDLE]) / FILLS)
+    return float(-min(note[_IN_USE], note[_IDLE]) / fills)
 
 
-@inlined
+@lean
 def _cheapest(
     nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, note: Rows, state: State, most: float
 ) -> tuple[float, int]:
@@ -214,27 +219,30 @@ def _cheapest(
     known, model, now, prices = state[_KNOWN], state[_KEPT][row, _MODEL], state[_NOW][row], state[_PRICES]
     scarce, roomy, held = state[_SCARCE], state[_ROOMY][row], state[_HELD][row]
     asked, count = share_asked(nodes, cards, row, shape), shape[0, COUNT]
-    cpu, cpu_free = shape[0, CPU], nodes[row, CPU_FREE]
+    cpu, fills, (classes, sizes) = shape[0, CPU], state[_SCALE][0], state[_MANY]
     bare = len(prices) - (len(now) - 1)
-    of_slots, of_bare = prices[bare - len(scarce) : bare], prices[bare:]
-    best, chosen = np.inf, 0
+    of_slots, of_bare, dear = prices[bare - len(scarce) : bare], prices[bare:], state[_DEAR][:classes]
+    cpu_left, lost, best, chosen = nodes[row, CPU_FREE] - cpu, state[_LOST], np.inf, 0
     for option in range(2):
         if note[option] == _NO_OPTION:
             continue
-        cost = note[option] / FILLS + asked * count * prices[model]
+        cost = note[option] / fills + asked * count * prices[model]
         if cost >= best or cost > most:
             continue
         least = 0
         if count == 1 and asked < CARD:
             least = CARD if option == _IDLE else note[_ROOM]
         room, enough = CARD if asked == CARD else least, min(best, most) - cost
-        cost += slot_cost(scarce, of_slots, held, roomy, cpu_free, cpu, asked, count, room, enough)
+        cost += slot_cost(scarce, of_slots, dear, held, roomy, cpu_left, asked, count, room, enough)
         if cost >= best or cost > most:
             continue
-        if not there(known, note[_PLACE + option]):
-            units = look_at_cards(nodes, cards, row, shape, space)
-            note[_PLACE + option] = _after(nodes, row, units, cpu, asked, count, least, state)
-        cost += bare_cost(of_bare, now, value_at(known, note[_PLACE + option]))
+        if sizes:
+            if not there(known, note[_PLACE + option]):
+                units = look_at_cards(nodes, cards, row, shape, space)
+                note[_PLACE + option] = _after(nodes, row, units, cpu, asked, count, least, state)
+            for each in range(len(of_bare)):
+                lost[each] = now[1 + each] - value_at(known, note[_PLACE + option], 1 + each)
+            cost += bare_cost(of_bare, lost) / fills
         if cost < best:
             best, chosen = cost, least
     return best, chosen
@@ -243,18 +251,22 @@ def _cheapest(
 # --- which node, which cards ---
 
 
-@inlined
+@lean
 def _price(state: State) -> None:
     """Prices as of now."""
-    rate, free, prices, mean_size = state[_RATE], state[_FREE], state[_PRICES], state[_MEAN_SIZE]
+    rate, free, have, prices, mean_size = state[_RATE], state[_FREE], state[_HAVE], state[_PRICES], state[_MEAN_SIZE]
     sets, mean, variance = state[_NAMED]
-    models = len(prices) - len(rate)
-    arrivals = _BEYOND * free[len(free) - 1] / mean_size
-    slot_prices(rate, state[_VALUE], free[models:], arrivals, prices[models:])
-    model_prices(sets, mean, variance, free[:models], mean_size, prices[:models])
+    for good in range(len(have)):
+        have[good] = free[good] / state[_SCALE][good]
+    models, bare = len(prices) - len(rate), len(prices) - (state[_NOW].shape[1] - 1)
+    arrivals = _BEYOND * have[len(have) - 1] / mean_size
+    slot_prices(rate, state[_VALUE], have[models:], arrivals, prices[models:])
+    model_prices(sets, mean, variance, have[:models], mean_size, prices[:models])
+    state[_MANY][1] = most_wanted(prices[bare:], state[_DEAR])
+    state[_MANY][0] = most_wanted(prices[models:bare], state[_DEAR])
 
 
-@inlined
+@lean
 def _goes_before(nodes: Rows, row: int, other: int, kept: Rows) -> bool:
     """Whether the first of two nodes of equal cost is the better."""
     if kept[row, _IDLE_SUM] != kept[other, _IDLE_SUM]:
@@ -264,7 +276,7 @@ def _goes_before(nodes: Rows, row: int, other: int, kept: Rows) -> bool:
     return row < other
 
 
-@inlined
+@lean
 def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: State) -> int:
     """The node of least cost. Prices only add to the growth, so what grows more than that is not looked at."""
     best, size, at = winner(tree), len(tree) // 2, 1
@@ -291,16 +303,18 @@ def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree
     return int(best)
 
 
-@inlined
+@lean
 def _pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, out: Rows) -> None:
     """Whole cards of one zone if possible; parts on the cards of the cheaper option."""
     if shape[0, WHOLE]:
         whole_cards(nodes, cards, row, units, out)
         return
-    note, left = np.empty(_NOTES, np.int64), units.copy()
+    note, left = state[_SPARE][:_NOTES], state[_SPARE][_NOTES:]
+    for k in range(len(units)):
+        left[k] = units[k]
     _node(nodes, cards, row, shape, left, state, note)
     _, least = _cheapest(nodes, cards, row, shape, left, note, state, np.inf)
-    shares = _shares(nodes, row, state)
+    shares = state[_KEPT][row, _SHARES : _end(nodes, row)]
     for taken in range(len(out)):
         out[taken] = nodes[row, FIRST_CARD] + _take_off(shares, units, 0, 1, least)
 
@@ -315,14 +329,15 @@ def leftover(
 
     With `live` the workload is an estimate: wide tasks that the fleet invites may come though none has been
     seen, and every class may be more frequent than it was. `slots` is how many states of nodes the
-    memo has room for, `fills` how often each is filled; both are powers of two.
+    memo has room for (a power of two), `fills` how often each is filled.
     """
     mix, models = workload.on(fleet), min(len(fleet.kinds), MOST_KINDS) + 1
     without = bare(mix, _cards_per_cpu(fleet))
     priced = scarce(mix, rows_of(may_come(fleet), fleet), 1 / workload.tasks) if live else scarce(mix)
     rate, value = np.concatenate([priced.rate, without.rate]), np.concatenate([priced.value, without.value])
     nodes, size = len(fleet.nodes), float(mix.popularity @ (mix.classes[:, SHARE] * mix.classes[:, CARDS]))
-    cards = int(np.diff(fleet.gpu_start).max(initial=0))
+    cards, slotted = int(np.diff(fleet.gpu_start).max(initial=0)), len(priced.rate)
+    scale = [fills] * models + [1] * slotted + [fills] * len(without.sizes) + [1]
     state = (
         nothing_known(mix, cards, without.sizes, slots, fills),
         priced.classes,
@@ -331,12 +346,17 @@ def leftover(
         rate,
         value,
         _first_look(fleet, groups_of(mix.classes, models), cards),
-        np.zeros((nodes, 1 + len(without.sizes))),
-        np.zeros((nodes, len(priced.rate)), np.int64),
-        np.zeros((nodes, len(priced.rate)), np.int64),
-        np.zeros(models + len(rate) + 1),
-        np.zeros(models + len(rate)),
-        np.zeros(cards, np.int64),
+        np.zeros((nodes, 1 + len(without.sizes)), np.int64),
+        np.zeros((nodes, slotted), np.int64),
+        np.zeros((nodes, slotted), np.int64),
+        np.zeros(len(scale), np.int64),
+        np.array(scale),
+        np.zeros(len(scale)),
+        np.zeros(len(scale) - 1),
+        np.zeros(len(scale), np.int64),
+        np.zeros(2, np.int64),
+        np.zeros(_NOTES + 2 * cards, np.int64),
+        np.zeros(len(without.sizes), np.int64),
     )
     return Strategy(NAME, _node, alike, _pick, state, _select, _follow, _NOTES)
 
