@@ -34,8 +34,8 @@ def slow_fill(cpu_free, cards, model, classes, draws, patience):
 
 
 def fills(cpu_free, cards, model, classes, draws, patience):
-    found = np.empty(1 + len(SIZES))
-    leftover(cpu_free, cards, model, classes, draws, patience, SIZES, found)
+    found, space = np.empty(1 + len(SIZES), np.int64), np.empty(2 * len(cards), np.int64)
+    leftover(cpu_free, cards, model, classes, draws, patience, SIZES, space, found)
     return found.tolist()
 
 
@@ -57,7 +57,7 @@ def test_leftover_is_what_patient_fills_leave_idle():
     for cpu_free, cards, model, classes, draws, patience in cases(150, seed=2):
         slow = [slow_fill(cpu_free, cards, model, classes, draw, patience) for draw in draws]
         assert fills(cpu_free, cards, model, classes, draws, patience) == [
-            sum(amount) / 16 for amount in zip(*slow, strict=True)
+            sum(amounts) for amounts in zip(*slow, strict=True)
         ]
 
 
@@ -71,8 +71,8 @@ def test_leftover_of_a_node_that_tasks_fill_exactly_is_nothing():
     classes = np.array([(1000, 500, 1, ANY_MODEL)], np.int64)
     draws = stratified_draws(np.ones(1), 4, 0)
     assert fills(8000, column([WHOLE] * 4), 0, classes, draws, 12) == [0, 0, 0, 0]
-    assert fills(3000, column([WHOLE] * 4), 0, classes, draws, 12) == [2500, 0, 0, 0]
-    assert fills(36_000, column([400]), 0, classes, draws, 12) == [400, 72, 4, 1]
+    assert fills(3000, column([WHOLE] * 4), 0, classes, draws, 12) == [4 * 2500, 0, 0, 0]
+    assert fills(36_000, column([400]), 0, classes, draws, 12) == [4 * 400, 4 * 72, 4 * 4, 4 * 1]
 
 
 def test_every_quantile_of_the_workload_is_drawn_once_at_each_offer():

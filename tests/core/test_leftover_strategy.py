@@ -76,7 +76,7 @@ class Slow:
     def leftover(self, row, cpu, shares):
         key = cpu, self.kinds[row], tuple(sorted(shares))
         if key not in self.met:
-            found = np.empty(1 + len(self.bare.sizes))
+            found, space = np.empty(1 + len(self.bare.sizes), np.int64), np.empty(2 * len(shares), np.int64)
             fill_node(
                 cpu,
                 np.array(shares, np.int64),
@@ -85,9 +85,10 @@ class Slow:
                 self.draws,
                 12,
                 self.bare.sizes,
+                space,
                 found,
             )
-            self.met[key] = found.tolist()
+            self.met[key] = (found / FILLS).tolist()
         return self.met[key]
 
     def now(self, row):

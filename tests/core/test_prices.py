@@ -11,6 +11,7 @@ from ullage.core.prices import (
     bare,
     bare_cost,
     model_prices,
+    most_wanted,
     named,
     normal_above,
     poisson_at_least,
@@ -122,9 +123,13 @@ def test_what_a_task_takes_is_the_dearest_loss_of_slots():
             if task[3] >> model & 1
         ]
         roomy = np.array([sum(free >= task[1] for free in cards) for task in classes])
-        room = cards[taken[0]] if taken else 0
-        found = slot_cost(classes, prices, cpu_free, roomy, model, cpu, share, count, room)
-        assert found == pytest.approx(max([0.0, *losses]))
+        slots_now = np.array([held(cpu_free, cards, task) * (task[3] >> model & 1) for task in classes.tolist()])
+        room, dear = cards[taken[0]] if taken else 0, np.empty(len(classes), np.int64)
+        dear = dear[: most_wanted(prices, dear)]
+        asked = slots_now, roomy, cpu_free - cpu, share, count, room
+        assert slot_cost(classes, prices, dear, *asked, np.inf) == pytest.approx(max([0.0, *losses]))
+        enough = slot_cost(classes, prices, dear, *asked, 0.5)
+        assert enough == pytest.approx(max([0.0, *losses])) or 0.5 <= enough <= max(losses)
 
 
 def test_tasks_without_cards_are_worth_a_part_of_the_cards_that_go_with_their_cpu():
@@ -136,10 +141,10 @@ def test_tasks_without_cards_are_worth_a_part_of_the_cards_that_go_with_their_cp
 
 
 def test_a_placement_pays_for_the_dearest_size_without_cards_that_it_displaces():
-    prices, before = np.array([10.0, 100.0]), np.array([500.0, 4.0, 1.0])
-    assert bare_cost(prices, before, np.array([0.0, 1.0, 0.75])) == 30
-    assert bare_cost(prices, before, np.array([0.0, 3.0, 0.5])) == 50
-    assert bare_cost(prices, before, np.array([900.0, 5.0, 1.0])) == 0
+    prices = np.array([10.0, 100.0])
+    assert bare_cost(prices, np.array([6, 0])) == 60
+    assert bare_cost(prices, np.array([6, 1])) == 100
+    assert bare_cost(prices, np.array([-6, 0])) == 0
 
 
 def test_named_sets_need_what_the_classes_within_them_need():
@@ -171,12 +176,14 @@ def answers():
     prices = np.empty(len(rate))
     slot_prices(rate, value, np.array([5, 3, 0, 7, 2, 1]), 10.0, prices)
     yield from np.round(prices, 9).tolist()
-    roomy = np.array([5, 5, 5, 5, 6, 5])
-    yield round(float(slot_cost(classes, prices, 30_000, roomy, 0, 4000, 300, 1, WHOLE)), 9)
+    roomy, dear = np.array([5, 5, 5, 5, 6, 5]), np.empty(6, np.int64)
+    dear = dear[: most_wanted(prices, dear)]
+    yield dear.tolist()
+    yield round(float(slot_cost(classes, prices, dear, roomy // 2, roomy, 26_000, 300, 1, WHOLE, np.inf)), 9)
     shares, costs = named(MIX, 3), np.empty(3)
     model_prices(*shares, np.array([1000.0, 2000.0, 3000.0]), 900.0, costs)
     yield from np.round(costs, 12).tolist()
     sizes, popular, worth = bare(MIX, 0.058)
     yield sizes.tolist(), np.round(popular, 12).tolist(), np.round(worth, 9).tolist()
-    yield float(bare_cost(np.array([3.0]), np.array([7.0, 2.5]), np.array([1.0, 1.25])))
+    yield float(bare_cost(np.array([3.0, 0.5]), np.array([2, 13])))
     yield int(slots(9000, 5, 2000, 2))
