@@ -13,7 +13,7 @@ from ullage.core.kernel.leftover import Draws, leftover, sort_into, stratified_d
 from ullage.core.kernel.memo import Keys, empty_keys, slot_of
 from ullage.core.kernel.task_class import MODELS, Cards, Classes, Mix
 
-FILLS = 256
+FILLS = 64
 """Fills that leftover is the mean of."""
 
 _PATIENCE = 12
