@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.lab import a_node
@@ -186,15 +186,15 @@ def test_the_total_counts_only_nodes_that_may_take_work():
     assert str(Fleet(NODES).total) == "cpu=12,mem=12Gi,gpu=3"
 
 
-def test_rows_touched_long_ago_are_not_told_one_by_one():
-    fleet = Fleet(NODES)
-    clock = fleet.clock
-    for i in range(2000):
-        fleet.charge(an_allocation(f"a{i}", "n2"), force=True)
-        fleet.release(f"a{i}")
-    assert fleet.touched_since(clock) is None
-    assert fleet.touched_since(fleet.clock) == []
-    assert fleet.clock == clock + 4000
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 12))
+def test_every_row_that_changed_since_is_told_once(rows, first):
+    fleet = Fleet([a_node(f"n{n}", 1) for n in range(5)])
+    clocks = []
+    for number, row in enumerate(rows):
+        clocks.append(fleet.clock)
+        fleet.charge(an_allocation(f"a{number}", f"n{row}"), force=True)
+    assert fleet.touched_since(-1) == [0, 1, 2, 3, 4]
+    assert fleet.touched_since([*clocks, fleet.clock][min(first, len(rows))]) == sorted(set(rows[first:]))
 
 
 def test_a_card_claimed_by_two_is_free_when_both_are_gone():

@@ -257,7 +257,10 @@ class Allocator:
         choice = choose_beside(self.fleet, self.rules, request, self.nominations)
         if isinstance(choice, Refusal):
             return choice
-        return self._enter(self._allocation(request, choice, now, AllocationState.BOUND))
+        self.withdraw(request.uid)
+        allocation = self._allocation(request, choice, now, AllocationState.BOUND)
+        self.fleet.charge(allocation, force=True)
+        return self._changed(allocation)
 
     def assume(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:
         """Reserve these cards for a request, until `commit` or `forget`.
@@ -607,6 +610,10 @@ class Allocator:
             self.fleet.replace(allocation)
         else:
             self.fleet.charge(allocation, force=True)
+        return self._changed(allocation)
+
+    def _changed(self, allocation: Allocation) -> Allocation:
+        """An allocation has entered the books, or changed in them."""
         self._dirty.update(allocation.gpus)
         self._gone.pop(allocation.id, None)
         self.version += 1

@@ -165,8 +165,7 @@ class _Promises:
     def of(self, row: int) -> Pair:
         """The sum on one node, up to date."""
         if self._clock != self._fleet.clock:
-            touched = self._fleet.touched_since(self._clock)
-            for old in list(self._rows) if touched is None else touched:
+            for old in self._fleet.touched_since(self._clock):
                 self._rows.pop(old, None)
             self._clock = self._fleet.clock
         if row not in self._rows:

@@ -10,9 +10,10 @@ from collections.abc import Hashable, Mapping
 
 from ullage.core.filters import free_cards
 from ullage.core.fleet import Fleet
+from ullage.core.kernel.columns import UNREACHABLE
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
-from ullage.core.shape import UNREACHABLE, Shape, shape_of
+from ullage.core.shape import Shape, shape_of
 from ullage.core.shares import Leaf, ShareTree, Vector
 from ullage.core.world import Demand, World
 from ullage.model.allocation import Allocation

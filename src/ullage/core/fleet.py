@@ -25,6 +25,8 @@ import numpy.typing as npt
 
 from ullage.core.exclusion import Exclusion
 from ullage.core.kernel import columns as at
+from ullage.core.kernel.charge import TAKEN_COLUMNS, follow_all
+from ullage.core.kernel.charge import charge as charge_columns
 from ullage.core.labels import Labels
 from ullage.core.modes import mode_of
 from ullage.core.places import share_a_place
@@ -36,7 +38,7 @@ from ullage.model.part import Isolation, Part
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.quantity import PPM
-from ullage.model.request import ResourceRequirement
+from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 
 if TYPE_CHECKING:
@@ -64,13 +66,10 @@ class Usage(NamedTuple):
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:
         """The sum (or the difference, with `sign` -1)."""
+        a, b, c, d, e = self
         compute, vram, compute_limit, vram_limit, workers = other
         return Usage(
-            self.compute_request + sign * compute,
-            self.vram_request + sign * vram,
-            self.compute_limit + sign * compute_limit,
-            self.vram_limit + sign * vram_limit,
-            self.workers + sign * workers,
+            a + sign * compute, b + sign * vram, c + sign * compute_limit, d + sign * vram_limit, e + sign * workers
         )
 
 
@@ -114,8 +113,8 @@ class Fleet:
         self._shares: dict[ResourceRequirement, Fraction] = {}
         self.clock = 0
         """Grows by one with every changed row: a table that is of `clock` c lacks changes from c on."""
-        self.log = np.zeros(4 * len(self.nodes) + 1024, dtype=np.int64)
-        """A ring: at clock c, row `log[c % len(log)]` changed."""
+        self.newest = len(self.nodes) - 1
+        """The row that changed last; those before it are chained in the columns."""
         self._empty: Fleet | None = None
         self._requested: Fleet | None = None
         self.stirred: set[int] = set()
@@ -147,13 +146,19 @@ class Fleet:
         self.slots_total[:] = self.slots_free[:] = [node.max_executors for node in nodes]
         self.node_rows[:, at.FIRST_CARD] = self.gpu_start[:-1]
         self.node_rows[:, at.AFTER_CARDS] = self.gpu_start[1:]
-        self.node_rows[:, at.CHANGED] = -1
+        self.node_rows[:, at.CHANGED] = self.node_rows[:, at.FREED] = -1
+        self.node_rows[:, at.BEFORE] = np.arange(-1, len(nodes) - 1)
+        self.node_rows[:, at.AFTER] = np.arange(1, len(nodes) + 1)
+        self.node_rows[-1:, at.AFTER] = -1
         self.compute_total[:] = self.compute_free[:] = [gpu.compute for gpu in self.cards]
         self.vram_total[:] = self.vram_free[:] = [gpu.vram for gpu in self.cards]
         self.card_rows[:, at.ZONE] = [-1 if gpu.numa_zone is None else gpu.numa_zone for gpu in self.cards]
         self.card_rows[:, at.INDEX] = [gpu.index for gpu in self.cards]
         by_uuid = sorted(range(len(self.cards)), key=lambda card: (self.card_row[card], self.cards[card].uuid))
         self.card_rows[by_uuid, at.PLACE] = np.arange(len(by_uuid))
+        follow_all(self.card_rows)
+        self._taken = np.zeros((MAX_CARDS, TAKEN_COLUMNS), dtype=np.int64)
+        """What one allocation takes of its cards, on its way to the columns."""
         self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]
         """Per card, who holds it and how much; None means the whole card."""
         self.sizes: list[dict[int, int]] = [{} for _ in nodes]
@@ -269,26 +274,28 @@ class Fleet:
         A dimension in which a card's capacity is not known counts nothing. A card that is missing counts as
         what it was when it was last known.
         """
-        limit = allocation.claim.limit if allocation.claim else None
+        limit, charges = allocation.claim.limit if allocation.claim else None, allocation.charges
         compute = vram = compute_limit = vram_limit = 0
         for position, gpu in enumerate(self.last_known(allocation)):
-            charge = allocation.charges[position] if allocation.charges else None
-            here = _counted((charge.compute, charge.vram) if charge is not None else _capacity(gpu), gpu)
+            if charges:
+                here = _counted((charges[position].compute, charges[position].vram), gpu)
+            else:
+                here = _ZERO if gpu is None else (gpu.compute_gflops or 0, gpu.vram_bytes or 0)
             compute, vram = compute + here[0], vram + here[1]
             if limit is not None:
-                most = limit.compute_gflops or limit.compute_ppm * _capacity(gpu)[0] // PPM
+                most = limit.compute_gflops or limit.compute_ppm * (0 if gpu is None else gpu.compute) // PPM
                 here = _counted((most, limit.vram_bytes), gpu)
             compute_limit, vram_limit = compute_limit + here[0], vram_limit + here[1]
         return Usage(compute, vram, compute_limit, vram_limit, 1)
 
     def last_known(self, allocation: Allocation) -> tuple[Gpu | None, ...]:
         """Its cards in order, those that are missing as it remembers them; None for one that nobody knows."""
-        cards = [self.card_of.get(uuid) for uuid in allocation.gpus]
-        if None not in cards:
+        try:
             return self.gpus(allocation.gpus)
-        remembered = {gpu.uuid: gpu for gpu in allocation.cards}
-        found = zip(cards, allocation.gpus, strict=True)
-        return tuple(remembered.get(uuid) if card is None else self.cards[card] for card, uuid in found)
+        except KeyError:
+            known = {gpu.uuid: gpu for gpu in allocation.cards}
+            known |= {uuid: self.cards[self.card_of[uuid]] for uuid in allocation.gpus if uuid in self.card_of}
+            return tuple(map(known.get, allocation.gpus))
 
     # --- changes ---
 
@@ -385,22 +392,12 @@ class Fleet:
         row = self.row_of.get(allocation.node)
         if row is None:
             return
-        asked = allocation.requirement
-        if asked.cpu_milli:
-            self.cpu_free[row] -= sign * asked.cpu_milli
-        if asked.memory_bytes:
-            self.memory_free[row] -= sign * asked.memory_bytes
-        self.slots_free[row] -= sign
-        if asked.gpu_count:
-            self._enter_size(row, min(asked.gpu_count, _LARGEST) if asked.whole else 0, sign)
-        for position, uuid in enumerate(allocation.gpus):
-            card = self.card_of[uuid]
-            home = self.card_row.item(card)
-            self._enter_card(home, card, allocation, position, sign)
-            if home != row:
-                self._touch(home)  # one of its cards was moved to another machine
-                self.stirred.add(home)
-        self._touch(row)
+        asked, count = allocation.requirement, self._hold(allocation, row, sign)
+        sizes = self._sizes_changed(row, asked, sign) if asked.gpu_count else 0
+        books = self.node_rows, self.card_rows, self.card_row, self.card_usable, self.newest, self.clock
+        cpu, memory = min(asked.cpu_milli, at.UNREACHABLE), min(asked.memory_bytes, at.UNREACHABLE)
+        self.clock = charge_columns(*books, row, sign, cpu, memory, sizes, self._taken, count)
+        self.newest = row
 
     def _enter_claim(self, allocation: Allocation, namespace: str, sign: int) -> None:
         self._requested = None
@@ -422,46 +419,41 @@ class Fleet:
             if not members:
                 del self.gangs[key]
 
-    def _enter_size(self, row: int, size: int, sign: int) -> None:
-        sizes = self.sizes[row]
-        count = sizes.get(size, 0)
-        sizes[size] = count + sign
-        if not count or not sizes[size]:
-            self.node_rows[row, at.RUNS] ^= 1 << size
+    def _sizes_changed(self, row: int, asked: ResourceRequirement, sign: int) -> int:
+        """Count what runs on a node; the bit of its size if it is the first, or was the last, of that size."""
+        size, sizes = min(asked.gpu_count, _LARGEST) if asked.whole else 0, self.sizes[row]
+        before = sizes.get(size, 0)
+        sizes[size] = after = before + sign
+        return 0 if before and after else 1 << size
 
-    def _enter_card(self, row: int, card: int, allocation: Allocation, position: int, sign: int) -> None:
-        charge = allocation.charges[position] if allocation.charges else None
-        holders = self.holders[card]
-        was_idle = not holders
-        if sign > 0:
-            holders[allocation.id] = charge
-            self.card_modes[card] |= mode_of(charge)
-        else:
-            del holders[allocation.id]
-            self.card_modes[card] = _modes(holders.values())
-        self.card_users[card] = len(holders)
-        compute = self.compute_total[card] if charge is None else charge.compute
-        vram = self.vram_total[card] if charge is None else charge.vram
-        self.compute_free[card] -= sign * compute
-        self.vram_free[card] -= sign * vram
-        if was_idle is bool(holders) and self.card_usable[card]:
-            self.gpu_free[row] -= sign
+    def _hold(self, allocation: Allocation, row: int, sign: int) -> int:
+        """Enter who holds its cards, and write what that means for them; how many they are."""
+        key, charges, place, here = allocation.id, allocation.charges, 0, self.cards_on(row)
+        if len(allocation.gpus) > len(self._taken):
+            self._taken = np.zeros((len(allocation.gpus), TAKEN_COLUMNS), dtype=np.int64)
+        write = memoryview(self._taken.data).cast("B").cast("q")  # faster than the array, number by number
+        for uuid in allocation.gpus:
+            card = self.card_of[uuid]
+            held, taken = self.holders[card], charges[place // TAKEN_COLUMNS] if charges else None
+            if sign > 0:
+                held[key] = taken
+            else:
+                del held[key]
+            if card not in here:
+                self.stirred.add(self.card_row.item(card))  # it was moved to another machine
+            write[place] = card
+            write[place + 1], write[place + 2] = (-1, -1) if taken is None else (taken.compute, taken.vram)
+            write[place + 3] = mode_of(taken) if sign > 0 else _modes(held.values())
+            place += TAKEN_COLUMNS
+        return len(allocation.gpus)
 
-    def _touch(self, row: int) -> None:
-        self.log[self.clock % len(self.log)] = row
-        self.node_rows[row, at.CHANGED] = self.clock
-        self.clock += 1
-
-    def remembers(self, clock: int) -> bool:
-        """Whether the log still says what changed since then."""
-        return self.clock - clock <= len(self.log)
-
-    def touched_since(self, clock: int) -> list[int] | None:
-        """Rows changed since `clock`, ascending; None if that is too long ago to say."""
-        if not self.remembers(clock):
-            return None
-        rows: list[int] = self.log[np.arange(clock, self.clock) % len(self.log)].tolist()
-        return sorted(set(rows)) if len(rows) > 1 else rows
+    def touched_since(self, clock: int) -> list[int]:
+        """Rows changed since `clock`, ascending; all since -1."""
+        rows, row, columns = [], self.newest, self.node_rows
+        while row >= 0 and columns.item(row, at.CHANGED) >= clock:
+            rows.append(row)
+            row = columns.item(row, at.BEFORE)
+        return sorted(rows)
 
     # --- journal ---
 
@@ -490,13 +482,14 @@ class Fleet:
         """A second set of books with the same content, for looking ahead."""
         twin = object.__new__(Fleet)
         twin.__dict__.update(self.__dict__)
-        twin.node_rows, twin.card_rows, twin.log = self.node_rows.copy(), self.card_rows.copy(), self.log.copy()
+        twin.node_rows, twin.card_rows = self.node_rows.copy(), self.card_rows.copy()
         twin._name_columns()
+        twin._taken = self._taken.copy()
         twin.holders = [dict(held) for held in self.holders]
         twin.sizes = [dict(count) for count in self.sizes]
         twin.ledger, twin.usage, twin.stirred = dict(self.ledger), dict(self.usage), set()
         twin.gangs = {key: set(members) for key, members in self.gangs.items()}
-        twin.tables, twin.strategies, twin.clock, twin._journal, twin._open = {}, {}, 0, [], 0
+        twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
         return twin
 
     def emptied(self) -> Fleet:
@@ -513,10 +506,6 @@ class Fleet:
         if self._requested is None:
             self._requested = Fleet(self.nodes, held, profiles=self.profiles)
         return self._requested
-
-
-def _capacity(gpu: Gpu | None) -> tuple[int, int]:
-    return _ZERO if gpu is None else (gpu.compute, gpu.vram)
 
 
 def _counted(amounts: tuple[int, int], gpu: Gpu | None) -> tuple[int, int]:

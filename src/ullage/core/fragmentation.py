@@ -41,7 +41,7 @@ class Fragments:
         self.workload = workload
         self._fleet = fleet
         self._mix = workload.on(fleet)
-        self._clock: int | None = None
+        self._clock = -1
         self._models: dict[str, list[int]] = {}
         for row, node in enumerate(fleet.nodes):
             if node.gpus:
@@ -59,8 +59,7 @@ class Fragments:
 
     def _refreshed(self) -> at.Scores:
         fleet = self._fleet
-        touched = None if self._clock is None else fleet.touched_since(self._clock)
-        rows = np.arange(len(fleet.nodes)) if touched is None else np.array(touched, dtype=np.int64)
+        rows = np.array(fleet.touched_since(self._clock), dtype=np.int64)
         self._clock = fleet.clock
         open_to_work = fleet.schedulable, fleet.card_usable
         _measure(fleet.node_rows, fleet.card_rows, rows, *open_to_work, *self._mix, self._of_nodes)

@@ -16,7 +16,7 @@ from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.room import look_at_cards
+from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
 from ullage.core.kernel.tree import NO_ROOM, grow, planted, winner
 from ullage.core.modes import mode_asked
 from ullage.core.partition import fitting
@@ -24,6 +24,7 @@ from ullage.core.policy import Policy
 from ullage.core.shape import Shape, shape_of
 from ullage.core.strategies import PARTS_BY, STRATEGIES, strategy_named
 from ullage.core.strategies.strategy import Strategy
+from ullage.model.affinity import NodeAffinity
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -52,7 +53,7 @@ class Placer:
 
     def room(self, requirement: ResourceRequirement) -> Column:
         """Per node, how many units of this requirement fit now."""
-        return self.table(requirement).room
+        return table_of(self.fleet, requirement, self._strategy(requirement), self._cap).room
 
     def place(
         self, allocation_id: str, requirement: ResourceRequirement, also: Placer | None = None
@@ -87,7 +88,7 @@ class Placer:
 
 def _choose_in_both(table: Table, also: Table) -> tuple[int, list[int]] | None:
     """The best node and cards that are free in the books of both tables."""
-    ranked = np.where(also.room > 0, table.ranked, NO_ROOM)
+    ranked = np.where(also.ranked > NO_ROOM, table.ranked, NO_ROOM)
     while len(ranked):
         row = int(ranked.argmax())
         if ranked[row] == NO_ROOM:
@@ -150,6 +151,25 @@ def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
     table_of(fleet, ResourceRequirement.from_string("gpu=1,vram=1g,isolation=partitioned"), strategy)
 
 
+def _said_of(fleet: Fleet, asked: NodeAffinity, notes: int) -> Rows:
+    """What a table says of each node before any look: whether it is not excluded, and what preferred terms add.
+
+    Tables without notes never write there: one for all requests that ask the same of nodes.
+    """
+    known = fleet.tables.get(asked)
+    if isinstance(known, np.ndarray) and not notes:
+        return known
+    said = np.zeros((len(fleet.nodes), at.TABLE_COLUMNS + notes), dtype=np.int64)
+    said[:, at.OPEN] = fleet.schedulable
+    if asked.required:
+        said[:, at.OPEN] &= fleet.exclusion.allowed(asked)
+    if asked.preferred:
+        said[:, at.BONUS] = fleet.exclusion.bonus(asked)
+    if not notes:
+        fleet.tables[asked] = said
+    return said
+
+
 class Table:
     """Room and rank of every node for one requirement."""
 
@@ -160,28 +180,31 @@ class Table:
         self._strategy = strategy
         self._rows = shape.rows.copy()
         self._rows[0, at.CAP] = -1 if cap is None else cap
-        self._said = np.zeros((len(fleet.nodes), at.TABLE_COLUMNS + strategy.notes), dtype=np.int64)
-        self._said[:, at.OPEN] = self._nodes_not_excluded()
-        self._said[:, at.BONUS] = self._preferred()
+        self._said = _said_of(fleet, shape.asked.nodes, strategy.notes)
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
         self._out = np.zeros(shape.asked.gpu_count, dtype=np.int64)
-        self.room: Column = self._said[:, at.ROOM]
+        self._room: Column = np.zeros(0, dtype=np.int64)
+        self._room_clock = -1
         self.ranked = self._tree[len(self._tree) // 2 :][: len(fleet.nodes)]
         """Scores of the nodes, `NO_ROOM` where the request does not fit."""
         self._fill()
         self._clock = fleet.clock
 
-    def _nodes_not_excluded(self) -> npt.NDArray[np.bool_]:
-        """Per node, whether it takes work at all and this request allows it."""
-        takes: npt.NDArray[np.bool_] = self._fleet.schedulable
-        nodes = self._asked.nodes
-        return takes & self._fleet.exclusion.allowed(nodes) if nodes.required else takes
-
-    def _preferred(self) -> Column | int:
-        """Per node, what the preferred terms add to its score."""
-        nodes = self._asked.nodes
-        return self._fleet.exclusion.bonus(nodes) if nodes.preferred else 0
+    @property
+    def room(self) -> Column:
+        """How many units fit on each node now."""
+        fleet, since = self._fleet, self._room_clock
+        self._room_clock = fleet.clock
+        if since < 0:
+            self._room = np.zeros(len(fleet.nodes), dtype=np.int64)
+        if self._shape.partitioned:
+            for row in fleet.touched_since(since):
+                open_ = self._said[row, at.OPEN]
+                self._room[row] = open_ and room_on(fleet.node_rows, row, self._rows, self._units_on(row))
+        else:
+            refresh_room(*self._books, fleet.newest, since, self._rows, self._space, self._said, self._room)
+        return self._room
 
     def refreshed(self) -> Table:
         """Itself, with the rows up to date that were touched since the last look."""
@@ -192,13 +215,11 @@ class Table:
     def _refresh(self) -> None:
         fleet, since = self._fleet, self._clock
         self._clock = fleet.clock
-        if not fleet.remembers(since):
-            self._fill()
-        elif self._shape.partitioned:
-            for row in fleet.touched_since(since) or ():
+        if self._shape.partitioned:
+            for row in fleet.touched_since(since):
                 self._judge(row)
         else:
-            self._strategy.loops.refresh(*self._books, fleet.log, since, fleet.clock, *self._own)
+            self._strategy.loops.refresh(*self._books, fleet.newest, since, *self._own)
 
     @property
     def _books(self) -> tuple[Rows, Rows]:
@@ -210,7 +231,7 @@ class Table:
 
     def _fill(self) -> None:
         if self._shape.partitioned:
-            for row in range(len(self.room)):
+            for row in range(len(self._fleet.nodes)):
                 self._judge(row)
         else:
             self._strategy.loops.fill(*self._books, *self._own)
@@ -221,7 +242,7 @@ class Table:
         self._strategy.loops.judge(*self._books, row, self._rows, units, *self._own[2:])
 
     def _units_on(self, row: int) -> Rows:
-        """How many units each card of a node could hold one share of; 0 if it is excluded."""
+        """Which cards of a node take a share of one unit, 1 or 0; partitions: how many shares."""
         units = look_at_cards(*self._books, row, self._rows, self._space)
         if self._shape.partitioned:
             for k in units.nonzero()[0].tolist():
@@ -231,12 +252,12 @@ class Table:
     def choose(self) -> tuple[int, list[int]] | None:
         """The best node with room and the cards for one unit there; brings the table up to date first."""
         fleet, since, strategy = self._fleet, self._clock, self._strategy
-        if self._shape.partitioned or not fleet.remembers(since):
+        if self._shape.partitioned:
             self.refreshed()
             row = self.best()
             return None if row is None else (row, self.pick(row) or [])
         self._clock = fleet.clock
-        books = fleet.node_rows, fleet.card_rows, fleet.log, since, fleet.clock
+        books = fleet.node_rows, fleet.card_rows, fleet.newest, since
         row = strategy.loops.choose(*books, self._rows, self._space, self._said, self._tree, strategy.state, self._out)
         return None if row < 0 else (row, self._out.tolist())
 

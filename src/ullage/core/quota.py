@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import add, le
 from typing import NamedTuple, TypeVar
 
 from ullage.core.fleet import Usage
@@ -42,6 +43,23 @@ TOTAL = (
 
 PerCard = Amounts | Sequence[tuple[int, int]]
 """Amounts that are the same on each card, or (GFLOPS, bytes) of one card after the other."""
+
+_NOTHING = Usage()
+
+_UNBOUNDED = 2**128
+"""More than anybody can ask, in place of no cap."""
+
+
+class Asked(NamedTuple):
+    """The largest amounts on one card and the number of cards; and the sums, for one worker."""
+
+    single: tuple[int, ...]
+    total: Usage
+
+    def most(self, other: Asked) -> Asked:
+        """The larger of the two in each number: what allows it allows both."""
+        return Asked(tuple(map(max, self.single, other.single)), Usage(*map(max, self.total, other.total)))
+
 
 Used = Mapping[str, Usage]
 """Usage per namespace, as `Fleet.usage` has it."""
@@ -97,8 +115,8 @@ class Quotas:
 
     def used(self, used: Used, name: str) -> Usage:
         """What the name and everything below it holds."""
-        total = used.get(name, Usage())
-        for below in self._below.get(name, ()):
+        total = used.get(name, _NOTHING)
+        for below in self._below.get(name, ()) if self.parents else ():
             if below in used:
                 total = total.plus(used[below])
         return total
@@ -130,7 +148,7 @@ class Quotas:
         levels = self.levels(namespace)
         if not levels:
             return ()
-        asked = _asked(request, limit, count)
+        asked = asked_of(request, limit, count)
         return (*self._singles(levels, asked), *self._totals(used, levels, asked.total))
 
     def check_change(
@@ -144,16 +162,37 @@ class Quotas:
         levels = self.levels(namespace)
         if not levels:
             return ()
-        asked = _asked(request, limit, count)
+        asked = asked_of(request, limit, count)
         change = asked.total.plus(held, -1)._replace(workers=0)
         return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
+
+    def allows(self, used: Used, namespace: str, asked: Asked) -> bool:
+        """Whether `check` has nothing against it, without saying why not."""
+        for level in self.levels(namespace):
+            single, total = self._bounds[level]
+            if not all(map(le, asked.single, single)):
+                return False
+            if not all(map(le, map(add, self.used(used, level), asked.total), total)):
+                return False
+        return True
+
+    @cached_property
+    def _bounds(self) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The caps as numbers that can be compared."""
+        return {
+            name: (
+                tuple(_UNBOUNDED if cap is None else cap for cap in single),
+                tuple(_UNBOUNDED if cap is None else cap for cap in total),
+            )
+            for name, (single, total) in self._caps.items()
+        }
 
     @cached_property
     def _caps(self) -> dict[str, tuple[TotalCaps, TotalCaps]]:
         """Per name, the caps on one request and those on the total."""
         return {name: (quota.single, quota.total) for name, quota in self.quotas.items()}
 
-    def _singles(self, levels: Iterable[str], asked: _Asked) -> Iterable[Rejection]:
+    def _singles(self, levels: Iterable[str], asked: Asked) -> Iterable[Rejection]:
         caps = [(level, self._caps[level][0]) for level in levels]
         if all(_within(asked.single, single) for _, single in caps):
             return
@@ -268,13 +307,6 @@ def with_pre_scheduled(used: Used, extra: Used) -> dict[str, Usage]:
     return {**used, **{name: used.get(name, Usage()).plus(more) for name, more in extra.items()}}
 
 
-class _Asked(NamedTuple):
-    """The largest amounts on one card and the number of cards; and the sums, for one worker."""
-
-    single: tuple[int, int, int, int, int]
-    total: Usage
-
-
 def _within(amounts: Iterable[int], caps: TotalCaps) -> bool:
     """Whether no amount is above its cap."""
     for amount, cap in zip(amounts, caps, strict=True):  # noqa: SIM110 - for every decision, and a loop is faster
@@ -283,12 +315,18 @@ def _within(amounts: Iterable[int], caps: TotalCaps) -> bool:
     return True
 
 
-def _asked(request: PerCard, limit: PerCard | None, count: int) -> _Asked:
+def asked_of(request: PerCard, limit: PerCard | None, count: int) -> Asked:
+    """What a worker on `count` cards asks of the quotas; without a `limit` the request is the limit.
+
+    Raises:
+        InvalidRequest: as `Quotas.check`.
+
+    """
     if count < 1:
         raise invalid("count", count, "at least one card is needed")
     most, total = _largest_and_sum("request", request, count)
     most_limit, total_limit = (most, total) if limit is None else _largest_and_sum("limit", limit, count)
-    return _Asked((*most, *most_limit, count), Usage(*total, *total_limit, 1))
+    return Asked((*most, *most_limit, count), Usage(*total, *total_limit, 1))
 
 
 def _largest_and_sum(name: str, amounts: PerCard, count: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 
 from ullage.core.capacity import limit_on, refuses_limit
 from ullage.core.filters import CARD, Kind, Stage, charges_on
 from ullage.core.fleet import Fleet
-from ullage.core.kernel import columns as at
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.partition import fit
 from ullage.core.placement import Table, table_of
-from ullage.core.quota import Quotas, Used
+from ullage.core.quota import Asked, Quotas, Used, asked_of
 from ullage.core.shape import shape_of
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.load import Weights, by_load
@@ -213,27 +213,35 @@ def same_on_all_cards(request: Request) -> bool:
 
 
 def _sums_allow(fleet: Fleet, rules: Rules, request: Request) -> bool:
-    """Whether the quotas allow the request wherever it goes, and promises do not depend on the card it gets.
+    """Whether the quotas allow the request wherever it goes, and promises do not depend on the card it gets."""
+    if rules.oversubscription and not same_on_all_cards(request):
+        return False
+    if not rules.quotas.levels(request.claim.namespace):
+        return True
+    if request.requirement.cards.isolation is Isolation.PARTITIONED:
+        return False
+    most = _asked_most(fleet, request)
+    return most is None or rules.quotas.allows(fleet.usage, request.claim.namespace, most)
+
+
+def _asked_most(fleet: Fleet, request: Request) -> Asked | None:
+    """What the request counts for in quotas at most.
 
     Cards of one kind count the same, so one of each kind is asked about, as if all that the request takes
     were like it: no mixture counts for more than the largest of these.
     """
-    same = same_on_all_cards(request)
-    if rules.oversubscription and not same:
-        return False
-    if not rules.quotas.levels(request.claim.namespace):
-        return True
-    part, asked = request.requirement.part, request.requirement
-    if same and part is not None:
-        amounts = Amounts(part.compute_gflops, part.vram_bytes)
-        return not rules.quotas.check(
-            fleet.usage, request.claim.namespace, amounts, request.claim.limit, asked.gpu_count
-        )
-    if asked.cards.isolation is Isolation.PARTITIONED:
-        return False
-    allowed = shape_of(fleet, asked).rows[1 : 1 + len(fleet.kinds), at.ALLOWED].tolist()
-    cards = (card for card, may in zip(fleet.kinds, allowed, strict=True) if may)
-    return not any(check_quota(fleet, rules, request, [card] * asked.gpu_count) for card in cards)
+    shape, limit = shape_of(fleet, request.requirement), request.claim.limit
+    if limit not in shape.asked_most:
+        asked = [asked_on(fleet, request, [card] * request.requirement.gpu_count) for card in shape.kinds]
+        shape.asked_most[limit] = reduce(Asked.most, asked) if asked else None
+    return shape.asked_most[limit]
+
+
+def asked_on(fleet: Fleet, request: Request, cards: Sequence[int]) -> Asked:
+    """What the request counts for in quotas on these cards, as many as it asks for."""
+    amounts = [amounts_on(fleet, card, request) for card in cards]
+    needs, limits = [need for need, _ in amounts], [limit for _, limit in amounts]
+    return asked_of(needs, limits, request.requirement.gpu_count)
 
 
 def refusals_on(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int]) -> tuple[Rejection, ...]:

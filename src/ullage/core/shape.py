@@ -12,7 +12,9 @@ from ullage.core.filters import KEPT_APART, KIND
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.modes import ANY, WHOLE, mixed
+from ullage.core.quota import Asked
 from ullage.model.allocation import Charge
+from ullage.model.claim import Amounts
 from ullage.model.gpu import GpuPhase
 from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.request import ResourceRequirement
@@ -20,9 +22,6 @@ from ullage.model.request import ResourceRequirement
 _MAX_SHAPES = 4096
 _MAX_OBJECTS = 16_384
 """Requests remembered at a time by their value, and by the objects that say them."""
-
-UNREACHABLE = 2**62
-"""Larger than any node or card: what is beyond the range of a column is cut to it."""
 
 
 class Shape:
@@ -34,8 +33,8 @@ class Shape:
         named, kinds = asked.cards.indices, len(fleet.kinds)
         self.rows = np.zeros((1 + kinds + len(named), at.SHAPE_COLUMNS), dtype=np.int64)
         self.rows[0, : at.NAMED + 1] = (
-            min(asked.cpu_milli, UNREACHABLE),
-            min(asked.memory_bytes, UNREACHABLE),
+            min(asked.cpu_milli, at.UNREACHABLE),
+            min(asked.memory_bytes, at.UNREACHABLE),
             asked.gpu_count,
             asked.whole,
             -1,
@@ -49,6 +48,12 @@ class Shape:
             for compute, vram in self.rows[1 : 1 + kinds, : at.VRAM + 1].tolist()
         )
         """What one share takes of a card, by kind, if it is neither a whole card nor a partition."""
+        self.kinds = tuple(
+            card for card, row in zip(fleet.kinds, self.rows[1 : 1 + kinds].tolist(), strict=True) if row[at.ALLOWED]
+        )
+        """One card of each kind that may take it at all."""
+        self.asked_most: dict[Amounts | None, Asked | None] = {}
+        """By limit, what it counts for in quotas at most, wherever it goes; None if it goes nowhere."""
 
 
 def shape_of(fleet: Fleet, asked: ResourceRequirement) -> Shape:
@@ -92,10 +97,10 @@ def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> tuple[int, ..
         compute = vram = 0  # it takes what the template says, where there is a place for it
     refused = mixed(asked, dynamic=gpu.isolation_policy is IsolationPolicy.DYNAMIC)
     return (
-        min(compute, UNREACHABLE),
-        min(vram, UNREACHABLE),
+        min(compute, at.UNREACHABLE),
+        min(vram, at.UNREACHABLE),
         ANY if asked.whole else refused | WHOLE,
-        1 if asked.whole or not (compute or vram) else UNREACHABLE,
+        1 if asked.whole or not (compute or vram) else at.UNREACHABLE,
         refused,
         KIND.first(fleet, card, asked) is None,
         KEPT_APART.first(fleet, card, asked) is None,

@@ -13,6 +13,9 @@ Rows = npt.NDArray[np.int64]
 
 Scores = npt.NDArray[np.float64]
 
+UNREACHABLE = 2**62
+"""Larger than any node or card: what is beyond the range of a column is cut to it."""
+
 # A node.
 CPU_FREE, CPU_TOTAL = 0, 1
 """Thousandths of a CPU."""
@@ -28,7 +31,12 @@ CHANGED = 10
 """The clock of the books at its last change."""
 RUNS = 11
 """Sizes of what runs there, as bits: 0 for a part of a card, k for k whole cards (62: or more)."""
-NODE_COLUMNS = 12
+FREED = 12
+"""The clock of the books when something there was last given back: what had no room since then has none now."""
+BEFORE, AFTER = 13, 14
+"""The nodes that changed last before it and next after it, -1 for none: from the newest on, all in order."""
+NODE_COLUMNS = 16
+"""Two lines of memory."""
 
 # A card.
 COMPUTE_FREE, COMPUTE_TOTAL = 0, 1
@@ -45,7 +53,14 @@ PLACE = 8
 """Its place among the cards of its node, by uuid."""
 INDEX = 9
 """Its position on the node, as a request may name it."""
-CARD_COLUMNS = 10
+SHARE = 10
+"""Free thousandths of it: the smaller of compute and vram, rounded down, 0 or more."""
+LEFT = 11
+"""How empty it is, compute and vram alike, in parts of `FULL`."""
+CARD_COLUMNS = 12
+
+FULL = 1 << 20
+"""All of something, where parts are integers so that every CPU agrees."""
 
 # A request: row 0 of a shape.
 CPU, MEMORY, COUNT, WHOLE, CAP = 0, 1, 2, 3, 4
@@ -64,6 +79,6 @@ ALLOWED, KEPT_APART, PENDING = 5, 6, 7
 SHAPE_COLUMNS = 8
 
 # What a table says of a node for one shape.
-ROOM, OPEN, BONUS = 0, 1, 2
-"""Units that fit now; whether the node is not excluded; what preferred terms add to its score."""
-TABLE_COLUMNS = 3
+OPEN, BONUS = 0, 1
+"""Whether the node is not excluded; what preferred terms add to its score."""
+TABLE_COLUMNS = 2

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ullage.core.kernel.charge import follow_free
 from ullage.core.kernel.columns import (
     COMPUTE,
     COMPUTE_FREE,
@@ -35,7 +36,7 @@ from ullage.core.kernel.columns import (
 )
 from ullage.core.kernel.compiled import code_of, compiled
 from ullage.core.kernel.room import look_at_cards
-from ullage.core.kernel.table import scored
+from ullage.core.kernel.table import score
 from ullage.core.kernel.tree import enter, winner
 
 LARGEST_SIZE = 62
@@ -68,12 +69,13 @@ def charge_unit(nodes: Rows, cards: Rows, row: int, shape: Rows, mode: int, chos
         if not cards[card, USERS]:
             nodes[row, GPU_FREE] -= 1
         cards[card, USERS] += 1
+        follow_free(cards, card)
 
 
 @cache
 def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
     """Compile the loops around a strategy's functions, for strategies that select the first best and follow nothing."""
-    key = code_of(node, pick, scored, charge_unit, look_at_cards, enter, winner)
+    key = code_of(node, pick, score, charge_unit, look_at_cards, enter, winner)
 
     @compiled
     def several(
@@ -106,8 +108,7 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
                 old_cards[placed, k] = cards[chosen[k]]
             charge_unit(nodes, cards, row, shape, mode, chosen)
             placed += 1
-            units = look_at_cards(nodes, cards, row, shape, space)
-            enter(tree, row, scored(node, nodes, cards, row, shape, units, said, state))
+            enter(tree, row, score(node, nodes, cards, row, shape, space, said, state))
         for unit in range(placed - 1, -1, -1):
             nodes[at_row[unit]] = old_nodes[unit]
             for k in range(at_cards.shape[1]):

@@ -1,4 +1,4 @@
-"""How many units of a request fit on a node now."""
+"""Whether a unit of a request fits on a node now, and how many do."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from ullage.core.kernel.columns import (
     AFTER_CARDS,
     AGAINST,
     ALLOWED,
+    BEFORE,
     CAP,
+    CHANGED,
     COMPUTE,
     COMPUTE_FREE,
     COUNT,
     CPU,
     CPU_FREE,
     FIRST_CARD,
+    GPU_FREE,
     INDEX,
     KIND,
     MEMORY,
@@ -20,33 +23,28 @@ from ullage.core.kernel.columns import (
     MODES,
     MOST,
     NAMED,
+    OPEN,
     SLOTS_FREE,
     SLOTS_TOTAL,
     VRAM,
     VRAM_FREE,
+    WHOLE,
     Rows,
 )
 from ullage.core.kernel.compiled import compiled
 
+# --- one card ---
+
 
 @compiled
-def units_on(cards: Rows, card: int, shape: Rows) -> int:
-    """How many shares of a request a card has room for; 0 exactly where a filter refuses it."""
+def takes(cards: Rows, card: int, shape: Rows) -> bool:
+    """Whether a card has room for a share of a request; not so exactly where a filter refuses it."""
     kind = cards[card, KIND] + 1
-    compute, vram = shape[kind, COMPUTE], shape[kind, VRAM]
     if not shape[kind, ALLOWED] or cards[card, MODES] & shape[kind, AGAINST]:
-        return 0
-    if shape[0, NAMED] and not _named(shape, cards[card, INDEX]):
-        return 0
-    compute_free, vram_free = cards[card, COMPUTE_FREE], cards[card, VRAM_FREE]
-    if compute > compute_free or vram > vram_free:
-        return 0
-    most = shape[kind, MOST]
-    if compute:
-        most = min(most, compute_free // compute)
-    if vram:
-        most = min(most, vram_free // vram)
-    return int(most)
+        return False
+    if shape[kind, COMPUTE] > cards[card, COMPUTE_FREE] or shape[kind, VRAM] > cards[card, VRAM_FREE]:
+        return False
+    return not shape[0, NAMED] or _named(shape, cards[card, INDEX])
 
 
 @compiled
@@ -59,18 +57,56 @@ def _named(shape: Rows, index: int) -> bool:
 
 
 @compiled
+def units_on(cards: Rows, card: int, shape: Rows) -> int:
+    """How many shares of a request a card has room for."""
+    if not takes(cards, card, shape):
+        return 0
+    kind = cards[card, KIND] + 1
+    most = shape[kind, MOST]
+    if shape[kind, COMPUTE]:
+        most = min(most, cards[card, COMPUTE_FREE] // shape[kind, COMPUTE])
+    if shape[kind, VRAM]:
+        most = min(most, cards[card, VRAM_FREE] // shape[kind, VRAM])
+    return int(most)
+
+
+# --- one node ---
+
+
+@compiled
 def look_at_cards(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows) -> Rows:
-    """How much room each card of a node has, the first card first, in a part of `space`."""
+    """Which cards of a node take a share, 1 or 0, the first card first, in a part of `space`."""
     first = nodes[row, FIRST_CARD]
     units = space[: nodes[row, AFTER_CARDS] - first]
     for k in range(len(units)):
-        units[k] = units_on(cards, first + k, shape)
+        units[k] = takes(cards, first + k, shape)
     return units
 
 
 @compiled
+def fits_beside_cards(nodes: Rows, row: int, shape: Rows) -> bool:
+    """Whether a node has what a unit needs beside cards, and not too few idle ones."""
+    left, cap = nodes[row, SLOTS_FREE], shape[0, CAP]
+    if cap >= 0:
+        left += cap - nodes[row, SLOTS_TOTAL]
+    if left < 1 or (shape[0, WHOLE] and nodes[row, GPU_FREE] < shape[0, COUNT]):
+        return False
+    if shape[0, CPU] and nodes[row, CPU_FREE] < shape[0, CPU]:
+        return False
+    return not shape[0, MEMORY] or bool(nodes[row, MEMORY_FREE] >= shape[0, MEMORY])
+
+
+@compiled
+def enough(units: Rows, count: int) -> bool:
+    """Whether so many cards take a share."""
+    for k in range(len(units)):
+        count -= units[k] > 0
+    return count <= 0
+
+
+@compiled
 def room_on(nodes: Rows, row: int, shape: Rows, units: Rows) -> int:
-    """Units that fit on a node whose cards have this room."""
+    """Units that fit on a node whose cards have room for so many shares each."""
     cap = shape[0, CAP]
     room = nodes[row, SLOTS_FREE]
     if cap >= 0:
@@ -108,3 +144,28 @@ def units_over(per_card: Rows, count: int) -> int:
         left -= falling[k - 1]
         most = min(most, left // (count - k))
     return most
+
+
+# --- all nodes ---
+
+
+@compiled
+def _room_now(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, said: Rows) -> int:
+    if not said[row, OPEN] or not fits_beside_cards(nodes, row, shape):
+        return 0
+    first = nodes[row, FIRST_CARD]
+    units = space[: nodes[row, AFTER_CARDS] - first]
+    for k in range(len(units)):
+        units[k] = units_on(cards, first + k, shape)
+    return room_on(nodes, row, shape, units)
+
+
+@compiled
+def refresh_room(
+    nodes: Rows, cards: Rows, newest: int, since: int, shape: Rows, space: Rows, said: Rows, room: Rows
+) -> None:
+    """Write the room of the nodes that changed since a clock, the newest first."""
+    row = newest
+    while row >= 0 and nodes[row, CHANGED] >= since:
+        room[row] = _room_now(nodes, cards, row, shape, space, said)
+        row = nodes[row, BEFORE]

@@ -8,14 +8,13 @@ import numpy.typing as npt
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     COMPUTE,
-    COMPUTE_FREE,
     COMPUTE_TOTAL,
     COUNT,
     CPU_FREE,
     FIRST_CARD,
     KIND,
+    SHARE,
     VRAM,
-    VRAM_FREE,
     VRAM_TOTAL,
     WHOLE,
     Rows,
@@ -43,8 +42,7 @@ def shares_on(nodes: Rows, cards: Rows, row: int) -> Rows:
 @compiled
 def share_on(cards: Rows, card: int) -> int:
     """What a card has free."""
-    compute = _part(cards[card, COMPUTE_FREE], cards[card, COMPUTE_TOTAL])
-    return int(max(0, min(compute, _part(cards[card, VRAM_FREE], cards[card, VRAM_TOTAL]))))
+    return int(cards[card, SHARE])
 
 
 @compiled

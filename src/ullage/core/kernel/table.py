@@ -1,8 +1,8 @@
 """The compiled loops of a strategy: bring a table up to date, and take the best from it.
 
-A table has a row per node in `said` (room, whether the node is open, what preferred terms add, then what the
-strategy notes) and the scores in `tree`. `log` is the ring of changed nodes: at clock c, row `log[c % len(log)]`
-changed. `space` has room for the cards of any node.
+A table has a row per node in `said` (whether the node is open, what preferred terms add, then what the strategy
+notes) and the scores in `tree`. Nodes are chained by their changes, from `newest` on. `space` has room for the
+cards of any node.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from ullage.core.kernel.columns import BONUS, CHANGED, COUNT, OPEN, ROOM, TABLE_COLUMNS, Rows, Scores
+from ullage.core.kernel.columns import BEFORE, BONUS, CHANGED, COUNT, FREED, OPEN, TABLE_COLUMNS, Rows, Scores
 from ullage.core.kernel.compiled import code_of, compiled, inlined
-from ullage.core.kernel.room import look_at_cards, room_on
+from ullage.core.kernel.room import enough, fits_beside_cards, look_at_cards
 from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
 
 
@@ -31,8 +31,8 @@ def heedless(nodes: Rows, cards: Rows, row: int, state: Any) -> None:
 class Loops(NamedTuple):
     """What is compiled for the functions of one strategy.
 
-    `judge` enters a node whose cards have the given room; `fill` judges every node, `refresh` those that
-    changed from one clock to before another; `choose` refreshes, gives the best node or -1, and writes its
+    `judge` enters a node of which the given cards take a share; `fill` judges every node, `refresh` those that
+    changed since a clock; `choose` refreshes, gives the best node or -1, and writes its
     cards into `out`.
     """
 
@@ -43,13 +43,14 @@ class Loops(NamedTuple):
 
 
 @inlined
-def scored(
-    node: Callable[..., Any], nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, said: Rows, state: Any
+def score(
+    node: Callable[..., Any], nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, said: Rows, state: Any
 ) -> float:
-    """Write the room of a node and give its score."""
-    room = room_on(nodes, row, shape, units) if said[row, OPEN] else 0
-    said[row, ROOM] = room
-    if room == 0:
+    """The score of an open node."""
+    if not fits_beside_cards(nodes, row, shape):
+        return NO_ROOM
+    units = look_at_cards(nodes, cards, row, shape, space)
+    if not enough(units, shape[0, COUNT]):
         return NO_ROOM
     return float(node(nodes, cards, row, shape, units, state, said[row, TABLE_COLUMNS:]) + said[row, BONUS])
 
@@ -60,23 +61,21 @@ def _refresh(
     follow: Callable[..., None],
     nodes: Rows,
     cards: Rows,
-    log: Rows,
+    newest: int,
     since: int,
-    now: int,
     shape: Rows,
     space: Rows,
     said: Rows,
     tree: Scores,
     state: Any,
 ) -> None:
-    for clock in range(since, now):
-        row = log[clock % len(log)]
-        if nodes[row, CHANGED] != clock:
-            continue  # it changed again later
+    size, row = len(tree) // 2, newest
+    while row >= 0 and nodes[row, CHANGED] >= since:
         follow(nodes, cards, row, state)
-        if said[row, OPEN]:
-            units = look_at_cards(nodes, cards, row, shape, space)
-            enter(tree, row, scored(node, nodes, cards, row, shape, units, said, state))
+        stays_full = tree[size + row] == NO_ROOM and nodes[row, FREED] < since
+        if said[row, OPEN] and not stays_full:
+            enter(tree, row, score(node, nodes, cards, row, shape, space, said, state))
+        row = nodes[row, BEFORE]
 
 
 @cache
@@ -87,7 +86,7 @@ def loops_over(
 
     What they close over must read the same in every process, or they would be compiled anew in each.
     """
-    key = code_of(node, pick, select, follow, scored, _refresh, look_at_cards, grow)
+    key = code_of(node, pick, select, follow, score, _refresh, look_at_cards, enough, enter, grow)
 
     @compiled
     def judge(
@@ -95,7 +94,10 @@ def loops_over(
     ) -> None:
         key  # noqa: B018  part of the cache key, see `code_of`
         follow(nodes, cards, row, state)
-        enter(tree, row, scored(node, nodes, cards, row, shape, units, said, state))
+        score = NO_ROOM
+        if said[row, OPEN] and fits_beside_cards(nodes, row, shape) and enough(units, shape[0, COUNT]):
+            score = float(node(nodes, cards, row, shape, units, state, said[row, TABLE_COLUMNS:]) + said[row, BONUS])
+        enter(tree, row, score)
 
     @compiled
     def fill(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: Any) -> None:
@@ -103,17 +105,17 @@ def loops_over(
         size = len(tree) // 2
         for row in range(len(nodes)):
             follow(nodes, cards, row, state)
-            units = look_at_cards(nodes, cards, row, shape, space)
-            tree[size + row] = scored(node, nodes, cards, row, shape, units, said, state)
+            tree[size + row] = NO_ROOM
+            if said[row, OPEN]:
+                tree[size + row] = score(node, nodes, cards, row, shape, space, said, state)
         grow(tree)
 
     @compiled
     def refresh(
         nodes: Rows,
         cards: Rows,
-        log: Rows,
+        newest: int,
         since: int,
-        now: int,
         shape: Rows,
         space: Rows,
         said: Rows,
@@ -121,15 +123,14 @@ def loops_over(
         state: Any,
     ) -> None:
         key  # noqa: B018  as above
-        _refresh(node, follow, nodes, cards, log, since, now, shape, space, said, tree, state)
+        _refresh(node, follow, nodes, cards, newest, since, shape, space, said, tree, state)
 
     @compiled
     def choose(
         nodes: Rows,
         cards: Rows,
-        log: Rows,
+        newest: int,
         since: int,
-        now: int,
         shape: Rows,
         space: Rows,
         said: Rows,
@@ -138,7 +139,7 @@ def loops_over(
         out: Rows,
     ) -> int:
         key  # noqa: B018  as above
-        _refresh(node, follow, nodes, cards, log, since, now, shape, space, said, tree, state)
+        _refresh(node, follow, nodes, cards, newest, since, shape, space, said, tree, state)
         row = select(nodes, cards, shape, space, said, tree, state)
         if row >= 0 and shape[0, COUNT]:
             units = look_at_cards(nodes, cards, row, shape, space)

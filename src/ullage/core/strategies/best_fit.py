@@ -9,36 +9,29 @@ from __future__ import annotations
 
 import numpy as np
 
+from ullage.core.kernel.charge import part_of
 from ullage.core.kernel.columns import (
-    COMPUTE_FREE,
-    COMPUTE_TOTAL,
     COUNT,
     CPU,
     CPU_FREE,
     CPU_TOTAL,
     FIRST_CARD,
+    FULL,
     GPU_FREE,
     GPU_TOTAL,
+    LEFT,
     MEMORY,
     MEMORY_FREE,
     MEMORY_TOTAL,
     PLACE,
     SLOTS_FREE,
     SLOTS_TOTAL,
-    VRAM_FREE,
-    VRAM_TOTAL,
     WHOLE,
     ZONE,
     Rows,
 )
 from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.strategies.strategy import Strategy
-
-_BITS = 20
-_FULL = 1 << _BITS
-"""A whole node's worth of one term of the score; terms are integers so that every CPU agrees."""
-
-_SAFE = 1 << (63 - _BITS)
 
 State = tuple[Rows]
 """One number: 1 if the loosest is best."""
@@ -50,30 +43,25 @@ def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: St
     spread = state[0][0]
     left = 0
     if shape[0, CPU]:
-        left += _share(nodes[row, CPU_FREE] - shape[0, CPU], nodes[row, CPU_TOTAL])
+        left += part_of(nodes[row, CPU_FREE] - shape[0, CPU], nodes[row, CPU_TOTAL])
     if shape[0, MEMORY]:
-        left += _share(nodes[row, MEMORY_FREE] - shape[0, MEMORY], nodes[row, MEMORY_TOTAL])
+        left += part_of(nodes[row, MEMORY_FREE] - shape[0, MEMORY], nodes[row, MEMORY_TOTAL])
     count = shape[0, COUNT]
     if count and shape[0, WHOLE]:
-        left += (nodes[row, GPU_FREE] - count) * _FULL // max(1, nodes[row, GPU_TOTAL])
+        left += (nodes[row, GPU_FREE] - count) * FULL // max(1, nodes[row, GPU_TOTAL])
     elif count:
-        chosen = np.empty(count, np.int64)
-        tightest(nodes, cards, row, units, spread, chosen)
-        here = 0
-        for card in chosen:
-            here += left_on(cards, card)
-        left += here // count
-    tight = left if spread else 3 * _FULL - left
+        left += _left_on_tightest(nodes, cards, row, units, spread, count) // count
+    tight = left if spread else 3 * FULL - left
     used = nodes[row, SLOTS_TOTAL] != nodes[row, SLOTS_FREE]
     spares_cards = not count and not nodes[row, GPU_TOTAL]
-    return float(tight + 4 * _FULL * (used != bool(spread)) + 8 * _FULL * spares_cards)
+    return float(tight + 4 * FULL * (used != bool(spread)) + 8 * FULL * spares_cards)
 
 
 @inlined
 def card(cards: Rows, card: int, shape: Rows, state: State) -> float:
     """The fuller the better; with spread the emptier."""
-    left = left_on(cards, card)
-    return float(left if state[0][0] else _FULL - left)
+    left = cards[card, LEFT]
+    return float(left if state[0][0] else FULL - left)
 
 
 @inlined
@@ -110,6 +98,24 @@ def fullest_zone(nodes: Rows, cards: Rows, row: int, units: Rows, count: int) ->
 
 
 @compiled
+def _left_on_tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, count: int) -> int:
+    """What the cards that `tightest` would take have left, together."""
+    if count > 1:
+        chosen, left = np.empty(count, np.int64), 0
+        tightest(nodes, cards, row, units, spread, chosen)
+        for card in chosen:
+            left += cards[card, LEFT]
+        return left
+    first, best = nodes[row, FIRST_CARD], -1
+    for k in range(len(units)):
+        if units[k]:
+            left = cards[first + k, LEFT]
+            if best < 0 or (left > best if spread else left < best):
+                best = left
+    return int(best)
+
+
+@compiled
 def tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, out: Rows) -> None:
     """The cards with least left (with spread: most), as many as `out` has room for; ties by uuid."""
     first, taken = nodes[row, FIRST_CARD], 0
@@ -117,10 +123,10 @@ def tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, out: 
         if not units[k]:
             continue
         card = first + k
-        left, place = left_on(cards, card), cards[card, PLACE]
+        left, place = cards[card, LEFT], cards[card, PLACE]
         at = taken
         while at > 0:
-            there = left_on(cards, out[at - 1])
+            there = cards[out[at - 1], LEFT]
             if cards[out[at - 1], PLACE] < place if there == left else (there < left) != bool(spread):
                 break
             if at < len(out):
@@ -129,31 +135,6 @@ def tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, out: 
         if at < len(out):
             out[at] = card
             taken = min(taken + 1, len(out))
-
-
-@compiled
-def left_on(cards: Rows, card: int) -> int:
-    """How empty a card is, compute and vram alike."""
-    left = 0
-    if cards[card, COMPUTE_TOTAL]:
-        left += _share(cards[card, COMPUTE_FREE], 2 * cards[card, COMPUTE_TOTAL])
-    if cards[card, VRAM_TOTAL]:
-        left += _share(cards[card, VRAM_FREE], 2 * cards[card, VRAM_TOTAL])
-    return left
-
-
-@compiled
-def _share(free: int, total: int) -> int:
-    """`free * _FULL // total`, also where the product is beyond 64 bits."""
-    if -_SAFE < free < _SAFE:
-        return free * _FULL // total
-    share = free // total
-    rest = free - share * total
-    for _ in range(_BITS):
-        rest, share = 2 * rest, 2 * share
-        if rest >= total:
-            rest, share = rest - total, share + 1
-    return share
 
 
 def best_fit() -> Strategy:

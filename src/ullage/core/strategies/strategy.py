@@ -7,8 +7,8 @@
     follow(nodes, cards, row, state)                                  a node may have changed; nothing if not given
 
 `nodes`, `cards` and `shape` have the columns of `core/kernel/columns.py`; `units` says of each card of the
-node, the first card first, how many shares of the request it has room for: 0 means it cannot take it, and
-as many as are asked for can. `space`, `said` and `tree` are a table's (`core/kernel/table.py`). `note` has room
+node, the first card first, whether it can take a share of the request: above 0, or 0. As many as are asked
+for can. `space`, `said` and `tree` are a table's (`core/kernel/table.py`). `note` has room
 for `notes` numbers that `select` finds again in `said`. `state` is a tuple of the strategy's own: arrays that
 stay the same ones. A strategy that follows is of one fleet: its state sees every change of it, before `select`
 and before the node is scored. Higher is better.
