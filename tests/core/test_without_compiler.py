@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ("test_published_scores", "test_leftover", "test_prices")
+MODULES = ("test_filling", "test_published_scores", "test_leftover", "test_prices")
 
 
 @pytest.mark.parametrize("module", MODULES)

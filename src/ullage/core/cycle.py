@@ -15,7 +15,7 @@ Order of decisions:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from ullage.core.entitlement import (
     Leaves,
@@ -219,14 +219,17 @@ class _Cycle:
             self._wake_at.extend(at for at in ends if at > self._time)
 
     def _explain_stops(self) -> None:
+        fits_at_all: dict[Hashable, bool] = {}
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
+            if leaf.shape not in fits_at_all:
+                fits_at_all[leaf.shape] = has_room(self._empty, demand)
             held = leaf.held * demand.batch_size
             if held >= demand.want or demand.session in self._waiting:
                 continue
             if demand.held_back is not None:
                 self._waiting[demand.session] = demand.held_back
-            elif not has_room(self._empty, demand):
+            elif not fits_at_all[leaf.shape]:
                 self._waiting[demand.session] = Code.TOO_LARGE if self._world.fleet.schedulable.any() else Code.NO_NODES
             elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
                 self._waiting[demand.session] = leaf.stopped

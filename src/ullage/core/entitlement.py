@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping
 from ullage.core.filters import free_cards
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import UNREACHABLE
+from ullage.core.kernel.queues import MOST
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
 from ullage.core.shape import Shape, shape_of
@@ -18,7 +19,6 @@ from ullage.core.shares import Leaf, ShareTree, Vector
 from ullage.core.world import Demand, World
 from ullage.model.allocation import Allocation
 from ullage.model.rejection import Code
-from ullage.model.request import ResourceRequirement
 
 
 def entitlement(world: World, policy: Policy) -> dict[str, int]:
@@ -42,7 +42,7 @@ def entitlement(world: World, policy: Policy) -> dict[str, int]:
     tree.fill_guarantees(grant, fits, alike=True)
     tree.fill(grant, fits, alike=True)
     empty.fleet.rollback(trial)
-    return {leaf.session: leaf.held * leaf.executors_per_unit for leaf in tree.leaves}
+    return tree.executors()
 
 
 def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
@@ -84,9 +84,7 @@ class Leaves:
         self._fleet = fleet
         self._units: dict[tuple[Shape, int], Vector] = {}
 
-    def of(
-        self, demand: Demand, *, target: int = 0, held: int = 0, leaving: int = 0, reuses: Hashable = None
-    ) -> Leaf:
+    def of(self, demand: Demand, *, target: int = 0, held: int = 0, leaving: int = 0, reuses: Hashable = None) -> Leaf:
         """A session's leaf; `reuses` is what it may have besides room, which others of its shape may not."""
         shape = shape_of(self._fleet, demand.requirement), demand.batch_size
         unit = self._units.get(shape)
@@ -110,9 +108,9 @@ class Leaves:
 
 
 def vector(demand: Demand, fleet: Fleet) -> Vector:
-    """What one unit, an executor or a whole batch, charges as the tree counts it."""
+    """What one unit, an executor or a whole batch, charges as the tree counts it: what could be, at most."""
     unit = fleet.resources(demand.requirement) * demand.batch_size
-    return (unit.cpu_milli, unit.memory_bytes, unit.gpu_milli)
+    return (min(unit.cpu_milli, MOST), min(unit.memory_bytes, MOST), min(unit.gpu_milli, MOST))
 
 
 def application_limits(world: World) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ullage.core.cycle import schedule
-from ullage.core.entitlement import entitlement, Leaves, place_unit
+from ullage.core.entitlement import Leaves, entitlement, place_unit
 from ullage.core.filters import CARD, EXCLUSION
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer

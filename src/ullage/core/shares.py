@@ -52,7 +52,7 @@ class Leaf:
     session of its own that wants no more: it counts in the queue alone, and one less is wanted.
     """
 
-    __slots__ = ("application", "place", "queue", "row", "session", "shape", "unit")
+    __slots__ = ("application", "place", "queue", "row", "session", "shape", "start", "unit")
 
     def __init__(
         self,
@@ -74,10 +74,11 @@ class Leaf:
     ) -> None:
         self.session, self.queue, self.unit = session, queue, unit
         self.application, self.shape = application, shape
-        self.place = 0
-        amounts = [min(amount, at.MOST) for amount in unit]
-        self.row: list[int] | Rows = [0, *amounts, priority, weight, number, 0, floor]
-        self.row += [executors_per_unit, 0, 0, int(apart), target, held, leaving, 0]
+        own = priority, number, floor, executors_per_unit, 0, 0, int(apart), target, held, leaving
+        self.start = (0, weight, *(0,) * (at.UNIT - at.RANK), *unit, *own)
+        self.place: int
+        self.row: Rows
+        """Its row in its tree (see `kernel/queues.py`)."""
 
     @property
     def number(self) -> int:
@@ -87,11 +88,6 @@ class Leaf:
     @number.setter
     def number(self, number: int) -> None:
         self.row[at.NUMBER] = number
-
-    @property
-    def executors_per_unit(self) -> int:
-        """Executors in a unit."""
-        return int(self.row[at.EXECUTORS])
 
     @property
     def held(self) -> int:
@@ -115,7 +111,7 @@ class Leaf:
     @property
     def stopped(self) -> Code | None:
         """Why it did not get the last unit it asked for; None if it did."""
-        return _CODES[self.row[at.STOPPED]]
+        return _CODES[int(self.row[at.STOPPED])]
 
 
 Grant = Callable[[Leaf], Code | None]
@@ -142,57 +138,61 @@ class ShareTree:
         order: Order = Order.DRF,
         application_limits: Mapping[str, int] | None = None,
     ) -> None:
-        self.leaves = sorted(leaves, key=lambda leaf: (leaf.row[at.NUMBER], leaf.session))
+        self.leaves = sorted(leaves, key=lambda leaf: (leaf.start[at.NUMBER], leaf.session))
         self._total = total
         self._queues = _parents_first(queues)
-        self._group_of = {ROOT: 0, **{queue.name: number for number, queue in enumerate(self._queues, 1)}}
+        self._parents = {queue.name: queue.parent for queue in self._queues}
+        names = (ROOT, *(queue.name for queue in self._queues))
+        self._row_of = {name: row for row, name in enumerate(names, len(self.leaves))}
         limits = application_limits or {}
         applications = {name: number for number, name in enumerate({leaf.application: None for leaf in self.leaves})}
         shapes = {shape: number for number, shape in enumerate({leaf.shape: None for leaf in self.leaves})}
         self._shapes = shapes
-        columns = at.columns(len(self.leaves), len(self._group_of), len(applications), len(shapes))
-        self._columns = columns
+        self.columns = at.empty_tree(len(self.leaves), len(self._row_of), len(applications), len(shapes))
+        """Rows, heaps and facts, as `kernel/queues.py` has them."""
+        self._rows, _, self._facts = self.columns
         self._rule = filling()
-        columns.total[:] = [*(min(amount, at.MOST) for amount in total), order is Order.FIFO]
-        columns.applications[:, at.LEFT] = [min(limits.get(name, at.UNLIMITED), at.UNLIMITED) for name in applications]
-        self._enter_queues()
+        self._facts[at.TOTAL : at.TOTAL + at.DIMENSIONS] = [min(amount, at.MOST) for amount in total]
+        self._facts[at.BY_AGE] = order is Order.FIFO
+        for name in limits.keys() & applications.keys():
+            place = self._facts[at.APPLICATIONS] + 2 * applications[name] + at.LEFT
+            self._facts[place] = min(limits[name], at.UNLIMITED)
         self._enter_leaves(applications)
-        self._rule.plant(*columns)
-
-    def _enter_queues(self) -> None:
-        rows = self._columns.groups
-        rows[0, at.PARENT], rows[0, at.GROUP_WEIGHT] = -1, 1
-        rows[:, at.LIMIT : at.LIMIT + at.DIMENSIONS] = at.UNLIMITED
-        for row, queue in zip(rows[1:], self._queues, strict=True):
-            limits = (queue.limit.cpu_milli, queue.limit.memory_bytes, queue.limit.gpu_milli)
-            row[at.PARENT], row[at.GROUP_WEIGHT] = self._group_of[queue.parent], queue.weight
-            row[at.LIMIT : at.LIMIT + at.DIMENSIONS] = [
-                at.UNLIMITED if limit is None else min(limit, at.UNLIMITED) for limit in limits
-            ]
-            row[at.GUARANTEE : at.GUARANTEE + at.DIMENSIONS] = [min(amount, at.MOST) for amount in queue.guarantee]
+        self._enter_queues()
+        self._rule.plant(*self.columns)
 
     def _enter_leaves(self, applications: Mapping[str, int]) -> None:
-        columns, leaves = self._columns, self.leaves
+        leaves, rows = self.leaves, self._rows[: len(self.leaves)]
         if leaves:
-            columns.leaves[:] = [leaf.row for leaf in leaves]
-        columns.leaves[:, at.QUEUE] = [self._group_of[leaf.queue] for leaf in leaves]
-        columns.leaves[:, at.APPLICATION] = [applications[leaf.application] for leaf in leaves]
-        columns.leaves[:, at.SHAPE] = [self._shapes[leaf.shape] for leaf in leaves]
-        ranks = {name: rank for rank, name in enumerate(sorted({*self._group_of, *(leaf.session for leaf in leaves)}))}
-        columns.leaves[:, at.RANK] = [ranks[leaf.session] for leaf in leaves]
-        columns.groups[:, at.GROUP_RANK] = [ranks[name] for name in self._group_of]
-        children = np.bincount(columns.leaves[:, at.QUEUE], minlength=len(columns.groups))
-        children += np.bincount(columns.groups[1:, at.PARENT], minlength=len(columns.groups))
-        columns.groups[:, at.FIRST] = np.cumsum(children) - children
-        for place, (leaf, row) in enumerate(zip(leaves, columns.leaves, strict=True)):
+            rows[:, : len(leaves[0].start)] = [leaf.start for leaf in leaves]
+        rows[:, at.PARENT] = [self._row_of[leaf.queue] for leaf in leaves]
+        rows[:, at.APPLICATION] = [applications[leaf.application] for leaf in leaves]
+        rows[:, at.SHAPE] = [self._shapes[leaf.shape] for leaf in leaves]
+        for place, (leaf, row) in enumerate(zip(leaves, rows, strict=True)):
             leaf.place, leaf.row = place, row
+
+    def _enter_queues(self) -> None:
+        rows = self._rows[len(self.leaves) :]
+        rows[0, at.PARENT], rows[0, at.WEIGHT] = -1, 1
+        for row, queue in zip(rows[1:], self._queues, strict=True):
+            row[at.PARENT], row[at.WEIGHT] = self._row_of[queue.parent], queue.weight
+            row[at.GUARANTEE : at.GUARANTEE + at.DIMENSIONS] = [min(amount, at.MOST) for amount in queue.guarantee]
+            limits = (queue.limit.cpu_milli, queue.limit.memory_bytes, queue.limit.gpu_milli)
+            for dimension, limit in enumerate(limits):
+                if limit is not None:
+                    row[at.LIMIT + dimension] = min(limit, at.UNLIMITED)
+        names = [*(leaf.session for leaf in self.leaves), *self._row_of]
+        ranks = {name: rank for rank, name in enumerate(sorted(set(names)))}
+        self._rows[:, at.RANK] = [ranks[name] for name in names]
+        children = np.bincount(self._rows[self._rows[:, at.PARENT] >= 0, at.PARENT], minlength=len(self._rows))
+        rows[:, at.FIRST] = (np.cumsum(children) - children)[len(self.leaves) :]
 
     # --- shares ---
 
     @cached_property
     def _scales(self) -> tuple[int, list[int]]:
         """What makes shares whole numbers: the least common multiple of all totals and weights, and per dimension."""
-        weights = lcm(1, *(queue.weight for queue in self._queues), *self._columns.leaves[:, at.WEIGHT].tolist())
+        weights = lcm(*self._rows[:, at.WEIGHT].tolist())
         common = lcm(1, *(amount for amount in self._total if amount > 0))
         return common * weights, [common // amount * weights if amount > 0 else 0 for amount in self._total]
 
@@ -211,12 +211,18 @@ class ShareTree:
                 largest = max(largest, amount * units * scale)
         return largest // int(leaf.row[at.WEIGHT])
 
+    def executors(self) -> dict[str, int]:
+        """What every session holds, in executors."""
+        rows = self._rows[: len(self.leaves)]
+        held = (rows[:, at.HELD] * rows[:, at.EXECUTORS]).tolist()
+        return {leaf.session: executors for leaf, executors in zip(self.leaves, held, strict=True)}
+
     def usage(self, queue: str) -> Vector:
         """What the sessions below a queue hold."""
-        return self._amounts(self._group_of[queue], at.USAGE)
+        return self._amounts(self._row_of[queue], at.USAGE)
 
     def _amounts(self, group: int, column: int) -> Vector:
-        cpu, memory, gpu = self._columns.groups[group, column : column + at.DIMENSIONS].tolist()
+        cpu, memory, gpu = self._rows[group, column : column + at.DIMENSIONS].tolist()
         return (cpu, memory, gpu)
 
     def lose(self, queue: str, amount: Vector, losses: dict[str, Vector]) -> bool:
@@ -226,7 +232,7 @@ class ShareTree:
         """
         line = dict.fromkeys(self._line(queue), _ZERO)
         for name in line:
-            group = self._group_of[name]
+            group = self._row_of[name]
             line[name] = lost = _plus(losses.get(name, _ZERO), amount)
             held, guarantee = self._amounts(group, at.USAGE), self._amounts(group, at.GUARANTEE)
             if any(loss and u - a < g for u, a, g, loss in zip(held, lost, guarantee, amount, strict=True)):
@@ -238,7 +244,7 @@ class ShareTree:
 
     def fill_floors(self, grant: Grant, beyond: Beyond | None = None, *, alike: bool = False) -> None:
         """Give every session its minimum, by priority, then creation."""
-        rows = self._columns.leaves
+        rows = self._rows[: len(self.leaves)]
         short = np.flatnonzero(rows[:, at.HELD] < np.minimum(rows[:, at.FLOOR], rows[:, at.TARGET]))
         for place in sorted(short.tolist(), key=lambda place: -int(rows[place, at.PRIORITY])):
             leaf = self.leaves[place]
@@ -251,7 +257,7 @@ class ShareTree:
         self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None, *, alike: bool = False
     ) -> None:
         """Fill what fits inside the guarantee of its queue or of one above it."""
-        if self._columns.groups[:, at.GUARANTEE : at.GUARANTEE + at.DIMENSIONS].any():
+        if self._rows[len(self.leaves) :, at.GUARANTEE : at.GUARANTEE + at.DIMENSIONS].any():
             self._fill(grant, fits, beyond, GUARANTEED | ALIKE * alike)
 
     def fill(
@@ -266,23 +272,24 @@ class ShareTree:
     def _fill(self, grant: Grant, fits: Fits | None, beyond: Beyond | None, mode: int) -> None:
         mode |= ASKS_BEYOND if beyond is not None else 0
         watched = {} if fits is None else self._competing()
-        place, limit = self._rule.begin(mode, *self._columns)
+        place, limit = self._rule.begin(*self.columns, mode)
         while place >= 0:
             if fits is not None and (full := [leaf for leaf in watched.values() if not fits(leaf)]):
                 for leaf in full:
                     del watched[leaf.shape]
-                    self._columns.full[self._shapes[leaf.shape]] = _NUMBERS[grant(leaf)]
-                place, limit = self._rule.begin(mode, *self._columns)
+                    self._facts[at.FULL + self._shapes[leaf.shape]] = _NUMBERS[grant(leaf)]
+                place, limit = self._rule.begin(*self.columns, mode)
                 continue
             leaf = self.leaves[place]
-            stopped = beyond(leaf, _LIMITS[limit]) if limit and beyond is not None else grant(leaf)
-            place, limit = self._rule.go_on(place, _NUMBERS[stopped], mode, *self._columns)
+            code = _LIMITS[limit]
+            stopped = grant(leaf) if code is None or beyond is None else beyond(leaf, code)
+            place, limit = self._rule.go_on(*self.columns, place, _NUMBERS[stopped], mode)
 
     def _competing(self) -> dict[Hashable, Leaf]:
         """A leaf of each shape that wants more, where queues compete: inside one it is enough to find out in turn."""
-        rows = self._columns.leaves
+        rows = self._rows[: len(self.leaves)]
         wanting = np.flatnonzero(rows[:, at.HELD] < rows[:, at.TARGET])
-        if len(set(rows[wanting, at.QUEUE].tolist())) == 1:
+        if len(set(rows[wanting, at.PARENT].tolist())) == 1:
             return {}
         return {self.leaves[place].shape: self.leaves[place] for place in wanting.tolist()}
 
@@ -290,28 +297,28 @@ class ShareTree:
         """Try one unit of one session; the code says what stopped it."""
         stopped = self.over_limit(leaf)
         if stopped is None:
-            stopped = _CODES[self._columns.full[leaf.row[at.SHAPE]]] or grant(leaf)
+            stopped = _CODES[self._facts[at.FULL + leaf.row[at.SHAPE]]] or grant(leaf)
         elif beyond is not None:
             stopped = beyond(leaf, stopped)
-        self._rule.note(leaf.place, _NUMBERS[stopped], ALIKE * alike, *self._columns)
+        self._rule.note(*self.columns, leaf.place, _NUMBERS[stopped], ALIKE * alike)
         return stopped
 
     def renew(self) -> None:
         """Nobody is stopped any more, and no shape known to be full."""
-        self._columns.leaves[:, at.STOPPED] = 0
-        self._columns.full[:] = 0
+        self._rows[: len(self.leaves), at.STOPPED] = 0
+        self._facts[at.FULL : self._facts[at.APPLICATIONS]] = 0
 
     def take(self, leaf: Leaf, units: int) -> None:
         """Units of a session begin to leave."""
-        self._rule.leave(leaf.place, units, *self._columns)
+        self._rule.leave(*self.columns, leaf.place, units)
 
     def free(self, leaf: Leaf) -> None:
         """A unit of a leaf that is apart is gone."""
-        self._rule.free(leaf.place, 1, *self._columns)
+        self._rule.free(*self.columns, leaf.place, 1)
 
     def over_limit(self, leaf: Leaf, *, leaving: bool = True) -> Code | None:
         """The limit that one more unit would break; with `leaving` units that are not gone yet count."""
-        return _LIMITS[self._rule.limit_of(leaf.place, leaving, *self._columns)]
+        return _LIMITS[self._rule.limit_of(*self.columns, leaf.place, leaving)]
 
     def within(self, leaf: Leaf, code: Code) -> Callable[[Leaf], bool]:
         """Which leaves share the limit that stops this one."""
@@ -321,14 +328,14 @@ class ShareTree:
         return lambda other: name in self._line(other.queue)
 
     def _stops(self, queue: str, leaf: Leaf) -> bool:
-        held, most = (self._amounts(self._group_of[queue], column) for column in (at.USAGE, at.LIMIT))
+        held, most = (self._amounts(self._row_of[queue], column) for column in (at.USAGE, at.LIMIT))
         return any(u + a > limit for u, a, limit in zip(held, leaf.unit, most, strict=True))
 
     def _line(self, queue: str) -> Iterator[str]:
         """A queue and those above it."""
         while queue != ROOT:
             yield queue
-            queue = self._queues[self._group_of[queue] - 1].parent
+            queue = self._parents[queue]
         yield ROOT
 
 

@@ -1,8 +1,8 @@
 """Progressive filling, compiled: whose turn it is, and what a granted unit changes (see `core/shares.py`).
 
-Each queue has its children that can grow in a heap. After a unit only the keys from its leaf up to the root
-change, and each of those is on top of its heap. Keys are what they were when they were entered: what leaves
-meanwhile makes a share smaller from its next turn on.
+Each queue has its children that can grow in a heap. After a unit only what its leaf goes by changes, and what
+the queues above it go by, and each of these is on top of its heap. What leaves meanwhile makes a share smaller
+from its next turn on.
 """
 
 from __future__ import annotations
@@ -16,46 +16,41 @@ from ullage.core.kernel.compiled import code_of, compiled, inlined
 from ullage.core.kernel.exact import compare, cut
 from ullage.core.kernel.queues import (
     AGE,
-    AMOUNT,
     APART,
+    BY_AGE,
     CAPPED,
-    CAPPED_DIVISOR,
     CAPPED_USED,
     CAPPED_WHOLE,
     CONTRIBUTED,
     COUNTED,
     DIMENSIONS,
-    DIVISOR,
     FIRST,
-    FIRST_BY,
-    GROUP_RANK,
-    GROUP_WEIGHT,
+    FULL,
     HELD,
-    NAME,
+    LEAVES,
     NEXT,
     NUMBER,
     PARENT,
+    PRECEDENCE,
     PRIORITY,
-    QUEUE,
     RANK,
     SATURATED,
     SHAPE,
     SHARE,
     SIZE,
     STOPPED,
+    STUCK,
     TARGET,
     TIMES,
-    UNIT,
     USED,
     WEIGHT,
     WHOLE,
-    Queues,
     charge,
-    dominant,
     hold,
     leave,
     limit_of,
     plant,
+    share_of,
     within_guarantee,
 )
 
@@ -71,262 +66,215 @@ NOBODY = -1
 
 
 @inlined
-def begin(queues: Queues, mode: int) -> None:
+def begin(rows: Rows, heap: Rows, facts: Rows, mode: int) -> None:
     """Enter everything that wants more and was not stopped; shapes that are full stop their leaves now."""
-    leaves, groups = queues.leaves, queues.groups
-    for group in range(len(groups)):
-        groups[group, SIZE], groups[group, CAPPED], groups[group, SATURATED] = 0, -1, 0
-    for leaf in range(len(leaves)):
-        row = leaves[leaf]
-        if row[HELD] < row[TARGET] and not row[STOPPED]:
-            if queues.full[row[SHAPE]]:
-                limit = limit_of(queues, leaf, True)
-                row[STOPPED] = limit if limit else queues.full[row[SHAPE]]
-            elif not mode & GUARANTEED or within_guarantee(queues, leaf):
-                group = row[QUEUE]
-                _key_leaf(queues, leaf)
-                queues.heap[groups[group, FIRST] + groups[group, SIZE]] = leaf
-                groups[group, SIZE] += 1
-        if row[STOPPED] < 0 and row[HELD]:
-            _cap_leaf(queues, leaf)
-    for group in range(len(groups) - 1, -1, -1):  # children stand after their parents
-        for place in range(groups[group, SIZE] // 2 - 1, -1, -1):
-            _sink(queues, group, place)
-        parent = groups[group, PARENT]
-        if parent < 0:
-            continue
-        _recount(queues, group)
-        if groups[group, SIZE]:
-            _key_group(queues, group)
-            queues.heap[groups[parent, FIRST] + groups[parent, SIZE]] = len(leaves) + group
-            groups[parent, SIZE] += 1
-        elif groups[group, SATURATED]:
-            _cap_group(queues, group)
+    leaves = facts[LEAVES]
+    for queue in range(leaves, len(rows)):
+        rows[queue, SIZE], rows[queue, SATURATED], rows[queue, STUCK] = 0, 0, -1
+    for leaf in range(leaves):
+        _begin_leaf(rows, heap, facts, leaf, mode)
+    for queue in range(len(rows) - 1, leaves - 1, -1):  # children stand after their parents
+        for place in range(rows[queue, SIZE] // 2 - 1, -1, -1):
+            _sink(rows, heap, queue, place)
+        if rows[queue, PARENT] >= 0:
+            _recount(rows, heap, facts, queue)
+            if rows[queue, SIZE]:
+                _append(rows, heap, facts, queue)
+            elif rows[queue, SATURATED]:
+                _stick(rows, facts, queue)
 
 
 @inlined
-def next_leaf(queues: Queues, mode: int) -> tuple[int, int]:
+def _begin_leaf(rows: Rows, heap: Rows, facts: Rows, leaf: int, mode: int) -> None:
+    if rows[leaf, HELD] < rows[leaf, TARGET] and not rows[leaf, STOPPED]:
+        full = facts[FULL + rows[leaf, SHAPE]]
+        if full:
+            limit = limit_of(rows, facts, leaf, True)
+            rows[leaf, STOPPED] = limit or full
+        elif not mode & GUARANTEED or within_guarantee(rows, leaf):
+            _append(rows, heap, facts, leaf)
+    if rows[leaf, STOPPED] < 0 and rows[leaf, HELD]:
+        _stick(rows, facts, leaf)
+
+
+@inlined
+def next_leaf(rows: Rows, heap: Rows, facts: Rows, mode: int) -> tuple[int, int]:
     """The leaf whose turn it is, and with `ASKS_BEYOND` the limit that stops it, else 0; `NOBODY` at the end."""
-    leaves, groups, heap = queues.leaves, queues.groups, queues.heap
-    while groups[0, SIZE]:
-        leaf = heap[groups[0, FIRST]]
-        while leaf >= len(leaves):
-            leaf = heap[groups[leaf - len(leaves), FIRST]]
-        if mode & GUARANTEED and not within_guarantee(queues, leaf):
-            _go_on(queues, leaf, SHARE)
+    leaves = facts[LEAVES]
+    while rows[leaves, SIZE]:
+        leaf = leaves
+        while leaf >= leaves:
+            leaf = heap[rows[leaf, FIRST]]
+        if mode & GUARANTEED and not within_guarantee(rows, leaf):
+            _go_on(rows, heap, facts, leaf, SHARE)
             continue
-        stopped = limit_of(queues, leaf, True)
-        if stopped and mode & ASKS_BEYOND:
-            return leaf, stopped
-        if not stopped:
-            stopped = queues.full[leaves[leaf, SHAPE]]
-        if not stopped:
-            return leaf, 0
-        leaves[leaf, STOPPED] = stopped
-        _go_on(queues, leaf, stopped)
+        limit = limit_of(rows, facts, leaf, True)
+        stopped = limit or facts[FULL + rows[leaf, SHAPE]]
+        if not stopped or (limit and mode & ASKS_BEYOND):
+            return leaf, limit
+        rows[leaf, STOPPED] = stopped
+        _go_on(rows, heap, facts, leaf, stopped)
     return NOBODY, 0
 
 
 @inlined
-def note(queues: Queues, leaf: int, stopped: int, mode: int) -> None:
+def note(rows: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> None:
     """A unit was granted (`stopped` 0), or why it was not."""
-    row = queues.leaves[leaf]
-    row[STOPPED] = stopped
+    rows[leaf, STOPPED] = stopped
     if not stopped:
-        if row[APART]:
-            row[TARGET] -= 1
-        else:
-            row[HELD] += 1
-        hold(queues, leaf, 1)
-        charge(queues, leaf, 1)
+        hold(rows, leaf, 1)
+        charge(rows, facts, leaf, 1)
+        rows[leaf, TARGET] -= rows[leaf, APART]
     elif stopped < 0 and mode & ALIKE:
-        queues.full[row[SHAPE]] = stopped
+        facts[FULL + rows[leaf, SHAPE]] = stopped
 
 
 @inlined
-def settle(queues: Queues, leaf: int, stopped: int, mode: int) -> None:
+def settle(rows: Rows, heap: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> None:
     """`note` for the leaf whose turn it is: then it is the next one's."""
-    note(queues, leaf, stopped, mode)
-    _go_on(queues, leaf, stopped)
+    note(rows, facts, leaf, stopped, mode)
+    _go_on(rows, heap, facts, leaf, stopped)
 
 
 @inlined
-def _go_on(queues: Queues, leaf: int, stopped: int) -> None:
+def _go_on(rows: Rows, heap: Rows, facts: Rows, leaf: int, stopped: int) -> None:
     """The leaf on top was served or stopped: it sinks or goes, and so do the queues above it."""
-    leaves, groups = queues.leaves, queues.groups
-    group = leaves[leaf, QUEUE]
-    if not stopped and leaves[leaf, HELD] < leaves[leaf, TARGET]:
-        _key_leaf(queues, leaf)
-    else:
-        _drop(queues, group)
-        if stopped < 0:
-            _cap_leaf(queues, leaf)
-    _sink(queues, group, 0)
-    parent = groups[group, PARENT]
-    while parent >= 0:
-        _recount(queues, group)
-        if groups[group, SIZE]:
-            _key_group(queues, group)
+    child, queue = leaf, rows[leaf, PARENT]
+    grows, stuck = not stopped and rows[leaf, HELD] < rows[leaf, TARGET], stopped < 0
+    while True:
+        if grows:
+            _rank(rows, heap, facts, child)
         else:
-            _drop(queues, parent)
-            if groups[group, SATURATED]:
-                _cap_group(queues, group)
-        _sink(queues, parent, 0)
-        group, parent = parent, groups[parent, PARENT]
+            rows[queue, SIZE] -= 1
+            heap[rows[queue, FIRST]] = heap[rows[queue, FIRST] + rows[queue, SIZE]]
+            if stuck:
+                _stick(rows, facts, child)
+        _sink(rows, heap, queue, 0)
+        child, queue = queue, rows[queue, PARENT]
+        if queue < 0:
+            break
+        _recount(rows, heap, facts, child)
+        grows, stuck = rows[child, SIZE] > 0, rows[child, SATURATED] > 0
 
 
 # --- heaps ---
 
 
 @inlined
-def _key_leaf(queues: Queues, leaf: int) -> None:
-    row, key = queues.leaves[leaf], queues.keys[leaf]
-    key[FIRST_BY], key[AGE], key[NAME] = -row[PRIORITY], row[NUMBER], row[RANK]
-    if queues.total[DIMENSIONS]:
-        key[USED], key[WHOLE], key[DIVISOR] = 0, 1, 1
+def _append(rows: Rows, heap: Rows, facts: Rows, child: int) -> None:
+    """Enter a child in its queue, whose heap is to be put in order after all of them."""
+    queue = rows[child, PARENT]
+    _rank(rows, heap, facts, child)
+    heap[rows[queue, FIRST] + rows[queue, SIZE]] = child
+    rows[queue, SIZE] += 1
+
+
+@inlined
+def _rank(rows: Rows, heap: Rows, facts: Rows, child: int) -> None:
+    """Write what a child goes by. At a tie the queue whose next session is older goes first."""
+    if child < facts[LEAVES]:
+        rows[child, PRECEDENCE], rows[child, AGE] = -rows[child, PRIORITY], rows[child, NUMBER]
+        if facts[BY_AGE]:
+            rows[child, USED], rows[child, WHOLE] = 0, 1
+            return
     else:
-        key[USED], key[WHOLE], key[DIVISOR] = _share_of_leaf(queues, leaf)
+        rows[child, AGE] = rows[heap[rows[child, FIRST]], AGE]
+    rows[child, USED], rows[child, WHOLE] = share_of(rows, facts, child)
 
 
 @inlined
-def _key_group(queues: Queues, group: int) -> None:
-    """At a tie the queue whose next session is older goes first."""
-    row, key = queues.groups[group], queues.keys[len(queues.leaves) + group]
-    oldest = queues.keys[queues.heap[row[FIRST]], AGE]
-    key[FIRST_BY], key[AGE], key[NAME] = 0, oldest, row[GROUP_RANK]
-    key[USED], key[WHOLE], key[DIVISOR] = _share_of_group(queues, group)
+def _before(rows: Rows, one: int, two: int) -> bool:
+    """Whether it is the turn of one child before that of another."""
+    order = rows[one, PRECEDENCE] - rows[two, PRECEDENCE]
+    if not order:
+        order = compare(
+            rows[one, USED], rows[one, WHOLE], rows[one, WEIGHT], rows[two, USED], rows[two, WHOLE], rows[two, WEIGHT]
+        )
+    if not order:
+        order = rows[one, AGE] - rows[two, AGE]
+    if not order:
+        order = rows[one, RANK] - rows[two, RANK]
+    return bool(order < 0) if order else one < two
 
 
 @inlined
-def _share_of_leaf(queues: Queues, leaf: int) -> tuple[int, int, int]:
-    row = queues.leaves[leaf]
-    used, whole = dominant(row[UNIT:], queues.total)  # which dimension it is does not depend on how many
-    return used * row[HELD], whole if row[HELD] else 1, row[WEIGHT]
-
-
-@inlined
-def _share_of_group(queues: Queues, group: int) -> tuple[int, int, int]:
-    used, whole = dominant(queues.groups[group, COUNTED:], queues.total)
-    return used, whole, queues.groups[group, GROUP_WEIGHT]
-
-
-@inlined
-def _before(queues: Queues, child: int, other: int) -> bool:
-    """Whether it is the child's turn before the other's."""
-    one, two = queues.keys[child], queues.keys[other]
-    if one[FIRST_BY] != two[FIRST_BY]:
-        return bool(one[FIRST_BY] < two[FIRST_BY])
-    order = compare(one[USED], one[WHOLE], one[DIVISOR], two[USED], two[WHOLE], two[DIVISOR])
-    if order:
-        return order < 0
-    if one[AGE] != two[AGE]:
-        return bool(one[AGE] < two[AGE])
-    return bool(one[NAME] < two[NAME]) if one[NAME] != two[NAME] else child < other
-
-
-@inlined
-def _sink(queues: Queues, group: int, place: int) -> None:
+def _sink(rows: Rows, heap: Rows, queue: int, place: int) -> None:
     """Bring a child that may be too far up to its place in the heap."""
-    first, size = queues.groups[group, FIRST], queues.groups[group, SIZE]
-    if place >= size:
-        return
-    child = queues.heap[first + place]
-    while 2 * place + 1 < size:
+    first, size = rows[queue, FIRST], rows[queue, SIZE]
+    if place < size:
+        child = heap[first + place]
         below = 2 * place + 1
-        if below + 1 < size and _before(queues, queues.heap[first + below + 1], queues.heap[first + below]):
-            below += 1
-        if not _before(queues, queues.heap[first + below], child):
-            break
-        queues.heap[first + place] = queues.heap[first + below]
-        place = below
-    queues.heap[first + place] = child
-
-
-@inlined
-def _drop(queues: Queues, group: int) -> None:
-    """Take the child on top out of a heap; what replaces it is still to sink."""
-    row = queues.groups[group]
-    row[SIZE] -= 1
-    queues.heap[row[FIRST]] = queues.heap[row[FIRST] + row[SIZE]]
+        while below < size:
+            if below + 1 < size and _before(rows, heap[first + below + 1], heap[first + below]):
+                below += 1
+            if not _before(rows, heap[first + below], child):
+                break
+            heap[first + place] = heap[first + below]
+            place, below = below, 2 * below + 1
+        heap[first + place] = child
 
 
 # --- what cannot grow ---
 
 
 @inlined
-def _cap_leaf(queues: Queues, leaf: int) -> None:
-    row = queues.leaves[leaf]
-    queues.groups[row[QUEUE], SATURATED] = 1
-    if row[HELD]:
-        entry = queues.capped[leaf]
+def _stick(rows: Rows, facts: Rows, child: int) -> None:
+    """A child cannot grow for want of room: enter it among those of its queue, or count one more like one of them."""
+    queue = rows[child, PARENT]
+    rows[queue, SATURATED] = 1
+    rows[child, CAPPED_USED], rows[child, CAPPED_WHOLE] = share_of(rows, facts, child)
+    for dimension in range(DIMENSIONS):
+        rows[child, CAPPED + dimension] = rows[child, COUNTED + dimension]
+    like, same = rows[queue, STUCK], not rows[child, CAPPED_USED]  # what counts nothing cannot count less
+    while like >= 0 and not same:
+        same = rows[child, WEIGHT] == rows[like, WEIGHT]
         for dimension in range(DIMENSIONS):
-            entry[AMOUNT + dimension] = row[UNIT + dimension] * row[HELD]
-        entry[CAPPED_USED], entry[CAPPED_WHOLE], entry[CAPPED_DIVISOR] = _share_of_leaf(queues, leaf)
-        _cap(queues, row[QUEUE], leaf)
-
-
-@inlined
-def _cap_group(queues: Queues, group: int) -> None:
-    row, child = queues.groups[group], len(queues.leaves) + group
-    queues.groups[row[PARENT], SATURATED] = 1
-    entry = queues.capped[child]
-    entry[AMOUNT : AMOUNT + DIMENSIONS] = row[COUNTED : COUNTED + DIMENSIONS]
-    entry[CAPPED_USED], entry[CAPPED_WHOLE], entry[CAPPED_DIVISOR] = _share_of_group(queues, group)
-    _cap(queues, row[PARENT], child)
-
-
-@inlined
-def _cap(queues: Queues, group: int, child: int) -> None:
-    """Enter a child that cannot grow, or count one more like it."""
-    entry, like = queues.capped[child], queues.groups[group, CAPPED]
-    while like >= 0:
-        other = queues.capped[like]
-        same = entry[CAPPED_DIVISOR] == other[CAPPED_DIVISOR]
-        for dimension in range(DIMENSIONS):
-            same &= entry[AMOUNT + dimension] == other[AMOUNT + dimension]
+            same &= rows[child, CAPPED + dimension] == rows[like, CAPPED + dimension]
         if same:
-            other[TIMES] += 1
-            return
-        like = other[NEXT]
-    entry[TIMES], entry[NEXT] = 1, queues.groups[group, CAPPED]
-    queues.groups[group, CAPPED] = child
+            rows[like, TIMES] += 1
+        like = rows[like, NEXT]
+    if not same:
+        rows[child, TIMES], rows[child, NEXT] = 1, rows[queue, STUCK]
+        rows[queue, STUCK] = child
 
 
 @inlined
-def _recount(queues: Queues, group: int) -> None:
+def _recount(rows: Rows, heap: Rows, facts: Rows, queue: int) -> None:
     """What a queue counts in its parent: children that cannot grow at most at the level of those that can."""
-    row = queues.groups[group]
-    a, b, c = row[CONTRIBUTED], row[CONTRIBUTED + 1], row[CONTRIBUTED + 2]
-    if row[SIZE] and row[CAPPED] >= 0:
-        top = queues.heap[row[FIRST]]
-        if top < len(queues.leaves):
-            used, whole, divisor = _share_of_leaf(queues, top)
-        else:
-            used, whole, divisor = _share_of_group(queues, top - len(queues.leaves))
-        child = row[CAPPED]
-        while child >= 0:
-            entry = queues.capped[child]
-            own = entry[CAPPED_USED], entry[CAPPED_WHOLE], entry[CAPPED_DIVISOR]
-            if compare(used, whole, divisor, *own) < 0:
-                a -= entry[TIMES] * (entry[AMOUNT] - cut(entry[AMOUNT], used, whole, divisor, *own))
-                b -= entry[TIMES] * (entry[AMOUNT + 1] - cut(entry[AMOUNT + 1], used, whole, divisor, *own))
-                c -= entry[TIMES] * (entry[AMOUNT + 2] - cut(entry[AMOUNT + 2], used, whole, divisor, *own))
-            child = entry[NEXT]
-    above = queues.groups[row[PARENT]]
-    above[CONTRIBUTED] += a - row[COUNTED]
-    above[CONTRIBUTED + 1] += b - row[COUNTED + 1]
-    above[CONTRIBUTED + 2] += c - row[COUNTED + 2]
-    row[COUNTED], row[COUNTED + 1], row[COUNTED + 2] = a, b, c
+    above, parent = (0, 0, 0), rows[queue, PARENT]
+    if rows[queue, SIZE] and rows[queue, STUCK] >= 0:
+        above = _above_the_level(rows, facts, rows[queue, STUCK], heap[rows[queue, FIRST]])
+    for dimension in range(DIMENSIONS):
+        counted = rows[queue, CONTRIBUTED + dimension] - above[dimension]
+        rows[parent, CONTRIBUTED + dimension] += counted - rows[queue, COUNTED + dimension]
+        rows[queue, COUNTED + dimension] = counted
+
+
+@inlined
+def _above_the_level(rows: Rows, facts: Rows, child: int, top: int) -> tuple[int, int, int]:
+    """What a child that cannot grow, and those after it, count above the share of the one whose turn is next."""
+    cpu = memory = gpu = 0
+    used, whole = share_of(rows, facts, top)
+    weight = rows[top, WEIGHT]
+    while child >= 0:
+        own = rows[child, CAPPED_USED], rows[child, CAPPED_WHOLE], rows[child, WEIGHT]
+        if compare(used, whole, weight, *own) < 0:
+            a, b, c = rows[child, CAPPED], rows[child, CAPPED + 1], rows[child, CAPPED + 2]
+            cpu += rows[child, TIMES] * (a - cut(a, used, whole, weight, *own))
+            memory += rows[child, TIMES] * (b - cut(b, used, whole, weight, *own))
+            gpu += rows[child, TIMES] * (c - cut(c, used, whole, weight, *own))
+        child = rows[child, NEXT]
+    return cpu, memory, gpu
 
 
 # --- from Python ---
 
 
 class Filling(NamedTuple):
-    """The rule as compiled entries. The columns of `Queues` come last, one by one.
+    """The rule as compiled entries, each with the rows, the heaps and the facts of a tree first.
 
-    `plant()` enters what is held. `begin(mode)` and `go_on(leaf, stopped, mode)` give the next leaf and its
-    limit. `note(leaf, stopped, mode)`, `leave(leaf, units)` and `limit_of(leaf, leaving)` are as above, and
+    `begin(mode)` and `go_on(leaf, stopped, mode)` give the next leaf and its limit. `plant()`,
+    `note(leaf, stopped, mode)`, `leave(leaf, units)` and `limit_of(leaf, leaving)` are as their namesakes, and
     `free(leaf, units)` gives back what units that count apart held.
     """
 
@@ -345,44 +293,41 @@ def filling() -> Filling:
     key = code_of(begin, next_leaf, settle, leave, plant)
 
     @compiled
-    def plant_in(*columns: Rows) -> None:
+    def planted(rows: Rows, _heap: Rows, facts: Rows) -> None:
         key  # noqa: B018  part of the cache key, see `code_of`
-        plant(Queues(*columns))
+        plant(rows, facts)
 
     @compiled
-    def begin_in(mode: int, *columns: Rows) -> tuple[int, int]:
+    def begun(rows: Rows, heap: Rows, facts: Rows, mode: int) -> tuple[int, int]:
         key  # noqa: B018  as above
-        queues = Queues(*columns)
-        begin(queues, mode)
-        return next_leaf(queues, mode)
+        begin(rows, heap, facts, mode)
+        return next_leaf(rows, heap, facts, mode)
 
     @compiled
-    def go_on_in(leaf: int, stopped: int, mode: int, *columns: Rows) -> tuple[int, int]:
+    def gone_on(rows: Rows, heap: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> tuple[int, int]:
         key  # noqa: B018  as above
-        queues = Queues(*columns)
-        settle(queues, leaf, stopped, mode)
-        return next_leaf(queues, mode)
+        settle(rows, heap, facts, leaf, stopped, mode)
+        return next_leaf(rows, heap, facts, mode)
 
     @compiled
-    def note_in(leaf: int, stopped: int, mode: int, *columns: Rows) -> None:
+    def noted(rows: Rows, _heap: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> None:
         key  # noqa: B018  as above
-        note(Queues(*columns), leaf, stopped, mode)
+        note(rows, facts, leaf, stopped, mode)
 
     @compiled
-    def leave_in(leaf: int, units: int, *columns: Rows) -> None:
+    def left(rows: Rows, _heap: Rows, facts: Rows, leaf: int, units: int) -> None:
         key  # noqa: B018  as above
-        leave(Queues(*columns), leaf, units)
+        leave(rows, facts, leaf, units)
 
     @compiled
-    def free_in(leaf: int, units: int, *columns: Rows) -> None:
+    def freed(rows: Rows, _heap: Rows, facts: Rows, leaf: int, units: int) -> None:
         key  # noqa: B018  as above
-        queues = Queues(*columns)
-        hold(queues, leaf, -units)
-        charge(queues, leaf, -units)
+        hold(rows, leaf, -units)
+        charge(rows, facts, leaf, -units)
 
     @compiled
-    def limit_in(leaf: int, leaving: bool, *columns: Rows) -> int:  # noqa: FBT001 - an argument of compiled code
+    def limited(rows: Rows, _heap: Rows, facts: Rows, leaf: int, leaving: bool) -> int:
         key  # noqa: B018  as above
-        return limit_of(Queues(*columns), leaf, leaving)
+        return limit_of(rows, facts, leaf, leaving)
 
-    return Filling(plant_in, begin_in, go_on_in, note_in, leave_in, free_in, limit_in)
+    return Filling(planted, begun, gone_on, noted, left, freed, limited)
