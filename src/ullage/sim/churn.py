@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -12,7 +13,6 @@ from ullage.core.fleet import Fleet
 from ullage.core.shares import dominant_share
 from ullage.core.workload import Workload, typical_workload
 from ullage.model.error import InvalidRequest
-from ullage.model.resources import Resources
 from ullage.sim.arrivals import shuffled
 from ullage.sim.fairness import Fairness, Job, WaitingQueues, fairness_of
 from ullage.sim.inflation import capacity_milli
@@ -20,6 +20,8 @@ from ullage.sim.placing import Placing
 from ullage.sim.rows import CODE
 from ullage.sim.trace import Kind, Trace, kind_of
 from ullage.sim.waiting import Group, Turn, Waiting
+
+_EQUAL: Mapping[str, int] = {}
 
 SAMPLES = 200
 """Equal stretches of time between the first and the last arrival; one more value for the beginning."""
@@ -57,8 +59,10 @@ class Churned:
     ended_s: float
 
 
-def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> Churned:
-    """Run a trace under a policy; the seed decides the order of nodes.
+def run_churn(
+    trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO, weights: Mapping[str, int] = _EQUAL
+) -> Churned:
+    """Run a trace under a policy; the seed decides the order of nodes, `weights` are of queues where it is DRF's turn.
 
     Raises:
         InvalidRequest: there is no such policy; no node has a card; a task has no duration.
@@ -70,7 +74,7 @@ def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> C
     fleet = shuffled(trace.nodes, np.random.default_rng(seed))
     requirements = [task.requirement for task in trace.tasks]
     placing = Placing(fleet, trace.shapes, policy, requirements, seed)
-    return _Churn(trace, fleet, placing, typical_workload(requirements), turn).run()
+    return _Churn(trace, fleet, placing, typical_workload(requirements), turn, weights).run()
 
 
 class Samples:
@@ -106,16 +110,28 @@ class Samples:
 
 
 class _Churn:
-    def __init__(self, trace: Trace, fleet: Fleet, placing: Placing, workload: Workload, turn: Turn) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        fleet: Fleet,
+        placing: Placing,
+        workload: Workload,
+        turn: Turn,
+        weights: Mapping[str, int],
+    ) -> None:
         first = min(task.arrival_s for task in trace.tasks)
         order = sorted(range(len(trace.tasks)), key=lambda n: trace.tasks[n].arrival_s)
         self._tasks = [trace.tasks[n] for n in order]
         self._arrivals = [task.arrival_s - first for task in self._tasks]
-        self._shapes: list[int] = trace.shape_numbers[order].tolist()
-        self._amounts = [fleet.resources(shape) for shape in trace.shapes]
+        shapes: list[int] = trace.shape_numbers[order].tolist()
+        self._groups = [
+            Group(task.queue, task.priority, shape, task.units) for task, shape in zip(self._tasks, shapes, strict=True)
+        ]
+        kinds = dict.fromkeys(self._groups)
+        self._amounts = {group: fleet.resources(trace.shapes[group.shape]) * group.units for group in kinds}
         self._total = fleet.total
         self._placing = placing
-        self._waiting = Waiting(turn, fleet.total)
+        self._waiting = Waiting(turn, fleet.total, self._amounts, weights)
         self._samples = Samples(placing, capacity_milli(fleet), workload, self._arrivals[-1])
         self._queues = WaitingQueues()
         self._ends: list[tuple[float, int]] = []
@@ -133,10 +149,10 @@ class _Churn:
             while self._ends and self._ends[0][0] == self._now:  # what ends makes room for what comes then
                 self._end(heappop(self._ends)[1])
             while arrived < total and self._arrivals[arrived] == self._now:
-                self._waiting.add(arrived, self._group(arrived))
-                self._placing.arrived(self._shapes[arrived])
+                self._waiting.add(arrived, self._groups[arrived])
+                self._placing.arrived(self._groups[arrived].shape)
                 arrived += 1
-            self._waiting.start(self._place, self._amount)
+            self._waiting.start(self._place)
         self._samples.advance(float("inf"))
         return self._result()
 
@@ -145,19 +161,12 @@ class _Churn:
         self._samples.advance(now)
         self._now = now
 
-    def _group(self, number: int) -> Group:
-        task = self._tasks[number]
-        return Group(task.queue, task.priority, self._shapes[number], task.units)
-
-    def _amount(self, number: int) -> Resources:
-        return self._amounts[self._shapes[number]] * self._tasks[number].units
-
     def _place(self, number: int) -> bool:
         """All units or none."""
-        task = self._tasks[number]
+        task, shape = self._tasks[number], self._groups[number].shape
         ids: list[str] = []
         for _ in range(task.units):
-            placed = self._placing.place_one(self._shapes[number])
+            placed = self._placing.place_one(shape)
             if placed is None:
                 for each in ids:
                     self._placing.release(each)
@@ -173,12 +182,13 @@ class _Churn:
         for each in self._held.pop(number):
             self._placing.release(each)
         self._finished[number] = self._now
-        self._waiting.ended(self._tasks[number].queue, self._amount(number))
-        self._waiting.something_ended()
+        self._waiting.ended(self._groups[number])
+        self._waiting.try_again()
 
     def _result(self) -> Churned:
+        shares = {group: dominant_share(amount, self._total) for group, amount in self._amounts.items()}
         jobs = [
-            Job(self._arrivals[n], finish - self._started[n], finish, dominant_share(self._amount(n), self._total))
+            Job(self._arrivals[n], finish - self._started[n], finish, shares[self._groups[n]])
             for n, finish in self._finished.items()
         ]
         left = (self._tasks[n] for n in self._waiting.left())

@@ -1,13 +1,16 @@
-"""What waits for room, and whose turn it is."""
+"""What waits for room, and whose turn it is: the scheduler's own share tree decides."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from ullage.core.shares import dominant_share
+from ullage.core.policy import Order
+from ullage.core.shares import Leaf, ShareTree, Vector, dominant_share
+from ullage.model.queue import ROOT, Queue
+from ullage.model.rejection import Code
 from ullage.model.resources import Resources
 
 
@@ -27,80 +30,91 @@ class Group(NamedTuple):
     shape: int
     units: int
 
-    @property
-    def fits(self) -> tuple[int, int]:
-        """What decides whether there is room."""
-        return self.shape, self.units
-
 
 class Waiting:
     """Tasks by their number, which grows with arrival; and what each queue holds.
 
-    What found no room is not tried again before something ends, and keeps nobody else from being tried.
-    Queues are equal; under DRF the share counts first, then the order of arrival.
+    Every task is a session that wants one unit, all its executors at once. Under DRF each queue of the trace is
+    one of the share tree; under the other turns all tasks are in one queue, under FIFO of one priority. What
+    found no room is not tried again before something ends, and keeps nobody else from being tried.
+
+    `groups` says what a task of each group takes; `weights` are of queues, 1 where nothing is said.
     """
 
-    def __init__(self, turn: Turn, total: Resources) -> None:
+    def __init__(
+        self, turn: Turn, total: Resources, groups: Mapping[Group, Resources], weights: Mapping[str, int]
+    ) -> None:
         self._total = total
-        self._groups: dict[Group, deque[int]] = {}
-        self._full: set[tuple[int, int]] = set()
-        self._held: dict[str, Resources] = {}
-        self._shares: dict[str, float] = {}
-        self._backlog: dict[str, int] = {}
-        self._key = _KEYS[turn]
-
-    def __len__(self) -> int:
-        return sum(self._backlog.values())
+        names = {group.queue: f"queue-{n}" for n, group in enumerate(groups)} if turn is Turn.DRF else {}
+        self._leaves = {
+            group: Leaf(
+                str(number),
+                names.get(group.queue, ROOT),
+                _vector(amount),
+                priority=0 if turn is Turn.FIFO else group.priority,
+                shape=(group.shape, group.units),
+                apart=True,
+            )
+            for number, (group, amount) in enumerate(groups.items())
+        }
+        queues = [Queue(name, weight=weights.get(queue, 1)) for queue, name in names.items()]
+        self._tree = ShareTree(total, queues, self._leaves.values(), Order.FIFO)
+        self._groups = {leaf: group for group, leaf in self._leaves.items()}
+        self._numbers: dict[Group, deque[int]] = {group: deque() for group in groups}
+        self._held = {group.queue: [0, 0, 0] for group in groups}
+        self._shares = dict.fromkeys(self._held, 0.0)
+        self._backlog = dict.fromkeys(self._held, 0)
 
     def add(self, number: int, group: Group) -> None:
         """A task arrives."""
-        self._groups.setdefault(group, deque()).append(number)
-        self._backlog[group.queue] = self._backlog.get(group.queue, 0) + 1
+        leaf, numbers = self._leaves[group], self._numbers[group]
+        if not numbers:
+            leaf.number = number
+        leaf.target += 1
+        numbers.append(number)
+        self._backlog[group.queue] += 1
 
-    def something_ended(self) -> None:
-        """There is room again, perhaps."""
-        self._full.clear()
-
-    def start(self, place: Callable[[int], bool], amount: Callable[[int], Resources]) -> None:
+    def start(self, place: Callable[[int], bool]) -> None:
         """Try what waits, in turn, until nothing more fits. `place` says whether a task was placed."""
-        while True:
-            open_ = [group for group in self._groups if group.fits not in self._full]
-            if not open_:
-                return
-            group = min(open_, key=lambda group: self._key(self.share(group.queue), group, self._groups[group][0]))
-            number = self._groups[group][0]
-            if not place(number):
-                self._full.add(group.fits)
-                continue
-            self._groups[group].popleft()
-            if not self._groups[group]:
-                del self._groups[group]
+
+        def grant(leaf: Leaf) -> Code | None:
+            group = self._groups[leaf]
+            numbers = self._numbers[group]
+            if not place(numbers[0]):
+                return Code.GPU
+            numbers.popleft()
+            if numbers:
+                leaf.number = numbers[0]
             self._backlog[group.queue] -= 1
-            self._hold(group.queue, self._held.get(group.queue, Resources()) + amount(number))
+            self._hold(group.queue, leaf.unit, 1)
+            return None
 
-    def ended(self, queue: str, amount: Resources) -> None:
-        """A task of a queue gave back what it held."""
-        self._hold(queue, self._held[queue] - amount)
+        self._tree.fill(grant, alike=True)
 
-    def _hold(self, queue: str, held: Resources) -> None:
-        self._held[queue] = held
-        self._shares[queue] = dominant_share(held, self._total)
+    def ended(self, group: Group) -> None:
+        """A task gave back what it held."""
+        leaf = self._leaves[group]
+        self._tree.free(leaf)
+        self._hold(group.queue, leaf.unit, -1)
 
-    def share(self, queue: str) -> float:
-        """The dominant share of a queue."""
-        return self._shares.get(queue, 0.0)
+    def try_again(self) -> None:
+        """There is room again, perhaps."""
+        self._tree.renew()
+
+    def _hold(self, queue: str, unit: Vector, sign: int) -> None:
+        held = self._held[queue]
+        for dimension, amount in enumerate(unit):
+            held[dimension] += sign * amount
+        self._shares[queue] = dominant_share(Resources(*held), self._total)
 
     def backlogged(self) -> list[float]:
         """Dominant shares of the queues that have something waiting."""
-        return [self.share(queue) for queue, waiting in self._backlog.items() if waiting]
+        return [self._shares[queue] for queue, waiting in self._backlog.items() if waiting]
 
-    def left(self) -> list[int]:
+    def left(self) -> Iterable[int]:
         """The tasks that still wait."""
-        return sorted(number for numbers in self._groups.values() for number in numbers)
+        return sorted(number for numbers in self._numbers.values() for number in numbers)
 
 
-_KEYS: dict[Turn, Callable[[float, Group, int], tuple[float, ...]]] = {
-    Turn.FIFO: lambda _share, _group, number: (number,),
-    Turn.PRIORITY: lambda _share, group, number: (-group.priority, number),
-    Turn.DRF: lambda share, group, number: (share, -group.priority, number),
-}
+def _vector(amount: Resources) -> Vector:
+    return (amount.cpu_milli, amount.memory_bytes, amount.gpu_milli)
