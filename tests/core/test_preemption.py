@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import chain, combinations
 
@@ -583,6 +584,36 @@ def test_against_every_subset_of_victims(world):
     allocator = Allocator(fleet, replace(rules, quotas=Quotas()))
     allocator.set_ready()
     assert isinstance(allocator.bind(request, found.choice.gpus, NOW), Allocation)
+
+
+def price(fleet: Fleet, budgets: Budgets, node: str, gone: frozenset[str]) -> Cost:
+    """What a set costs, from its definition."""
+    claims = {uid: fleet.ledger[uid].claim for uid in gone}
+    per_workload = Counter((claim.namespace, claim.workload) for claim in claims.values())
+    beyond = sum(max(0, n - budgets.left.get(key, n)) for key, n in per_workload.items())
+    highest = max(claim.priority for claim in claims.values())
+    oldest = min(fleet.ledger[uid].bound_at for uid, claim in claims.items() if claim.priority == highest)
+    total = sum(max(0, claim.priority) for claim in claims.values())
+    return Cost(beyond, highest, total, len(gone), NOW - oldest, node)
+
+
+@settings(max_examples=400, deadline=None)
+@given(worlds())
+def test_no_set_on_any_node_is_cheaper(world):
+    """Where no quota decides, the answer costs as much as that of an exact solver: every subset of every node."""
+    books, rules, request, budgets = world
+    fleet, free = books.fleet, replace(rules, quotas=Quotas())
+    found = preempt(fleet, free, request, NOW, budgets)
+    if isinstance(found, NoPreemption) or not found.victims:
+        return
+    costs = [
+        price(fleet, budgets, node.name, frozenset(gone))
+        for node in fleet.nodes
+        for gone in subsets([a.id for a in fleet.ledger.values() if a.node == node.name and may_go(free, request, a)])
+        if gone and fits(fleet, free, request, node, gone)
+    ]
+    event(f"{len(costs) > 1} {found.cost.number} victims")
+    assert found.cost == min(costs)
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,7 +1,8 @@
-"""One node: all that may go is released; if that is enough, as many as possible are put back.
+"""One node: all that may go is released; if that is enough, the cheapest set of victims is found (`core/clearing.py`).
 
-They are put back one by one, the dearest first, as long as the request still fits. Released allocations never take
-room away, so whoever is left is needed, and no part of the set would do. The books are as before after each function.
+Where quotas or partitions decide, all are put back one by one, the dearest first, as long as the request still fits.
+Released allocations never take room away, so whoever is left is needed, and no part of the set would do. The books are
+as before after each function.
 """
 
 from __future__ import annotations
@@ -10,20 +11,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ullage.core.filters import CAPACITY, Kind, Stage
+from ullage.core.clearing import Clearing
+from ullage.core.feasibility import countable, quota_allows
+from ullage.core.filters import Kind, Stage
 from ullage.core.fleet import Fleet, Usage
 from ullage.core.occupancy import worth
 from ullage.core.quota import Used
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, find, same_on_all_cards, select
 from ullage.core.trial import trial
-from ullage.core.victims import Budgets, Cost, Shield, claim_of, cost_of, shield, victim_of, workload_of
+from ullage.core.victims import Budgets, Cost, Shield, claim_of, cost_of, lock_on, shield, victim_of, workload_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
-from ullage.model.part import IsolationPolicy
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.victim import Victim
-
-_LOCK = next(filter_ for filter_ in CAPACITY.filters if filter_.name == "isolation-lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,16 @@ class Look:
     budgets: Budgets
     before: Used
     same_on_all_cards: bool
+    clearing: Clearing | None
 
     @classmethod
     def of(cls, fleet: Fleet, rules: Rules, request: Request, now: float, budgets: Budgets) -> Look:
         """A look at the books as they are now."""
         bound = bool(rules.quotas.levels(request.claim.namespace)) or bool(rules.oversubscription)
         same = not bound or same_on_all_cards(request)
-        return cls(fleet, rules, request, now, budgets, dict(fleet.usage), same)
+        sums = countable(rules, request) and quota_allows(fleet, rules, request, 1)
+        clearing = Clearing(fleet, rules, request, now, budgets) if sums else None
+        return cls(fleet, rules, request, now, budgets, dict(fleet.usage), same, clearing)
 
     def used(self) -> Used:
         """Usage with what the victims gave back; only those of the request's own namespace count."""
@@ -104,10 +107,28 @@ def attempt_on(
         if not found.by_node:
             limit = up_to if len(tried) < len(eligible) else None
             return Attempt(node, len(eligible), shielded, refusal=refusal_of(found), up_to=limit)
-        needed = _fill_back(look, [fleet.card_of[uuid] for uuid in found.by_node[node]], tried)
+        needed = _needed(look, row, [fleet.card_of[uuid] for uuid in found.by_node[node]], tried)
     victims = tuple(victim_of(fleet, allocation, reason) for allocation, reason in needed)
     cost = cost_of(look.budgets, look.now, node, [allocation for allocation, _ in needed])
     return Attempt(node, len(eligible), shielded, victims, cost)
+
+
+def _needed(
+    look: Look, row: int, able: Sequence[int], released: Sequence[Allocation]
+) -> list[tuple[Allocation, Rejection]]:
+    """The victims on a node, dearest first, with what the request lacks if one of them stays; all are released."""
+    victims = None if look.clearing is None else look.clearing.victims_on(row, released)
+    if victims is None:
+        return _fill_back(look, able, released)
+    needed = []
+    for allocation in released:
+        if allocation not in victims:
+            look.fleet.charge(allocation, force=True)
+    for victim in victims:
+        look.fleet.charge(victim, force=True)
+        needed.append((victim, refusal_of(look.find(able)).rejections[0]))
+        look.fleet.release(victim.id)
+    return needed
 
 
 def _fill_back(look: Look, able: Sequence[int], released: Sequence[Allocation]) -> list[tuple[Allocation, Rejection]]:
@@ -190,8 +211,7 @@ def lock_stays(fleet: Fleet, request: Request, cards: Sequence[int]) -> tuple[li
     kept_cards: list[int] = []
     removed: list[Rejection] = []
     for card in cards:
-        dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
-        refused = _LOCK.check(fleet, card, request.requirement) if dynamic else None
+        refused = lock_on(fleet, request, card)
         if refused is None:
             kept_cards.append(card)
         else:

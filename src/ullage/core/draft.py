@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.domain import nearest
-from ullage.core.feasibility import ever, quota_allows, room, runs
+from ullage.core.feasibility import countable, ever, quota_allows, room, runs
 from ullage.core.fleet import Fleet
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept
 from ullage.core.placement import table_of
@@ -22,7 +22,6 @@ from ullage.core.selection import Choice, Refusal, Rules, find, select
 from ullage.core.trial import trial
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
-from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
 
 _TIGHTEST = "compact-first"
@@ -137,13 +136,6 @@ def place_run(
     if len(found) == len(run):
         return found, None
     return found, Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, len(run), len(found)),))
-
-
-def countable(rules: Rules, request: Request) -> bool:
-    """Whether room for several such requests is a matter of sums over the columns of the books."""
-    if rules.oversubscription or request.requirement.cards.isolation is Isolation.PARTITIONED:
-        return False
-    return rules.strategy_of(request).stateless
 
 
 def _one_by_one(

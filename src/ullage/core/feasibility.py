@@ -16,6 +16,7 @@ from ullage.core.quota import with_pre_scheduled
 from ullage.core.selection import Rules, amounts_on
 from ullage.core.shape import shape_of
 from ullage.model.claim import Request
+from ullage.model.part import Isolation
 
 
 def room(fleet: Fleet, rules: Rules, request: Request) -> Column:
@@ -56,3 +57,10 @@ def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bo
         if rules.quotas.check(used, namespace, [need] * count, [limit] * count, count):
             return False
     return True
+
+
+def countable(rules: Rules, request: Request) -> bool:
+    """Whether room for several such requests is a matter of sums over the columns of the books."""
+    if rules.oversubscription or request.requirement.cards.isolation is Isolation.PARTITIONED:
+        return False
+    return rules.strategy_of(request).stateless

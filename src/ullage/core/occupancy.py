@@ -67,6 +67,11 @@ class Occupancy:
         """The number that stands for a name (of a namespace, of a namespace and a workload, of a gang)."""
         return self._numbers.setdefault(name, len(self._numbers))
 
+    @property
+    def names(self) -> int:
+        """How many names have a number."""
+        return len(self._numbers)
+
     def _read(self, row: int) -> _Node:
         fleet = self._fleet
         uids = dict.fromkeys(chain.from_iterable(fleet.holders[card] for card in fleet.cards_on(row)))

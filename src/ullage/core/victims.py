@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from ullage.core.filters import CAPACITY
 from ullage.core.fleet import Fleet
 from ullage.core.occupancy import start
 from ullage.core.selection import Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
+from ullage.model.part import IsolationPolicy
 from ullage.model.rejection import Rejection
 from ullage.model.victim import Gives, Victim
+
+_LOCK = next(filter_ for filter_ in CAPACITY.filters if filter_.name == "isolation-lock")
 
 
 class Shield(StrEnum):
@@ -27,6 +31,7 @@ class Shield(StrEnum):
     EXECUTOR = "executor-of-a-session"
     NOT_BOUND = "not-bound"
     PRIORITY = "no-lower-priority"
+    GANG = "own-gang"
     NAMESPACE = "other-namespace"
     PROTECTED = "protected"
 
@@ -83,6 +88,8 @@ def shield(rules: Rules, request: Request, allocation: Allocation, now: float) -
         return Shield.NOT_BOUND
     if claim.priority >= own.priority:
         return Shield.PRIORITY
+    if claim.gang is not None and own.gang is not None and claim.gang.key == own.gang.key:
+        return Shield.GANG
     if not rules.preempt_cluster_wide and claim.namespace != own.namespace:
         return Shield.NAMESPACE
     return Shield.PROTECTED if claim.protected_until > now else None
@@ -122,3 +129,9 @@ def workload_of(allocation: Allocation) -> tuple[str, str]:
     """Its namespace and workload: what budgets are made for."""
     claim = claim_of(allocation)
     return claim.namespace, claim.workload
+
+
+def lock_on(fleet: Fleet, request: Request, card: int) -> Rejection | None:
+    """Why the request does not get this dynamic card whoever of its users goes."""
+    dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
+    return _LOCK.check(fleet, card, request.requirement) if dynamic else None

@@ -2,10 +2,8 @@
 
 On a node all that may go is released; if a unit fits then, they are put back, first those beyond their budget, each
 in order of worth, as long as it still fits. Released allocations never take room away, so whoever is left is needed.
-Each unit takes the node where that costs least; only nodes that were taken are looked at again.
-
-`occupants` is a tuple: per node its first entry (and one behind the last), entries, since when each is bound, and what
-each is charged on its cards. A node's entries stand dearest first.
+Then other sets are searched for a cheaper one. Each unit takes the node where that costs least; only nodes that were
+taken are looked at again.
 """
 
 from __future__ import annotations
@@ -34,13 +32,27 @@ from ullage.core.kernel.compiled import code_of, compiled
 from ullage.core.kernel.draft import charge_unit
 from ullage.core.kernel.room import look_at_cards, room_on
 
-Occupants = tuple[Rows, Rows, Scores, Rows]
+Books = tuple[Rows, Rows, Rows, Rows, Rows]
+"""Nodes and cards (copies, which are changed), the shape, room for a node's cards, cards on which a lock stays."""
+
+Occupants = tuple[Rows, Rows, Scores, Rows, Rows, Rows, Rows]
+"""Per node the first entry, and one behind the last; entries, a node's dearest first; since when each is bound; what
+each is charged on its cards. Then, of one decision: what becomes of each, the number of its budget (-1: none), and for
+which unit it goes."""
+
+Costs = tuple[Rows, Scores, Rows, Rows]
+"""Per node what its victims cost, and when the oldest of the highest priority was bound; how many each budget has
+left, and room to count in. The last two rows of costs are spare."""
+
+Kept = tuple[Rows, Rows, Rows, Rows, Rows]
+"""Modes of units that were placed, per card; a node and its cards as they were; per charge, the mode of its card before
+it; what became of each entry in the cheapest set so far."""
 
 # An entry.
 CPU, MEMORY = 0, 1
 PRIORITY = 2
 BOUND = 3
-"""1 if it is a request's own and bound."""
+"""1 if it is a request's own, and bound."""
 NAMESPACE, WORKLOAD, GANG = 4, 5, 6
 """Numbers of names; -1 for none."""
 FIRST_CHARGE, AFTER_CHARGE = 7, 8
@@ -50,16 +62,25 @@ CARD, COMPUTE, VRAM, MODE = 0, 1, 2, 3
 CHARGE_COLUMNS = 4
 # What becomes of an entry.
 STAYS, MAY_GO, VICTIM, BACK, GONE = 0, 1, 2, 3, 4
-"""The third and fourth while one node is looked at, the last of victims of a unit before."""
+"""Victims and those put back are of the node that is looked at; who is gone was a victim of a unit before."""
 # What a set costs, the smallest first; then the younger, then the first node.
 VIOLATIONS, HIGHEST, PRIORITIES, NUMBER = 0, 1, 2, 3
 COST_COLUMNS = 4
 
+NOBODY = -(2**40)
+"""The highest priority among no victims: below all others."""
+
+MOST_STEPS = 4096
+"""How long a cheaper set is searched for on one node: enough for every set of a dozen."""
+
+
+# --- one entry ---
+
 
 @compiled
-def move(nodes: Rows, cards: Rows, row: int, occupants: Occupants, entry: int, sign: int) -> None:
+def charge(books: Books, occupants: Occupants, row: int, entry: int, sign: int) -> None:
     """Charge an entry on its node (+1) or release it (-1); modes of cards are another matter."""
-    _, entries, _, charges = occupants
+    nodes, cards, entries, charges = books[0], books[1], occupants[1], occupants[3]
     nodes[row, CPU_FREE] -= sign * entries[entry, CPU]
     nodes[row, MEMORY_FREE] -= sign * entries[entry, MEMORY]
     nodes[row, SLOTS_FREE] -= sign
@@ -72,28 +93,33 @@ def move(nodes: Rows, cards: Rows, row: int, occupants: Occupants, entry: int, s
 
 
 @compiled
-def hold(nodes: Rows, cards: Rows, row: int, occupants: Occupants, entry: int) -> None:
-    """Let the cards of an entry be held in its mode."""
-    _, entries, _, charges = occupants
+def hold(books: Books, occupants: Occupants, row: int, entry: int, before: Rows) -> None:
+    """Let the cards of an entry be held in its mode too; how they were held is kept."""
+    nodes, cards, entries, charges = books[0], books[1], occupants[1], occupants[3]
     for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
         card = charges[at, CARD]
         if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
+            before[at] = cards[card, MODES]
             cards[card, MODES] |= charges[at, MODE]
 
 
 @compiled
-def hold_again(nodes: Rows, cards: Rows, row: int, occupants: Occupants, status: Rows, own: Rows) -> None:
-    """The modes of a node's cards, of those who are there and of units that were placed (`own`)."""
-    for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
-        cards[card, MODES] = own[card]
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
-        if status[entry] == STAYS or status[entry] == BACK:
-            hold(nodes, cards, row, occupants, entry)
+def let_go(books: Books, occupants: Occupants, row: int, entry: int, before: Rows) -> None:
+    """The opposite of `hold`, in the opposite order."""
+    nodes, cards, entries, charges = books[0], books[1], occupants[1], occupants[3]
+    for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
+        card = charges[at, CARD]
+        if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
+            cards[card, MODES] = before[at]
+
+
+# --- one node ---
 
 
 @compiled
-def units_open(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, locked: Rows) -> Rows:
+def units_open(books: Books, row: int) -> Rows:
     """How much room each card of a node has, none where a lock stays although all users go."""
+    nodes, cards, shape, space, locked = books
     units = look_at_cards(nodes, cards, row, shape, space)
     for k in range(len(units)):
         if locked[nodes[row, FIRST_CARD] + k]:
@@ -102,90 +128,216 @@ def units_open(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, loc
 
 
 @compiled
-def fits(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, locked: Rows) -> bool:
+def fits(books: Books, row: int) -> bool:
     """Whether one unit fits on a node."""
-    return bool(room_on(nodes, row, shape, units_open(nodes, cards, row, shape, space, locked)) > 0)
+    return bool(room_on(books[0], row, books[2], units_open(books, row)) > 0)
 
 
 @compiled
-def victims_on(
-    nodes: Rows,
-    cards: Rows,
-    row: int,
-    shape: Rows,
-    space: Rows,
-    locked: Rows,
-    occupants: Occupants,
-    status: Rows,
-    own: Rows,
-    budget: Rows,
-    left: Rows,
-    taken: Rows,
-) -> bool:
-    """Whether a unit fits once who may go is gone; then who of them are the victims, and they are released.
+def release(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
+    """Release all that may go; cards are held by those who stay, and by units that were placed."""
+    nodes, cards = books[0], books[1]
+    for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
+        cards[card, MODES] = kept[0][card]
+    for entry in range(occupants[0][row], occupants[0][row + 1]):
+        if occupants[4][entry] == STAYS:
+            hold(books, occupants, row, entry, kept[3])
+        elif occupants[4][entry] == MAY_GO:
+            charge(books, occupants, row, entry, -1)
 
-    `budget` numbers the budget of an entry (-1: none), `left` is how many it has, `taken` room to count in.
-    """
+
+@compiled
+def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> bool:
+    """Put an entry back if a unit fits beside it; else it is a victim. Whether it is back."""
+    charge(books, occupants, row, entry, 1)
+    hold(books, occupants, row, entry, before)
+    if fits(books, row):
+        occupants[4][entry] = BACK
+        return True
+    take_out(books, occupants, before, row, entry)
+    return False
+
+
+@compiled
+def take_out(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> None:
+    """The last entry that was put back is a victim after all."""
+    charge(books, occupants, row, entry, -1)
+    let_go(books, occupants, row, entry, before)
+    occupants[4][entry] = VICTIM
+
+
+@compiled
+def put_back_in_order(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int) -> None:
+    """Those beyond their budget first, the dearest first: a set of which no part would do."""
+    status, budget, left, taken = occupants[4], occupants[5], costs[2], costs[3]
     begin, end = occupants[0][row], occupants[0][row + 1]
     for entry in range(begin, end):
-        if status[entry] == MAY_GO:
-            move(nodes, cards, row, occupants, entry, -1)
-            if budget[entry] >= 0:
-                taken[budget[entry]] += 1
-    hold_again(nodes, cards, row, occupants, status, own)
-    if not fits(nodes, cards, row, shape, space, locked):
-        return False
+        if status[entry] == MAY_GO and budget[entry] >= 0:
+            taken[budget[entry]] += 1
     for beyond_budget in (True, False):
         for entry in range(begin, end):
             of = budget[entry]
             if status[entry] != MAY_GO or (beyond_budget and (of < 0 or taken[of] <= left[of])):
                 continue
-            move(nodes, cards, row, occupants, entry, 1)
-            hold(nodes, cards, row, occupants, entry)
-            if fits(nodes, cards, row, shape, space, locked):
-                status[entry] = BACK
-                if of >= 0:
-                    taken[of] -= 1
-            else:
-                status[entry] = VICTIM
-                move(nodes, cards, row, occupants, entry, -1)
-                hold_again(nodes, cards, row, occupants, status, own)
+            if put_in(books, occupants, kept[3], row, entry) and of >= 0:
+                taken[of] -= 1
+    for entry in range(begin, end):
+        if budget[entry] >= 0:
+            taken[budget[entry]] = 0
+
+
+@compiled
+def search(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int) -> None:
+    """Look for a cheaper set than that in `kept`, the dearest put back first, and leave the cheapest there.
+
+    What a set costs so far only grows with it, so a set that is not cheaper so far is given up. After
+    `MOST_STEPS` the cheapest so far is taken.
+    """
+    status, begin, end = occupants[4], occupants[0][row], occupants[0][row + 1]
+    entry = begin
+    for _ in range(MOST_STEPS):
+        while entry < end and status[entry] != MAY_GO:
+            entry += 1
+        if entry < end and (put_in(books, occupants, kept[3], row, entry) or cheaper_so_far(occupants, costs, row)):
+            entry += 1
+            continue
+        if entry == end and cheaper_so_far(occupants, costs, row):
+            copy_row(costs[0], len(costs[0]) - 1, costs[0], row)
+            costs[1][row] = costs[1][-1]
+            for each in range(begin, end):
+                kept[4][each] = status[each]
+        entry = step_back(books, occupants, costs, kept, row, min(entry, end - 1)) + 1
+        if entry == begin:
+            return
+
+
+@compiled
+def step_back(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int, entry: int) -> int:
+    """Undo decisions from an entry on, up to one that was put back and may be a victim instead; before all if none."""
+    status = occupants[4]
+    while entry >= occupants[0][row]:
+        if status[entry] == VICTIM:
+            status[entry] = MAY_GO
+        elif status[entry] == BACK:
+            take_out(books, occupants, kept[3], row, entry)
+            if cheaper_so_far(occupants, costs, row):
+                break
+            status[entry] = MAY_GO
+        entry -= 1
+    return entry
+
+
+@compiled
+def cheaper_so_far(occupants: Occupants, costs: Costs, row: int) -> bool:
+    """Whether the victims chosen so far cost less than the cheapest set on the node."""
+    trial = len(costs[0]) - 1
+    sum_up(occupants, costs, row, trial)
+    return cheaper(costs, trial, row)
+
+
+@compiled
+def sum_up(occupants: Occupants, costs: Costs, row: int, to: int) -> None:
+    """Write what the victims on a node cost into a row of costs."""
+    entries, bound, status, budget = occupants[1], occupants[2], occupants[4], occupants[5]
+    cost, since, left, taken = costs
+    for column in range(COST_COLUMNS):
+        cost[to, column] = 0
+    cost[to, HIGHEST], since[to] = NOBODY, np.inf
+    for entry in range(occupants[0][row], occupants[0][row + 1]):
+        if status[entry] != VICTIM:
+            continue
+        priority, of = entries[entry, PRIORITY], budget[entry]
+        if not cost[to, NUMBER] or priority > cost[to, HIGHEST]:
+            cost[to, HIGHEST], since[to] = priority, bound[entry]
+        elif priority == cost[to, HIGHEST]:
+            since[to] = min(since[to], bound[entry])
+        cost[to, PRIORITIES] += max(0, priority)
+        cost[to, NUMBER] += 1
+        if of >= 0:
+            taken[of] += 1
+            cost[to, VIOLATIONS] += taken[of] > left[of]
+    for entry in range(occupants[0][row], occupants[0][row + 1]):
+        if budget[entry] >= 0:
+            taken[budget[entry]] = 0
+
+
+@compiled
+def copy_row(of: Rows, row: int, to: Rows, to_row: int) -> None:
+    """One row; a loop compiles faster than an assignment of slices."""
+    for column in range(of.shape[1]):
+        to[to_row, column] = of[row, column]
+
+
+@compiled
+def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int) -> bool:
+    """Whether a unit fits on a node once who may go is gone; then who of them are the victims, and what they cost.
+
+    Only the victims are released then; `put_back` takes it back.
+    """
+    nodes, cards, status = books[0], books[1], occupants[4]
+    begin, end = occupants[0][row], occupants[0][row + 1]
+    copy_row(nodes, row, kept[1], 0)
+    for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
+        copy_row(cards, card, kept[2], card - nodes[row, FIRST_CARD])
+    release(books, occupants, kept, row)
+    if not fits(books, row):
+        return False
+    put_back_in_order(books, occupants, costs, kept, row)
+    sum_up(occupants, costs, row, row)
+    if not searchable(occupants, costs, row):
+        return True
+    for entry in range(begin, end):
+        kept[4][entry] = status[entry]
+    put_back(books, occupants, kept, row)
+    release(books, occupants, kept, row)
+    search(books, occupants, costs, kept, row)
+    put_back(books, occupants, kept, row)
+    release(books, occupants, kept, row)
+    for entry in range(begin, end):
+        status[entry] = kept[4][entry]
+        if status[entry] == BACK:
+            charge(books, occupants, row, entry, 1)
+            hold(books, occupants, row, entry, kept[3])
     return True
 
 
 @compiled
-def cost_of(
-    row: int, occupants: Occupants, status: Rows, budget: Rows, left: Rows, taken: Rows, cost: Rows, since: Scores
-) -> None:
-    """Write what the victims on a node cost, and in `since` when the oldest of the highest priority was bound.
-
-    Forgets what was `taken`.
-    """
-    first, entries, bound, _ = occupants
-    for column in range(COST_COLUMNS):
-        cost[row, column] = 0
-    since[row] = np.inf
-    begin, end = first[row], first[row + 1]
-    for entry in range(begin, end):
-        if status[entry] == VICTIM:
-            priority, of = entries[entry, PRIORITY], budget[entry]
-            if not cost[row, NUMBER] or priority > cost[row, HIGHEST]:
-                cost[row, HIGHEST], since[row] = priority, bound[entry]
-            elif priority == cost[row, HIGHEST]:
-                since[row] = min(since[row], bound[entry])
-            cost[row, PRIORITIES] += max(0, priority)
-            cost[row, NUMBER] += 1
-            if of >= 0:
-                cost[row, VIOLATIONS] += max(0, taken[of] - left[of])
-                taken[of] = 0
-    _forget(begin, end, budget, taken)
+def searchable(occupants: Occupants, costs: Costs, row: int) -> bool:
+    """Whether there may be a cheaper set: none is if nobody could be put back, or for a single victim of no budget."""
+    if costs[0][row, NUMBER] <= 1 and not len(costs[2]):
+        return False
+    found = False
+    for entry in range(occupants[0][row], occupants[0][row + 1]):
+        found |= occupants[4][entry] == BACK
+    return found
 
 
 @compiled
-def _forget(begin: int, end: int, budget: Rows, taken: Rows) -> None:
-    for entry in range(begin, end):
-        if budget[entry] >= 0:
-            taken[budget[entry]] = 0
+def put_back(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
+    """The node and its occupants as they were before they were looked at."""
+    nodes, cards, status = books[0], books[1], occupants[4]
+    for entry in range(occupants[0][row], occupants[0][row + 1]):
+        if status[entry] == VICTIM or status[entry] == BACK:
+            status[entry] = MAY_GO
+    copy_row(kept[1], 0, nodes, row)
+    for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
+        copy_row(kept[2], card - nodes[row, FIRST_CARD], cards, card)
+
+
+@compiled
+def take(occupants: Occupants, left: Rows, row: int, unit: int) -> None:
+    """The victims on a node are gone for this unit, and use up their budgets; the others may go for a later one."""
+    status, budget, turn = occupants[4], occupants[5], occupants[6]
+    for entry in range(occupants[0][row], occupants[0][row + 1]):
+        if status[entry] == VICTIM:
+            status[entry], turn[entry] = GONE, unit
+            if budget[entry] >= 0:
+                left[budget[entry]] = max(0, left[budget[entry]] - 1)
+        elif status[entry] == BACK:
+            status[entry] = MAY_GO
+
+
+# --- the cheapest nodes ---
 
 
 @compiled
@@ -198,20 +350,21 @@ def costs_more(cost: Rows, row: int, other: int) -> bool:
 
 
 @compiled
-def cheaper(cost: Rows, since: Scores, row: int, other: int) -> bool:
-    """Whether the victims on one node cost less than those on the other."""
+def cheaper(costs: Costs, row: int, other: int) -> bool:
+    """Whether the victims on one node come before those on the other."""
+    cost, since = costs[0], costs[1]
     if costs_more(cost, row, other) or costs_more(cost, other, row):
         return costs_more(cost, other, row)
     return bool(since[row] > since[other] if since[row] != since[other] else row < other)
 
 
 @compiled
-def sift(heap: Rows, size: int, at: int, cost: Rows, since: Scores) -> None:
+def sift(heap: Rows, size: int, at: int, costs: Costs) -> None:
     """Let the node at a place of the heap sink below all that are cheaper."""
     while True:
         least = at
         for child in (2 * at + 1, 2 * at + 2):
-            if child < size and cheaper(cost, since, heap[child], heap[least]):
+            if child < size and cheaper(costs, heap[child], heap[least]):
                 least = child
         if least == at:
             return
@@ -220,246 +373,66 @@ def sift(heap: Rows, size: int, at: int, cost: Rows, since: Scores) -> None:
 
 
 @compiled
-def copy_row(of: Rows, row: int, to: Rows, to_row: int) -> None:
-    """One row; a loop compiles faster than an assignment of slices."""
-    for column in range(of.shape[1]):
-        to[to_row, column] = of[row, column]
-
-
-@compiled
-def look(
-    nodes: Rows,
-    cards: Rows,
-    row: int,
-    shape: Rows,
-    space: Rows,
-    locked: Rows,
-    occupants: Occupants,
-    status: Rows,
-    own: Rows,
-    budget: Rows,
-    left: Rows,
-    taken: Rows,
-    cost: Rows,
-    since: Scores,
-    old_node: Rows,
-    old_cards: Rows,
-) -> bool:
-    """`victims_on` with what they cost; `put_back` takes it back."""
-    copy_row(nodes, row, old_node, 0)
-    for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
-        copy_row(cards, card, old_cards, card - nodes[row, FIRST_CARD])
-    found = victims_on(nodes, cards, row, shape, space, locked, occupants, status, own, budget, left, taken)
-    cost_of(row, occupants, status, budget, left, taken, cost, since)
-    return found
-
-
-@compiled
-def put_back(
-    nodes: Rows, cards: Rows, row: int, occupants: Occupants, status: Rows, old_node: Rows, old_cards: Rows
-) -> None:
-    """The node and its occupants as they were before they were looked at."""
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
-        if status[entry] == VICTIM or status[entry] == BACK:
-            status[entry] = MAY_GO
-    copy_row(old_node, 0, nodes, row)
-    for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
-        copy_row(old_cards, card - nodes[row, FIRST_CARD], cards, card)
-
-
-@compiled
-def take_victims(row: int, occupants: Occupants, status: Rows, budget: Rows, left: Rows, turn: Rows, unit: int) -> None:
-    """The victims on a node are gone for this unit, and use up their budgets; the others may go for a later one."""
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
-        if status[entry] == VICTIM:
-            status[entry], turn[entry] = GONE, unit
-            if budget[entry] >= 0:
-                left[budget[entry]] = max(0, left[budget[entry]] - 1)
-        elif status[entry] == BACK:
-            status[entry] = MAY_GO
-
-
-@compiled
-def line_up(
-    nodes: Rows,
-    cards: Rows,
-    shape: Rows,
-    space: Rows,
-    locked: Rows,
-    occupants: Occupants,
-    status: Rows,
-    own: Rows,
-    budget: Rows,
-    left: Rows,
-    taken: Rows,
-    cost: Rows,
-    since: Scores,
-    old_node: Rows,
-    old_cards: Rows,
-    may_take: Rows,
-    heap: Rows,
-) -> int:
-    """Look at every node that may take a unit; how many can, those with the cheapest victims first in the heap."""
+def line_up(books: Books, occupants: Occupants, costs: Costs, kept: Kept, may_take: Rows, heap: Rows) -> int:
+    """Look at every node that may take a unit; how many can, the cheapest at the top of the heap."""
     size = 0
-    for row in range(len(nodes)):
+    for row in range(len(may_take)):
         if may_take[row]:
-            if look(
-                nodes,
-                cards,
-                row,
-                shape,
-                space,
-                locked,
-                occupants,
-                status,
-                own,
-                budget,
-                left,
-                taken,
-                cost,
-                since,
-                old_node,
-                old_cards,
-            ):
+            if look(books, occupants, costs, kept, row):
                 heap[size] = row
                 size += 1
-            put_back(nodes, cards, row, occupants, status, old_node, old_cards)
+            put_back(books, occupants, kept, row)
     for at in range(size // 2 - 1, -1, -1):
-        sift(heap, size, at, cost, since)
+        sift(heap, size, at, costs)
     return size
 
 
 @cache
 def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
     """Compile the loop over units around how a strategy picks cards."""
-    key = code_of(pick, line_up, look, put_back, take_victims, sift, charge_unit, units_open, fits)
-
-    @compiled
-    def fill_up(
-        nodes: Rows,
-        cards: Rows,
-        row: int,
-        shape: Rows,
-        space: Rows,
-        locked: Rows,
-        own: Rows,
-        state: Any,
-        mode: int,
-        at_row: Rows,
-        at_cards: Rows,
-        placed: int,
-    ) -> int:
-        """Place units on a node until none fits any more; how many are placed in all."""
-        key  # noqa: B018  part of the cache key, see `code_of`
-        while placed < len(at_row) and fits(nodes, cards, row, shape, space, locked):
-            at_row[placed], chosen = row, at_cards[placed]
-            if shape[0, COUNT]:
-                pick(nodes, cards, row, shape, units_open(nodes, cards, row, shape, space, locked), state, chosen)
-            charge_unit(nodes, cards, row, shape, mode, chosen)
-            for card in chosen:
-                own[card] |= mode
-            placed += 1
-        return placed
+    key = code_of(pick, line_up, look, put_back, take, sift, charge_unit, units_open, fits)
 
     @compiled
     def evict(
-        nodes: Rows,
-        cards: Rows,
-        shape: Rows,
-        space: Rows,
-        locked: Rows,
-        may_take: Rows,
+        books: Books,
         occupants: Occupants,
-        status: Rows,
-        budget: Rows,
-        left: Rows,
+        costs: Costs,
+        kept: Kept,
+        may_take: Rows,
         state: Any,
         mode: int,
         at_row: Rows,
         at_cards: Rows,
-        turn: Rows,
         paid: Rows,
         paid_since: Scores,
     ) -> int:
-        """Place units until nobody more may go for one; how many, and in `turn` for which unit an entry goes.
-
-        `nodes` and `cards` are copies of the books, and are spoilt; `paid` is what each unit costs.
-        """
-        key  # noqa: B018  as above
-        own, taken = np.zeros(len(cards), np.int64), np.zeros(len(left), np.int64)
-        cost, since = np.zeros((len(nodes) + 1, COST_COLUMNS), np.int64), np.zeros(len(nodes) + 1)
-        known = len(nodes)  # the last row of `cost` has what was known of the node that is looked at
-        heap = np.zeros(len(nodes), np.int64)
-        old_node, old_cards = np.empty((1, nodes.shape[1]), np.int64), np.empty((len(space), cards.shape[1]), np.int64)
-        size = line_up(
-            nodes,
-            cards,
-            shape,
-            space,
-            locked,
-            occupants,
-            status,
-            own,
-            budget,
-            left,
-            taken,
-            cost,
-            since,
-            old_node,
-            old_cards,
-            may_take,
-            heap,
-        )
-        placed = 0
+        """Place units until nobody more may go for one; how many, and in `paid` what each costs."""
+        key  # noqa: B018  part of the cache key, see `code_of`
+        nodes, cards, shape = books[0], books[1], books[2]
+        cost, known, heap, placed = costs[0], len(may_take), np.zeros(len(may_take), np.int64), 0
+        size = line_up(books, occupants, costs, kept, may_take, heap)
         while placed < len(at_row) and size:
             row = heap[0]
             copy_row(cost, row, cost, known)
-            found = look(
-                nodes,
-                cards,
-                row,
-                shape,
-                space,
-                locked,
-                occupants,
-                status,
-                own,
-                budget,
-                left,
-                taken,
-                cost,
-                since,
-                old_node,
-                old_cards,
-            )
+            found = look(books, occupants, costs, kept, row)
             if found and not costs_more(cost, row, known):  # else others used up a budget meanwhile
                 copy_row(cost, row, paid, placed)
-                paid_since[placed] = since[row]
-                take_victims(row, occupants, status, budget, left, turn, placed)
-                placed = fill_up(nodes, cards, row, shape, space, locked, own, state, mode, at_row, at_cards, placed)
-                found = look(
-                    nodes,
-                    cards,
-                    row,
-                    shape,
-                    space,
-                    locked,
-                    occupants,
-                    status,
-                    own,
-                    budget,
-                    left,
-                    taken,
-                    cost,
-                    since,
-                    old_node,
-                    old_cards,
-                )
-            put_back(nodes, cards, row, occupants, status, old_node, old_cards)
+                paid_since[placed] = costs[1][row]
+                take(occupants, costs[2], row, placed)
+                while placed < len(at_row) and fits(books, row):
+                    at_row[placed], chosen = row, at_cards[placed]
+                    if shape[0, COUNT]:
+                        pick(nodes, cards, row, shape, units_open(books, row), state, chosen)
+                    charge_unit(nodes, cards, row, shape, mode, chosen)
+                    for card in chosen:
+                        kept[0][card] |= mode
+                    placed += 1
+                found = look(books, occupants, costs, kept, row)
+            put_back(books, occupants, kept, row)
             if not found:
                 size -= 1
                 heap[0] = heap[size]
-            sift(heap, size, 0, cost, since)
+            sift(heap, size, 0, costs)
         return placed
 
     return evict

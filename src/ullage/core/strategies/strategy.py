@@ -30,6 +30,7 @@ from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import code_of, inlined
 from ullage.core.kernel.draft import Drafts, drafts_over
 from ullage.core.kernel.table import Loops, first_best, heedless, loops_over
+from ullage.core.kernel.victims import evictions_over
 from ullage.core.shape import Shape
 
 
@@ -86,6 +87,11 @@ class Strategy:
         """The loops over several units at once, for a strategy that is stateless."""
         assert self.stateless, "what a strategy follows cannot be taken back"
         return drafts_over(self._node, self._pick)
+
+    @cached_property
+    def evict(self) -> Callable[..., int]:
+        """The loop that clears nodes for units of a request, whose cards it picks."""
+        return evictions_over(self._pick)
 
     def node(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> float:
         """How good a node with room is; `eligible` are its cards that could take the request."""
