@@ -312,6 +312,11 @@ class Allocator:
         assumed = self.assume(request, gpus, now)
         return assumed if isinstance(assumed, Refusal) else self.commit(request.uid, now)
 
+    def take(self, request: Request, choice: Choice, now: float, state: AllocationState) -> Allocation:
+        """Enter what was chosen for a request on the books as they are: it is not judged again."""
+        self.see(request)
+        return self._enter(self._allocation(request, choice, now, state))
+
     # --- giving back ---
 
     def forget(self, uid: str, now: float) -> Allocation | None:

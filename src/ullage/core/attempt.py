@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.core.clearing import Clearing
-from ullage.core.feasibility import countable, quota_allows
+from ullage.core.feasibility import quota_allows, summable
 from ullage.core.filters import Kind, Stage
 from ullage.core.fleet import Fleet, Usage
 from ullage.core.occupancy import worth
@@ -62,7 +62,7 @@ class Look:
         """A look at the books as they are now."""
         bound = bool(rules.quotas.levels(request.claim.namespace)) or bool(rules.oversubscription)
         same = not bound or same_on_all_cards(request)
-        sums = countable(rules, request) and quota_allows(fleet, rules, request, 1)
+        sums = summable(rules, request) and quota_allows(fleet, rules, request, 1)
         clearing = Clearing(fleet, rules, request, now, budgets) if sums else None
         return cls(fleet, rules, request, now, budgets, dict(fleet.usage), same, clearing)
 

@@ -1,7 +1,7 @@
 """Making room for units of one request, on columns: the cheapest victims on a node, and the cheapest nodes.
 
 Works on copies of the rows of the books, so that the books stay as they are. For requests whose room is a matter of
-sums (`countable`) and that the quotas allow anyway.
+sums (`summable`) and that the quotas allow anyway.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Clearing:
     def units(self, count: int) -> list[Cleared]:
         """Where up to so many units go, each to the node where it costs least with those before it placed.
 
-        Once only: the copies of the books are changed by it.
+        Once only: the copies of the books are changed by it. For strategies that are stateless.
         """
         fleet, asked = self._fleet, self._request.requirement
         strategy = self._rules.strategy_of(self._request)

@@ -97,7 +97,7 @@ def _nearest(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Col
 def _ways(rules: Rules, alike: list[list[Request]]) -> Iterator[list[list[Request]]]:
     """By the strategies that apply, then as tightly as can be."""
     yield alike
-    if any(rules.strategy_of(run[0]).name != _TIGHTEST for run in alike):
+    if sum(map(len, alike)) > 1 and any(rules.strategy_of(run[0]).name != _TIGHTEST for run in alike):
         yield [[replace(request, strategy=_TIGHTEST) for request in run] for run in alike]
 
 

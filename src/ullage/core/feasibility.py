@@ -59,8 +59,11 @@ def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bo
     return True
 
 
+def summable(rules: Rules, request: Request) -> bool:
+    """Whether room for such a request is a matter of sums over the columns of the books."""
+    return not rules.oversubscription and request.requirement.cards.isolation is not Isolation.PARTITIONED
+
+
 def countable(rules: Rules, request: Request) -> bool:
-    """Whether room for several such requests is a matter of sums over the columns of the books."""
-    if rules.oversubscription or request.requirement.cards.isolation is Isolation.PARTITIONED:
-        return False
-    return rules.strategy_of(request).stateless
+    """Whether several such requests can be chosen at once: by sums, and one node's score says nothing of another."""
+    return summable(rules, request) and rules.strategy_of(request).stateless

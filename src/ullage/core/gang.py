@@ -4,6 +4,8 @@ A gang is held back until enough members exist: those that wait and those that r
 a whole on a draft of the books; only if all that are required fit are they assumed, in one step, and
 bound together. Nothing is ever held for a part of a gang, so gangs cannot block each other: in each
 tick the older one is tried first, and a younger one goes ahead only if the older does not fit now.
+Where a gang may preempt and does not fit, all of its victims are told to leave at once, and its room is
+kept until they are gone.
 
 A gang that is not placed in time, or loses its quorum while it waits, gives back all it reserved and
 backs off, each time twice as long; it keeps its age. Times are seconds of the caller's clock.
@@ -12,19 +14,23 @@ backs off, each time twice as long; it keeps its age. Times are seconds of the c
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 
 from ullage.core.allocator import Allocator
 from ullage.core.draft import Misfit, by_size, fit_together
+from ullage.core.eviction import preempt_together
 from ullage.core.fleet import Fleet
-from ullage.core.nomination import choose_beside
+from ullage.core.nomination import NOMINATED_TTL_S
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.sentences import CURES
+from ullage.core.victims import budgets_of
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import GangClaim, Request
 from ullage.model.error import Conflict, Unavailable, invalid
-from ullage.model.rejection import Code, Rejection
+from ullage.model.nomination import Nomination
+from ullage.model.rejection import Code, Cure, Rejection
 
 BACKOFF_S = 10.0
 """How long a gang stays away after its first failure."""
@@ -56,7 +62,8 @@ Answer = Allocation | Refusal
 class GangOutcome:
     """One gang that changed: its phase, the answer per member, what was placed, and what was given back.
 
-    `retry_at` is when a gang that backs off is tried again.
+    `retry_at` is when a gang that backs off is tried again. `evicted` were told to leave for it, and
+    `nominated` says for which member each, and where room is kept.
     """
 
     key: str
@@ -65,6 +72,8 @@ class GangOutcome:
     placed: tuple[Allocation, ...] = ()
     forgotten: tuple[str, ...] = ()
     retry_at: float | None = None
+    evicted: tuple[Allocation, ...] = ()
+    nominated: tuple[Nomination, ...] = ()
 
 
 # --- state ---
@@ -74,7 +83,8 @@ class GangOutcome:
 class _Gang:
     """Members in the order in which they came; `since` is when the first of those that wait began to.
 
-    `quorate` is set once there were enough members to try; `tried` is what the last trial depended on.
+    `quorate` is set once there were enough members to try; `tried` is what the last trial depended on. At
+    `renew_at` the room that is kept for it would soon lapse.
     """
 
     key: str
@@ -88,6 +98,7 @@ class _Gang:
     leaving: set[str] = field(default_factory=set)
     answers: dict[str, Answer] = field(default_factory=dict)
     tried: _Trial | None = None
+    renew_at: float | None = None
 
     @property
     def claim(self) -> GangClaim:
@@ -189,6 +200,7 @@ class Gangs:
         """The first time at which a tick does something although nothing changed; None if there is none."""
         gangs = [gang for gang in self._gangs.values() if gang.members]
         times = [gang.expires_at if gang.retry_at is None else gang.retry_at for gang in gangs]
+        times += [gang.renew_at for gang in gangs]
         return min((at for at in times if at is not None), default=None)
 
     # --- steps ---
@@ -206,14 +218,12 @@ class Gangs:
             raise Unavailable("the allocator is not ready; gangs wait for it", code="not-ready")
         gangs = sorted(self._gangs.values(), key=lambda gang: (gang.born, gang.key))
         left = {gang.key: _forget(allocator, gang.leaving, now) for gang in gangs}
-        held = _held(allocator.fleet, self._gangs, self._key_of)
-        steps = [_Step(gang, allocator, now, held.get(gang.key, {})) for gang in gangs]
+        steps = [_Step(gang, allocator, now, self._held(allocator.fleet, gang), commit) for gang in gangs]
         told = [gang.told() for gang in gangs]
         # Who gives up gives back before anybody is placed: an older gang may need just that room.
         given_back = [(*left[step.gang.key], *step.give_up()) for step in steps]
         outcomes = [
-            _advance(step, before, forgotten, commit=commit)
-            for step, before, forgotten in zip(steps, told, given_back, strict=True)
+            _advance(step, before, forgotten) for step, before, forgotten in zip(steps, told, given_back, strict=True)
         ]
         self._gangs = {key: gang for key, gang in self._gangs.items() if gang.members}
         return tuple(outcome for outcome in outcomes if outcome is not None)
@@ -223,49 +233,47 @@ class Gangs:
         gang = self._gangs.get(key)
         if gang is None or gang.leaving or (gang.expires_at is not None and now >= gang.expires_at):
             return ()
-        held = _held(allocator.fleet, (key,), self._key_of)
-        return tuple(_Step(gang, allocator, now, held.get(key, {})).commit().values())
+        return tuple(_Step(gang, allocator, now, self._held(allocator.fleet, gang), commit=True).bind().values())
+
+    def _held(self, fleet: Fleet, gang: _Gang) -> dict[str, Allocation]:
+        """What a gang has in the ledger: of members, and of who was one before the members were told."""
+        known = (uid for uid in gang.members if uid in fleet.ledger)
+        others = (uid for uid in sorted(fleet.gangs.get(gang.key, ())) if self._key_of.get(uid) is None)
+        return {uid: fleet.ledger[uid] for uid in (*known, *others)}
 
 
-def _advance(step: _Step, before: object, forgotten: tuple[str, ...], *, commit: bool) -> GangOutcome | None:
+def _advance(step: _Step, before: object, forgotten: tuple[str, ...]) -> GangOutcome | None:
     """Place one gang; what changed in this tick, which began `before` and in which it gave back `forgotten`."""
     gang = step.gang
     if not gang.members:
         return GangOutcome(gang.key, GangPhase.FAILED, {}, (), forgotten) if forgotten else None
     placed = step.place()
-    if commit:
-        placed |= step.commit()
+    if step.commit:
+        placed |= step.bind()
         if gang.phase is GangPhase.RUNNING:
-            placed |= step.place() | step.commit()
-    if not (forgotten or placed) and gang.told() == before:
+            placed |= step.place() | step.bind()
+    if not (forgotten or placed or step.evicted) and gang.told() == before:
         return None
     made = tuple(allocation for _, allocation in sorted(placed.items()))
-    return GangOutcome(gang.key, gang.phase, dict(gang.answers), made, forgotten, gang.retry_at)
+    given = forgotten, gang.retry_at, tuple(step.evicted), tuple(step.nominated)
+    return GangOutcome(gang.key, gang.phase, dict(gang.answers), made, *given)
 
 
 def _forget(allocator: Allocator, uids: Collection[str], now: float) -> tuple[str, ...]:
     return tuple(uid for uid in sorted(uids) if allocator.forget(uid, now) is not None)
 
 
-def _held(fleet: Fleet, keys: Collection[str], key_of: Mapping[str, str]) -> dict[str, dict[str, Allocation]]:
-    """What the gangs have in the ledger: of members, and of who was one before the members were told."""
-    held: dict[str, dict[str, Allocation]] = {}
-    for uid, allocation in fleet.ledger.items() if keys else ():
-        gang = allocation.claim.gang if allocation.claim else None
-        key = key_of.get(uid, gang.key if gang else None)
-        if key is not None and key in keys:
-            held.setdefault(key, {})[uid] = allocation
-    return held
-
-
 @dataclass(slots=True)
 class _Step:
-    """One gang at one moment; `held` is what it has in the ledger, by uid."""
+    """One gang at one moment; `held` is what it has in the ledger, by uid. With `commit` it is bound at once."""
 
     gang: _Gang
     allocator: Allocator
     now: float
     held: dict[str, Allocation]
+    commit: bool
+    evicted: list[Allocation] = field(default_factory=list)
+    nominated: list[Nomination] = field(default_factory=list)
 
     # --- who there is ---
 
@@ -311,7 +319,14 @@ class _Step:
         forgotten = _forget(self.allocator, self._reserved(), self.now)
         for uid in forgotten:
             del self.held[uid]
+        self._keep_no_room()
         return forgotten
+
+    def _keep_no_room(self) -> None:
+        """Those who leave for it leave all the same; what they free is for everybody."""
+        self.gang.renew_at = None
+        for uid in self.gang.members:
+            self.allocator.withdraw(uid)
 
     def _back_off(self, phase: GangPhase) -> tuple[str, ...]:
         gang, forgotten = self.gang, self._give_back()
@@ -343,20 +358,70 @@ class _Step:
         """All that wait, or if they do not fit the smallest that are enough."""
         if not self._is_new(waiting):
             return {}
-        fleet, rules, nominations = self.allocator.fleet, self.allocator.rules, self.allocator.nominations
-        sized = by_size(fleet, waiting)
-        plan = fit_together(fleet, rules, sized, self.now, nominations)
+        awaited = self._awaited(waiting)
+        if awaited:
+            return self._refuse(waiting, Code.EVICTING, awaited)
+        sized = by_size(self.allocator.fleet, waiting)
+        plan = self._fit(sized)
         if isinstance(plan, Misfit) and needed < len(sized):
-            plan = fit_together(fleet, rules, sized[-needed:], self.now, nominations)
+            plan = self._fit(sized[-needed:])
+        if isinstance(plan, Misfit) and self.gang.claim.preempt:
+            return self._preempt(waiting, sized[-needed:], plan)
         if isinstance(plan, Misfit):
-            self._refuse(waiting, Code.GANG_ROOM, needed, plan.placed)
-            self.gang.answers[plan.uid] = plan.refusal
-            return {}
-        reserved = self._assume([(request, plan[request.uid]) for request in sized if request.uid in plan])
-        if reserved:
-            self.gang.phase = GangPhase.SCHEDULING
-            self._refuse(self._waiting(), Code.GANG_ROOM)
+            return self._does_not_fit(waiting, plan)
+        self._keep_no_room()
+        self.gang.phase = GangPhase.SCHEDULING
+        reserved = self._take([(request, plan[request.uid]) for request in sized if request.uid in plan])
+        self._refuse(self._waiting(), Code.GANG_ROOM)
         return reserved
+
+    def _fit(self, requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
+        fleet, beside = self.allocator.fleet, [allocation.node for allocation in self.held.values()]
+        return fit_together(fleet, self.allocator.rules, requests, self.now, self.allocator.nominations, beside)
+
+    def _does_not_fit(self, waiting: list[Request], misfit: Misfit) -> dict[str, Allocation]:
+        told = misfit.refusal.rejections[0]
+        if told.code is Code.GANG_ROOM:
+            return self._refuse(waiting, Code.GANG_ROOM, told.needed, told.had, told.cure)
+        self._refuse(waiting, Code.GANG_ROOM, len(waiting), misfit.placed)
+        self.gang.answers[misfit.uid] = misfit.refusal
+        return {}
+
+    # --- others give way ---
+
+    def _awaited(self, waiting: list[Request]) -> int:
+        """How many are still leaving for the members that wait; the room that they leave is kept on."""
+        nominations, ledger = self.allocator.nominations, self.allocator.fleet.ledger
+        uids = {request.uid for request in waiting} if nominations.entries else frozenset()
+        own = [entry for entry in nominations.entries if entry.request.uid in uids]
+        victims = {victim.uid for entry in own for victim in entry.victims}
+        known = [ledger[uid] for uid in victims if uid in ledger]
+        leaving = sum(allocation.state is AllocationState.RELEASING for allocation in known)
+        if leaving and (self.gang.renew_at is None or self.now >= self.gang.renew_at):
+            self._keep_room([replace(entry, since=self.now) for entry in own])
+        return leaving
+
+    def _keep_room(self, entries: Iterable[Nomination]) -> None:
+        for entry in entries:
+            self.allocator.nominate(entry)
+            self.nominated.append(entry)
+        self.gang.renew_at = self.now + NOMINATED_TTL_S / 2
+
+    def _preempt(self, waiting: list[Request], requests: list[Request], misfit: Misfit) -> dict[str, Allocation]:
+        """Let others leave for as many members as are required, or nobody."""
+        allocator = self.allocator
+        self._keep_no_room()
+        budgets = budgets_of(allocator.fleet, allocator.rules.min_available)
+        nominations = allocator.nominations
+        found = preempt_together(allocator.fleet, allocator.rules, requests, self.now, budgets, nominations)
+        if isinstance(found, Misfit):
+            return self._does_not_fit(waiting, misfit)
+        for uid in dict.fromkeys(chain.from_iterable(each.uids for each in found.values())):
+            leaving = allocator.release(uid)
+            assert leaving is not None, "a victim is in the ledger"
+            self.evicted.append(leaving)
+        self._keep_room(found[request.uid].nomination(request, self.now) for request in requests)
+        return self._refuse(waiting, Code.EVICTING, len(self.evicted))
 
     def _place_late(self, waiting: list[Request]) -> dict[str, Allocation]:
         """Members of a gang that runs do not wait for each other."""
@@ -364,11 +429,11 @@ class _Step:
         if not waiting or not self._is_new(waiting):
             return reserved
         for request in waiting:
-            found = choose_beside(self.allocator.fleet, self.allocator.rules, request, self.allocator.nominations)
-            if isinstance(found, Refusal):
-                self.gang.answers[request.uid] = found
+            found = self._fit([request])
+            if isinstance(found, Misfit):
+                self.gang.answers[request.uid] = found.refusal
             else:
-                reserved |= self._assume([(request, found)])
+                reserved |= self._take([(request, found[request.uid])])
         return reserved
 
     def _is_new(self, waiting: list[Request]) -> bool:
@@ -379,31 +444,33 @@ class _Step:
         known, self.gang.tried = self.gang.tried, trial
         return not trial.same(known)
 
-    def _assume(self, plan: Sequence[tuple[Request, Choice]]) -> dict[str, Allocation]:
-        """Reserve all of the plan, or nothing: the books are as they were when it was made."""
-        reserved: dict[str, Allocation] = {}
-        for request, choice in plan:
-            answer = self.allocator.assume(request, choice.gpus, self.now)
-            if isinstance(answer, Refusal):
-                _forget(self.allocator, reserved, self.now)
-                self.gang.answers[request.uid] = answer
-                return {}
-            reserved[request.uid] = answer
-        self.held |= reserved
-        self.gang.answers |= reserved
-        return reserved
+    def _take(self, plan: Sequence[tuple[Request, Choice]]) -> dict[str, Allocation]:
+        """Reserve all of the plan: the books are as they were when it was made."""
+        state = AllocationState.BOUND if self.commit else AllocationState.ASSUMED
+        taken = {request.uid: self.allocator.take(request, choice, self.now, state) for request, choice in plan}
+        self.held |= taken
+        self.gang.answers |= taken
+        if self.commit:
+            self._settle()
+        return taken
 
-    def _refuse(self, waiting: Iterable[Request], code: Code, needed: int = 0, had: int = 0) -> dict[str, Allocation]:
-        told = Refusal((Rejection(code, CURES[code], needed, had),))
+    def _refuse(
+        self, waiting: Iterable[Request], code: Code, needed: int = 0, had: int = 0, cure: Cure | None = None
+    ) -> dict[str, Allocation]:
+        told = Refusal((Rejection(code, cure or CURES[code], needed, had),))
         self.gang.answers |= {request.uid: told for request in waiting}
         return {}
 
-    def commit(self) -> dict[str, Allocation]:
+    def bind(self) -> dict[str, Allocation]:
         """Bind all reservations; what was bound."""
         bound = {uid: self.allocator.commit(uid, self.now) for uid in self._reserved()}
-        gang = self.gang
         if bound:
             self.held |= bound
-            gang.answers |= bound
-            gang.phase, gang.since, gang.quorate, gang.backoff_s = GangPhase.RUNNING, None, False, BACKOFF_S
+            self.gang.answers |= bound
+            self._settle()
         return bound
+
+    def _settle(self) -> None:
+        """What is required is bound: the wait is over."""
+        gang = self.gang
+        gang.phase, gang.since, gang.quorate, gang.backoff_s = GangPhase.RUNNING, None, False, BACKOFF_S
