@@ -68,8 +68,8 @@ class Slow:
         self.scarce, self.named = scarce(self.mix, *known), named(self.mix, 62)
         cpu, cards = sum(self.cpu[row] for row in self.rows), sum(len(self.shares[row]) for row in self.rows)
         self.bare = bare(self.mix, MILLI * cards / cpu)
-        self.mean_size = sum(
-            weight * each[1] * each[2] for each, weight in zip(*(part.tolist() for part in self.mix), strict=True)
+        self.mean_cpu, self.mean_size = self.mix.popularity @ np.stack(
+            [self.mix.classes[:, 0], self.mix.classes[:, 1] * self.mix.classes[:, 2]], axis=1
         )
         self.met = {}
 
@@ -103,7 +103,8 @@ class Slow:
 
     def prices(self):
         idle = sum(sum(self.shares[row]) for row in self.rows)
-        arrivals = 1.3 * idle / max(1.0, self.mean_size)
+        cpu = sum(self.cpu[row] for row in self.rows)
+        arrivals = 1.3 * min(idle / max(1.0, self.mean_size), cpu / max(1.0, self.mean_cpu))
         free = np.sum([self.slots(row, self.cpu[row], self.shares[row]) for row in self.rows], axis=0)
         of_slots, of_bare, of_models = np.zeros(len(free)), np.zeros(len(self.bare.sizes)), np.zeros(62)
         slot_prices(self.scarce.rate, self.scarce.value, free, arrivals, of_slots)

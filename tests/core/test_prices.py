@@ -133,12 +133,12 @@ def test_what_a_task_takes_is_the_dearest_loss_of_slots():
         assert enough == pytest.approx(max([0.0, *losses])) or 0.5 <= enough <= max(losses)
 
 
-def test_tasks_without_cards_are_worth_a_part_of_the_cards_that_go_with_their_cpu():
+def test_tasks_without_cards_are_worth_a_part_of_the_cards_that_go_with_the_cpu_of_their_mean():
     classes = np.array([(8000, 0, 0, -1), (32_000, 0, 0, -1), (0, 0, 0, -1), (4000, 500, 1, -1)], np.int64)
     found = bare(Mix(classes, np.array([0.3, 0.2, 0.1, 0.4])), cards_per_cpu=0.06)
     assert found.sizes.tolist() == [8000, 32_000]
     assert found.rate.tolist() == pytest.approx([0.5, 0.2])
-    assert found.value.tolist() == pytest.approx([48, 192])
+    assert found.value.tolist() == pytest.approx([0.07 * 0.06 * (0.3 * 8000 + 0.2 * 32_000) / 0.5] * 2)
 
 
 def test_a_placement_pays_for_the_dearest_size_without_cards_that_it_displaces():

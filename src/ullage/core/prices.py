@@ -26,8 +26,8 @@ _MANY = 30
 _CHEAP = 1e-9
 """Prices below this are none: they would decide between equals by rounding."""
 
-_BARE = 0.1
-"""What part of the cards that go with its CPU a slot of a task without cards is worth."""
+_BARE = 0.07
+"""What part of the cards that go with the CPU of a mean task without cards a slot of any such task is worth."""
 
 _SINGLE = 0.05
 """What part of its share a slot on a single card is worth."""
@@ -182,14 +182,15 @@ def bare(mix: Mix, cards_per_cpu: float) -> Bare:
     """The tasks without cards, smallest first, for a fleet with so many thousandths of cards per milli CPU.
 
     Their slots are those expected to be left when tasks with cards have filled the nodes: what `leftover`
-    writes after the idle cards. A slot is worth a tenth of the cards that go with its CPU in the fleet:
-    with nothing they are dropped for tasks with cards, with a quarter those fail early instead.
+    writes after the idle cards. All are worth as much, for it is tasks that are not to be dropped: with
+    nothing they are dropped for tasks with cards, with twice as much those fail early instead.
     """
     classes = mix.classes
     plain = (classes[:, CARDS] == 0) & (classes[:, CPU] > 0)
     sizes = np.unique(classes[plain, CPU])
     rate = (classes[None, plain, CPU] >= sizes[:, None]) @ mix.popularity[plain]
-    return Bare(sizes, rate, _BARE * cards_per_cpu * sizes)
+    mean_cpu = classes[plain, CPU] @ mix.popularity[plain] / max(_CHEAP, mix.popularity[plain].sum())
+    return Bare(sizes, rate, np.full(len(sizes), _BARE * cards_per_cpu * mean_cpu))
 
 
 @compiled

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ullage.core.fleet import Fleet
+from ullage.core.kernel import task_class
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     BONUS,
@@ -57,7 +58,7 @@ from ullage.core.workload import MOST_KINDS, Workload, may_come, rows_of
 NAME = "leftover"
 
 _BEYOND = 1.3
-"""Tasks expected until the cards are full, as a multiple of those that just fit: some are dropped."""
+"""Tasks expected until cards or CPU are full, as a multiple of those that just fit: some are dropped."""
 
 # What is noted of a node for a shape.
 _IN_USE, _IDLE = 0, 1
@@ -82,14 +83,14 @@ State = tuple[Any, ...]
 
 Goods are: a thousandth of a card of each model, a slot of each scarce class, one of each size without cards.
 """
-_KNOWN, _SCARCE, _NAMED, _MEAN_SIZE = 0, 1, 2, 3
-"""The memo of leftover; scarce classes; what `named` found; thousandths of cards that a task asks for."""
+_KNOWN, _SCARCE, _NAMED, _MEAN = 0, 1, 2, 3
+"""The memo of leftover; scarce classes; what `named` found; thousandths of CPU and of cards that a task asks for."""
 _RATE, _VALUE = 4, 5
 """Per slot of a class or size (see `core/prices.py`)."""
 _KEPT, _NOW, _ROOMY, _HELD = 6, 7, 8, 9
 """Per node: a row as above; what `leftover` writes; per scarce class cards with its share free, and slots."""
-_FREE, _SCALE = 10, 11
-"""Per good how much the fleet has, and last, what is idle, all times this."""
+_FREE, _SCALE, _IDLE_OF = 10, 11, 2
+"""Per good how much the fleet has, and last, what is idle of CPU and of cards, all times this."""
 _HAVE, _PRICES, _DEAR, _MANY = 12, 13, 14, 15
 """As of the last selection: what the fleet has and the price per good; priced classes; how many they and sizes are."""
 _SPARE, _LOST = 16, 17
@@ -139,7 +140,8 @@ def _count(row: int, state: State, sign: int) -> None:
     """Add a node to what the fleet has, or take it out. All terms are exact, so their order does not matter."""
     kept, now, held, free = state[_KEPT][row], state[_NOW][row], state[_HELD][row], state[_FREE]
     sizes = len(now) - 1
-    first = len(free) - 1 - len(held) - sizes
+    first = len(free) - _IDLE_OF - len(held) - sizes
+    free[len(free) - 2] += sign * kept[_CPU]
     free[len(free) - 1] += sign * kept[_IDLE_SUM]
     free[kept[_MODEL]] += sign * (kept[_IDLE_SUM] * state[_SCALE][0] - now[0])
     for each in range(len(held)):
@@ -254,12 +256,13 @@ def _cheapest(
 @lean
 def _price(state: State) -> None:
     """Prices as of now."""
-    rate, free, have, prices, mean_size = state[_RATE], state[_FREE], state[_HAVE], state[_PRICES], state[_MEAN_SIZE]
+    rate, free, have, prices = state[_RATE], state[_FREE], state[_HAVE], state[_PRICES]
+    mean_cpu, mean_size = state[_MEAN]
     sets, mean, variance = state[_NAMED]
     for good in range(len(have)):
         have[good] = free[good] / state[_SCALE][good]
     models, bare = len(prices) - len(rate), len(prices) - (state[_NOW].shape[1] - 1)
-    arrivals = _BEYOND * have[len(have) - 1] / mean_size
+    arrivals = _BEYOND * min(have[len(have) - 2] / mean_cpu, have[len(have) - 1] / mean_size)
     slot_prices(rate, state[_VALUE], have[models:], arrivals, prices[models:])
     model_prices(sets, mean, variance, have[:models], mean_size, prices[:models])
     state[_MANY][1] = most_wanted(prices[bare:], state[_DEAR])
@@ -336,13 +339,14 @@ def leftover(
     priced = scarce(mix, rows_of(may_come(fleet), fleet), 1 / workload.tasks) if live else scarce(mix)
     rate, value = np.concatenate([priced.rate, without.rate]), np.concatenate([priced.value, without.value])
     nodes, size = len(fleet.nodes), float(mix.popularity @ (mix.classes[:, SHARE] * mix.classes[:, CARDS]))
+    cpu = float(mix.popularity @ mix.classes[:, task_class.CPU])
     cards, slotted = int(np.diff(fleet.gpu_start).max(initial=0)), len(priced.rate)
-    scale = [fills] * models + [1] * slotted + [fills] * len(without.sizes) + [1]
+    scale = [fills] * models + [1] * slotted + [fills] * len(without.sizes) + [1] * _IDLE_OF
     state = (
         nothing_known(mix, cards, without.sizes, slots, fills),
         priced.classes,
         tuple(named(mix, models)),
-        max(1.0, size),
+        (max(1.0, cpu), max(1.0, size)),
         rate,
         value,
         _first_look(fleet, groups_of(mix.classes, models), cards),
@@ -352,7 +356,7 @@ def leftover(
         np.zeros(len(scale), np.int64),
         np.array(scale),
         np.zeros(len(scale)),
-        np.zeros(len(scale) - 1),
+        np.zeros(len(scale) - _IDLE_OF),
         np.zeros(len(scale), np.int64),
         np.zeros(2, np.int64),
         np.zeros(_NOTES + 2 * cards, np.int64),
