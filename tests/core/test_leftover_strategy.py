@@ -64,7 +64,7 @@ class Slow:
         self.kinds = [int(kind) for kind in first]
         self.mix = workload.on(fleet)
         self.draws = stratified_draws(self.mix.popularity, FILLS, 0)
-        known = (rows_of(may_come(fleet), fleet), 1 / workload.tasks) if live else ()
+        known = (rows_of(may_come(fleet), fleet), workload.tasks) if live else ()
         self.scarce, self.named = scarce(self.mix, *known), named(self.mix, 62)
         cpu, cards = sum(self.cpu[row] for row in self.rows), sum(len(self.shares[row]) for row in self.rows)
         self.bare = bare(self.mix, MILLI * cards / cpu)

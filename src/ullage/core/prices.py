@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.task_class import CARDS, COLUMNS, CPU, MODELS, SHARE, WHOLE, Classes, Mix, Popularity
+from ullage.core.kernel.task_class import CARDS, COLUMNS, CPU, MODELS, SHARE, Classes, Mix, Popularity
 
 Amounts = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -28,10 +28,6 @@ _CHEAP = 1e-9
 
 _BARE = 0.07
 """What part of the cards that go with the CPU of a mean task without cards a slot of any such task is worth."""
-
-_SINGLE = 0.05
-"""What part of its share a slot on a single card is worth."""
-
 
 @compiled
 def poisson_at_least(mean: float, count: int) -> float:
@@ -91,23 +87,24 @@ class Scarce(NamedTuple):
     value: Amounts
 
 
-def scarce(mix: Mix, invited: Classes = _NOBODY, doubt: float = 0.0) -> Scarce:
-    """The classes that a card or a node holds few of: several cards, or more than half a card.
+def scarce(mix: Mix, invited: Classes = _NOBODY, seen: int = 0) -> Scarce:
+    """The classes that a node holds few of: those of several cards, each worth these cards.
 
-    Classes compete for a slot if they need as many cards and at least as much of everything else.
-    A slot of several cards is worth those cards; one on a single card a twentieth of its share, which
-    decides between near equals (without it parts of nearly a card fail early where all tasks are parts).
-    While the workload is learned live, `invited` tasks may come though none has, and `doubt` is what
-    one task more among those seen would add to every rate.
+    Classes compete for a slot if they need as many cards and at least as much of everything else. While
+    the workload is learned live from `seen` tasks, `invited` ones may come though none has, and those that
+    compete may be more popular than it seems: by one task and a standard deviation.
     """
-    seen = mix.classes[mix.classes[:, SHARE] > WHOLE // 2]
-    known = (invited[:, None] == seen[None, :]).all(axis=2).any(axis=1)
-    classes = np.concatenate([seen, invited[~known]])
+    wide = mix.classes[mix.classes[:, CARDS] > 1]
+    known = (invited[:, None] == wide[None, :]).all(axis=2).any(axis=1)
+    classes = np.concatenate([wide, invited[~known]])
     cpu, share, cards, models = (mix.classes[:, column][None, :] for column in (CPU, SHARE, CARDS, MODELS))
     rival = (cards == classes[:, CARDS, None]) & (cpu >= classes[:, CPU, None]) & (share >= classes[:, SHARE, None])
     rival &= (models & ~classes[:, MODELS, None]) == 0
-    worth = np.where(classes[:, CARDS] > 1, 1.0, _SINGLE)
-    return Scarce(classes, rival @ mix.popularity + doubt, worth * classes[:, SHARE] * classes[:, CARDS])
+    rate = rival @ mix.popularity
+    if seen:
+        came = rate * seen + 1
+        rate = (came + np.sqrt(came)) / seen
+    return Scarce(classes, rate, (classes[:, SHARE] * classes[:, CARDS]).astype(np.float64))
 
 
 @compiled

@@ -336,7 +336,7 @@ def leftover(
     """
     mix, models = workload.on(fleet), min(len(fleet.kinds), MOST_KINDS) + 1
     without = bare(mix, _cards_per_cpu(fleet))
-    priced = scarce(mix, rows_of(may_come(fleet), fleet), 1 / workload.tasks) if live else scarce(mix)
+    priced = scarce(mix, rows_of(may_come(fleet), fleet), workload.tasks) if live else scarce(mix)
     rate, value = np.concatenate([priced.rate, without.rate]), np.concatenate([priced.value, without.value])
     nodes, size = len(fleet.nodes), float(mix.popularity @ (mix.classes[:, SHARE] * mix.classes[:, CARDS]))
     cpu = float(mix.popularity @ mix.classes[:, task_class.CPU])
