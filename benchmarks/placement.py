@@ -16,6 +16,7 @@ import numpy as np
 
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
+from ullage.core.learning import Learning
 from ullage.core.placement import table_of
 from ullage.core.quota import Quotas
 from ullage.core.selection import Rules
@@ -66,10 +67,18 @@ def requests(count: int) -> list[Request]:
     return [Request(f"r{n}", rng.choice(kinds), Claim(f"team-{rng.randrange(20)}")) for n in range(count)]
 
 
+class _Counting(Learning):
+    """Counts what arrives and makes nothing of it: another strategy decides here."""
+
+    def follow(self, fleet: Fleet) -> None:
+        """No books."""
+
+
 def allocator_of(fleet: Fleet) -> Allocator:
     """With a quota per namespace that nothing reaches."""
     quota = Quota(total_requests=Caps(10**15, 1 << 60), max_workers=10**9)
-    allocator = Allocator(fleet, Rules(strategy="best-fit", quotas=Quotas({f"team-{n}": quota for n in range(20)})))
+    rules = Rules(strategy="best-fit", quotas=Quotas({f"team-{n}": quota for n in range(20)}))
+    allocator = Allocator(fleet, rules, _Counting())
     allocator.set_ready()
     return allocator
 

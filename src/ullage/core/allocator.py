@@ -252,14 +252,15 @@ class Allocator:
         known = self.held(request.uid)
         if known is not None:
             return known
-        self._check_names(request)
+        if request.requirement.cards.pool is not None or request.strategy is not None:
+            self._check_names(request)
         self.see(request)
         choice = choose_beside(self.fleet, self.rules, request, self.nominations)
         if isinstance(choice, Refusal):
             return choice
         self.withdraw(request.uid)
         allocation = self._allocation(request, choice, now, AllocationState.BOUND)
-        self.fleet.charge(allocation, force=True)
+        self.fleet.charge(allocation, force=True, cards=choice.cards)
         return self._changed(allocation)
 
     def assume(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:

@@ -159,6 +159,7 @@ class Fleet:
         follow_all(self.card_rows)
         self._taken = np.zeros((MAX_CARDS, TAKEN_COLUMNS), dtype=np.int64)
         """What one allocation takes of its cards, on its way to the columns."""
+        self._write = _as_numbers(self._taken)
         self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]
         """Per card, who holds it and how much; None means the whole card."""
         self.sizes: list[dict[int, int]] = [{} for _ in nodes]
@@ -274,19 +275,7 @@ class Fleet:
         A dimension in which a card's capacity is not known counts nothing. A card that is missing counts as
         what it was when it was last known.
         """
-        limit, charges = allocation.claim.limit if allocation.claim else None, allocation.charges
-        compute = vram = compute_limit = vram_limit = 0
-        for position, gpu in enumerate(self.last_known(allocation)):
-            if charges:
-                here = _counted((charges[position].compute, charges[position].vram), gpu)
-            else:
-                here = _ZERO if gpu is None else (gpu.compute_gflops or 0, gpu.vram_bytes or 0)
-            compute, vram = compute + here[0], vram + here[1]
-            if limit is not None:
-                most = limit.compute_gflops or limit.compute_ppm * (0 if gpu is None else gpu.compute) // PPM
-                here = _counted((most, limit.vram_bytes), gpu)
-            compute_limit, vram_limit = compute_limit + here[0], vram_limit + here[1]
-        return Usage(compute, vram, compute_limit, vram_limit, 1)
+        return _usage(allocation, self.last_known(allocation))
 
     def last_known(self, allocation: Allocation) -> tuple[Gpu | None, ...]:
         """Its cards in order, those that are missing as it remembers them; None for one that nobody knows."""
@@ -299,8 +288,10 @@ class Fleet:
 
     # --- changes ---
 
-    def charge(self, allocation: Allocation, *, force: bool = False) -> None:
+    def charge(self, allocation: Allocation, *, force: bool = False, cards: Sequence[int] | None = None) -> None:
         """Enter an allocation. `force` lets columns go negative: what is held is held.
+
+        `cards` are where its cards lie in these books, from whoever has just chosen them.
 
         Raises:
             Conflict: the id is in the ledger; or, where `force` is not set, a card has no room for it, or
@@ -310,8 +301,11 @@ class Fleet:
         """
         if allocation.id in self.ledger:
             raise Conflict(f"allocation {allocation.id} is already in the ledger", code="already-allocated")
-        self._check_cards(allocation, force=force)
-        self._put(allocation.id, allocation)
+        if cards is None:
+            cards = self._cards_of(allocation)
+        if not force:
+            self._check_room(allocation, cards)
+        self._put(allocation.id, allocation, cards)
 
     def release(self, allocation_id: str) -> Allocation:
         """Take an allocation out of the books and return it.
@@ -335,15 +329,23 @@ class Fleet:
         """
         if allocation.id not in self.ledger:
             raise NotFound(f"allocation {allocation.id} is not in the ledger")
-        self._check_cards(allocation, force=True)
-        self._put(allocation.id, allocation)
+        self._put(allocation.id, allocation, self._cards_of(allocation))
 
-    def _check_cards(self, allocation: Allocation, *, force: bool) -> None:
+    def _cards_of(self, allocation: Allocation) -> list[int]:
+        """Where its cards lie; none if its node is not known.
+
+        Raises:
+            NotFound: a card is unknown.
+
+        """
         if allocation.node not in self.row_of:
-            return
-        cards = self._cards_of(allocation)
-        if force:
-            return
+            return []
+        try:
+            return [self.card_of[uuid] for uuid in allocation.gpus]
+        except KeyError as missing:
+            raise NotFound(f"card {missing} of allocation {allocation.id} is unknown", code="unknown-gpu") from None
+
+    def _check_room(self, allocation: Allocation, cards: Sequence[int]) -> None:
         for position, card in enumerate(cards):
             if allocation.charges:
                 charge = allocation.charges[position]
@@ -357,52 +359,45 @@ class Fleet:
             if held:
                 raise Conflict(f"a card of {allocation.id} is held by another", code="card-held")
 
-    def _cards_of(self, allocation: Allocation) -> tuple[int, ...]:
-        try:
-            return tuple(self.card_of[uuid] for uuid in allocation.gpus)
-        except KeyError as missing:
-            raise NotFound(f"card {missing} of allocation {allocation.id} is unknown", code="unknown-gpu") from None
-
-    def _put(self, key: str, allocation: Allocation | None) -> None:
+    def _put(self, key: str, allocation: Allocation | None, cards: Sequence[int] = ()) -> None:
+        """Have an allocation, which lies on these cards, in the ledger under its id, or none."""
         before = self.ledger.get(key)
         if self._open:
             self._journal.append((key, before))
-        self._stir(before)
-        self._stir(allocation)
         if before is not None and allocation is not None and _charges(before) == _charges(allocation):
+            if before.node in self.row_of:
+                self.stirred.add(self.row_of[before.node])
             self.ledger[key] = allocation
             return
         if before is not None:
-            self._enter(before, -1)
+            self._enter(before, self._cards_of(before), -1)
             del self.ledger[key]
         if allocation is not None:
+            self._enter(allocation, cards, +1)
             self.ledger[key] = allocation
-            self._enter(allocation, +1)
 
-    def _stir(self, allocation: Allocation | None) -> None:
-        row = None if allocation is None else self.row_of.get(allocation.node)
-        if row is not None:
-            self.stirred.add(row)
-
-    def _enter(self, allocation: Allocation, sign: int) -> None:
-        if allocation.claim is not None:
-            self._enter_claim(allocation, allocation.claim.namespace, sign)
-            if allocation.claim.gang is not None:
-                self._enter_gang(allocation.claim.gang.key, allocation.id, sign)
-        row = self.row_of.get(allocation.node)
+    def _enter(self, allocation: Allocation, cards: Sequence[int], sign: int) -> None:
+        row, claim = self.row_of.get(allocation.node), allocation.claim
+        if claim is not None:
+            gpus = self.last_known(allocation) if row is None else [self.cards[card] for card in cards]
+            self._enter_claim(claim.namespace, _usage(allocation, gpus), sign)
+            if claim.gang is not None:
+                self._enter_gang(claim.gang.key, allocation.id, sign)
         if row is None:
             return
-        asked, count = allocation.requirement, self._hold(allocation, row, sign)
+        self.stirred.add(row)
+        self._hold(allocation, row, cards, sign)
+        asked = allocation.requirement
         sizes = self._sizes_changed(row, asked, sign) if asked.gpu_count else 0
         books = self.node_rows, self.card_rows, self.card_row, self.card_usable, self.newest, self.clock
         cpu, memory = min(asked.cpu_milli, at.UNREACHABLE), min(asked.memory_bytes, at.UNREACHABLE)
-        self.clock = charge_columns(*books, row, sign, cpu, memory, sizes, self._taken, count)
+        self.clock = charge_columns(*books, row, sign, cpu, memory, sizes, self._taken, len(cards))
         self.newest = row
 
-    def _enter_claim(self, allocation: Allocation, namespace: str, sign: int) -> None:
+    def _enter_claim(self, namespace: str, usage: Usage, sign: int) -> None:
         self._requested = None
         self.claim_changes += 1
-        usage, before = self.usage_of(allocation), self.usage.get(namespace)
+        before = self.usage.get(namespace)
         if before is not None:
             usage = before.plus(usage, sign)
         if usage.workers:
@@ -426,26 +421,25 @@ class Fleet:
         sizes[size] = after = before + sign
         return 0 if before and after else 1 << size
 
-    def _hold(self, allocation: Allocation, row: int, sign: int) -> int:
-        """Enter who holds its cards, and write what that means for them; how many they are."""
-        key, charges, place, here = allocation.id, allocation.charges, 0, self.cards_on(row)
-        if len(allocation.gpus) > len(self._taken):
-            self._taken = np.zeros((len(allocation.gpus), TAKEN_COLUMNS), dtype=np.int64)
-        write = memoryview(self._taken.data).cast("B").cast("q")  # faster than the array, number by number
-        for uuid in allocation.gpus:
-            card = self.card_of[uuid]
-            held, taken = self.holders[card], charges[place // TAKEN_COLUMNS] if charges else None
+    def _hold(self, allocation: Allocation, row: int, cards: Sequence[int], sign: int) -> None:
+        """Enter who holds its cards, and write what that means for their columns."""
+        key, charges, here = allocation.id, allocation.charges, self.cards_on(row)
+        if len(cards) > len(self._taken):
+            self._taken = np.zeros((len(cards), TAKEN_COLUMNS), dtype=np.int64)
+            self._write = _as_numbers(self._taken)
+        write, place = self._write, 0
+        for position, card in enumerate(cards):
+            held, charge = self.holders[card], charges[position] if charges else None
             if sign > 0:
-                held[key] = taken
+                held[key] = charge
             else:
                 del held[key]
             if card not in here:
                 self.stirred.add(self.card_row.item(card))  # it was moved to another machine
             write[place] = card
-            write[place + 1], write[place + 2] = (-1, -1) if taken is None else (taken.compute, taken.vram)
-            write[place + 3] = mode_of(taken) if sign > 0 else _modes(held.values())
+            write[place + 1], write[place + 2] = (-1, -1) if charge is None else (charge.compute, charge.vram)
+            write[place + 3] = mode_of(charge) if sign > 0 else _modes(held.values())
             place += TAKEN_COLUMNS
-        return len(allocation.gpus)
 
     def touched_since(self, clock: int) -> list[int]:
         """Rows changed since `clock`, ascending; all since -1."""
@@ -467,7 +461,7 @@ class Fleet:
         undo, self._journal[mark:] = self._journal[mark:], []
         outer, self._open = self._open, 0
         for key, before in reversed(undo):
-            self._put(key, before)
+            self._put(key, before, () if before is None else self._cards_of(before))
         self._open = outer - 1
 
     def keep(self, mark: int) -> None:
@@ -485,6 +479,7 @@ class Fleet:
         twin.node_rows, twin.card_rows = self.node_rows.copy(), self.card_rows.copy()
         twin._name_columns()
         twin._taken = self._taken.copy()
+        twin._write = _as_numbers(twin._taken)
         twin.holders = [dict(held) for held in self.holders]
         twin.sizes = [dict(count) for count in self.sizes]
         twin.ledger, twin.usage, twin.stirred = dict(self.ledger), dict(self.usage), set()
@@ -508,12 +503,34 @@ class Fleet:
         return self._requested
 
 
+def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
+    """What an allocation on these cards counts."""
+    limit, charges = allocation.claim.limit if allocation.claim else None, allocation.charges
+    compute = vram = compute_limit = vram_limit = 0
+    for position, gpu in enumerate(gpus):
+        if charges:
+            here = _counted((charges[position].compute, charges[position].vram), gpu)
+        else:
+            here = _ZERO if gpu is None else (gpu.compute_gflops or 0, gpu.vram_bytes or 0)
+        compute, vram = compute + here[0], vram + here[1]
+        if limit is not None:
+            most = limit.compute_gflops or limit.compute_ppm * (0 if gpu is None else gpu.compute) // PPM
+            here = _counted((most, limit.vram_bytes), gpu)
+        compute_limit, vram_limit = compute_limit + here[0], vram_limit + here[1]
+    return Usage(compute, vram, compute_limit, vram_limit, 1)
+
+
 def _counted(amounts: tuple[int, int], gpu: Gpu | None) -> tuple[int, int]:
     """Amounts without the dimensions in which the capacity of the card is not known."""
     if gpu is None:
         return amounts
     compute, vram = amounts
     return 0 if gpu.compute_gflops is None else compute, 0 if gpu.vram_bytes is None else vram
+
+
+def _as_numbers(rows: at.Rows) -> memoryview:
+    """The same numbers in a row, for writing one by one: much faster than in the array."""
+    return memoryview(rows.data).cast("B").cast("q")
 
 
 def _charges(allocation: Allocation) -> tuple[object, ...]:

@@ -72,7 +72,7 @@ class Placer:
         allocation = Allocation(
             allocation_id, fleet.nodes[row].name, requirement, fleet.uuids(cards), charges=table.charges(cards)
         )
-        fleet.charge(allocation)
+        fleet.charge(allocation, cards=cards)
         if also is not None:
             # It has the room there; where its partition lies is decided here.
             also.fleet.charge(allocation, force=True)

@@ -166,9 +166,9 @@ class Quotas:
         change = asked.total.plus(held, -1)._replace(workers=0)
         return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
 
-    def allows(self, used: Used, namespace: str, asked: Asked) -> bool:
-        """Whether `check` has nothing against it, without saying why not."""
-        for level in self.levels(namespace):
+    def allow(self, used: Used, levels: Iterable[str], asked: Asked) -> bool:
+        """Whether those of these levels have nothing against it: `check`, without saying why not."""
+        for level in levels:
             single, total = self._bounds[level]
             if not all(map(le, asked.single, single)):
                 return False

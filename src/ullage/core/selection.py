@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -118,12 +118,13 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The node and cards a request gets, and what it takes of each."""
+    """The node and cards a request gets, and what it takes of each; where they lie in the books that were looked at."""
 
     node: str
     gpus: tuple[str, ...]
     charges: tuple[Charge, ...]
     score: float = 0
+    cards: Sequence[int] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,29 +213,63 @@ def same_on_all_cards(request: Request) -> bool:
     return not (part.compute_ppm or part.vram_ppm or (limit is not None and limit.compute_ppm))
 
 
-def _sums_allow(fleet: Fleet, rules: Rules, request: Request) -> bool:
-    """Whether the quotas allow the request wherever it goes, and promises do not depend on the card it gets."""
-    if rules.oversubscription and not same_on_all_cards(request):
-        return False
-    if not rules.quotas.levels(request.claim.namespace):
-        return True
-    if request.requirement.cards.isolation is Isolation.PARTITIONED:
-        return False
-    most = _asked_most(fleet, request)
-    return most is None or rules.quotas.allows(fleet.usage, request.claim.namespace, most)
+class _Case:
+    """Requests that differ in whose they are only: what stays for them while the rules and the inventory do."""
+
+    def __init__(self, fleet: Fleet, rules: Rules, request: Request) -> None:
+        self.rules = rules
+        self._fleet = fleet
+        self._asked = asked = request.requirement
+        self._strategy = rules.strategy_of(request)
+        self._made: tuple[Strategy, Table] | None = None
+        self._promises_differ = bool(rules.oversubscription) and not same_on_all_cards(request)
+        self._counts_differ = asked.cards.isolation is Isolation.PARTITIONED
+        self._request = request
+
+    def sums_allow(self, namespace: str) -> bool:
+        """Whether the quotas allow the request wherever it goes, and promises do not depend on the card it gets."""
+        if self._promises_differ:
+            return False
+        quotas = self.rules.quotas
+        levels = quotas.levels(namespace)
+        if not levels:
+            return True
+        if self._counts_differ:
+            return False
+        return self._most is None or quotas.allow(self._fleet.usage, levels, self._most)
+
+    @cached_property
+    def _most(self) -> Asked | None:
+        """What one counts for in quotas at most, wherever it goes; None if it goes nowhere.
+
+        Cards of one kind count the same, so one of each kind is asked about, as if all that the request takes
+        were like it: no mixture counts for more than the largest of these.
+        """
+        kinds, count = shape_of(self._fleet, self._asked).kinds, self._asked.gpu_count
+        asked = [asked_on(self._fleet, self._request, [card] * count) for card in kinds]
+        return reduce(Asked.most, asked) if asked else None
+
+    def table(self) -> Table:
+        """The table of the requests, under the strategy as it decides on these books now."""
+        strategy = self._strategy.on(self._fleet)
+        if self._made is None or self._made[0] is not strategy:
+            self._made = strategy, table_of(self._fleet, self._asked, strategy, self.rules.cap)
+        return self._made[1]
 
 
-def _asked_most(fleet: Fleet, request: Request) -> Asked | None:
-    """What the request counts for in quotas at most.
+_MAX_CASES = 64
+"""Cases of one shape remembered at a time."""
 
-    Cards of one kind count the same, so one of each kind is asked about, as if all that the request takes
-    were like it: no mixture counts for more than the largest of these.
-    """
-    shape, limit = shape_of(fleet, request.requirement), request.claim.limit
-    if limit not in shape.asked_most:
-        asked = [asked_on(fleet, request, [card] * request.requirement.gpu_count) for card in shape.kinds]
-        shape.asked_most[limit] = reduce(Asked.most, asked) if asked else None
-    return shape.asked_most[limit]
+
+def _case_of(fleet: Fleet, rules: Rules, request: Request) -> _Case:
+    cases = shape_of(fleet, request.requirement).cases
+    key = id(rules), request.strategy, request.claim.limit
+    case = cases.get(key)
+    if not isinstance(case, _Case):
+        if len(cases) >= _MAX_CASES:
+            cases.clear()
+        case = cases[key] = _Case(fleet, rules, request)  # it keeps the rules, so that their id stays theirs
+    return case
 
 
 def asked_on(fleet: Fleet, request: Request, cards: Sequence[int]) -> Asked:
@@ -427,17 +462,18 @@ def select(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, S
 
 def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
     """Where the request goes now, or why nowhere."""
-    if not _sums_allow(fleet, rules, request):
+    case = _case_of(fleet, rules, request)
+    if not case.sums_allow(request.claim.namespace):
         candidates = find(fleet, rules, request)
         if not candidates.by_node:
             return candidates.refusal
         return select(fleet, rules, request, candidates.by_node)
-    table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
+    table = case.table()
     chosen = _choose_promised(fleet, rules, request, table) if rules.oversubscription else table.choose()
     if chosen is None:
         return _refused(fleet, rules, request)
     row, cards = chosen
-    return Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards), table.ranked.item(row))
+    return Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards), table.ranked.item(row), cards)
 
 
 def _choose_promised(fleet: Fleet, rules: Rules, request: Request, table: Table) -> tuple[int, list[int]] | None:

@@ -12,9 +12,7 @@ from ullage.core.filters import KEPT_APART, KIND
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.modes import ANY, WHOLE, mixed
-from ullage.core.quota import Asked
 from ullage.model.allocation import Charge
-from ullage.model.claim import Amounts
 from ullage.model.gpu import GpuPhase
 from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.request import ResourceRequirement
@@ -52,8 +50,8 @@ class Shape:
             card for card, row in zip(fleet.kinds, self.rows[1 : 1 + kinds].tolist(), strict=True) if row[at.ALLOWED]
         )
         """One card of each kind that may take it at all."""
-        self.asked_most: dict[Amounts | None, Asked | None] = {}
-        """By limit, what it counts for in quotas at most, wherever it goes; None if it goes nowhere."""
+        self.cases: dict[object, object] = {}
+        """What else is known of requests of this shape (see `core/selection.py`)."""
 
 
 def shape_of(fleet: Fleet, asked: ResourceRequirement) -> Shape:

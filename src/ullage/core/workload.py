@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class TaskClass:
     models: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=4096)
 def class_of(asked: ResourceRequirement) -> TaskClass:
     """The class of a requirement; a part named in TFLOPS or bytes counts as a whole card."""
     share = 0
@@ -115,16 +117,17 @@ class LiveWorkload:
 
     def __init__(self) -> None:
         self._tasks = Counter[TaskClass]()
+        self._seen = 0
         self._due = COLD
         self.estimate: Workload | None = None
 
     def see(self, asked: ResourceRequirement) -> bool:
         """Count a task that arrived, placed or not; True if `estimate` was made anew."""
         self._tasks[class_of(asked)] += 1
-        seen = self._tasks.total()
-        if seen < self._due:
+        self._seen += 1
+        if self._seen < self._due:
             return False
-        self._due = int(seen * _GROWTH)
+        self._due = int(self._seen * _GROWTH)
         self.estimate = Workload.counted(_most_popular_first(self._tasks))
         return True
 
