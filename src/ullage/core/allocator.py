@@ -585,7 +585,7 @@ class Allocator:
             request.claim,
             assumed_at=now,
             bound_at=now if state is AllocationState.BOUND else None,
-            cards=self.fleet.gpus(choice.gpus),
+            cards=self.fleet.gpus(choice.gpus) if choice.cards is None else self.fleet.at(choice.cards),
         )
 
     def _adopt(self, fleet: Fleet) -> None:

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 Column = npt.NDArray[np.int64]
 """One number per node or per card."""
 
-_ZERO = (0, 0)
-
 _LARGEST = 62
 """The largest number of cards that a bit of its own tells apart."""
 _KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "numa_zone")))
@@ -261,6 +259,10 @@ class Fleet:
         """Identities of cards given by their flat position."""
         return tuple(self.cards[card].uuid for card in cards)
 
+    def at(self, cards: Iterable[int]) -> tuple[Gpu, ...]:
+        """Cards of the inventory by their flat position."""
+        return tuple([self.cards[card] for card in cards])
+
     def gpus(self, uuids: Iterable[str]) -> tuple[Gpu, ...]:
         """Cards of the inventory by their identities."""
         return tuple([self.cards[self.card_of[uuid]] for uuid in uuids])
@@ -379,7 +381,7 @@ class Fleet:
     def _enter(self, allocation: Allocation, cards: Sequence[int], sign: int) -> None:
         row, claim = self.row_of.get(allocation.node), allocation.claim
         if claim is not None:
-            gpus = self.last_known(allocation) if row is None else [self.cards[card] for card in cards]
+            gpus = self.last_known(allocation) if row is None else self.at(cards)
             self._enter_claim(claim.namespace, _usage(allocation, gpus), sign)
             if claim.gang is not None:
                 self._enter_gang(claim.gang.key, allocation.id, sign)
@@ -504,28 +506,24 @@ class Fleet:
 
 
 def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
-    """What an allocation on these cards counts."""
+    """What an allocation on these cards counts; see `Fleet.usage_of`."""
     limit, charges = allocation.claim.limit if allocation.claim else None, allocation.charges
     compute = vram = compute_limit = vram_limit = 0
     for position, gpu in enumerate(gpus):
         if charges:
-            here = _counted((charges[position].compute, charges[position].vram), gpu)
-        else:
-            here = _ZERO if gpu is None else (gpu.compute_gflops or 0, gpu.vram_bytes or 0)
-        compute, vram = compute + here[0], vram + here[1]
+            charge = charges[position]
+            compute += charge.compute if gpu is None or gpu.compute_gflops is not None else 0
+            vram += charge.vram if gpu is None or gpu.vram_bytes is not None else 0
+        elif gpu is not None:
+            compute += gpu.compute_gflops or 0
+            vram += gpu.vram_bytes or 0
         if limit is not None:
             most = limit.compute_gflops or limit.compute_ppm * (0 if gpu is None else gpu.compute) // PPM
-            here = _counted((most, limit.vram_bytes), gpu)
-        compute_limit, vram_limit = compute_limit + here[0], vram_limit + here[1]
+            compute_limit += most if gpu is None or gpu.compute_gflops is not None else 0
+            vram_limit += limit.vram_bytes if gpu is None or gpu.vram_bytes is not None else 0
+    if limit is None:
+        compute_limit, vram_limit = compute, vram
     return Usage(compute, vram, compute_limit, vram_limit, 1)
-
-
-def _counted(amounts: tuple[int, int], gpu: Gpu | None) -> tuple[int, int]:
-    """Amounts without the dimensions in which the capacity of the card is not known."""
-    if gpu is None:
-        return amounts
-    compute, vram = amounts
-    return 0 if gpu.compute_gflops is None else compute, 0 if gpu.vram_bytes is None else vram
 
 
 def _as_numbers(rows: at.Rows) -> memoryview:

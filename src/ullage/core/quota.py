@@ -170,9 +170,8 @@ class Quotas:
         """Whether those of these levels have nothing against it: `check`, without saying why not."""
         for level in levels:
             single, total = self._bounds[level]
-            if not all(map(le, asked.single, single)):
-                return False
-            if not all(map(le, map(add, self.used(used, level), asked.total), total)):
+            held = self.used(used, level)
+            if not all(map(le, asked.single, single)) or not all(map(le, map(add, held, asked.total), total)):
                 return False
         return True
 

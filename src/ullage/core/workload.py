@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +35,7 @@ MOST_KINDS = 62
 """Kinds of cards that a mask can tell apart; those beyond are allowed to nobody who names a model."""
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class TaskClass:
+class TaskClass(NamedTuple):
     """Thousandths of a CPU, thousandths of each card (0 without cards), cards, models (empty: any)."""
 
     cpu_milli: int
