@@ -68,6 +68,7 @@ EVENTS = {
     "gang.backed-off": "requests that belong together were not placed in time, or lost a member; they try again later",
     "gang.bound": "requests that belong together got their cards, all at once",
     "gang.dropped": "a gang of requests was ended",
+    "gang.preempts": "work of lower priority was told to leave for requests that belong together, all at once",
     "gang.released": "a gang lost a member, or did not come together, and goes back as a whole",
     "node.cordoned": "an operator keeps new work off a node",
     "node.not-ready": "an unknown node did not come back; its executors are given up",

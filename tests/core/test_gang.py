@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
 from ullage.core.gang import BACKOFF_S, MAX_BACKOFF_S, GangOutcome, GangPhase, Gangs, Misfit, by_size, fit_together
+from ullage.core.nomination import NOMINATED_TTL_S
 from ullage.core.quota import Quotas
 from ullage.core.selection import Refusal, Rules
 from ullage.model.allocation import Allocation, AllocationState
@@ -451,6 +453,120 @@ def test_a_reservation_that_lost_a_member_is_not_kept_for_a_part():
     lab.allocator.dealloc("other", lab.now)
     lab.tick(commit=False)
     assert lab.held == {"a": ASSUMED, "c": ASSUMED}
+
+
+# --- others give way ---
+
+
+def urgent(uid: str, key: str = "high", required: int = 2, *, timeout: float | None = None, **gang: object) -> Request:
+    request = member(uid, key, required, 100, timeout=timeout)
+    claim = replace(request.claim, priority=10, gang=replace(request.claim.gang, **{"preempt": True, **gang}))
+    return replace(request, claim=claim)
+
+
+def crowded(*cards_per_node: int, **rules: object) -> Lab:
+    """Every card is held by somebody of low priority."""
+    lab = Lab(*cards_per_node, **rules)
+    for n in range(sum(cards_per_node)):
+        lab.allocator.alloc(plain(f"low-{n}"), 0)
+    return lab
+
+
+def test_a_gang_that_may_preempt_lets_all_of_its_victims_leave_at_once_and_then_goes():
+    lab = crowded(2, 2)
+    lab.add(*(urgent(uid, required=3) for uid in "abc"))
+    (outcome,) = lab.tick()
+    assert (outcome.phase, outcome.placed, len(outcome.evicted)) == (GangPhase.WAITING, (), 3)
+    assert [lab.code(uid) for uid in "abc"] == [Code.EVICTING] * 3
+    assert {nomination.request.uid for nomination in outcome.nominated} == set("abc")
+    assert {a.state for a in outcome.evicted} == {AllocationState.RELEASING}
+    for left, victim in enumerate(outcome.evicted, start=1):
+        assert not any(outcome.placed for outcome in lab.tick(1))
+        lab.allocator.dealloc(victim.id, lab.now)
+        assert sum(state is AllocationState.RELEASING for state in lab.held.values()) == 3 - left
+    (done,) = lab.tick(1)
+    assert [allocation.id for allocation in done.placed] == ["a", "b", "c"]
+    assert lab.allocator.nominations.entries == ()
+
+
+def test_nobody_leaves_for_a_gang_that_would_not_fit_all_the_same():
+    lab = crowded(2)
+    lab.add(*(urgent(uid, required=3) for uid in "abc"))
+    (outcome,) = lab.tick()
+    assert (outcome.evicted, outcome.nominated, lab.code("a")) == ((), (), Code.GANG_ROOM)
+    assert set(lab.held.values()) == {BOUND}
+
+
+def test_nobody_leaves_for_a_gang_that_does_not_say_so():
+    lab = crowded(2)
+    lab.add(*(urgent(uid, preempt=False) for uid in "ab"))
+    assert [outcome.evicted for outcome in lab.tick()] == [()]
+
+
+def test_nobody_leaves_for_more_members_than_are_required():
+    lab = crowded(4)
+    lab.add(*(urgent(uid, desired=3) for uid in "abc"))
+    assert [len(outcome.evicted) for outcome in lab.tick()] == [2]
+
+
+def test_no_lower_priority_gets_the_room_that_is_kept_for_the_gang():
+    lab = crowded(2)
+    lab.add(*(urgent(uid) for uid in "ab"))
+    (outcome,) = lab.tick()
+    lab.allocator.dealloc(outcome.evicted[0].id, lab.now)
+    thief = lab.allocator.alloc(plain("thief", 10), lab.now)
+    assert isinstance(thief, Refusal)
+    assert thief.code is Code.NOMINATED
+
+
+def test_a_gang_that_is_given_up_or_backs_off_keeps_no_room():
+    lab = crowded(2)
+    lab.add(*(urgent(uid, timeout=60) for uid in "ab"))
+    lab.tick()
+    lab.tick(60)
+    assert (lab.gangs.phase("high"), lab.allocator.nominations.entries) == (GangPhase.TIMED_OUT, ())
+    lab = crowded(2)
+    lab.add(*(urgent(uid) for uid in "ab"))
+    lab.tick()
+    for uid in "ab":
+        lab.gangs.remove(uid)
+    lab.tick()
+    assert lab.allocator.nominations.entries == ()
+
+
+def test_room_is_kept_for_a_gang_for_as_long_as_it_waits():
+    lab = crowded(2)
+    lab.add(*(urgent(uid) for uid in "ab"))
+    lab.tick()
+    for _ in range(5):
+        due = lab.gangs.due()
+        assert due is not None
+        assert due < lab.now + NOMINATED_TTL_S
+        (outcome,) = lab.tick(due - lab.now)
+        assert (len(outcome.nominated), outcome.evicted) == (2, ())
+        assert lab.allocator.nominations.lapsed(due + NOMINATED_TTL_S - 1) == ()
+
+
+def test_others_leave_only_if_the_room_is_lost_that_was_kept():
+    lab = crowded(2, 2)
+    lab.add(*(urgent(uid) for uid in "ab"))
+    (outcome,) = lab.tick()
+    node = outcome.evicted[0].node
+    for victim in outcome.evicted:
+        lab.allocator.dealloc(victim.id, lab.now)
+    lab.allocator.set_nodes([replace(n, cordoned=n.name == node) for n in lab.allocator.fleet.nodes])
+    (outcome,) = lab.tick(1)
+    assert {victim.node for victim in outcome.evicted} == {"n0", "n1"} - {node}
+
+
+def test_a_gang_is_placed_near_itself_where_a_label_says_how():
+    lab = Lab(2, 1, 2)
+    labels = {"n0": "r0", "n1": "r1", "n2": "r1"}
+    lab.allocator.set_nodes([replace(n, labels={"rack": labels[n.name]}) for n in lab.allocator.fleet.nodes])
+    lab.add(*(urgent(uid, required=3, domain="rack") for uid in "abc"))
+    lab.tick()
+    assert {lab.allocator.fleet.ledger[uid].node for uid in "abc"} == {"n1", "n2"}
+    assert lab.gangs.domain("high") == "rack"
 
 
 # --- any history ---

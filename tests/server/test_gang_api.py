@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import httpx2
-
+import pytest
 from tests.system.live_server import wait_until
+
+from ullage.cli.main import main
 
 
 def members(*uids: str, resreq: str = "gpu=1") -> list[dict[str, str]]:
@@ -55,3 +57,33 @@ def test_a_member_that_is_freed_does_not_come_back(http: httpx2.Client):
     assert [a["uid"] for a in http.get("/v1/allocations").json()] == ["b"]
     http.delete("/v1/allocations/b")
     assert http.get("/v1/gangs/m").status_code == 404
+
+
+def test_a_gang_that_preempts_waits_for_those_who_leave_and_is_placed_when_they_are_freed(http: httpx2.Client):
+    http.post("/v1/allocations", json={"uid": "low", "resreq": "gpu=4"})
+    urgent = [{**each, "qos": "high"} for each in members("a", "b")]
+    plain = http.put("/v1/gangs/p", json={"members": urgent}).json()
+    assert {member["code"] for member in plain["members"]} == {"gang-does-not-fit"}
+    http.delete("/v1/gangs/p")
+    gang = http.put("/v1/gangs/p", json={"members": urgent, "preempt": True}).json()
+    assert (gang["phase"], {member["code"] for member in gang["members"]}) == ("waiting", {"waiting-for-eviction"})
+    assert http.get("/v1/allocations/low").json()["state"] == "releasing"
+    assert {each["uid"] for each in http.get("/v1/nominations").json()} == {"a", "b"}
+    http.delete("/v1/allocations/low")
+    wait_until(lambda: http.get("/v1/gangs/p").json()["phase"] == "running", "the gang runs")
+    assert http.get("/v1/nominations").json() == []
+
+
+def test_preemption_is_said_of_the_gang_and_a_domain_is_a_label(http: httpx2.Client):
+    one = [{"uid": "a", "resreq": "gpu=1", "preempt": True}]
+    assert http.put("/v1/gangs/x", json={"members": one}).json()["field"] == "members.preempt"
+    assert http.put("/v1/gangs/x", json={"members": members("a"), "domain": ""}).json()["field"] == "gang.domain"
+    gang = http.put("/v1/gangs/x", json={"members": members("a", "b"), "domain": "rack"}).json()
+    assert (gang["domain"], gang["domains"]) == ("rack", 1)
+
+
+def test_the_command_line_says_over_how_many_domains_a_gang_is_spread(
+    http: httpx2.Client, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["gang", "submit", "t", "a", "b", "-r", "gpu=1", "--domain", "rack", "--preempt"]) == 0
+    assert "t: running, in 1 of rack" in capsys.readouterr().out

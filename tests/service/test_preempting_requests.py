@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.lab import Lab
 
 from ullage.core.allocator import ASSUMED_TTL_S
+from ullage.core.gang import GangPhase
 from ullage.model.allocation import Allocation, AllocationState
-from ullage.model.claim import Claim, Request
+from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
+from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.service.store_port import DropAllocation, PutNomination
 
@@ -114,3 +118,63 @@ def test_a_second_victim_is_asked_only_when_the_room_is_lost():
         again = lab.service.preemptions.alloc(ask("high", priority=10), nobody)
         assert isinstance(again, Nomination)
         assert ([victim.uid for victim in again.victims], again.node != nomination.node) == (["other"], True)
+
+
+# --- gangs ---
+
+
+def high(*uids: str) -> list[Request]:
+    gang = GangClaim("g", len(uids), len(uids), preempt=True)
+    return [replace(ask(uid), claim=Claim(priority=10, gang=gang)) for uid in uids]
+
+
+def two_nodes(lab: Lab) -> None:
+    for uid in ("low-1", "low-2"):
+        lab.service.allocations.alloc(ask(uid), nobody)
+
+
+NODES = NODE, Node("n2", 8000, 64 * GIB, (Gpu("GPU-n2-0", 0, vram_bytes=40 * GIB, compute_gflops=100_000),))
+
+
+def test_all_victims_of_a_gang_are_stored_as_leaving_with_the_room_of_its_members():
+    with Lab(*NODES) as lab:
+        two_nodes(lab)
+        status = lab.service.gangs.put("g", high("a", "b"), nobody)
+        lab.pump()
+        assert status.phase is GangPhase.WAITING
+        snapshot = lab.store.load()
+        assert {entry.request.uid for entry in snapshot.nominations} == {"a", "b"}
+        assert {a.state for a in snapshot.allocations} == {AllocationState.RELEASING}
+        assert kinds(lab)[-4:] == ["allocation.preempted", "allocation.nominated"] * 2
+        for uid in ("low-1", "low-2"):
+            lab.service.allocations.dealloc(uid, None, nobody)
+            lab.pump()
+        assert lab.service.gangs.status("g").phase is GangPhase.RUNNING
+        snapshot = lab.store.load()
+        assert (snapshot.nominations, {a.id for a in snapshot.allocations}) == ((), {"a", "b"})
+        assert "allocation.ready" not in kinds(lab)
+
+
+def test_a_gang_that_ends_while_others_leave_for_it_keeps_no_room():
+    with Lab(*NODES) as lab:
+        two_nodes(lab)
+        lab.service.gangs.put("g", high("a", "b"), nobody)
+        lab.service.gangs.drop("g", nobody)
+        lab.pump()
+        assert (lab.service.preemptions.nominations(), lab.store.load().nominations) == ((), ())
+
+
+def test_after_a_restart_a_gang_that_is_submitted_again_waits_for_those_who_leave_already():
+    with Lab(*NODES) as lab:
+        two_nodes(lab)
+        lab.service.gangs.put("g", high("a", "b"), nobody)
+        lab.pump()
+        snapshot = lab.store.load()
+        with Lab(*NODES) as again:
+            again.service.allocations.recover(snapshot)
+            status = again.service.gangs.put("g", high("a", "b"), nobody)
+            assert {answer.code for answer in status.answers.values()} == {Code.EVICTING}
+            for uid in ("low-1", "low-2"):
+                again.service.allocations.dealloc(uid, None, nobody)
+            again.pump()
+            assert again.service.gangs.status("g").phase is GangPhase.RUNNING

@@ -39,6 +39,10 @@ def configure_gang(parser: argparse.ArgumentParser) -> None:
     submit.add_argument(
         "--timeout", metavar="TIME", help="back off after waiting for 90, 90s, 30m, 12h or 2d (default: never)"
     )
+    submit.add_argument(
+        "--domain", metavar="LABEL", help="put them on nodes with the same value of this label (a rack), if they can be"
+    )
+    submit.add_argument("--preempt", action="store_true", help="let work of lower priority leave for all of them")
     add_output(submit)
     submit.set_defaults(act=_submit)
     show = actions.add_parser("show", help="how a gang stands", epilog="example: ullage gang show train-1")
@@ -56,8 +60,12 @@ def _submit(arguments: argparse.Namespace) -> int:
         members=[CreateAllocation(uid=uid, **each) for uid in arguments.uids],
         required=arguments.required,
         timeout_s=0.0 if arguments.timeout is None else parse_duration(arguments.timeout, "--timeout"),
+        domain=arguments.domain,
+        preempt=arguments.preempt,
     )
-    with as_typed({**REQUEST_OPTIONS, "gang.required": "--required", "timeout_s": "--timeout"}):
+    with as_typed(
+        {**REQUEST_OPTIONS, "gang.required": "--required", "timeout_s": "--timeout", "gang.domain": "--domain"}
+    ):
         body = reach_allocations().put_gang(arguments.key, gang)
     _print(body, arguments.output)
     return 0
@@ -78,5 +86,6 @@ def _print(gang: GangBody, output: str) -> None:
     if output == "json":
         print_json(gang)
         return
-    print(f"{gang.key}: {gang.phase}\n")
+    where = f", in {gang.domains} of {gang.domain}" if gang.domain and gang.domains else ""
+    print(f"{gang.key}: {gang.phase}{where}\n")
     print_list(gang.members, _MEMBERS, output)

@@ -186,6 +186,11 @@ class Gangs:
         gang = self._gangs.get(key)
         return gang.phase if gang is not None and gang.members else None
 
+    def domain(self, key: str) -> str | None:
+        """The label of nodes that says what is near, as the newest member names it."""
+        gang = self._gangs.get(key)
+        return gang.claim.domain if gang is not None and gang.members else None
+
     def answer(self, uid: str) -> Answer | None:
         """What a member had when it was last looked at; None before that."""
         key = self._key_of.get(uid)
@@ -252,7 +257,7 @@ def _advance(step: _Step, before: object, forgotten: tuple[str, ...]) -> GangOut
         placed |= step.bind()
         if gang.phase is GangPhase.RUNNING:
             placed |= step.place() | step.bind()
-    if not (forgotten or placed or step.evicted) and gang.told() == before:
+    if not (forgotten or placed or step.nominated) and gang.told() == before:
         return None
     made = tuple(allocation for _, allocation in sorted(placed.items()))
     given = forgotten, gang.retry_at, tuple(step.evicted), tuple(step.nominated)
@@ -319,7 +324,6 @@ class _Step:
         forgotten = _forget(self.allocator, self._reserved(), self.now)
         for uid in forgotten:
             del self.held[uid]
-        self._keep_no_room()
         return forgotten
 
     def _keep_no_room(self) -> None:
@@ -330,6 +334,7 @@ class _Step:
 
     def _back_off(self, phase: GangPhase) -> tuple[str, ...]:
         gang, forgotten = self.gang, self._give_back()
+        self._keep_no_room()
         gang.phase, gang.retry_at = phase, self.now + gang.backoff_s
         gang.backoff_s = min(2 * gang.backoff_s, MAX_BACKOFF_S)
         return forgotten
@@ -356,11 +361,11 @@ class _Step:
 
     def _place_whole(self, waiting: list[Request], needed: int) -> dict[str, Allocation]:
         """All that wait, or if they do not fit the smallest that are enough."""
-        if not self._is_new(waiting):
-            return {}
         awaited = self._awaited(waiting)
         if awaited:
             return self._refuse(waiting, Code.EVICTING, awaited)
+        if not self._is_new(waiting):
+            return {}
         sized = by_size(self.allocator.fleet, waiting)
         plan = self._fit(sized)
         if isinstance(plan, Misfit) and needed < len(sized):

@@ -56,14 +56,17 @@ class GangApi:
                 fix = "the cards of a gang are chosen and bound together; leave out gpus and commit"
                 raise invalid("members", member.uid, fix)
             if member.preempt:
-                raise invalid("members.preempt", member.uid, "nobody is evicted for a gang; leave it out")
-        claim = GangClaim(key, body.required or len(uids), len(uids), seconds_of("timeout_s", body.timeout_s) or None)
+                raise invalid("members.preempt", member.uid, "a gang preempts as a whole; say it beside the members")
+        timeout_s = seconds_of("timeout_s", body.timeout_s) or None
+        claim = GangClaim(key, body.required or len(uids), len(uids), timeout_s, body.domain, body.preempt)
         requests = [self._allocations.request(member) for member in body.members]
         return [replace(request, claim=replace(request.claim, gang=claim)) for request in requests]
 
     def _body(self, status: GangStatus) -> wire.GangBody:
         members = [self._member(uid, answer) for uid, answer in status.answers.items()]
-        return wire.GangBody(key=status.key, phase=status.phase.value, members=members)
+        return wire.GangBody(
+            key=status.key, phase=status.phase.value, domain=status.domain, domains=status.domains, members=members
+        )
 
     def _member(self, uid: str, answer: Answer | None) -> wire.GangMember:
         if isinstance(answer, Allocation):

@@ -9,23 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ullage.core.domain import spans
 from ullage.core.gang import Answer, GangPhase, Gangs
 from ullage.core.selection import Rules
+from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound
 from ullage.service.events import Events, allocation_facts
 from ullage.service.journal import Callback, Journal
+from ullage.service.nominations import NominatedRequests
 from ullage.service.state import State
 from ullage.service.store_port import DropAllocation, PutAllocation
 
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """How a gang stands: the answer per member, None for one that was not looked at yet."""
+    """How a gang stands: the answer per member, None for one that was not looked at yet.
+
+    `domain` is the label that says what is near, `domains` over how many of its values the members are spread
+    that have cards.
+    """
 
     key: str
     phase: GangPhase
     answers: dict[str, Answer | None]
+    domain: str | None = None
+    domains: int = 0
 
 
 class GangRequests:
@@ -38,8 +47,10 @@ class GangRequests:
         events: Events,
         clock: Callable[[], float],
         changed: Callable[[bool], None],
+        nominated: NominatedRequests,
     ) -> None:
         self._allocator = state.allocator
+        self._nominated = nominated
         self._journal = journal
         self._events = events
         self._clock = clock
@@ -83,7 +94,12 @@ class GangRequests:
         phase = self._gangs.phase(key)
         if phase is None:
             raise NotFound(f"gang {key} has no members", field="gang")
-        return GangStatus(key, phase, {uid: self._gangs.answer(uid) for uid in self._members[key]})
+        answers = {uid: self._gangs.answer(uid) for uid in self._members[key]}
+        domain = self._gangs.domain(key)
+        if domain is None:
+            return GangStatus(key, phase, answers)
+        nodes = [answer.node for answer in answers.values() if isinstance(answer, Allocation)]
+        return GangStatus(key, phase, answers, domain, spans(self._allocator.fleet, domain, nodes))
 
     def drop(self, key: str, done: Callback) -> tuple[str, ...]:
         """End a gang: members that wait are forgotten, and the cards of the others are free.
@@ -100,7 +116,7 @@ class GangRequests:
             if gpus:
                 freed.append(uid)
                 self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
-        self._journal.write(*map(DropAllocation, freed), then=done)
+        self._journal.write(*map(DropAllocation, freed), *self._nominated.ended(), then=done)
         self._events.add("gang.dropped", gang=key)
         self._tick(now)
         self._changed(True)
@@ -134,12 +150,21 @@ class GangRequests:
 
     def _tick(self, now: float) -> None:
         for outcome in self._gangs.tick(self._allocator, now):
+            kept = [self._nominated.put(each) for each in outcome.nominated]
+            self._journal.write(*map(PutAllocation, (*outcome.evicted, *outcome.placed)), *kept)
+            if outcome.evicted:
+                for each in outcome.nominated:
+                    self._nominated.tell(each)
+                self._events.add("gang.preempts", gang=outcome.key, members=len(kept), victims=len(outcome.evicted))
+                self._changed(True)
             if outcome.placed:
-                self._journal.write(*map(PutAllocation, outcome.placed))
                 self._events.add("gang.bound", gang=outcome.key, members=len(outcome.placed))
                 for member in outcome.placed:
                     self._events.add("allocation.bound", **allocation_facts(member))
                 self._changed(True)
             if outcome.phase in (GangPhase.TIMED_OUT, GangPhase.FAILED):
                 self._events.add("gang.backed-off", gang=outcome.key, message=outcome.phase.value)
+        ended = self._nominated.ended()
+        if ended:
+            self._journal.write(*ended)
         self._seen = self._books()

@@ -46,6 +46,17 @@ class NominatedRequests:
         self._stored.add(nomination.request.uid)
         return PutNomination(nomination)
 
+    def tell(self, nomination: Nomination) -> None:
+        """Say who leaves for a request and where room is kept for it, once it is decided."""
+        ledger, claimant = self._allocator.fleet.ledger, nomination.request.uid
+        for victim in nomination.victims:
+            gpus = " ".join(ledger[victim.uid].gpus)
+            self._events.add(
+                "allocation.preempted", uid=victim.uid, claimant=claimant, node=ledger[victim.uid].node, gpus=gpus
+            )
+        gpus = " ".join(nomination.gpus)
+        self._events.add("allocation.nominated", uid=claimant, node=nomination.node, gpus=gpus)
+
     def renew(self, uid: str, now: float) -> Nomination | None:
         """Somebody asks for the request again: its time begins anew. None if no room is kept for it."""
         known = self._allocator.nominations.of(uid)
@@ -83,7 +94,8 @@ class NominatedRequests:
         waiting = {entry.request.uid: entry for entry in self.all()}
         self._ready &= waiting.keys()
         self._refused = {uid: refusal for uid, refusal in self._refused.items() if uid in waiting}
-        for uid in self._woken([entry for uid, entry in waiting.items() if uid not in self._ready]):
+        alone = [entry for uid, entry in waiting.items() if uid not in self._ready and entry.request.claim.gang is None]
+        for uid in self._woken(alone):
             outcome = self._allocator.simulate(waiting[uid].request).outcome
             if isinstance(outcome, Refusal):
                 self._refused[uid] = outcome

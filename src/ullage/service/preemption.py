@@ -11,7 +11,6 @@ from collections.abc import Callable
 from ullage.core.allocator import Allocator
 from ullage.core.preemption import NoPreemption, Preemption
 from ullage.core.victims import budgets_of
-from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code
@@ -83,15 +82,8 @@ class Preemptions:
 
     def _evict(self, request: Request, found: Preemption, now: float, done: Callback) -> Nomination:
         nomination = found.nomination(request, now)
-        leaving = [self._leave(uid, request.uid) for uid in found.uids]
-        self._events.add("allocation.nominated", uid=request.uid, node=nomination.node, gpus=" ".join(nomination.gpus))
+        leaving = [leaves for uid in found.uids if (leaves := self._allocator.release(uid)) is not None]
+        self._nominated.tell(nomination)
         self._journal.write(*map(PutAllocation, leaving), self._nominated.put(nomination), then=done)
         self._changed(True)
         return nomination
-
-    def _leave(self, uid: str, claimant: str) -> Allocation:
-        leaving = self._allocator.release(uid)
-        assert leaving is not None, "a victim is in the ledger"
-        gpus = " ".join(leaving.gpus)
-        self._events.add("allocation.preempted", uid=uid, claimant=claimant, node=leaving.node, gpus=gpus)
-        return leaving

@@ -105,7 +105,7 @@ class Service:
         )
         self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
         nominated = NominatedRequests(self.state, journal, self.events, self._changed)
-        self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed)
+        self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed, nominated)
         self.allocations = Allocations(
             self.state, journal, self.events, clock, self._changed, nominated, self.gangs.leave
         )
