@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-from tests.system.live_server import wait_until
 
+from tests.system.live_server import wait_until
 from ullage.cli.main import main
 
 
