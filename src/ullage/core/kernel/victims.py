@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ullage.core.kernel.charge import follow_free
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     COMPUTE_FREE,
@@ -79,7 +80,7 @@ MOST_STEPS = 4096
 
 @compiled
 def charge(books: Books, occupants: Occupants, row: int, entry: int, sign: int) -> None:
-    """Charge an entry on its node (+1) or release it (-1); modes of cards are another matter."""
+    """Charge an entry on its node (+1) or release it (-1); modes of cards, and what follows from it, come later."""
     nodes, cards, entries, charges = books[0], books[1], occupants[1], occupants[3]
     nodes[row, CPU_FREE] -= sign * entries[entry, CPU]
     nodes[row, MEMORY_FREE] -= sign * entries[entry, MEMORY]
@@ -390,7 +391,7 @@ def line_up(books: Books, occupants: Occupants, costs: Costs, kept: Kept, may_ta
 @cache
 def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
     """Compile the loop over units around how a strategy picks cards."""
-    key = code_of(pick, line_up, look, put_back, take, sift, charge_unit, units_open, fits)
+    key = code_of(pick, line_up, look, put_back, take, sift, charge_unit, follow_free, units_open, fits)
 
     @compiled
     def evict(
@@ -419,6 +420,8 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
                 copy_row(cost, row, paid, placed)
                 paid_since[placed] = costs[1][row]
                 take(occupants, costs[2], row, placed)
+                for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
+                    follow_free(cards, card)
                 while placed < len(at_row) and fits(books, row):
                     at_row[placed], chosen = row, at_cards[placed]
                     if shape[0, COUNT]:
