@@ -9,6 +9,7 @@ is overdue and of no lower priority; and no victim is taken that turns out not t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -79,26 +80,24 @@ class Reclaim:
         kind = (claimant.requirement, claimant.batch_size, claimant.queue, claimant.priority, share, overdue, patient)
         if kind in self._hopeless:
             return None
-        useful = vacant.room(claimant.requirement) > 0
-        rows = outlook.fleet.row_of
+        useful, rows = vacant.room(claimant.requirement) > 0, outlook.fleet.row_of
         trial = outlook.fleet.checkpoint()
+        clearing = _Clearing(outlook, claimant, name)
         chosen: list[Victim] = []
-        placed = None
         for victim in self._in_order(claimant, inf if patient else now, overdue=overdue):
             nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
             if any(node in rows and useful[rows[node]] for node in nodes):
                 chosen.append(victim)
-                _leave(outlook, victim)
-                placed = place_unit(outlook, claimant, name, claimant.batch_size)
-                if placed is not None:
+                clearing.release(victim)
+                if clearing.fits():
                     break
-        outlook.fleet.rollback(trial)
-        if placed is None:
+        else:
+            outlook.fleet.rollback(trial)
             self._hopeless.add(kind)
             return None
-        needed = _spare(chosen, claimant, outlook, name)
+        needed = clearing.spare(chosen)
+        outlook.fleet.keep(trial)
         for victim in needed:
-            _leave(outlook, victim)
             if patient:
                 self._awaited.update(member.id for member in victim.members)
                 continue
@@ -238,15 +237,60 @@ def _leave(outlook: Placer, victim: Victim) -> None:
         outlook.fleet.release(member.id)
 
 
-def _spare(chosen: list[Victim], claimant: Demand, outlook: Placer, name: str) -> list[Victim]:
-    """Give back, last chosen first, every victim without whom the unit still fits."""
-    needed = list(chosen)
-    for victim in reversed(chosen):
-        fewer = [other for other in needed if other is not victim]
-        trial = outlook.fleet.checkpoint()
-        for other in fewer:
-            _leave(outlook, other)
-        if place_unit(outlook, claimant, name, claimant.batch_size) is not None:
-            needed = fewer
-        outlook.fleet.rollback(trial)
-    return needed
+class _Clearing:
+    """The books of one claim, with its victims gone: whether a unit of the claimant fits there.
+
+    Where executors of one requirement never hinder each other, room is counted: a victim changes only that of its
+    own nodes. Else a unit is placed on trial.
+    """
+
+    def __init__(self, outlook: Placer, claimant: Demand, name: str) -> None:
+        self._outlook, self._claimant, self._name = outlook, claimant, name
+        asked = claimant.requirement
+        self._counted = asked.whole or asked.gpu_count <= 1
+        self._room = int(outlook.room(asked).sum())
+        self._gone: dict[str, Allocation] = {}
+
+    def fits(self) -> bool:
+        """Whether one unit fits now."""
+        if self._counted:
+            return self._room >= self._claimant.batch_size
+        fleet = self._outlook.fleet
+        mark = fleet.checkpoint()
+        placed = place_unit(self._outlook, self._claimant, self._name, self._claimant.batch_size)
+        fleet.rollback(mark)
+        return placed is not None
+
+    def release(self, victim: Victim) -> None:
+        """A victim is gone."""
+        allocations = [self._outlook.fleet.ledger[member.id] for member in victim.members]
+        self._gone.update((allocation.id, allocation) for allocation in allocations)
+        with self._counting(allocations):
+            for allocation in allocations:
+                self._outlook.fleet.release(allocation.id)
+
+    def put_back(self, victim: Victim) -> None:
+        """It stays after all."""
+        allocations = [self._gone.pop(member.id) for member in victim.members]
+        with self._counting(allocations):
+            for allocation in allocations:
+                self._outlook.fleet.charge(allocation, force=True)
+
+    @contextmanager
+    def _counting(self, allocations: list[Allocation]) -> Iterator[None]:
+        """Follow the room of the nodes that these are on."""
+        row_of, asked = self._outlook.fleet.row_of, self._claimant.requirement
+        rows = list({row_of[each.node] for each in allocations if each.node in row_of})
+        before = int(self._outlook.room(asked)[rows].sum())
+        yield
+        self._room += int(self._outlook.room(asked)[rows].sum()) - before
+
+    def spare(self, chosen: list[Victim]) -> list[Victim]:
+        """Give back, last chosen first, every victim without whom the unit still fits; the others, in order."""
+        needed = []
+        for victim in reversed(chosen):
+            self.put_back(victim)
+            if not self.fits():
+                self.release(victim)
+                needed.append(victim)
+        return needed[::-1]
