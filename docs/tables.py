@@ -36,6 +36,7 @@ from ullage.model.session import SessionState
 from ullage.model.task import TaskState
 from ullage.server.allocations import AllocationApi
 from ullage.server.api import Api
+from ullage.server.consolidation import ConsolidationApi
 from ullage.server.errors import status_of
 from ullage.server.gangs import GangApi
 from ullage.server.metrics import ServiceCollector
@@ -43,7 +44,7 @@ from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
 from ullage.server.routes import Endpoint
 from ullage.server.streams import Streams
-from ullage.wire import allocation, allocation_report, api, gang, preemption, simulation
+from ullage.wire import allocation, allocation_report, api, consolidation, gang, preemption, simulation
 
 REFERENCE = Path(__file__).parent / "reference"
 SOURCE = Path(ullage.__file__).parent
@@ -55,6 +56,7 @@ EVENTS = {
     "allocation.expired": "cards were reserved and never committed; they are free again",
     "allocation.freed": "a request gave its cards back",
     "allocation.lapsed": "room was kept for a request that nobody asked for again; it is free",
+    "allocation.moving": "a request is to leave its place; the one on `to` is held for it until it is asked for again",
     "allocation.nominated": "room is kept for a request until those who give way to it are gone",
     "allocation.preempted": "a request gives way to `claimant`; its cards are free when it is freed",
     "allocation.ready": "a request that room is kept for would get its cards now: ask for it again",
@@ -367,6 +369,7 @@ def routes() -> str:
         requests,
         QuotaApi(service),
         GangApi(service, requests),
+        ConsolidationApi(service),
         PodApi(service),
         Streams(nothing, nothing, handlers, Path()),
     )
@@ -402,7 +405,7 @@ def bodies() -> str:
     """Every schema of the API."""
     kinds = [
         kind
-        for module in (api, allocation, preemption, gang, simulation, allocation_report)
+        for module in (api, allocation, preemption, consolidation, gang, simulation, allocation_report)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
     ]

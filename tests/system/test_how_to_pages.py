@@ -71,7 +71,7 @@ def bash(home: Path, tmp_path: Path) -> Iterator[Callable[[list[str]], list[tupl
     assert server.stop() == 0
 
 
-@pytest.mark.parametrize("page", ["hold-cards-for-pods.md", "set-quotas.md"])
+@pytest.mark.parametrize("page", ["hold-cards-for-pods.md", "set-quotas.md", "make-room.md"])
 def test_every_command_of_a_page_does_what_the_page_shows(bash, page: str):
     walked = steps(page)
     for step, (code, out) in zip(walked, bash([step.command for step in walked]), strict=True):

@@ -48,6 +48,7 @@ VERBS = {
         "allocations", "the owner was told to go: free the cards when it is gone", "ullage release pod-1 --within 60s"
     ),
     "free": Verb("allocations", "free the cards of a request", "ullage free pod-1"),
+    "defrag": Verb("defrag", "who would move so that whole cards are free", "ullage defrag --for gpu=8 --count 2"),
     "gang": Verb("gang", "requests that get their cards together", "ullage gang submit train-1 w-0 w-1 -r gpu=1"),
     "quotas": Verb(
         "quotas", "list, set and delete quotas of namespaces", "ullage quotas set research --total-requests vram=80g"

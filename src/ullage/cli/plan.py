@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ullage.cli.allocations import reach_allocations
+from ullage.cli.defrag import print_room
 from ullage.cli.exits import PLAN_FAILED, WOULD, WOULD_NOT, report
 from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.cli.parts import show_tflops
@@ -35,9 +36,10 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
     """`ullage plan`."""
     add_request(parser, "what it would hold")
     parser.add_argument("--preempt", action="store_true", help="who would be evicted if it does not fit")
+    parser.add_argument("--move", action="store_true", help="who would move if it does not fit (for whole cards)")
     add_output(parser)
     parser.epilog = (
-        f"{parser.epilog}. Exit codes: 1 it would be placed (also if others had to leave, with --preempt), "
+        f"{parser.epilog}. Exit codes: 1 it would be placed (with --preempt and --move also if others had to go), "
         "0 it would not, 255 an error"
     )
     parser.set_defaults(act=_plan)
@@ -46,7 +48,9 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     try:
         with as_typed(REQUEST_OPTIONS):
-            plan = reach_allocations().plan(PlanRequest(**asked(arguments), preempt=arguments.preempt))
+            plan = reach_allocations().plan(
+                PlanRequest(**asked(arguments), preempt=arguments.preempt, move=arguments.move)
+            )
     except UllageError as error:
         report(error)
         return PLAN_FAILED
@@ -55,6 +59,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         _print(plan, arguments.output)
     makes_room = plan.preemption is not None and plan.preemption.node is not None
+    makes_room |= plan.room is not None and plan.room.refusal is None
     return WOULD if plan.choice is not None or makes_room else WOULD_NOT
 
 
@@ -70,6 +75,9 @@ def _print(plan: PlanBody, output: str) -> None:
     if plan.preemption is not None:
         print()
         print_preemption(plan.preemption, output)
+    if plan.room is not None:
+        print()
+        print_room(plan.room, output)
     print()
     print_list(plan.stages, _STAGES, output)
 

@@ -21,6 +21,7 @@ from ullage.wire.allocation import (
     ReleaseAllocation,
 )
 from ullage.wire.api import View
+from ullage.wire.consolidation import MakeRoom, RoomPlan
 from ullage.wire.gang import GangBody, PutGang
 from ullage.wire.preemption import NOMINATED, NominationBody
 
@@ -34,7 +35,7 @@ class _State(View, frozen=True, kw_only=True):
 
 
 class Allocations:
-    """Calls under `/v1/allocations`, `/v1/plan`, `/v1/gangs` and `/v1/quotas`.
+    """Calls under `/v1/allocations`, `/v1/plan`, `/v1/room`, `/v1/gangs` and `/v1/quotas`.
 
     Cards that are not given are a `Refused` (`client/answer.py`), a `Conflict` with the whole refusal.
     """
@@ -89,6 +90,10 @@ class Allocations:
     def plan(self, request: PlanRequest) -> PlanBody:
         """Would it fit, where, and why."""
         return self._call("POST", "/v1/plan", PlanBody, request)
+
+    def make_room(self, asked: MakeRoom) -> RoomPlan:
+        """Who would move so that whole cards are free; without `dry_run` they are told to go."""
+        return self._call("POST", "/v1/room", RoomPlan, asked)
 
     def put_gang(self, key: str, gang: PutGang) -> GangBody:
         """Ask for several requests together; members that are known already are answered, not repeated."""

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 
 from ullage.core.adjust import Adjustment, Change, change_of
 from ullage.core.capacity import limits_of, refuses_limit
+from ullage.core.consolidation import Consolidation, NoConsolidation, consolidate
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Fleet
 from ullage.core.learning import Learning
 from ullage.core.nomination import (
     NO_NOMINATIONS,
     choose_beside,
+    choose_held,
     find_beside,
     kept,
     refusal_beside,
@@ -30,6 +32,7 @@ from ullage.core.preemption import (
     NoPreemption,
     Preemption,
     Released,
+    budgets_of,
     check_single_node_preempt,
     filter_with_preempt,
     preempt,
@@ -178,7 +181,7 @@ class Allocator:
         with kept(self.fleet, self.nominations.before(self.fleet, request)):
             scores = self.score(request, candidates)
             outcome = self.select(request, candidates) if candidates.by_node else refusal_beside(candidates)
-        return Decision(candidates, scores, outcome)
+        return Decision(candidates, scores, self._held_place(request) or outcome)
 
     # --- preemption ---
 
@@ -225,6 +228,24 @@ class Allocator:
         self._check_names(request)
         return preempt(self.fleet, self.rules, request, now, budgets, self.nominations)
 
+    def consolidate(
+        self, request: Request, units: int, now: float, up_to: int | None = None
+    ) -> Consolidation | NoConsolidation:
+        """Whom to move so that so many like this request fit, none above the priority `up_to`. Changes nothing.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known. InvalidRequest: it is for no whole cards,
+            or the number is out of range.
+
+        """
+        self._require_ready()
+        self._check_names(request)
+        budgets = budgets_of(self.fleet, self.rules.min_available)
+        kept_for_others = self.nominations.without(request.uid)
+        return consolidate(
+            self.fleet, self.rules, request, units, now, up_to=up_to, budgets=budgets, nominations=kept_for_others
+        )
+
     def nominate(self, nomination: Nomination) -> None:
         """Keep room for a request, until it is placed or `withdraw` ends it; a second time replaces the first."""
         known = self.nominations.of(nomination.request.uid)
@@ -255,7 +276,7 @@ class Allocator:
         if request.requirement.cards.pool is not None or request.strategy is not None:
             self._check_names(request)
         self.see(request)
-        choice = choose_beside(self.fleet, self.rules, request, self.nominations)
+        choice = self._held_place(request) or choose_beside(self.fleet, self.rules, request, self.nominations)
         if isinstance(choice, Refusal):
             return choice
         self.withdraw(request.uid)
@@ -340,10 +361,13 @@ class Allocator:
     def dealloc(self, uid: str, now: float, gpus: Sequence[str] | None = None) -> Freed:
         """Free all cards of an owner that is known to be gone, and keep no room for it; the ledger says which.
 
+        Whoever moves keeps the place that is held for it.
+
         A given list is only compared: names that are not of the allocation are told, missing ones freed
         all the same. Never refuses; the second call says so. Whoever only waited for room frees no cards.
         """
-        known, waited = self._drop(uid, now), self.withdraw(uid)
+        moves = self.nominations.moving(self.fleet, uid)
+        known, waited = self._drop(uid, now), None if moves else self.withdraw(uid)
         if known is None and waited is not None:
             return Freed(uid)
         if known is None:
@@ -565,6 +589,9 @@ class Allocator:
 
     # --- steps ---
 
+    def _held_place(self, request: Request) -> Choice | None:
+        return choose_held(self.fleet, self.rules, request, self.nominations)
+
     def _refuses_limits(self, known: Allocation, after: Allocation) -> Rejection | None:
         row = self.fleet.row_of.get(known.node)
         if row is None or not self.rules.oversubscription:
@@ -607,7 +634,8 @@ class Allocator:
 
     def _enter(self, allocation: Allocation) -> Allocation:
         """Put an allocation into the books, with its cards as they are; what the ledger has then."""
-        self.withdraw(allocation.id)
+        if allocation.state is not AllocationState.RELEASING:  # who leaves may have its next place held
+            self.withdraw(allocation.id)
         known = self.fleet.ledger.get(allocation.id)
         if known == allocation:
             return known

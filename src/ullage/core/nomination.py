@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ullage.core.filters import CARD, EXCLUSION, Stage, charge_on
+from ullage.core.filters import CARD, EXCLUSION, Stage, charge_on, charges_on
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, amounts_on, choose, find, refusals_on
 from ullage.core.trial import trial
@@ -45,8 +45,13 @@ class Nominations:
 
     def waiting(self, fleet: Fleet) -> list[Nomination]:
         """Those that are not placed, the first to be served first."""
-        found = (entry for entry in self.entries if entry.request.uid not in fleet.ledger)
+        found = (e for e in self.entries if e.request.uid not in fleet.ledger or self.moving(fleet, e.request.uid))
         return sorted(found, key=lambda entry: _rank(entry.request.claim, entry.request.uid))
+
+    def moving(self, fleet: Fleet, uid: str) -> bool:
+        """Whether a request leaves its place for one that is held for it."""
+        entry, known = self.of(uid), fleet.ledger.get(uid)
+        return entry is not None and entry.hold and known is not None and known.state is AllocationState.RELEASING
 
     def lapsed(self, now: float) -> tuple[str, ...]:
         """Requests that nobody asked for again within `NOMINATED_TTL_S`."""
@@ -59,7 +64,7 @@ class Nominations:
         return [
             entry
             for entry in self.waiting(fleet)
-            if entry.request.uid != request.uid and _comes_before(entry.request.claim, request.claim)
+            if entry.request.uid != request.uid and (entry.hold or _comes_before(entry.request.claim, request.claim))
         ]
 
 
@@ -112,6 +117,19 @@ def choose_beside(fleet: Fleet, rules: Rules, request: Request, nominations: Nom
     if isinstance(chosen, Choice):
         return chosen
     return refusal_beside(find_beside(fleet, rules, request, nominations))
+
+
+def choose_held(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Choice | None:
+    """The place that is held for the request, if it is free; None too if none is."""
+    entry = nominations.of(request.uid) if nominations.entries else None
+    if entry is None or not entry.hold or len(entry.gpus) != request.requirement.gpu_count:
+        return None
+    cards = [fleet.card_of.get(uuid) for uuid in entry.gpus]
+    known = [card for card in cards if card is not None and fleet.nodes[int(fleet.card_row[card])].name == entry.node]
+    if len(known) != len(cards) or refusals_beside(fleet, rules, request, nominations, known):
+        return None
+    with kept(fleet, nominations.before(fleet, request)):
+        return Choice(entry.node, entry.gpus, charges_on(fleet, known, request.requirement))
 
 
 def refusal_beside(found: Candidates) -> Refusal:
@@ -172,7 +190,8 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
         return None
     # Its limit is promised too; of no namespace, so that it counts in no quota.
     claim = None if request.claim.limit is None else Claim(namespace="", limit=request.claim.limit)
-    return Allocation(request.uid, nomination.node, request.requirement, gpus, charges=charges, claim=claim)
+    uid = f"{request.uid} at its next place" if request.uid in fleet.ledger else request.uid
+    return Allocation(uid, nomination.node, request.requirement, gpus, charges=charges, claim=claim)
 
 
 def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...], tuple[Charge, ...]]:

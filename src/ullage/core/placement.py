@@ -206,6 +206,11 @@ class Table:
             refresh_room(*self._books, fleet.newest, since, self._rows, self._space, self._said, self._room)
         return self._room
 
+    @property
+    def opened(self) -> npt.NDArray[np.bool_]:
+        """Per node, whether it takes work and is not excluded, whatever is free there."""
+        return np.not_equal(self._said[:, at.OPEN], 0)
+
     def refreshed(self) -> Table:
         """Itself, with the rows up to date that were touched since the last look."""
         if self._clock != self._fleet.clock:

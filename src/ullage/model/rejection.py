@@ -77,6 +77,7 @@ class Code(StrEnum):
     NO_AFFECTED_NODE = "no-affected-node"
     NO_VICTIMS = "no-victims"
     EVICTING = "waiting-for-eviction"
+    NO_MOVES_HELP = "no-moves-help"
     QUOTA_SINGLE_COMPUTE_REQUEST = "single.max.tflops.request"
     QUOTA_SINGLE_VRAM_REQUEST = "single.max.vram.request"
     QUOTA_SINGLE_COMPUTE_LIMIT = "single.max.tflops.limit"

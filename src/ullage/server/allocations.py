@@ -29,6 +29,7 @@ from ullage.server import bodies
 from ullage.server.durable import durable
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
 from ullage.server.rejections import rejection_body
+from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, Endpoint
 from ullage.service.allocations import Allocations
 from ullage.service.service import Service
@@ -182,10 +183,14 @@ class AllocationApi:
         uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
         asked = self._service.quotas.admit(Request(uid, bodies.requirement(body.resreq), claim, body.strategy))
         plan = self._plan(asked, self._allocations.simulate(asked))
-        if plan.choice is not None or not body.preempt:
+        if plan.choice is not None:
             return plan
-        found = self._service.preemptions.plan(asked)
-        return msgspec.structs.replace(plan, preemption=preemption_body(self._fleet, found))
+        if body.preempt:
+            found = self._service.preemptions.plan(asked)
+            plan = msgspec.structs.replace(plan, preemption=preemption_body(self._fleet, found))
+        if body.move:
+            plan = msgspec.structs.replace(plan, room=room_plan(self._service.consolidations.plan(asked, 1, None)))
+        return plan
 
     async def capacity(self, request: HttpRequest) -> wire.CapacityBody:
         return _capacity(self._allocations.capacity(check_name("node", request.path_params["node"])))

@@ -18,6 +18,7 @@ from ullage.server import metrics
 from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import Api
+from ullage.server.consolidation import ConsolidationApi
 from ullage.server.errors import on_error
 from ullage.server.gangs import GangApi
 from ullage.server.guard import Guard
@@ -48,6 +49,7 @@ def make_app(
         *requests.endpoints(),
         *QuotaApi(service).endpoints(),
         *GangApi(service, requests).endpoints(),
+        *ConsolidationApi(service).endpoints(),
         *PodApi(service).endpoints(),
         *Streams(service, answers, handlers, task_logs).endpoints(),
     ]

@@ -30,15 +30,17 @@ class NominatedRequests:
         self._stored: set[str] = set()
         self._refused: dict[str, Refusal] = {}
         self._ready: set[str] = set()
+        self._waiting: set[str] = set()
         self._seen: tuple[Fleet, int, Rules, dict[str, Usage]] | None = None
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """After a restart, with the ledger in place: room is kept as before, its time begins anew."""
         for nomination in snapshot.nominations:
-            if nomination.request.uid in self._allocator.fleet.ledger:
-                self._journal.write(DropNomination(nomination.request.uid))
-            else:
-                self.put(replace(nomination, since=now))
+            self.put(replace(nomination, since=now))
+            uid, fleet = nomination.request.uid, self._allocator.fleet
+            if uid in fleet.ledger and not self._allocator.nominations.moving(fleet, uid):
+                self._allocator.withdraw(uid)
+                self._journal.write(*self.ended())
 
     def put(self, nomination: Nomination) -> PutNomination:
         """Keep room for a request; what is to be stored with the change that gives it."""
@@ -91,11 +93,14 @@ class NominatedRequests:
 
     def _tell_ready(self) -> None:
         """An event for each that was woken and would get its cards by now."""
-        waiting = {entry.request.uid: entry for entry in self.all()}
+        ledger = self._allocator.fleet.ledger  # whoever moves is asked about when it has left
+        waiting = {entry.request.uid: entry for entry in self.all() if entry.request.uid not in ledger}
         self._ready &= waiting.keys()
         self._refused = {uid: refusal for uid, refusal in self._refused.items() if uid in waiting}
         alone = [entry for uid, entry in waiting.items() if uid not in self._ready and entry.request.claim.gang is None]
-        for uid in self._woken(alone):
+        came, self._waiting = waiting.keys() - self._waiting, set(waiting)
+        woken = self._woken(alone)
+        for uid in [entry.request.uid for entry in alone if entry.request.uid in came or entry.request.uid in woken]:
             outcome = self._allocator.simulate(waiting[uid].request).outcome
             if isinstance(outcome, Refusal):
                 self._refused[uid] = outcome

@@ -22,6 +22,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
 from ullage.service.allocations import Allocations
 from ullage.service.catalog import Catalog
+from ullage.service.consolidation import Consolidations
 from ullage.service.dispatch import Dispatcher
 from ullage.service.engine_port import (
     Bound,
@@ -111,6 +112,9 @@ class Service:
         )
         self.preemptions = Preemptions(
             self.state.allocator, self.allocations, nominated, journal, self.events, clock, self._changed
+        )
+        self.consolidations = Consolidations(
+            self.state.allocator, nominated, journal, self.events, clock, self._changed
         )
         self._nominated = nominated
         self.quotas = NamespaceQuotas(self.state, journal, self.events, clock, self._changed)

@@ -6,6 +6,7 @@ import msgspec
 
 from ullage.model.quota import ALERT_THRESHOLD_PERCENT, MAX_WORKERS
 from ullage.wire.api import ErrorBody, RejectionBody, ResourceMap, Schema, View
+from ullage.wire.consolidation import RoomPlan
 from ullage.wire.preemption import AttemptBody, PreemptionBody
 
 
@@ -61,6 +62,7 @@ class PlanRequest(Schema, frozen=True, kw_only=True):
     priority: int | None = None
     strategy: str | None = None
     preempt: bool = False
+    move: bool = False
 
 
 class AdjustAllocation(Schema, frozen=True, kw_only=True):
@@ -222,7 +224,8 @@ class PlanBody(View, frozen=True, kw_only=True):
     """The whole decision: `choice` or `refusal`, every stage, and the scores of nodes and cards by `strategy`.
 
     `learned_from` is how many tasks the workload was learned from that `leftover` goes by, None for other
-    strategies and until there is one. After a refusal `preemption` says who would give way, if that was asked.
+    strategies and until there is one. After a refusal `preemption` says who would give way, and `room` who would
+    move, if that was asked.
     """
 
     choice: ChoiceBody | None
@@ -233,6 +236,7 @@ class PlanBody(View, frozen=True, kw_only=True):
     strategy: str
     learned_from: int | None = None
     preemption: PreemptionBody | None = None
+    room: RoomPlan | None = None
 
 
 class CapacityBody(View, frozen=True, kw_only=True):

@@ -1,0 +1,97 @@
+"""`ullage defrag`: who would move so that whole cards are free; with `--yes` they are told to go."""
+
+from __future__ import annotations
+
+import argparse
+
+from ullage.cli.allocations import reach_allocations
+from ullage.cli.exits import TRY_AGAIN
+from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.refusal import report_refusal
+from ullage.cli.request import as_typed
+from ullage.client.answer import Refused
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import show_milli
+from ullage.wire.consolidation import MakeRoom, RoomPlan
+
+_OPTIONS = {"resreq": "--for", "count": "--count", "uids": "--uid", "up_to": "--up-to", "namespace": "--namespace"}
+_MOVES = (
+    Column("MOVES", lambda move: move.uid),
+    Column("NAMESPACE", lambda move: move.namespace),
+    Column("PRIORITY", lambda move: move.priority),
+    Column("HOLDS", lambda move: move.resreq),
+    Column("FROM", lambda move: move.node),
+    Column("TO", lambda move: move.to_node if move.to_node != move.node else f"{move.node}, other cards"),
+    Column("GAP", lambda move: move.gap),
+    Column("FROM UUIDS", lambda move: ",".join(move.gpus), wide=True),
+    Column("TO UUIDS", lambda move: ",".join(move.to_gpus), wide=True),
+)
+_UNITS = (
+    Column("ROOM", lambda unit: unit.uid),
+    Column("NODE", lambda unit: unit.node),
+    Column("UUIDS", lambda unit: ",".join(unit.gpus)),
+)
+
+
+def configure_defrag(parser: argparse.ArgumentParser) -> None:
+    """`ullage defrag`."""
+    add = parser.add_argument
+    add("--for", dest="resreq", metavar="LIST", required=True, help="what is to fit: whole cards, such as gpu=8,cpu=16")
+    add("--count", type=int, default=1, metavar="N", help="how many of it (default: 1)")
+    add("--up-to", type=int, metavar="PRIORITY", help="move nobody above this priority (default: anybody)")
+    add("--namespace", default="default", help="of the requests that the room is for (default: default)")
+    add("--priority", type=int, default=0, metavar="N", help="of the requests that the room is for (default: 0)")
+    add("--yes", action="store_true", help="carry it out: tell those to go who move, and keep the room")
+    add("--uid", action="append", metavar="UID", help="under which room is kept (again for more; default: room-1, ...)")
+    add_output(parser)
+    parser.epilog = f"{parser.epilog}. Exit code 75: moving does not make it fit"
+    parser.set_defaults(act=_defrag)
+
+
+def _defrag(arguments: argparse.Namespace) -> int:
+    asked = MakeRoom(
+        resreq=str(ResourceRequirement.from_string(arguments.resreq)),
+        count=arguments.count,
+        uids=arguments.uid,
+        namespace=arguments.namespace,
+        priority=arguments.priority,
+        up_to=arguments.up_to,
+        dry_run=not arguments.yes,
+    )
+    try:
+        with as_typed(_OPTIONS):
+            plan = reach_allocations().make_room(asked)
+    except Refused as refused:
+        return report_refusal(refused.refusal, arguments.output)
+    if arguments.output == "json":
+        print_json(plan)
+    else:
+        print_room(plan, arguments.output)
+    return 0 if plan.refusal is None else TRY_AGAIN
+
+
+def print_room(plan: RoomPlan, output: str) -> None:
+    """A plan, or that there is none, and who stays."""
+    print(_summary(plan))
+    if plan.moves:
+        print()
+        print_list(plan.moves, _MOVES, output)
+    if plan.units:
+        print()
+        print_list(plan.units, _UNITS, output)
+    if plan.stays:
+        told = ", ".join(f"{number} {reason}" for reason, number in plan.stays.items())
+        print(f"\nnot moved: {told}")
+
+
+def _summary(plan: RoomPlan) -> str:
+    if plan.refusal is not None:
+        return f"room can be made for {plan.refusal.had} of {plan.refusal.needed}: {plan.refusal.text}"
+    if plan.cost is None or not plan.moves:
+        return "it fits as it is; nobody moves"
+    cost = plan.cost
+    many = "allocation moves" if cost.number == 1 else "allocations move"
+    text = f"{cost.number} {many}, {show_milli(cost.gpu_milli)} cards, the highest of priority {cost.highest}"
+    if plan.done:
+        return f"{text}; they were told to go, and the room is kept until all of them were freed"
+    return f"{text}. Nothing was done: --yes tells them to go" + ("" if plan.least else "; there may be a cheaper way")

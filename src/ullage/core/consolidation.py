@@ -1,0 +1,502 @@
+"""Which allocations to move so that requests for whole cards fit: a plan, in an order that can be carried out.
+
+To move is to leave a place and come back at another one. Those move who hold a card that is freed; nobody
+moves only to make room for another one who moves. They go, the largest first, each where it fits tightest.
+
+Whoever moves has room somewhere as the books are. Of all such plans the cheapest is taken (`Cost`): per node
+every set of cards to free is looked at, and units are spread over the nodes so that the sum is least. If somebody
+of that plan finds no place after all, the next cheapest is tried; after some tries room is made for one unit after
+the other, each at least cost, and the plan says so. Quotas are not asked: who moves holds as much as before.
+
+Every trial is rolled back. Times are seconds of the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.fleet import Column, Fleet
+from ullage.core.kernel import clearing as at
+from ullage.core.kernel.columns import CAP, Rows
+from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
+from ullage.core.placement import Table, table_of
+from ullage.core.preemption import NO_BUDGETS, Budgets
+from ullage.core.quota import Quotas
+from ullage.core.selection import Choice, Refusal, Rules, choose, find, refusals_on, select
+from ullage.core.shape import shape_of
+from ullage.core.trial import trial
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim, Request
+from ullage.model.error import invalid
+from ullage.model.rejection import Code, Cure, Rejection
+
+TRIES = 32
+"""Plans that are thought through before units are looked at one by one, and for each of these."""
+
+MOST_UNITS = 1024
+
+_ONE = 1 << 40
+"""What moving one more costs: more than all cards together, so that the number counts first."""
+
+# --- values ---
+
+
+class Stays(StrEnum):
+    """Why an allocation is not moved, in the order in which it is judged."""
+
+    EXECUTOR = "executor-of-a-session"
+    NOT_BOUND = "not-bound"
+    GANG = "gang-member"
+    PROTECTED = "protected"
+    PRIORITY = "priority"
+    BUDGET = "disruption-budget"
+    SCATTERED = "cards-not-on-its-node"
+    NOWHERE = "no-room-elsewhere"
+
+
+class Cost(NamedTuple):
+    """What a plan costs; the smallest is taken, compared from the first field on.
+
+    The highest priority of those who move, how many they are, and how much they hold in thousandths of cards.
+    """
+
+    highest: int
+    number: int
+    gpu_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An allocation that goes to another place. With a `gap` it must leave before there is room for it there."""
+
+    allocation: Allocation
+    to: Choice
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidation:
+    """Where the units go once the moves are made, in this order; without moves they fit as it is.
+
+    `age_s` is for how long the one of those who move runs that has run longest; `least` says that no such plan
+    costs less; `stays` counts those who may not be moved.
+    """
+
+    units: tuple[Choice, ...]
+    moves: tuple[Move, ...]
+    cost: Cost
+    age_s: float
+    least: bool
+    stays: Mapping[Stays, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NoConsolidation(Refusal):
+    """That moving makes room for fewer, as the rejection says, and how many may not be moved, by reason."""
+
+    stays: Mapping[Stays, int] = field(default_factory=dict)
+
+
+# --- the plan ---
+
+
+def consolidate(
+    fleet: Fleet,
+    rules: Rules,
+    wanted: Request,
+    units: int,
+    now: float,
+    *,
+    up_to: int | None = None,
+    budgets: Budgets = NO_BUDGETS,
+    nominations: Nominations = NO_NOMINATIONS,
+    tries: int = TRIES,
+) -> Consolidation | NoConsolidation:
+    """How so many requests like the wanted one come to fit; nobody above the priority `up_to` is moved.
+
+    Raises:
+        InvalidRequest: it does not ask for whole cards, or the number of units is out of range.
+
+    """
+    if not wanted.requirement.whole:
+        raise invalid("resreq", str(wanted.requirement), "room is made for whole cards: ask for them, such as gpu=8")
+    if not 1 <= units <= MOST_UNITS:
+        raise invalid("count", units, f"1 to {MOST_UNITS} is needed")
+    movable, stays = _movable(fleet, now, up_to, budgets)
+    with kept(fleet, nominations.waiting(fleet)):
+        look = _Look(fleet, replace(rules, quotas=Quotas(), strategy="best-fit"), wanted, units, tries)
+        holders, had = _Holders(look, movable), 0
+        stays = stays | holders.without_room()
+        for highest in sorted({_priority(allocation) for allocation in movable}) or [0]:
+            search = _Search(look, holders, highest)
+            if search.most() < units:
+                had = max(had, search.most())
+                continue
+            plan = search.cheapest()
+            if plan is None:
+                plan = _one_by_one(look, holders, highest)
+            if len(plan.units) == units:
+                return _told(look, plan, now, stays)
+            had = max(had, len(plan.units))
+        empty = replace(look, fleet=fleet.emptied())
+        cure = Cure.CAPACITY if _table(empty, wanted).room.sum() >= units else Cure.NODE_CHANGE
+        return NoConsolidation((Rejection(Code.NO_MOVES_HELP, cure, units, had),), stays=stays)
+
+
+def _told(look: _Look, plan: _Plan, now: float, stays: Mapping[Stays, int]) -> Consolidation:
+    moves = [move for move in plan.moves if move.to.gpus != move.allocation.gpus]
+    moved = [move.allocation for move in moves]
+    cost = Cost(max(map(_priority, moved), default=0), len(moved), sum(map(look.milli, moved)))
+    age = max((now - _since(allocation) for allocation in moved), default=0.0)
+    return Consolidation(plan.units, tuple(_in_order(look, moves)), cost, age, plan.least, stays)
+
+
+# --- who ---
+
+
+def _movable(
+    fleet: Fleet, now: float, up_to: int | None, budgets: Budgets
+) -> tuple[list[Allocation], dict[Stays, int]]:
+    """Those who may be moved, and how many may not for each reason."""
+    movable: list[Allocation] = []
+    stays: Counter[Stays] = Counter()
+    left = dict(budgets.left)
+    for _, allocation in sorted(fleet.ledger.items(), key=lambda entry: (len(entry[1].gpus), entry[0])):
+        if not allocation.gpus:
+            continue
+        reason = _stays(fleet, allocation, now, up_to)
+        workload = None if allocation.claim is None else (allocation.claim.namespace, allocation.claim.workload)
+        if reason is None and workload in left:
+            left[workload] -= 1
+            reason = Stays.BUDGET if left[workload] < 0 else None
+        if reason is None:
+            movable.append(allocation)
+        else:
+            stays[reason] += 1
+    return movable, dict(sorted(stays.items()))
+
+
+def _stays(fleet: Fleet, allocation: Allocation, now: float, up_to: int | None) -> Stays | None:
+    claim, row = allocation.claim, fleet.row_of.get(allocation.node)
+    if claim is None:
+        return Stays.EXECUTOR
+    if allocation.state is not AllocationState.BOUND:
+        return Stays.NOT_BOUND
+    if claim.gang is not None:
+        return Stays.GANG
+    if claim.protected_until > now:
+        return Stays.PROTECTED
+    if up_to is not None and claim.priority > up_to:
+        return Stays.PRIORITY
+    cards = [fleet.card_of.get(uuid) for uuid in allocation.gpus]
+    here = all(card is not None and fleet.card_row.item(card) == row for card in cards)
+    return None if here else Stays.SCATTERED
+
+
+def _priority(allocation: Allocation) -> int:
+    return allocation.claim.priority if allocation.claim is not None else 0
+
+
+def _since(allocation: Allocation) -> float:
+    times = (allocation.bound_at, allocation.assumed_at)
+    return next((at for at in times if at is not None), allocation.claim.created_at if allocation.claim else 0.0)
+
+
+# --- which ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is wanted, on books in which room that is kept for others is charged."""
+
+    fleet: Fleet
+    rules: Rules
+    wanted: Request
+    units: int
+    tries: int
+
+    def milli(self, allocation: Allocation) -> int:
+        return self.fleet.resources(allocation.requirement).gpu_milli
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    units: tuple[Choice, ...]
+    moves: tuple[Move, ...]
+    least: bool = True
+
+
+Ban = tuple[int, int, int]
+"""A node, a number of units, and the cards that are not to be freed for them, as bits."""
+
+
+class _Holders:
+    """Everybody who holds cards, by node: rows for the kernel, and who they are."""
+
+    def __init__(self, look: _Look, movable: Sequence[Allocation]) -> None:
+        fleet, may = look.fleet, {allocation.id for allocation in movable}
+        held = [(row, mask, a) for a in fleet.ledger.values() for row, mask in _masks(fleet, a).items()]
+        held.sort(key=lambda entry: (entry[0], entry[1], entry[2].id))
+        self.allocations = [allocation for _, _, allocation in held]
+        self.starts: Column = np.searchsorted([row for row, _, _ in held], np.arange(len(fleet.nodes) + 1))
+        self.rows: Rows = np.zeros((len(held), at.HOLDER_COLUMNS), dtype=np.int64)
+        self.rows[:, at.MASK] = [mask for _, mask, _ in held]
+        self.rows[:, at.ITS_CPU] = [allocation.requirement.cpu_milli for allocation in self.allocations]
+        self.rows[:, at.ITS_MEMORY] = [allocation.requirement.memory_bytes for allocation in self.allocations]
+        self.rows[:, at.COST] = [_ONE + look.milli(allocation) for allocation in self.allocations]
+        self.stays: Rows = np.zeros(len(fleet.nodes), dtype=np.int64)
+        self._look = look
+        self._may = np.array([allocation.id in may for allocation in self.allocations], dtype=np.bool_)
+        self._priorities = np.array(list(map(_priority, self.allocations)), dtype=np.int64)
+        asked = dict.fromkeys(allocation.requirement for allocation in self.allocations)
+        number = {requirement: k for k, requirement in enumerate(asked)}
+        self._asked = list(asked)
+        self._asks = np.array([number[allocation.requirement] for allocation in self.allocations], dtype=np.int64)
+
+    def _roomy(self) -> npt.NDArray[np.bool_]:
+        """Whether there is room anywhere for what each of them asks."""
+        look = self._look
+        requests = (Request("any", requirement) for requirement in self._asked)
+        roomy = [bool(_table(look, request).room.any()) for request in requests]
+        found: npt.NDArray[np.bool_] = np.array(roomy, dtype=np.bool_)[self._asks]
+        return found
+
+    def without_room(self) -> dict[Stays, int]:
+        """How many might be moved, but have no room anywhere."""
+        number = len({self.allocations[k].id for k in (self._may & ~self._roomy()).nonzero()[0].tolist()})
+        return {Stays.NOWHERE: number} if number else {}
+
+    def allow(self, highest: int) -> None:
+        """Only those up to this priority may be moved, who have room somewhere."""
+        self.rows[:, at.MOVABLE] = self._may & (self._priorities <= highest) & self._roomy()
+
+    def settle(self, plan: _Plan) -> None:
+        """Those who moved move no more, and the cards that were given out stay as they are."""
+        moved = {move.allocation.id for move in plan.moves}
+        self.rows[[allocation.id in moved for allocation in self.allocations], at.MASK] = 0
+        fleet = self._look.fleet
+        for choice in (*plan.units, *(move.to for move in plan.moves)):
+            row = fleet.row_of[choice.node]
+            self.stays[row] |= _mask(fleet, row, choice.gpus)
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Afterwards nothing is settled that was not before."""
+        before = self.rows.copy(), self.stays.copy()
+        yield
+        self.rows, self.stays = before
+
+    def of(self, row: int, mask: int) -> list[Allocation]:
+        """Who holds one of these cards of a node."""
+        here = range(self.starts.item(row), self.starts.item(row + 1))
+        return [self.allocations[holder] for holder in here if self.rows.item(holder, at.MASK) & mask]
+
+
+def _masks(fleet: Fleet, allocation: Allocation) -> dict[int, int]:
+    """The cards that it holds, as bits per node."""
+    rows = {fleet.card_row.item(fleet.card_of[uuid]) for uuid in allocation.gpus if uuid in fleet.card_of}
+    return {row: _mask(fleet, row, allocation.gpus) for row in rows}
+
+
+def _mask(fleet: Fleet, row: int, gpus: Iterable[str]) -> int:
+    """Those of the cards that are on the node, as bits; all that the kernel does not tell apart are one."""
+    cards, mask = fleet.cards_on(row), 0
+    for uuid in gpus:
+        card = fleet.card_of.get(uuid, -1)
+        if card in cards:
+            mask |= 1 << min(card - cards.start, at.BITS)
+    return mask
+
+
+def _table(look: _Look, request: Request) -> Table:
+    return table_of(look.fleet, request.requirement, look.rules.strategy_of(request), look.rules.cap).refreshed()
+
+
+class _Search:
+    """Plans in the order of their costs, in which nobody above a priority moves."""
+
+    def __init__(self, look: _Look, holders: _Holders, highest: int) -> None:
+        self._look, self._fleet, self._holders = look, look.fleet, holders
+        holders.allow(highest)
+        asked = look.wanted.requirement
+        self._shape = shape_of(look.fleet, asked).rows.copy()
+        self._shape[0, CAP] = look.rules.cap
+        self._opened = _table(look, look.wanted).opened
+        self._empty = look.fleet.emptied()
+        _ = self._empty.kinds  # from the first look on its cards say of which kind they are
+        largest = int(np.diff(look.fleet.gpu_start).max(initial=0))
+        most = max(1, min(look.units, largest // asked.gpu_count))
+        self._costs: Rows = np.zeros((len(look.fleet.nodes), most + 1), dtype=np.int64)
+        self._picks = np.zeros_like(self._costs)
+        self._clear(np.arange(len(look.fleet.nodes)), ())
+
+    def most(self) -> int:
+        """How many units would fit if all who may be moved were gone, and found a place."""
+        able = self._costs < at.NEVER
+        return int((able * np.arange(self._costs.shape[1])).max(axis=1, initial=0).sum())
+
+    def cheapest(self) -> _Plan | None:
+        """The first plan by cost in which everybody finds a place.
+
+        What is done to a node is banned, one after the other, to come to all other plans: each of them differs
+        from the one that failed in at least one node.
+        """
+        seen: set[frozenset[Ban]] = {frozenset()}
+        waiting: list[tuple[int, int, frozenset[Ban], list[Ban]]] = []
+        self._push(waiting, frozenset(), len(seen))
+        for _ in range(self._look.tries):
+            if not waiting:
+                return None
+            _, _, bans, chosen = heappop(waiting)
+            plan = self._placed(chosen)
+            if plan is not None:
+                return plan
+            for ban in chosen:
+                other = bans | {ban}
+                if other not in seen:
+                    seen.add(other)
+                    self._push(waiting, other, len(seen))
+        return None
+
+    def _push(self, waiting: list[tuple[int, int, frozenset[Ban], list[Ban]]], bans: frozenset[Ban], age: int) -> None:
+        rows = np.array(sorted({row for row, _, _ in bans}), dtype=np.int64)
+        before = self._costs[rows], self._picks[rows]
+        self._clear(rows, sorted(bans))
+        spread = at.share_out(self._costs, self._look.units)
+        if len(spread):
+            chosen = [
+                (row, int(spread[row]), self._picks.item(row, spread[row])) for row in spread.nonzero()[0].tolist()
+            ]
+            cost = sum(self._costs.item(row, units) for row, units, _ in chosen)
+            heappush(waiting, (cost, age, bans, chosen))
+        self._costs[rows], self._picks[rows] = before
+
+    def _clear(self, rows: Rows, bans: Sequence[Ban]) -> None:
+        fleet, holders = self._fleet, self._holders
+        books = fleet.node_rows, fleet.card_rows, self._empty.card_rows, self._opened, self._shape
+        ways = np.array(bans, dtype=np.int64).reshape(-1, 3)
+        at.clearing()(*books, holders.starts, holders.rows, holders.stays, rows, ways, self._costs, self._picks)
+
+    # --- where everybody goes ---
+
+    def _placed(self, chosen: Sequence[Ban]) -> _Plan | None:
+        """The plan that frees these cards; None if somebody finds no place."""
+        fleet = self._fleet
+        leaving = [allocation for row, _, mask in chosen for allocation in self._holders.of(row, mask)]
+        with trial(fleet):
+            for allocation in leaving:
+                fleet.release(allocation.id)
+            units = [unit for row, count, mask in chosen for unit in self._take(row, count, mask)]
+            moves = tuple(self._moves(leaving)) if len(units) == self._look.units else ()
+        complete = len(units) == self._look.units and len(moves) == len(leaving)
+        return _Plan(tuple(units), moves) if complete else None
+
+    def _take(self, row: int, count: int, mask: int) -> Iterator[Choice]:
+        """Units on a node whose cards were freed: on these first, then on idle ones."""
+        fleet, look, cards = self._fleet, self._look, self._fleet.cards_on(row)
+        node, asked = fleet.nodes[row].name, look.wanted.requirement
+        for number in range(count):
+            able = find(fleet, look.rules, look.wanted, cards).by_node.get(node, ())
+            freed_first = sorted(able, key=lambda uuid: not mask >> fleet.card_of[uuid] - cards.start & 1)
+            choice = select(fleet, look.rules, look.wanted, {node: freed_first[: asked.gpu_count]})
+            if not isinstance(choice, Choice):
+                return  # what it may use is not a matter of cards alone
+            uid = f"unit {number} on {node}"  # no request has such a name
+            fleet.charge(Allocation(uid, node, asked, choice.gpus, charges=choice.charges))
+            yield choice
+
+    def _moves(self, leaving: Sequence[Allocation]) -> Iterator[Move]:
+        """Places for those who move, as far as there are any."""
+        fleet, rules = self._fleet, self._look.rules
+        for allocation in sorted(leaving, key=lambda a: (-self._look.milli(a), -a.requirement.cpu_milli, a.id)):
+            request = _asked(allocation)
+            if _table(self._look, request).best() is None:
+                return
+            found = choose(fleet, rules, request)
+            if not isinstance(found, Choice):
+                return
+            fleet.charge(_at(allocation, found), force=True)
+            yield Move(allocation, found)
+
+
+def _one_by_one(look: _Look, holders: _Holders, highest: int) -> _Plan:
+    """Room for one unit after the other, each at least cost beside those before it; as many as there are ways for."""
+    units: list[Choice] = []
+    moves: list[Move] = []
+    single = replace(look, units=1)
+    with trial(look.fleet), holders.trial():
+        while len(units) < look.units:
+            plan = _Search(single, holders, highest).cheapest()
+            if plan is None:
+                break
+            _enter(look, plan, len(units))
+            holders.settle(plan)
+            units += plan.units
+            moves += plan.moves
+    return _Plan(tuple(units), tuple(moves), least=False)
+
+
+def _enter(look: _Look, plan: _Plan, number: int) -> None:
+    fleet = look.fleet
+    for move in plan.moves:
+        fleet.release(move.allocation.id)
+    for choice in plan.units:
+        unit = Allocation(f"unit {number}", choice.node, look.wanted.requirement, choice.gpus, charges=choice.charges)
+        fleet.charge(unit)
+    for move in plan.moves:
+        fleet.charge(_at(move.allocation, move.to), force=True)
+
+
+def _asked(allocation: Allocation) -> Request:
+    """What an allocation would ask for again."""
+    return Request(allocation.id, allocation.requirement, allocation.claim or Claim(), "best-fit")
+
+
+def _at(allocation: Allocation, to: Choice) -> Allocation:
+    return replace(allocation, node=to.node, gpus=to.gpus, charges=to.charges, cards=())
+
+
+# --- in which order ---
+
+
+def _in_order(look: _Look, moves: Sequence[Move]) -> Iterator[Move]:
+    """The moves so that each finds room when its turn comes; who cannot wait for that leaves with a gap."""
+    fleet, pending = look.fleet, list(moves)
+    out: list[Move] = []
+    with trial(fleet):
+        while pending:
+            free = next((move for move in pending if _can_go(look, move)), None)
+            if free is not None:
+                fleet.release(free.allocation.id)
+                fleet.charge(_at(free.allocation, free.to), force=True)
+            else:
+                free = replace(
+                    min(pending, key=lambda move: (look.milli(move.allocation), move.allocation.id)), gap=True
+                )
+                fleet.release(free.allocation.id)
+                out.append(free)
+            pending = [move for move in pending if move.allocation.id != free.allocation.id]
+            yield free
+            for back in [move for move in out if _free_for(look, move)]:
+                fleet.charge(_at(back.allocation, back.to), force=True)
+                out.remove(back)
+
+
+def _can_go(look: _Look, move: Move) -> bool:
+    with trial(look.fleet):
+        look.fleet.release(move.allocation.id)
+        return _free_for(look, move)
+
+
+def _free_for(look: _Look, move: Move) -> bool:
+    cards = [look.fleet.card_of[uuid] for uuid in move.to.gpus]
+    return not refusals_on(look.fleet, look.rules, _asked(move.allocation), cards)

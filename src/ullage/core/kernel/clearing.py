@@ -1,0 +1,192 @@
+"""Which holders to move off a node so that units of whole cards fit there, and how to spread units over nodes.
+
+Costs are sums of one number per holder, so that a set costs what its members do. Only those move who hold one
+of the cards that are freed. The cards of a node are bits of a number, so nodes of more than `BITS` are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from ullage.core.kernel.columns import (
+    AFTER_CARDS,
+    CAP,
+    COUNT,
+    CPU,
+    CPU_FREE,
+    FIRST_CARD,
+    MEMORY,
+    MEMORY_FREE,
+    SLOTS_FREE,
+    SLOTS_TOTAL,
+    Rows,
+)
+from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.room import units_on
+from ullage.core.kernel.shares import Flags
+
+NEVER = 2**62
+"""The cost of what cannot be."""
+
+# A holder.
+MASK, MOVABLE, ITS_CPU, ITS_MEMORY, COST = 0, 1, 2, 3, 4
+"""Its cards of the node as bits; whether it may be moved; what it gives back; what moving it costs."""
+HOLDER_COLUMNS = 5
+
+BITS = 62
+"""Cards of a node that are told apart."""
+
+_MOST = 16
+"""Cards of a node that are thought of as freed: the cheapest, where more are held."""
+
+
+@compiled
+def freeable(
+    cards: Rows, empty: Rows, first: int, after: int, shape: Rows, holders: Rows, stays: int
+) -> tuple[int, Rows]:
+    """How many cards of a node could be taken now, and the positions of those that could if their holders moved.
+
+    None of the cards in `stays`.
+    """
+    movable = idle = 0
+    for j in range(len(holders)):
+        if holders[j, MOVABLE]:
+            movable |= holders[j, MASK]
+        else:
+            stays |= holders[j, MASK]
+    found, prices = np.empty(after - first, np.int64), np.empty(after - first, np.int64)
+    taken = 0
+    for k in range(after - first):
+        if units_on(empty, first + k, shape) == 0:
+            continue
+        if units_on(cards, first + k, shape) > 0:
+            idle += 1
+        elif (movable & ~stays) >> k & 1:
+            price, at = 0, taken
+            for j in range(len(holders)):
+                if holders[j, MASK] >> k & 1:
+                    price += holders[j, COST]
+            while at > 0 and prices[at - 1] > price:
+                found[at], prices[at] = found[at - 1], prices[at - 1]
+                at -= 1
+            found[at], prices[at] = k, price
+            taken += 1
+    return idle, found[: min(taken, _MOST)]
+
+
+@compiled
+def clear_node(
+    nodes: Rows,
+    cards: Rows,
+    empty: Rows,
+    row: int,
+    shape: Rows,
+    holders: Rows,
+    stays: int,
+    bans: Rows,
+    costs: Rows,
+    picks: Rows,
+) -> None:
+    """Write, per number of units, the least cost with which so many fit, and the cards to be freed, as bits.
+
+    A ban is a node, a number of units, and cards that are not to be freed for them.
+    """
+    node = nodes[row]
+    idle, free = freeable(cards, empty, node[FIRST_CARD], node[AFTER_CARDS], shape, holders, stays)
+    slots = node[SLOTS_FREE] if shape[0, CAP] < 0 else shape[0, CAP] - node[SLOTS_TOTAL] + node[SLOTS_FREE]
+    for subset in range(1 << len(free)):
+        mask, number = 0, idle
+        for k in range(len(free)):
+            if subset >> k & 1:
+                mask |= 1 << free[k]
+                number += 1
+        cpu, memory, left, cost = node[CPU_FREE], node[MEMORY_FREE], slots, 0
+        for j in range(len(holders)):
+            if holders[j, MASK] & mask:
+                cpu += holders[j, ITS_CPU]
+                memory += holders[j, ITS_MEMORY]
+                cost += holders[j, COST]
+                left += 1
+        units = min(number // shape[0, COUNT], left)
+        if shape[0, CPU]:
+            units = min(units, cpu // shape[0, CPU])
+        if shape[0, MEMORY]:
+            units = min(units, memory // shape[0, MEMORY])
+        for some in range(1, min(units, len(costs) - 1) + 1):
+            if cost < costs[some] and not banned(bans, row, some, mask):
+                costs[some], picks[some] = cost, mask
+
+
+@compiled
+def banned(bans: Rows, row: int, units: int, mask: int) -> bool:
+    """Whether a node may not be used in this way."""
+    for ban in bans:  # noqa: SIM110 - a generator is not compiled
+        if ban[0] == row and ban[1] == units and ban[2] == mask:
+            return True
+    return False
+
+
+@cache
+def clearing() -> Callable[..., None]:
+    """Compile the loop over nodes: costs and cards as `clear_node` writes them, nothing for nodes not `opened`.
+
+    `starts` says where the holders of each node begin among all of them, `stays` which of its cards are not to
+    be freed, as bits; `rows` which nodes to look at.
+    """
+    key = code_of(clear_node, freeable, units_on, banned)
+
+    @compiled
+    def clear(
+        nodes: Rows,
+        cards: Rows,
+        empty: Rows,
+        opened: Flags,
+        shape: Rows,
+        starts: Rows,
+        holders: Rows,
+        stays: Rows,
+        rows: Rows,
+        bans: Rows,
+        costs: Rows,
+        picks: Rows,
+    ) -> None:
+        key  # noqa: B018  part of the cache key, see `code_of`
+        for row in rows:
+            costs[row] = NEVER
+            costs[row, 0] = 0
+            if opened[row] and nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD] <= BITS:
+                here = holders[starts[row] : starts[row + 1]]
+                clear_node(nodes, cards, empty, row, shape, here, stays[row], bans, costs[row], picks[row])
+
+    return clear
+
+
+@compiled
+def share_out(costs: Rows, units: int) -> Rows:
+    """Units per node that come to so many in all for the least cost; nothing if there is no way.
+
+    Ties go to the first nodes.
+    """
+    rows, most = len(costs), costs.shape[1] - 1
+    least = np.full(units + 1, NEVER, np.int64)
+    least[0] = 0
+    taken = np.zeros((rows, units + 1), np.int16)
+    for row in range(rows - 1, -1, -1):  # the last node first, so that an equal earlier one is preferred
+        for total in range(units, 0, -1):
+            for some in range(1, min(most, total) + 1):
+                if costs[row, some] == NEVER or least[total - some] == NEVER:
+                    continue
+                cost = costs[row, some] + least[total - some]
+                if cost <= least[total]:
+                    least[total], taken[row, total] = cost, some
+    found = np.zeros(rows, np.int64)
+    if least[units] == NEVER:
+        return found[:0]
+    left = units
+    for row in range(rows):
+        found[row] = taken[row, left]
+        left -= found[row]
+    return found

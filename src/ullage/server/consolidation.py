@@ -1,0 +1,65 @@
+"""The handler of making room."""
+
+from __future__ import annotations
+
+from starlette.requests import Request as HttpRequest
+
+from ullage.core.consolidation import NoConsolidation
+from ullage.model.claim import Claim, Request
+from ullage.model.error import invalid
+from ullage.model.name import check_name
+from ullage.server import bodies
+from ullage.server.allocations import BODY_LIMIT, Refused
+from ullage.server.durable import durable
+from ullage.server.room_plan import room_plan
+from ullage.server.routes import Answer, Endpoint
+from ullage.service.service import Service
+from ullage.wire import consolidation as wire
+
+_LEAVING = 202
+"""The status when somebody was told to leave."""
+
+
+class ConsolidationApi:
+    """Handlers over one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def endpoints(self) -> list[Endpoint]:
+        """The one route."""
+        others = ((_LEAVING, wire.RoomPlan),)
+        return [
+            Endpoint(
+                "POST",
+                "/v1/room",
+                self.make,
+                "who would move so that whole cards are free",
+                wire.RoomPlan,
+                wire.MakeRoom,
+                others=others,
+            )
+        ]
+
+    async def make(self, request: HttpRequest) -> wire.RoomPlan | Answer:
+        """Answer or carry out a plan."""
+        body = await bodies.read_body(request, wire.MakeRoom, BODY_LIMIT)
+        asked, uids = self._asked(body), _uids(body)
+        if body.dry_run:
+            return room_plan(self._service.consolidations.plan(asked, body.count, body.up_to))
+        found = await durable(self._service.consolidations.carry_out, asked, uids, body.up_to)
+        if isinstance(found, NoConsolidation):
+            raise Refused(found)
+        return Answer(_LEAVING, room_plan(found, uids))
+
+    def _asked(self, body: wire.MakeRoom) -> Request:
+        claim = Claim(namespace=check_name("namespace", body.namespace), priority=body.priority)
+        return self._service.quotas.admit(Request("room", bodies.requirement(body.resreq), claim))
+
+
+def _uids(body: wire.MakeRoom) -> list[str]:
+    if body.uids is None:
+        return [f"room-{number}" for number in range(1, body.count + 1)]
+    if len(set(body.uids)) != len(body.uids) or len(body.uids) != body.count:
+        raise invalid("uids", body.uids, f"name {body.count} different uids, one for each request")
+    return [check_name("uids", uid) for uid in body.uids]

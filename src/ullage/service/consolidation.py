@@ -1,0 +1,95 @@
+"""Room is made by moving: who moves is told to go, and its next place is held for it, as is the room that is made.
+
+All of it is one durable step. Nobody is ended here: an owner that is told goes, confirms it, and asks again under
+the same uid; it then gets the place that is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ullage.core.allocator import Allocator
+from ullage.core.consolidation import Consolidation, Move, NoConsolidation
+from ullage.core.selection import Choice
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Claim, Request
+from ullage.model.error import Conflict
+from ullage.model.nomination import Nomination
+from ullage.service.events import Events
+from ullage.service.journal import Callback, Journal
+from ullage.service.nominations import NominatedRequests
+from ullage.service.store_port import PutAllocation, PutNomination, Record
+
+
+class Consolidations:
+    """Use cases of making room."""
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        nominated: NominatedRequests,
+        journal: Journal,
+        events: Events,
+        clock: Callable[[], float],
+        changed: Callable[[bool], None],
+    ) -> None:
+        self._allocator = allocator
+        self._nominated = nominated
+        self._journal = journal
+        self._events = events
+        self._clock = clock
+        self._changed = changed
+
+    def plan(self, request: Request, units: int, up_to: int | None) -> Consolidation | NoConsolidation:
+        """Who would move so that so many like this request fit; nothing changes.
+
+        Raises:
+            InvalidRequest, NotFound, Unavailable: as `Allocator.consolidate`.
+
+        """
+        return self._allocator.consolidate(request, units, self._clock(), up_to)
+
+    def carry_out(
+        self, request: Request, uids: Sequence[str], up_to: int | None, done: Callback
+    ) -> Consolidation | NoConsolidation:
+        """Tell those to go who move, and hold their next places and, under these uids, the room that is made.
+
+        Raises:
+            InvalidRequest, NotFound, Unavailable: as `Allocator.consolidate`. Conflict: a uid holds cards, or
+            room is kept for it.
+
+        """
+        for uid in uids:
+            if self._allocator.held(uid) is not None or self._allocator.nominations.of(uid) is not None:
+                raise Conflict(f"{uid} holds cards, or room is kept for it; name another uid", code="uid-taken")
+        found = self.plan(request, len(uids), up_to)
+        records: list[Record] = []
+        if isinstance(found, Consolidation):
+            for move in found.moves:
+                records += self._move(move)
+            for uid, unit in zip(uids, found.units, strict=True):
+                records.append(self._hold(replace(request, uid=uid), unit))
+                self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=" ".join(unit.gpus))
+            self._changed(True)
+        self._journal.write(*records, then=done)
+        return found
+
+    def _move(self, move: Move) -> tuple[PutAllocation, PutNomination]:
+        held, to = move.allocation, move.to
+        leaving = self._allocator.release(held.id)
+        assert leaving is not None, "who moves is in the ledger"
+        text = f"{held.id} is to move from {held.node} to {to.node}, so that others fit"
+        gpus, to_gpus = " ".join(held.gpus), " ".join(to.gpus)
+        self._events.add(
+            "allocation.moving", message=text, uid=held.id, node=held.node, gpus=gpus, to=to.node, to_gpus=to_gpus
+        )
+        return PutAllocation(leaving), self._hold(_again(held), to)
+
+    def _hold(self, request: Request, place: Choice) -> PutNomination:
+        return self._nominated.put(Nomination(request, place.node, self._clock(), place.gpus, place.charges, hold=True))
+
+
+def _again(held: Allocation) -> Request:
+    """What whoever moves is to ask for again."""
+    return Request(held.id, held.requirement, held.claim or Claim())

@@ -1,0 +1,186 @@
+"""Room that is made by moving, from the plan until everybody has its cards."""
+
+from contextlib import contextmanager
+
+import pytest
+from tests.lab import a_node
+from tests.service.test_restart import Machine
+
+from ullage.core.consolidation import Consolidation, NoConsolidation
+from ullage.core.nomination import NOMINATED_TTL_S
+from ullage.core.selection import Refusal
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim, Request
+from ullage.model.error import Conflict
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+
+
+def nothing() -> None:
+    pass
+
+
+def asked(uid: str, text: str = "gpu=2", priority: int = 0, strategy: str | None = None) -> Request:
+    return Request(uid, ResourceRequirement.from_string(text), Claim(priority=priority), strategy)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Two nodes of two cards, half a card held on each."""
+
+    @contextmanager
+    def build():
+        with Machine(str(tmp_path / "state.db"), a_node("n1", gpus=2), a_node("n2", gpus=2)) as lab:
+            yield lab
+
+    with build() as lab:
+        alloc(lab, "a", "gpu=0.4", strategy="spread")
+        alloc(lab, "b", "gpu=0.4", strategy="spread")
+        assert {held(lab, uid).node for uid in "ab"} == {"n1", "n2"}
+        yield lab
+
+
+def alloc(machine, uid, text="gpu=2", priority=0, strategy=None):
+    outcome = machine.service.allocations.alloc(asked(uid, text, priority, strategy), nothing)
+    machine.pump()
+    return outcome
+
+
+def free(machine, uid):
+    machine.service.allocations.dealloc(uid, None, nothing)
+    machine.pump()
+
+
+def held(machine, uid):
+    return machine.service.state.fleet.ledger[uid]
+
+
+def make_room(machine, *uids):
+    found = machine.service.consolidations.carry_out(asked("room"), uids, None, nothing)
+    machine.pump()
+    return found
+
+
+def kept(machine):
+    return {entry.request.uid: (entry.node, entry.gpus) for entry in machine.service.preemptions.nominations()}
+
+
+def told(machine, kind):
+    return [event.data["uid"] for event in machine.service.events.recent if event.kind == kind]
+
+
+def test_a_plan_changes_nothing(machine):
+    before = dict(machine.service.state.fleet.ledger)
+    found = machine.service.consolidations.plan(asked("room"), 1, None)
+    assert isinstance(found, Consolidation)
+    assert machine.service.state.fleet.ledger == before
+    assert not kept(machine)
+
+
+def test_who_moves_leaves_comes_back_at_the_place_that_is_held_and_the_room_is_free(machine):
+    found = make_room(machine, "wide")
+    (move,) = found.moves
+    uid = move.allocation.id
+    assert held(machine, uid).state is AllocationState.RELEASING
+    assert kept(machine) == {uid: (move.to.node, move.to.gpus), "wide": (found.units[0].node, found.units[0].gpus)}
+    assert told(machine, "allocation.moving") == [uid]
+    assert isinstance(alloc(machine, "wide"), Refusal)
+    free(machine, uid)
+    assert set(told(machine, "allocation.ready")) == {uid, "wide"}
+    back = alloc(machine, uid, "gpu=0.4")
+    assert (back.node, back.gpus) == (move.to.node, move.to.gpus)
+    wide = alloc(machine, "wide")
+    assert (wide.node, wide.gpus) == (found.units[0].node, found.units[0].gpus)
+    assert not kept(machine)
+
+
+@pytest.mark.parametrize("priority", [-1, 0, 100_000])
+def test_nobody_else_gets_what_is_held_whatever_the_priority(machine, priority):
+    found = make_room(machine, "wide")
+    free(machine, found.moves[0].allocation.id)
+    refused = alloc(machine, "other", "gpu=2", priority)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.NOMINATED
+    (room,) = found.units
+    for number in range(4):
+        other = alloc(machine, f"small-{number}", "gpu=0.5", priority)
+        assert not isinstance(other, Allocation) or not set(other.gpus) & set(room.gpus)
+
+
+def test_sessions_leave_alone_what_is_held(machine):
+    found = make_room(machine, "wide")
+    free(machine, found.moves[0].allocation.id)
+    machine.session("train", "cpu=1,gpu=1", tasks=4)
+    cards = {gpu for executor in machine.executors for gpu in executor.gpus}
+    assert len(cards) == 1
+    assert not cards & {gpu for _, gpus in kept(machine).values() for gpu in gpus}
+
+
+def test_a_restart_in_the_middle_loses_nothing(machine):
+    found = make_room(machine, "wide")
+    uid, places = found.moves[0].allocation.id, kept(machine)
+    machine.restart()
+    assert kept(machine) == places
+    assert held(machine, uid).state is AllocationState.RELEASING
+    free(machine, uid)
+    machine.restart()
+    assert kept(machine) == places
+    back, wide = alloc(machine, uid, "gpu=0.4"), alloc(machine, "wide")
+    assert (back.gpus, wide.gpus) == (places[uid][1], places["wide"][1])
+    machine.restart()
+    assert not kept(machine)
+
+
+def test_a_place_that_nobody_asks_for_is_held_for_half_an_hour(machine):
+    found = make_room(machine, "wide")
+    free(machine, found.moves[0].allocation.id)
+    machine.pass_time(NOMINATED_TTL_S + 1)
+    assert not kept(machine)
+    assert isinstance(alloc(machine, "other"), Allocation)
+
+
+def test_who_is_told_again_to_go_keeps_its_place_and_who_is_forgotten_does_not(machine):
+    uid = make_room(machine, "wide").moves[0].allocation.id
+    machine.service.allocations.release(uid, 60.0, nothing)
+    assert uid in kept(machine)
+    machine.pass_time(61)
+    assert uid not in machine.service.state.fleet.ledger
+    assert uid in kept(machine)
+    free(machine, uid)
+    assert uid not in kept(machine)
+    machine.service.allocations.forget("wide", nothing)
+    assert not kept(machine)
+
+
+def test_without_moves_the_room_is_held_at_once(machine):
+    free(machine, "a")
+    found = make_room(machine, "wide")
+    assert (found.moves, list(kept(machine))) == ((), ["wide"])
+    assert isinstance(alloc(machine, "wide"), Allocation)
+
+
+def test_what_cannot_be_done_is_refused_and_nothing_is_done(machine):
+    before = dict(machine.service.state.fleet.ledger)
+    found = make_room(machine, "one", "two")
+    assert isinstance(found, NoConsolidation)
+    assert (found.rejections[0].needed, found.rejections[0].had) == (2, 1)
+    assert machine.service.state.fleet.ledger == before
+    assert not kept(machine)
+
+
+def test_a_uid_that_holds_cards_or_waits_is_refused(machine):
+    with pytest.raises(Conflict):
+        make_room(machine, "a")
+    make_room(machine, "wide")
+    with pytest.raises(Conflict):
+        make_room(machine, "wide")
+
+
+def test_a_place_that_was_lost_meanwhile_is_chosen_anew(machine):
+    found = make_room(machine, "wide")
+    uid, to = found.moves[0].allocation.id, found.moves[0].to
+    free(machine, uid)
+    machine.service.nodes.cordon(to.node, cordoned=True)
+    machine.service.allocations.forget("wide", nothing)
+    back = alloc(machine, uid, "gpu=0.4")
+    assert back.node != to.node
