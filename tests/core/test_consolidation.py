@@ -9,7 +9,7 @@ from tests.books import Books, a_card, a_node, content
 
 from ullage.core.consolidation import Consolidation, Cost, NoConsolidation, Stays, consolidate
 from ullage.core.fleet import Fleet
-from ullage.core.kernel.clearing import NEVER, share_out
+from ullage.core.kernel.freeing import NEVER, share_out
 from ullage.core.nomination import Nominations
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy

@@ -32,7 +32,6 @@ from ullage.core.preemption import (
     NoPreemption,
     Preemption,
     Released,
-    budgets_of,
     check_single_node_preempt,
     filter_with_preempt,
     preempt,
@@ -47,7 +46,7 @@ from ullage.core.selection import (
     score,
     select,
 )
-from ullage.core.victims import NO_BUDGETS, Budgets
+from ullage.core.victims import NO_BUDGETS, Budgets, budgets_of
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid

@@ -24,16 +24,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ullage.core.fleet import Column, Fleet
-from ullage.core.kernel import clearing as at
+from ullage.core.fleet import Fleet
+from ullage.core.kernel import freeing as at
+from ullage.core.kernel import victims
 from ullage.core.kernel.columns import CAP, Rows
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
+from ullage.core.occupancy import Columns, Occupancy, start
 from ullage.core.placement import Table, table_of
-from ullage.core.preemption import NO_BUDGETS, Budgets
 from ullage.core.quota import Quotas
 from ullage.core.selection import Choice, Refusal, Rules, choose, find, refusals_on, select
 from ullage.core.shape import shape_of
 from ullage.core.trial import trial
+from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.error import invalid
@@ -156,7 +158,7 @@ def _told(look: _Look, plan: _Plan, now: float, stays: Mapping[Stays, int]) -> C
     moves = [move for move in plan.moves if move.to.gpus != move.allocation.gpus]
     moved = [move.allocation for move in moves]
     cost = Cost(max(map(_priority, moved), default=0), len(moved), sum(map(look.milli, moved)))
-    age = max((now - _since(allocation) for allocation in moved), default=0.0)
+    age = max((now - start(allocation) for allocation in moved), default=0.0)
     return Consolidation(plan.units, tuple(_in_order(look, moves)), cost, age, plan.least, stays)
 
 
@@ -206,11 +208,6 @@ def _priority(allocation: Allocation) -> int:
     return allocation.claim.priority if allocation.claim is not None else 0
 
 
-def _since(allocation: Allocation) -> float:
-    times = (allocation.bound_at, allocation.assumed_at)
-    return next((at for at in times if at is not None), allocation.claim.created_at if allocation.claim else 0.0)
-
-
 # --- which ---
 
 
@@ -243,15 +240,12 @@ class _Holders:
     """Everybody who holds cards, by node: rows for the kernel, and who they are."""
 
     def __init__(self, look: _Look, movable: Sequence[Allocation]) -> None:
-        fleet, may = look.fleet, {allocation.id for allocation in movable}
-        held = [(row, mask, a) for a in fleet.ledger.values() for row, mask in _masks(fleet, a).items()]
-        held.sort(key=lambda entry: (entry[0], entry[1], entry[2].id))
-        self.allocations = [allocation for _, _, allocation in held]
-        self.starts: Column = np.searchsorted([row for row, _, _ in held], np.arange(len(fleet.nodes) + 1))
-        self.rows: Rows = np.zeros((len(held), at.HOLDER_COLUMNS), dtype=np.int64)
-        self.rows[:, at.MASK] = [mask for _, mask, _ in held]
-        self.rows[:, at.ITS_CPU] = [allocation.requirement.cpu_milli for allocation in self.allocations]
-        self.rows[:, at.ITS_MEMORY] = [allocation.requirement.memory_bytes for allocation in self.allocations]
+        fleet, there, may = look.fleet, Occupancy.of(look.fleet).columns(), {allocation.id for allocation in movable}
+        self.allocations, self.starts = there.who, there.first
+        self.rows: Rows = np.zeros((len(there.who), at.HOLDER_COLUMNS), dtype=np.int64)
+        self.rows[:, at.MASK] = _masks(fleet, there)
+        self.rows[:, at.ITS_CPU] = there.entries[:, victims.CPU]
+        self.rows[:, at.ITS_MEMORY] = there.entries[:, victims.MEMORY]
         self.rows[:, at.COST] = [_ONE + look.milli(allocation) for allocation in self.allocations]
         self.stays: Rows = np.zeros(len(fleet.nodes), dtype=np.int64)
         self._look = look
@@ -301,10 +295,16 @@ class _Holders:
         return [self.allocations[holder] for holder in here if self.rows.item(holder, at.MASK) & mask]
 
 
-def _masks(fleet: Fleet, allocation: Allocation) -> dict[int, int]:
-    """The cards that it holds, as bits per node."""
-    rows = {fleet.card_row.item(fleet.card_of[uuid]) for uuid in allocation.gpus if uuid in fleet.card_of}
-    return {row: _mask(fleet, row, allocation.gpus) for row in rows}
+def _masks(fleet: Fleet, there: Columns) -> Rows:
+    """The cards that each occupant holds on the node where it is met, as bits."""
+    rows = np.repeat(np.arange(len(fleet.nodes)), np.diff(there.first))
+    first, after = there.entries[:, victims.FIRST_CHARGE], there.entries[:, victims.AFTER_CHARGE]
+    who, cards = np.repeat(np.arange(len(rows)), after - first), there.charges[:, victims.CARD]
+    here = fleet.card_row[cards] == rows[who]
+    bits = np.left_shift(1, np.minimum(cards - fleet.gpu_start[rows[who]], at.BITS))
+    masks: Rows = np.zeros(len(rows), dtype=np.int64)
+    np.bitwise_or.at(masks, who[here], bits[here])
+    return masks
 
 
 def _mask(fleet: Fleet, row: int, gpus: Iterable[str]) -> int:
@@ -337,7 +337,7 @@ class _Search:
         most = max(1, min(look.units, largest // asked.gpu_count))
         self._costs: Rows = np.zeros((len(look.fleet.nodes), most + 1), dtype=np.int64)
         self._picks = np.zeros_like(self._costs)
-        self._clear(np.arange(len(look.fleet.nodes)), ())
+        self._free(np.arange(len(look.fleet.nodes)), ())
 
     def most(self) -> int:
         """How many units would fit if all who may be moved were gone, and found a place."""
@@ -370,7 +370,7 @@ class _Search:
     def _push(self, waiting: list[tuple[int, int, frozenset[Ban], list[Ban]]], bans: frozenset[Ban], age: int) -> None:
         rows = np.array(sorted({row for row, _, _ in bans}), dtype=np.int64)
         before = self._costs[rows], self._picks[rows]
-        self._clear(rows, sorted(bans))
+        self._free(rows, sorted(bans))
         spread = at.share_out(self._costs, self._look.units)
         if len(spread):
             chosen = [
@@ -380,11 +380,11 @@ class _Search:
             heappush(waiting, (cost, age, bans, chosen))
         self._costs[rows], self._picks[rows] = before
 
-    def _clear(self, rows: Rows, bans: Sequence[Ban]) -> None:
+    def _free(self, rows: Rows, bans: Sequence[Ban]) -> None:
         fleet, holders = self._fleet, self._holders
         books = fleet.node_rows, fleet.card_rows, self._empty.card_rows, self._opened, self._shape
         ways = np.array(bans, dtype=np.int64).reshape(-1, 3)
-        at.clearing()(*books, holders.starts, holders.rows, holders.stays, rows, ways, self._costs, self._picks)
+        at.freeing()(*books, holders.starts, holders.rows, holders.stays, rows, ways, self._costs, self._picks)
 
     # --- where everybody goes ---
 

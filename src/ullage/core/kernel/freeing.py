@@ -78,7 +78,7 @@ def freeable(
 
 
 @compiled
-def clear_node(
+def free_on_node(
     nodes: Rows,
     cards: Rows,
     empty: Rows,
@@ -95,13 +95,13 @@ def clear_node(
     A ban is a node, a number of units, and cards that are not to be freed for them.
     """
     node = nodes[row]
-    idle, free = freeable(cards, empty, node[FIRST_CARD], node[AFTER_CARDS], shape, holders, stays)
+    idle, spots = freeable(cards, empty, node[FIRST_CARD], node[AFTER_CARDS], shape, holders, stays)
     slots = node[SLOTS_FREE] if shape[0, CAP] < 0 else shape[0, CAP] - node[SLOTS_TOTAL] + node[SLOTS_FREE]
-    for subset in range(1 << len(free)):
+    for subset in range(1 << len(spots)):
         mask, number = 0, idle
-        for k in range(len(free)):
+        for k in range(len(spots)):
             if subset >> k & 1:
-                mask |= 1 << free[k]
+                mask |= 1 << spots[k]
                 number += 1
         cpu, memory, left, cost = node[CPU_FREE], node[MEMORY_FREE], slots, 0
         for j in range(len(holders)):
@@ -130,16 +130,16 @@ def banned(bans: Rows, row: int, units: int, mask: int) -> bool:
 
 
 @cache
-def clearing() -> Callable[..., None]:
-    """Compile the loop over nodes: costs and cards as `clear_node` writes them, nothing for nodes not `opened`.
+def freeing() -> Callable[..., None]:
+    """Compile the loop over nodes: costs and cards as `free_on_node` writes them, nothing for nodes not `opened`.
 
     `starts` says where the holders of each node begin among all of them, `stays` which of its cards are not to
     be freed, as bits; `rows` which nodes to look at.
     """
-    key = code_of(clear_node, freeable, units_on, banned)
+    key = code_of(free_on_node, freeable, units_on, banned)
 
     @compiled
-    def clear(
+    def free(
         nodes: Rows,
         cards: Rows,
         empty: Rows,
@@ -159,9 +159,9 @@ def clearing() -> Callable[..., None]:
             costs[row, 0] = 0
             if opened[row] and nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD] <= BITS:
                 here = holders[starts[row] : starts[row + 1]]
-                clear_node(nodes, cards, empty, row, shape, here, stays[row], bans, costs[row], picks[row])
+                free_on_node(nodes, cards, empty, row, shape, here, stays[row], bans, costs[row], picks[row])
 
-    return clear
+    return free
 
 
 @compiled
