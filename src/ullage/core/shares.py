@@ -277,7 +277,9 @@ class ShareTree:
             if fits is not None and (full := [leaf for leaf in watched.values() if not fits(leaf)]):
                 for leaf in full:
                     del watched[leaf.shape]
-                    self._facts[at.FULL + self._shapes[leaf.shape]] = _NUMBERS[grant(leaf)]
+                    stopped = grant(leaf)
+                    assert stopped is not None, "what does not fit cannot be placed"
+                    self.note_full([leaf.shape], stopped)
                 place, limit = self._rule.begin(*self.columns, mode)
                 continue
             leaf = self.leaves[place]
@@ -307,6 +309,11 @@ class ShareTree:
         """Nobody is stopped any more, and no shape known to be full."""
         self._rows[: len(self.leaves), at.STOPPED] = 0
         self._facts[at.FULL : self._facts[at.APPLICATIONS]] = 0
+
+    def note_full(self, shapes: Iterable[Hashable], code: Code) -> None:
+        """These shapes have no room, as the caller knows."""
+        for shape in shapes:
+            self._facts[at.FULL + self._shapes[shape]] = _NUMBERS[code]
 
     def take(self, leaf: Leaf, units: int) -> None:
         """Units of a session begin to leave."""

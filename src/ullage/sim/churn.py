@@ -129,9 +129,9 @@ class _Churn:
         ]
         kinds = dict.fromkeys(self._groups)
         self._amounts = {group: fleet.resources(trace.shapes[group.shape]) * group.units for group in kinds}
-        self._total = fleet.total
+        self._fleet, self._total = fleet, fleet.total
         self._placing = placing
-        self._waiting = Waiting(turn, fleet.total, self._amounts, weights)
+        self._waiting = Waiting(turn, fleet.total, self._amounts, trace.shapes, weights)
         self._samples = Samples(placing, capacity_milli(fleet), workload, self._arrivals[-1])
         self._queues = WaitingQueues()
         self._ends: list[tuple[float, int]] = []
@@ -146,8 +146,11 @@ class _Churn:
             coming = self._arrivals[arrived] if arrived < total else float("inf")
             ending = self._ends[0][0] if self._ends else float("inf")
             self._advance(min(coming, ending))
+            ended: list[int] = []
             while self._ends and self._ends[0][0] == self._now:  # what ends makes room for what comes then
-                self._end(heappop(self._ends)[1])
+                ended.append(heappop(self._ends)[1])
+            if ended:
+                self._waiting.try_again(max(map(self._end, ended)))
             while arrived < total and self._arrivals[arrived] == self._now:
                 self._waiting.add(arrived, self._groups[arrived])
                 self._placing.arrived(self._groups[arrived].shape)
@@ -178,12 +181,15 @@ class _Churn:
         heappush(self._ends, (self._now + task.duration_s, number))
         return True
 
-    def _end(self, number: int) -> None:
-        for each in self._held.pop(number):
+    def _end(self, number: int) -> int:
+        """A task leaves: the most cards that are idle on a node where it was, before others leave it too."""
+        fleet, ids = self._fleet, self._held.pop(number)
+        rows = {fleet.row_of[fleet.ledger[each].node] for each in ids}
+        for each in ids:
             self._placing.release(each)
         self._finished[number] = self._now
         self._waiting.ended(self._groups[number])
-        self._waiting.try_again()
+        return max(fleet.gpu_free.item(row) for row in rows)
 
     def _result(self) -> Churned:
         shares = {group: dominant_share(amount, self._total) for group, amount in self._amounts.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from ullage.core.policy import Order
 from ullage.core.shares import Leaf, ShareTree, Vector, dominant_share
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
 
 
@@ -30,6 +31,11 @@ class Group(NamedTuple):
     shape: int
     units: int
 
+    @property
+    def fits(self) -> tuple[int, int]:
+        """What decides whether there is room."""
+        return self.shape, self.units
+
 
 class Waiting:
     """Tasks by their number, which grows with arrival; and what each queue holds.
@@ -38,13 +44,20 @@ class Waiting:
     one of the share tree; under the other turns all tasks are in one queue, under FIFO of one priority. What
     found no room is not tried again before something ends, and keeps nobody else from being tried.
 
-    `groups` says what a task of each group takes; `weights` are of queues, 1 where nothing is said.
+    `groups` says what a task of each group takes, `shapes` what requirement its shape is; `weights` are of
+    queues, 1 where nothing is said.
     """
 
     def __init__(
-        self, turn: Turn, total: Resources, groups: Mapping[Group, Resources], weights: Mapping[str, int]
+        self,
+        turn: Turn,
+        total: Resources,
+        groups: Mapping[Group, Resources],
+        shapes: Sequence[ResourceRequirement],
+        weights: Mapping[str, int],
     ) -> None:
         self._total = total
+        self._full = _Full(shapes, {group.fits for group in groups})
         names = {group.queue: f"queue-{n}" for n, group in enumerate(groups)} if turn is Turn.DRF else {}
         self._leaves = {
             group: Leaf(
@@ -52,7 +65,7 @@ class Waiting:
                 names.get(group.queue, ROOT),
                 _vector(amount),
                 priority=0 if turn is Turn.FIFO else group.priority,
-                shape=(group.shape, group.units),
+                shape=group.fits,
                 apart=True,
             )
             for number, (group, amount) in enumerate(groups.items())
@@ -64,6 +77,7 @@ class Waiting:
         self._held = {group.queue: [0, 0, 0] for group in groups}
         self._shares = dict.fromkeys(self._held, 0.0)
         self._backlog = dict.fromkeys(self._held, 0)
+        self._hopeful = False
 
     def add(self, number: int, group: Group) -> None:
         """A task arrives."""
@@ -73,14 +87,20 @@ class Waiting:
         leaf.target += 1
         numbers.append(number)
         self._backlog[group.queue] += 1
+        self._hopeful |= group.fits not in self._full.now
 
     def start(self, place: Callable[[int], bool]) -> None:
         """Try what waits, in turn, until nothing more fits. `place` says whether a task was placed."""
+
+        if not self._hopeful:
+            return
+        self._hopeful = False
 
         def grant(leaf: Leaf) -> Code | None:
             group = self._groups[leaf]
             numbers = self._numbers[group]
             if not place(numbers[0]):
+                self._tree.note_full(self._full.note(group.fits), Code.GPU)
                 return Code.GPU
             numbers.popleft()
             if numbers:
@@ -97,9 +117,12 @@ class Waiting:
         self._tree.free(leaf)
         self._hold(group.queue, leaf.unit, -1)
 
-    def try_again(self) -> None:
-        """There is room again, perhaps."""
+    def try_again(self, idle: int) -> None:
+        """There is room again, perhaps: where it is, no node has more than so many idle cards."""
+        self._full.keep_wider(idle)
         self._tree.renew()
+        self._tree.note_full(self._full.now, Code.GPU)
+        self._hopeful = True
 
     def _hold(self, queue: str, unit: Vector, sign: int) -> None:
         held = self._held[queue]
@@ -114,6 +137,40 @@ class Waiting:
     def left(self) -> Iterable[int]:
         """The tasks that still wait."""
         return sorted(number for numbers in self._numbers.values() for number in numbers)
+
+
+class _Full:
+    """What has no room `now`: who needs at least as much as something that found none, has none either."""
+
+    def __init__(self, shapes: Sequence[ResourceRequirement], all_: set[tuple[int, int]]) -> None:
+        self._shapes, self._all = shapes, all_
+        self._harder: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.now: set[tuple[int, int]] = set()
+
+    def note(self, fits: tuple[int, int]) -> list[tuple[int, int]]:
+        """This found no room: all that has none either."""
+        if fits not in self._harder:
+            shape, units = fits
+            asked = self._shapes[shape]
+            self._harder[fits] = [
+                other for other in self._all if other[1] >= units and _no_less(self._shapes[other[0]], asked)
+            ]
+        self.now.update(self._harder[fits])
+        return self._harder[fits]
+
+    def keep_wider(self, cards: int) -> None:
+        """Forget what so many whole cards, or anything beside cards, may have made room for."""
+        self.now = {
+            fits for fits in self.now if self._shapes[fits[0]].whole and self._shapes[fits[0]].gpu_count > cards
+        }
+
+
+def _no_less(one: ResourceRequirement, other: ResourceRequirement) -> bool:
+    """Whether the first asks for at least as much as the second, on the same terms."""
+    amounts = (one.cpu_milli, one.memory_bytes, one.gpu_count)
+    others = (other.cpu_milli, other.memory_bytes, other.gpu_count)
+    same = (one.part, one.cards, one.nodes) == (other.part, other.cards, other.nodes)
+    return same and all(a >= b for a, b in zip(amounts, others, strict=True))
 
 
 def _vector(amount: Resources) -> Vector:
