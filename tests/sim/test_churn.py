@@ -1,6 +1,7 @@
 """Churn against a simulation in small steps of time, and whose turn it is."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -8,11 +9,13 @@ from ullage.core.fleet import Fleet
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
+from ullage.model.resources import Resources
 from ullage.sim.churn import SAMPLES, run_churn
 from ullage.sim.placing import Placing
 from ullage.sim.trace import Kind, Task, Trace
-from ullage.sim.waiting import Turn
+from ullage.sim.waiting import Group, Turn, Waiting
 
 
 def node(name, cards=2, cpu=64):
@@ -89,6 +92,7 @@ def test_what_fits_goes_before_what_waits_and_a_wide_task_gets_its_room_whole():
     tasks = (task("a", 1, 0, 10), task("b", 2, 1, 5), task("c", 1, 2, 3))
     run = run_churn(Trace("t", (node("n"),), tasks), "best-fit", 1)
     assert (run.waits.worst_s, run.started, run.ended_s) == (9, 3, 15), "b waits for a alone; c ran beside a"
+    assert run.mean_jct_s == (10 + 14 + 3) / 3
 
 
 def test_units_start_together_or_not_at_all():
@@ -130,6 +134,41 @@ def test_dominant_resource_fairness_gives_the_papers_answer():
     run = run_churn(Trace("drf", (machine,), tasks), "best-fit", 1, Turn.DRF)
     # 3 of A and 2 of B start at 5, the next three and two at 105, and two of B at 205
     assert run.waits.mean_s == pytest.approx((5 * 4 + 5 * 104 + 2 * 204) / 13)
+
+
+def test_what_each_queue_holds_follows_the_share_tree():
+    groups = {Group(q, 0, 0, 1): Resources(gpu_milli=1000) for q in ("a", "b", "c1", "c2")}
+    queues = (Queue("a", weight=2), Queue("c"), Queue("c1", "c"), Queue("c2", "c"))
+    waiting = Waiting(Turn.DRF, Resources(gpu_milli=8000), groups, [ResourceRequirement(gpu_count=1)], queues)
+    of = {}
+    for number in range(32):
+        of[number] = tuple(groups)[number % 4]
+        waiting.add(number, of[number])
+    started = []
+    waiting.start(lambda number: len(started) < 8 and not started.append(number))
+    assert Counter(of[number].queue for number in started) == {"a": 4, "b": 2, "c1": 1, "c2": 1}
+    waiting.start(lambda _number: pytest.fail("nothing ended"))
+    for _ in range(2):
+        waiting.ended(of[0])
+    waiting.try_again(1)
+    waiting.start(lambda number: len(started) < 10 and not started.append(number))
+    assert [of[number].queue for number in started[8:]] == ["a", "a"], "its share fell when its tasks ended"
+
+
+def test_only_what_may_have_got_room_is_tried_again():
+    shapes = [ResourceRequirement(gpu_count=n) for n in (1, 2, 4)]
+    groups = {Group("q", 0, n, 1): Resources(gpu_milli=s.gpu_count * 1000) for n, s in enumerate(shapes)}
+    waiting = Waiting(Turn.FIFO, Resources(gpu_milli=8000), groups, shapes)
+    for number, group in enumerate(reversed(groups)):
+        waiting.add(number, group)
+    tried = []
+    waiting.start(lambda number: bool(tried.append(number)))
+    assert tried == [0, 1, 2], "four cards, two, one"
+    waiting.try_again(2)
+    waiting.start(lambda number: bool(tried.append(number)))
+    assert tried[3:] == [1, 2]
+    waiting.add(3, next(iter(groups)))
+    waiting.start(lambda _number: pytest.fail("one card was tried already"))
 
 
 def test_a_task_without_a_duration_is_refused():

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ullage.sim.fairness import Job, WaitingQueues, fairness_of, finish_time_rho, jain
+from ullage.sim.fairness import Job, WaitingQueues, fairness_of, finish_time_rho, jain, mean_jct
 
 
 def slow_rho(jobs):
@@ -55,9 +55,12 @@ def test_queues_count_by_the_time_in_which_two_or_more_wait():
 
 def test_everything_is_fair_where_nothing_happened():
     fair = fairness_of([], WaitingQueues())
-    assert (fair.worst_rho, fair.mean_rho, fair.unfair, fair.jain, fair.gap) == (1.0, 1.0, 0.0, 1.0, 0.0)
+    assert (fair.worst_rho, fair.p90_rho, fair.mean_rho, fair.unfair) == (1.0, 1.0, 1.0, 0.0)
+    assert (fair.jain, fair.gap, mean_jct([])) == (1.0, 0.0, 0.0)
 
 
 def test_unfair_is_the_part_of_jobs_that_lost():
-    fair = fairness_of([Job(0, 10, 10, 0.1), Job(0, 10, 15, 0.1)], WaitingQueues())
-    assert (fair.worst_rho, fair.mean_rho, fair.unfair) == pytest.approx((1.5, 1.25, 0.5))
+    jobs = [Job(0, 10, 10, 0.1), Job(0, 10, 15, 0.1)]
+    fair = fairness_of(jobs, WaitingQueues())
+    assert (fair.worst_rho, fair.p90_rho, fair.mean_rho, fair.unfair) == pytest.approx((1.5, 1.45, 1.25, 0.5))
+    assert mean_jct(jobs) == 12.5

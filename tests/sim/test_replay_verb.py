@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -16,6 +17,7 @@ from ullage.cli.main import main
 from ullage.sim import cells, report
 from ullage.sim.chart import draw
 from ullage.sim.summary import Chart, Series
+from ullage.sim.waiting import Turn
 
 COMMAND = [sys.executable, "-m", "ullage.cli.main", "replay"]
 
@@ -72,8 +74,25 @@ def test_churn_tells_waits_and_fairness_per_turn(files, tmp_path, capsys):
     assert main(["replay", *files, *more, "--out", str(out)]) == 0
     use, fairness = json.loads(capsys.readouterr().out)
     assert [row[:3] for row in use["rows"]] == [["tiny", "best-fit, fifo", "1"], ["tiny", "best-fit, drf", "1"]]
-    assert fairness["titles"][2:] == ["worst rho", "mean rho", "rho > 1", "Jain", "gap"]
+    assert fairness["titles"][2:] == ["worst rho", "p90 rho", "mean rho", "rho > 1", "Jain", "gap"]
     assert [result["started"] for result in results(out)] == [40, 40]
+
+
+def test_queues_of_a_file_belong_to_the_trace_and_to_the_key_of_its_runs(tmp_path):
+    nodes, tasks, queues = tmp_path / "n.csv", tmp_path / "t.csv", tmp_path / "q.csv"
+    nodes.write_text("name,cpu,memory,gpus\nn,8,64g,2\n")
+    lines = [f'"cpu=1,gpu=1",{n},1000,{queue}' for n, queue in enumerate("aabb")]
+    tasks.write_text("\n".join(["request,arrival_s,duration_s,queue", *lines]))
+    queues.write_text("queue,parent,weight,priority\nteam,,3,\na,team,,\nb,,,7\n")
+    trace = cells.Source(nodes, tasks, queues=queues).load()
+    assert [(queue.name, queue.parent, queue.weight) for queue in trace.queues] == [
+        ("team", "root", 3),
+        ("a", "team", 1),
+        ("b", "root", 1),
+    ]
+    assert [task.priority for task in trace.tasks] == [0, 0, 7, 7]
+    plain = cells.Cell(cells.Source(nodes, tasks), "best-fit", 1, Turn.DRF)
+    assert plain.key() != replace(plain, source=cells.Source(nodes, tasks, queues=queues)).key()
 
 
 def test_a_killed_replay_goes_on_where_it_was(files, tmp_path, capsys):
@@ -179,6 +198,7 @@ def test_published_curves_are_compared_where_there_are_some(files, tmp_path, cap
         (["--seeds", "x"], "write a range such as 42..51"),
         (["--against", "spread"], "--against: 'spread' is not valid"),
         (["--turn", "drf"], "--turn needs --churn"),
+        (["--queues", "queues.csv"], "--queues needs --tasks and --churn"),
         (["--first", "0"], "--first: 0 is not valid"),
         (["--published", "nothing.csv"], "nothing.csv cannot be read"),
     ],

@@ -5,7 +5,7 @@ import pytest
 from tests.sim.traces import OPENB_NODES, OPENB_PODS, openb_nodes, write_csv
 from ullage.model.error import InvalidRequest
 from ullage.model.request import ResourceRequirement
-from ullage.sim.formats import read_nodes, read_tasks
+from ullage.sim.formats import read_nodes, read_queues, read_tasks
 from ullage.sim.trace import Kind, kind_of
 
 GIB = 1 << 30
@@ -153,3 +153,20 @@ def test_a_file_that_is_no_list_is_refused(tmp_path, content, told):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InvalidRequest, match=r"missing\.csv cannot be read"):
         read_tasks(tmp_path / "missing.csv")
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([("a", "", 1, 0), ("a", "", 1, 0)], ["line 3", "queue", "another queue has this name"]),
+        ([("a", "b", 1, 0), ("b", "", 1, 0)], ["line 2", "parent", "'b'", "a line before"]),
+        ([("a", "", 0, 0)], ["line 2", "weight", "1 to 1000"]),
+        ([("a b", "", 1, 0)], ["line 2", "queue"]),
+        ([("a", "", 1, "high")], ["line 2", "priority", "'high'"]),
+    ],
+)
+def test_a_bad_queue_is_told_with_its_line(tmp_path, rows, told):
+    with pytest.raises(InvalidRequest) as error:
+        read_queues(write_csv(tmp_path / "queues.csv", ("queue", "parent", "weight", "priority"), rows))
+    for word in told:
+        assert word in str(error.value)

@@ -27,6 +27,7 @@ def configure_replay(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--nodes", type=Path, metavar="FILE", help="the machines: a node list of openb, or of docs/reference/traces.md")
     add("--tasks", type=Path, metavar="FILE", nargs="+", help="what arrived: each file is one trace")
+    add("--queues", type=Path, metavar="FILE", help="weights, parents and priorities of queues, for --churn")
     add("--from", type=Path, metavar="JOURNAL", dest="journal", help="what a server did: its state.db, or saved events")
     add("--policy", metavar="NAME", nargs="+", default=["best-fit"], help=_policies())
     add("--seeds", metavar="LIST", default="42..51", help="orders of arrivals and nodes (default: 42..51)")
@@ -78,10 +79,12 @@ def _asked(arguments: argparse.Namespace) -> Replay:
     churn = arguments.churn or journal is not None
     if arguments.turn and not churn:
         raise InvalidRequest("--turn needs --churn: in the inflation experiment nothing waits")
+    if arguments.queues is not None and (not arguments.churn or journal is not None):
+        raise InvalidRequest("--queues needs --tasks and --churn: it says whose turn it is")
     published = {"allocation": arguments.published, "fragmentation": arguments.published_frag}
     return Replay(
         (
-            tuple(Source(arguments.nodes, tasks, arguments.first) for tasks in arguments.tasks)
+            tuple(Source(arguments.nodes, tasks, arguments.first, arguments.queues) for tasks in arguments.tasks)
             if journal is None
             else (Source(None, _exported(journal, arguments.out)),)
         ),

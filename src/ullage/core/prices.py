@@ -29,6 +29,7 @@ _CHEAP = 1e-9
 _BARE = 0.07
 """What part of the cards that go with the CPU of a mean task without cards a slot of any such task is worth."""
 
+
 @compiled
 def poisson_at_least(mean: float, count: int) -> float:
     """P(N >= count) for Poisson N: exact up to a few dozen, then within 0.0002; beyond 8 standard deviations 0 or 1.

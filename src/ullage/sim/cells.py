@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from multiprocessing import get_context, parent_process
@@ -19,7 +19,7 @@ from typing import Any
 from ullage.core.strategies import STRATEGIES
 from ullage.model.error import InvalidRequest
 from ullage.sim.churn import run_churn
-from ullage.sim.formats import read_nodes, read_tasks
+from ullage.sim.formats import read_nodes, read_queues, read_tasks
 from ullage.sim.inflation import run_inflation
 from ullage.sim.journal import read_history
 from ullage.sim.trace import Trace
@@ -36,6 +36,7 @@ class Source:
     nodes: Path | None
     tasks: Path
     first: int | None = None
+    queues: Path | None = None
 
     @property
     def name(self) -> str:
@@ -43,10 +44,10 @@ class Source:
         return self.tasks.stem
 
     def load(self) -> Trace:
-        """Read both files.
+        """Read the files.
 
         Raises:
-            InvalidRequest: as `read_nodes` and `read_tasks`, or `read_history`.
+            InvalidRequest: as `read_nodes`, `read_tasks` and `read_queues`, or `read_history`.
 
         """
         if self.nodes is None:
@@ -54,7 +55,11 @@ class Source:
         tasks = read_tasks(self.tasks)
         if self.first is not None:
             tasks = tuple(sorted(tasks, key=lambda task: task.arrival_s))[: self.first]
-        return Trace(self.name, read_nodes(self.nodes), tasks)
+        queues = {} if self.queues is None else read_queues(self.queues)
+        priorities = {name: priority for name, (_, priority) in queues.items() if priority}
+        if priorities:
+            tasks = tuple(replace(task, priority=task.priority or priorities.get(task.queue, 0)) for task in tasks)
+        return Trace(self.name, read_nodes(self.nodes), tasks, tuple(queue for queue, _ in queues.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class Cell:
     def key(self) -> str:
         """Equal for equal settings, content of the files, and program."""
         given = json.dumps([self.settings(), self.source.first])
-        files = [path for path in (self.source.nodes, self.source.tasks) if path is not None]
+        files = [path for path in (self.source.nodes, self.source.tasks, self.source.queues) if path is not None]
         outside = STRATEGIES.get(self.policy)
         parts = [given, *map(_digest, files), _program(), outside.digest if outside else ""]
         return sha256("\n".join(parts).encode()).hexdigest()[:32]

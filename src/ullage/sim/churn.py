@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -14,14 +13,12 @@ from ullage.core.shares import dominant_share
 from ullage.core.workload import Workload, typical_workload
 from ullage.model.error import InvalidRequest
 from ullage.sim.arrivals import shuffled
-from ullage.sim.fairness import Fairness, Job, WaitingQueues, fairness_of
+from ullage.sim.fairness import Fairness, Job, WaitingQueues, fairness_of, mean_jct
 from ullage.sim.inflation import capacity_milli
 from ullage.sim.placing import Placing
 from ullage.sim.rows import CODE
 from ullage.sim.trace import Kind, Trace, kind_of
 from ullage.sim.waiting import Group, Turn, Waiting
-
-_EQUAL: Mapping[str, int] = {}
 
 SAMPLES = 200
 """Equal stretches of time between the first and the last arrival; one more value for the beginning."""
@@ -43,7 +40,8 @@ class Churned:
     """One run. `allocation` and `fragmentation` are percent of all cards at the times of `at_s`.
 
     `mean_allocation` is over the time from the first to the last arrival, and so is
-    `mean_fragmentation` over its samples. `never` counts, by kind, tasks that fit nowhere even when
+    `mean_fragmentation` over its samples. `mean_jct_s` is from arrival to end (job completion time), over tasks
+    that ended. `never` counts, by kind, tasks that fit nowhere even when
     nothing runs. `ended_s` is when the last task ended; times count from the first arrival.
     """
 
@@ -53,16 +51,15 @@ class Churned:
     mean_allocation: float
     mean_fragmentation: float
     waits: Waits
+    mean_jct_s: float
     fairness: Fairness
     started: int
     never: dict[str, int]
     ended_s: float
 
 
-def run_churn(
-    trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO, weights: Mapping[str, int] = _EQUAL
-) -> Churned:
-    """Run a trace under a policy; the seed decides the order of nodes, `weights` are of queues where it is DRF's turn.
+def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> Churned:
+    """Run a trace under a policy; the seed decides the order of nodes.
 
     Raises:
         InvalidRequest: there is no such policy; no node has a card; a task has no duration.
@@ -74,7 +71,7 @@ def run_churn(
     fleet = shuffled(trace.nodes, np.random.default_rng(seed))
     requirements = [task.requirement for task in trace.tasks]
     placing = Placing(fleet, trace.shapes, policy, requirements, seed)
-    return _Churn(trace, fleet, placing, typical_workload(requirements), turn, weights).run()
+    return _Churn(trace, fleet, placing, typical_workload(requirements), turn).run()
 
 
 class Samples:
@@ -117,7 +114,6 @@ class _Churn:
         placing: Placing,
         workload: Workload,
         turn: Turn,
-        weights: Mapping[str, int],
     ) -> None:
         first = min(task.arrival_s for task in trace.tasks)
         order = sorted(range(len(trace.tasks)), key=lambda n: trace.tasks[n].arrival_s)
@@ -131,7 +127,7 @@ class _Churn:
         self._amounts = {group: fleet.resources(trace.shapes[group.shape]) * group.units for group in kinds}
         self._fleet, self._total = fleet, fleet.total
         self._placing = placing
-        self._waiting = Waiting(turn, fleet.total, self._amounts, trace.shapes, weights)
+        self._waiting = Waiting(turn, fleet.total, self._amounts, trace.shapes, trace.queues)
         self._samples = Samples(placing, capacity_milli(fleet), workload, self._arrivals[-1])
         self._queues = WaitingQueues()
         self._ends: list[tuple[float, int]] = []
@@ -207,6 +203,7 @@ class _Churn:
             samples.mean_allocation,
             samples.mean_fragmentation,
             waits_of([start - self._arrivals[n] for n, start in self._started.items()]),
+            mean_jct(jobs),
             fairness_of(jobs, self._queues),
             len(self._started),
             {kind: never[kind] for kind in Kind},

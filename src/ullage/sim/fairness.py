@@ -23,13 +23,14 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """`worst_rho`, `mean_rho` and `unfair` (the part of jobs with rho > 1) are over jobs that ended.
+    """`worst_rho`, `p90_rho`, `mean_rho` and `unfair` (the part of jobs with rho > 1) are over jobs that ended.
 
     `jain` and `gap` are means over the time in which two queues or more had something waiting; without
     such a time they are 1 and 0.
     """
 
     worst_rho: float
+    p90_rho: float
     mean_rho: float
     unfair: float
     jain: float
@@ -92,10 +93,15 @@ class WaitingQueues:
         return self._gap / self._time if self._time else 0.0
 
 
+def mean_jct(jobs: Sequence[Job]) -> float:
+    """Mean seconds from arrival to end; 0 without jobs."""
+    return sum(job.finish_s - job.arrival_s for job in jobs) / len(jobs) if jobs else 0.0
+
+
 def fairness_of(jobs: Sequence[Job], queues: WaitingQueues) -> Fairness:
     """All measures together."""
     rho = finish_time_rho(jobs)
     if not len(rho):
-        return Fairness(1.0, 1.0, 0.0, queues.jain, queues.gap)
-    unfair = float((rho > 1.0 + 1e-9).mean())
-    return Fairness(float(rho.max()), float(rho.mean()), unfair, queues.jain, queues.gap)
+        return Fairness(1.0, 1.0, 1.0, 0.0, queues.jain, queues.gap)
+    unfair, p90 = float((rho > 1.0 + 1e-9).mean()), float(np.percentile(rho, 90))
+    return Fairness(float(rho.max()), p90, float(rho.mean()), unfair, queues.jain, queues.gap)

@@ -13,6 +13,7 @@ from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.quantity import parse_decimal
+from ullage.model.queue import MAX_WEIGHT, ROOT, Queue
 from ullage.model.request import MAX_CARDS
 from ullage.sim import fleets, openb, philly
 from ullage.sim.rows import CODE, Row, columns_of, invalid_trace, read_rows
@@ -23,6 +24,7 @@ Readers = Mapping[tuple[str, ...], Callable[[Row], T]]
 
 NODE_COLUMNS = ("name", "cpu", "memory", "gpus")
 TASK_COLUMNS = ("request",)
+QUEUE_COLUMNS = ("queue",)
 
 _MOST_CORES_PPM = 10**15
 _PPM_PER_MILLI = 1000
@@ -55,6 +57,23 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     """
     readers = {openb.TASK_COLUMNS: openb.read_task, TASK_COLUMNS: _read_task, philly.TASK_COLUMNS: philly.read_task}
     return tuple(task for _, task in _read(path, readers))
+
+
+def read_queues(path: Path) -> dict[str, tuple[Queue, int]]:
+    """Queues of the tree, each after its parent, and what priority their tasks have that name none.
+
+    Raises:
+        InvalidRequest: `invalid-trace`; the message names file, line, column, value and fix.
+
+    """
+    queues: dict[str, tuple[Queue, int]] = {}
+    for row, (queue, priority) in _read(path, {QUEUE_COLUMNS: _read_queue}):
+        if queue.name in queues:
+            raise row.bad("queue", "another queue has this name")
+        if queue.parent not in (ROOT, *queues):
+            raise row.bad("parent", "name a queue of a line before, or leave it empty")
+        queues[queue.name] = queue, priority
+    return queues
 
 
 def _read(path: Path, readers: Readers[T]) -> list[tuple[Row, T]]:
@@ -91,6 +110,11 @@ def _read_node(row: Row) -> Node:
     count = row.count("gpus", maximum=MAX_CARDS)
     cards = tuple(Gpu(f"{name}/{i}", i, model, vram_bytes=vram) for i in range(count))
     return Node(name, cpu_milli, memory, cards, max_executors=UNLIMITED)
+
+
+def _read_queue(row: Row) -> tuple[Queue, int]:
+    name, parent = row.text("queue"), row.text("parent", "") or ROOT
+    return Queue(name, parent, row.count("weight", 1, maximum=MAX_WEIGHT)), row.integer("priority", 0)
 
 
 def _read_task(row: Row) -> Task:

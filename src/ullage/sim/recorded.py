@@ -10,7 +10,7 @@ from ullage.core.shares import dominant_share
 from ullage.core.workload import typical_workload
 from ullage.model.resources import Resources
 from ullage.sim.churn import Churned, Samples, waits_of
-from ullage.sim.fairness import Job, WaitingQueues, fairness_of
+from ullage.sim.fairness import Job, WaitingQueues, fairness_of, mean_jct
 from ullage.sim.inflation import capacity_milli
 from ullage.sim.journal import History
 from ullage.sim.placing import Placing
@@ -88,6 +88,7 @@ def run_recorded(history: History) -> Churned:
         samples.mean_allocation,
         samples.mean_fragmentation,
         waits_of([start.start_s - task.arrival_s for task, start in zip(trace.tasks, placed, strict=True)]),
+        mean_jct(jobs),
         fairness_of(jobs, queues),
         len(trace.tasks),
         dict.fromkeys(Kind, 0),

@@ -196,15 +196,15 @@ def churn_tables(results: Sequence[Result]) -> list[Table]:
     return [
         Table(
             "Use and waiting",
-            "Percent of all cards, mean over time; seconds from arrival to start; mean over the seeds.",
-            ("trace", "policy", "seeds", "allocated", "fragmented", "mean wait", "p50", "p95", "p99", "worst", "never"),
+            "Percent of all cards, mean over time; seconds from arrival to end (JCT) and to start; mean over seeds.",
+            ("trace", "policy", "seeds", "allocated", "fragmented", "mean JCT", "mean wait", *_QUANTILES, "never"),
             tuple((*key, str(len(runs)), *_use(runs)) for key, runs in groups.items()),
         ),
         Table(
             "Fairness over time",
-            "Finish-time fairness rho (worst, mean, percent of jobs above 1), Jain's index and the gap between "
-            "dominant shares of queues that wait.",
-            ("trace", "policy", "worst rho", "mean rho", "rho > 1", "Jain", "gap"),
+            "Finish-time fairness rho (worst, 90th percentile, mean, percent of jobs above 1), Jain's index and the gap"
+            " between dominant shares of queues that wait.",
+            ("trace", "policy", "worst rho", "p90 rho", "mean rho", "rho > 1", "Jain", "gap"),
             tuple((*key, *_fairness(runs)) for key, runs in groups.items()),
         ),
     ]
@@ -212,10 +212,12 @@ def churn_tables(results: Sequence[Result]) -> list[Table]:
 
 def _use(runs: Sequence[Result]) -> list[str]:
     used = [f"{np.mean([run[field] for run in runs]):.2f}" for field in ("mean_allocation", "mean_fragmentation")]
+    jct = f"{np.mean([run['mean_jct_s'] for run in runs]):.0f}"
     waits = [f"{np.mean([run['waits'][field] for run in runs]):.0f}" for field in _WAITS]
-    return [*used, *waits, f"{np.mean([sum(run['never'].values()) for run in runs]):.0f}"]
+    return [*used, jct, *waits, f"{np.mean([sum(run['never'].values()) for run in runs]):.0f}"]
 
 
+_QUANTILES = ("p50", "p95", "p99", "worst")
 _WAITS = ("mean_s", "p50_s", "p95_s", "p99_s", "worst_s")
 
 
@@ -223,8 +225,8 @@ def _fairness(runs: Sequence[Result]) -> list[str]:
     def mean(field: str) -> float:
         return float(np.mean([run["fairness"][field] for run in runs]))
 
-    worst, unfair = mean("worst_rho"), f"{100 * mean('unfair'):.1f} %"
-    return [f"{worst:.2f}", f"{mean('mean_rho'):.2f}", unfair, f"{mean('jain'):.3f}", f"{mean('gap'):.3f}"]
+    rho = [f"{mean(field):.2f}" for field in ("worst_rho", "p90_rho", "mean_rho")]
+    return [*rho, f"{100 * mean('unfair'):.1f} %", f"{mean('jain'):.3f}", f"{mean('gap'):.3f}"]
 
 
 def churn_charts(results: Sequence[Result]) -> list[Chart]:

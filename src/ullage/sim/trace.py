@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.model.node import Node
+from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 
 Numbers = npt.NDArray[np.int64]
@@ -51,11 +52,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Trace:
-    """Nodes, and tasks in the order of the file."""
+    """Nodes, tasks in the order of the file, and queues; one that is not among them is like all others."""
 
     name: str
     nodes: tuple[Node, ...]
     tasks: tuple[Task, ...]
+    queues: tuple[Queue, ...] = ()
 
     @cached_property
     def shapes(self) -> tuple[ResourceRequirement, ...]:

@@ -40,12 +40,12 @@ class Group(NamedTuple):
 class Waiting:
     """Tasks by their number, which grows with arrival; and what each queue holds.
 
-    Every task is a session that wants one unit, all its executors at once. Under DRF each queue of the trace is
-    one of the share tree; under the other turns all tasks are in one queue, under FIFO of one priority. What
+    Every task is a session that wants one unit, all its executors at once. Under DRF the queues of the trace are
+    those of the share tree; under the other turns all tasks are in one queue, under FIFO of one priority. What
     found no room is not tried again before something ends, and keeps nobody else from being tried.
 
-    `groups` says what a task of each group takes, `shapes` what requirement its shape is; `weights` are of
-    queues, 1 where nothing is said.
+    `groups` says what a task of each group takes, `shapes` what requirement its shape is. A queue that is not
+    among `queues` has weight 1 and no parent.
     """
 
     def __init__(
@@ -54,15 +54,16 @@ class Waiting:
         total: Resources,
         groups: Mapping[Group, Resources],
         shapes: Sequence[ResourceRequirement],
-        weights: Mapping[str, int],
+        queues: Iterable[Queue] = (),
     ) -> None:
         self._total = total
         self._full = _Full(shapes, {group.fits for group in groups})
-        names = {group.queue: f"queue-{n}" for n, group in enumerate(groups)} if turn is Turn.DRF else {}
+        known = {queue.name: queue for queue in queues}
+        known |= {group.queue: Queue(group.queue) for group in groups if turn is Turn.DRF and group.queue not in known}
         self._leaves = {
             group: Leaf(
                 str(number),
-                names.get(group.queue, ROOT),
+                group.queue if turn is Turn.DRF else ROOT,
                 _vector(amount),
                 priority=0 if turn is Turn.FIFO else group.priority,
                 shape=group.fits,
@@ -70,8 +71,7 @@ class Waiting:
             )
             for number, (group, amount) in enumerate(groups.items())
         }
-        queues = [Queue(name, weight=weights.get(queue, 1)) for queue, name in names.items()]
-        self._tree = ShareTree(total, queues, self._leaves.values(), Order.FIFO)
+        self._tree = ShareTree(total, known.values(), self._leaves.values(), Order.FIFO)
         self._groups = {leaf: group for group, leaf in self._leaves.items()}
         self._numbers: dict[Group, deque[int]] = {group: deque() for group in groups}
         self._held = {group.queue: [0, 0, 0] for group in groups}
@@ -91,7 +91,6 @@ class Waiting:
 
     def start(self, place: Callable[[int], bool]) -> None:
         """Try what waits, in turn, until nothing more fits. `place` says whether a task was placed."""
-
         if not self._hopeful:
             return
         self._hopeful = False
@@ -148,7 +147,7 @@ class _Full:
         self.now: set[tuple[int, int]] = set()
 
     def note(self, fits: tuple[int, int]) -> list[tuple[int, int]]:
-        """This found no room: all that has none either."""
+        """What found no room, given; all that has none either."""
         if fits not in self._harder:
             shape, units = fits
             asked = self._shapes[shape]
