@@ -48,8 +48,18 @@ def entitlement(world: World, policy: Policy) -> dict[str, int]:
 def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
     """Equal keys have equal entitlements: what changes from cycle to cycle is mostly only usage."""
     empty = Placer(world.fleet.requested(), policy)
+    rooms: dict[Shape, int] = {}
     wants = tuple(
-        (d.session, _placeable_want(d, empty), d.floor, d.batch_size, d.requirement, d.queue, d.priority, d.weight)
+        (
+            d.session,
+            _placeable_want(d, empty, rooms),
+            d.floor,
+            d.batch_size,
+            d.requirement,
+            d.queue,
+            d.priority,
+            d.weight,
+        )
         for d in world.demands
     )
     return (
@@ -62,9 +72,13 @@ def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
     )
 
 
-def _placeable_want(demand: Demand, empty: Placer) -> int:
+def _placeable_want(demand: Demand, empty: Placer, rooms: dict[Shape, int]) -> int:
     """The want as far as it can matter: no more than the empty fleet could ever hold, and one beyond."""
-    return min(wanted_units(demand), int(empty.room(demand.requirement).sum()) // demand.batch_size + 1)
+    shape = shape_of(empty.fleet, demand.requirement)
+    room = rooms.get(shape)
+    if room is None:
+        room = rooms[shape] = int(empty.room(demand.requirement).sum())
+    return min(wanted_units(demand), room // demand.batch_size + 1)
 
 
 def wanted_units(demand: Demand) -> int:
