@@ -34,7 +34,7 @@ def slow_fill(cpu_free, cards, model, classes, draws, patience):
 
 
 def fills(cpu_free, cards, model, classes, draws, patience):
-    found, space = np.empty(1 + len(SIZES), np.int64), np.empty(2 * len(cards), np.int64)
+    found, space = np.zeros(1 + len(SIZES), np.int64), np.empty(2 * len(cards), np.int64)
     leftover(cpu_free, cards, model, classes, draws, patience, SIZES, space, found)
     return found.tolist()
 

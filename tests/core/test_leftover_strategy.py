@@ -10,7 +10,7 @@ from tests.core.test_published_policies import MODELS, task
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import KIND
-from ullage.core.kernel.known import MEMO_SLOTS
+from ullage.core.kernel.known import CERTAIN, MEMO_SLOTS
 from ullage.core.kernel.leftover import leftover as fill_node
 from ullage.core.kernel.leftover import stratified_draws
 from ullage.core.placement import Placer
@@ -64,8 +64,8 @@ class Slow:
         self.kinds = [int(kind) for kind in first]
         self.mix = workload.on(fleet)
         self.draws = stratified_draws(self.mix.popularity, FILLS, 0)
-        known = (rows_of(may_come(fleet), fleet), workload.tasks) if live else ()
-        self.scarce, self.named = scarce(self.mix, *known), named(self.mix, 62)
+        invited = rows_of(may_come(fleet), fleet) if live else None
+        self.scarce, self.named = scarce(self.mix, workload.tasks, invited), named(self.mix, 62)
         cpu, cards = sum(self.cpu[row] for row in self.rows), sum(len(self.shares[row]) for row in self.rows)
         self.bare = bare(self.mix, MILLI * cards / cpu)
         self.mean_cpu, self.mean_size = self.mix.popularity @ np.stack(
@@ -76,7 +76,7 @@ class Slow:
     def leftover(self, row, cpu, shares):
         key = cpu, self.kinds[row], tuple(sorted(shares))
         if key not in self.met:
-            found, space = np.empty(1 + len(self.bare.sizes), np.int64), np.empty(2 * len(shares), np.int64)
+            found, space = np.zeros(1 + len(self.bare.sizes), np.int64), np.empty(2 * len(shares), np.int64)
             fill_node(
                 cpu,
                 np.array(shares, np.int64),
@@ -211,6 +211,20 @@ def test_what_the_memo_forgets_changes_nothing():
     for seed in range(3):
         fleet, arrivals, _ = some_case(seed)
         assert decisions(Fleet(fleet.nodes), arrivals, slots=16) == decisions(fleet, arrivals)
+
+
+def test_between_two_selections_no_more_states_are_filled_than_the_budget_allows():
+    fleet, arrivals, _ = some_case(2)
+    strategy = leftover(fleet, whole_workload(arrivals), fills=4 * FILLS, budget=2)
+    placer, memo = Placer(fleet, Policy(), strategy), strategy.state[0][0]
+    width, certain, waiting = len(strategy.state[0][2]), [], []
+    for number, asked in enumerate(arrivals):
+        assert placer.place(str(number), asked) or number > 5
+        value = memo[memo[:, 0] >= 0, width + CERTAIN]
+        certain.append(int(value.sum()))
+        waiting.append(len(value) - certain[-1])
+    assert max(np.diff(certain)) <= 4, "before the selection of a placement what was left, and after it anew"
+    assert max(waiting) > 10
 
 
 def test_the_order_of_names_decides_nothing_but_ties():

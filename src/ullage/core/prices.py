@@ -13,12 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.task_class import CARDS, COLUMNS, CPU, MODELS, SHARE, Classes, Mix, Popularity
+from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, Classes, Mix, Popularity
 
 Amounts = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
-
-_NOBODY: Classes = np.empty((0, COLUMNS), np.int64)
 
 _MANY = 30
 """Counts above this need no exact sum."""
@@ -80,6 +78,12 @@ def slots_of(task: Counts, cpu_free: int, roomy: int) -> int:
     return slots(cpu_free, roomy, task[CPU], task[CARDS])
 
 
+def _others(classes: Classes, known: Classes) -> Classes:
+    """Those of the classes that are not known."""
+    found: Classes = classes[~(classes[:, None] == known[None, :]).all(axis=2).any(axis=1)]
+    return found
+
+
 class Scarce(NamedTuple):
     """Classes whose slots are priced, how popular those that compete for a slot are, and what a slot is worth."""
 
@@ -88,24 +92,20 @@ class Scarce(NamedTuple):
     value: Amounts
 
 
-def scarce(mix: Mix, invited: Classes = _NOBODY, seen: int = 0) -> Scarce:
+def scarce(mix: Mix, seen: int, invited: Classes | None = None) -> Scarce:
     """The classes that a node holds few of: those of several cards, each worth these cards.
 
-    Classes compete for a slot if they need as many cards and at least as much of everything else. While
-    the workload is learned live from `seen` tasks, `invited` ones may come though none has, and those that
-    compete may be more popular than it seems: by one task and a standard deviation.
+    Classes compete for a slot if they need as many cards and at least as much of everything else. They may
+    be more popular than it seems from `seen` tasks, by a standard deviation. While the workload is learned
+    live, tasks of `invited` classes may come though none has, and of all classes one more than came.
     """
     wide = mix.classes[mix.classes[:, CARDS] > 1]
-    known = (invited[:, None] == wide[None, :]).all(axis=2).any(axis=1)
-    classes = np.concatenate([wide, invited[~known]])
+    classes = wide if invited is None else np.concatenate([wide, _others(invited, wide)])
     cpu, share, cards, models = (mix.classes[:, column][None, :] for column in (CPU, SHARE, CARDS, MODELS))
     rival = (cards == classes[:, CARDS, None]) & (cpu >= classes[:, CPU, None]) & (share >= classes[:, SHARE, None])
     rival &= (models & ~classes[:, MODELS, None]) == 0
-    rate = rival @ mix.popularity
-    if seen:
-        came = rate * seen + 1
-        rate = (came + np.sqrt(came)) / seen
-    return Scarce(classes, rate, (classes[:, SHARE] * classes[:, CARDS]).astype(np.float64))
+    came = rival @ mix.popularity * seen + (invited is not None)
+    return Scarce(classes, (came + np.sqrt(came)) / seen, (classes[:, SHARE] * classes[:, CARDS]).astype(np.float64))
 
 
 @compiled

@@ -60,7 +60,7 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
     space: Cards,
     left_over: Cards,
 ) -> None:
-    """Writes the sum over all fills: first the idle thousandths of cards, then per size how many such tasks still fit.
+    """Adds the sum over all fills: first the idle thousandths of cards, then per size how many such tasks still fit.
 
     `sizes` are milli CPU (above 0) of tasks without cards, and may be none; `space` has room for two such nodes.
     """
@@ -74,8 +74,6 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
     sort_into(room, shares)
     while first < total and room[first] == 0:
         first += 1
-    for at in range(left_over.shape[0]):
-        left_over[at] = 0
     for fill in range(draws.shape[0]):
         size = total - first
         for at in range(size):

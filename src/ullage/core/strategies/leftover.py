@@ -35,7 +35,19 @@ from ullage.core.kernel.columns import (
     Scores,
 )
 from ullage.core.kernel.compiled import compiled, lean
-from ullage.core.kernel.known import FILLS, MEMO_SLOTS, groups_of, nothing_known, recall, there, value_at
+from ullage.core.kernel.known import (
+    BUDGET,
+    FILLS,
+    LEFT,
+    MEMO_SLOTS,
+    groups_of,
+    growth,
+    nothing_known,
+    recall,
+    renew,
+    there,
+    value_at,
+)
 from ullage.core.kernel.room import look_at_cards
 from ullage.core.kernel.shares import CARD, share_asked, share_on
 from ullage.core.kernel.task_class import CARDS, MODELS, SHARE
@@ -88,7 +100,7 @@ _KNOWN, _SCARCE, _NAMED, _MEAN = 0, 1, 2, 3
 _RATE, _VALUE = 4, 5
 """Per slot of a class or size (see `core/prices.py`)."""
 _KEPT, _NOW, _ROOMY, _HELD = 6, 7, 8, 9
-"""Per node: a row as above; what `leftover` writes; per scarce class cards with its share free, and slots."""
+"""Per node: a row as above; the value of its state; per scarce class cards with its share free, and slots."""
 _FREE, _SCALE, _IDLE_OF = 10, 11, 2
 """Per good how much the fleet has, and last, what is idle of CPU and of cards, all times this."""
 _HAVE, _PRICES, _DEAR, _MANY = 12, 13, 14, 15
@@ -139,15 +151,15 @@ def _follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
 def _count(row: int, state: State, sign: int) -> None:
     """Add a node to what the fleet has, or take it out. All terms are exact, so their order does not matter."""
     kept, now, held, free = state[_KEPT][row], state[_NOW][row], state[_HELD][row], state[_FREE]
-    sizes = len(now) - 1
+    sizes = len(now) - LEFT - 1
     first = len(free) - _IDLE_OF - len(held) - sizes
     free[len(free) - 2] += sign * kept[_CPU]
     free[len(free) - 1] += sign * kept[_IDLE_SUM]
-    free[kept[_MODEL]] += sign * (kept[_IDLE_SUM] * state[_SCALE][0] - now[0])
+    free[kept[_MODEL]] += sign * (kept[_IDLE_SUM] * state[_SCALE][0] - now[LEFT])
     for each in range(len(held)):
         free[first + each] += sign * held[each]
     for each in range(sizes):
-        free[first + len(held) + each] += sign * now[1 + each]
+        free[first + len(held) + each] += sign * now[LEFT + 1 + each]
 
 
 # --- options on one node ---
@@ -186,11 +198,11 @@ def _after(nodes: Rows, row: int, units: Rows, cpu: int, asked: int, count: int,
 def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
     """The least growth of leftover, and a note of each option; less is better."""
     known, kept, count, cpu = state[_KNOWN], state[_KEPT][row], shape[0, COUNT], shape[0, CPU]
-    asked, before, fills = share_asked(nodes, cards, row, shape), state[_NOW][row, 0], state[_SCALE][0]
+    asked, now, fills = share_asked(nodes, cards, row, shape), state[_NOW][row], state[_SCALE][0]
     note[_IN_USE] = note[_IDLE] = _NO_OPTION
     if count != 1 or asked == CARD:
         note[_PLACE + _IDLE] = place = _after(nodes, row, units, cpu, asked, count, 0, state)
-        note[_IDLE] = value_at(known, place, 0) - before
+        note[_IDLE] = growth(known, place, now)
         return float(-note[_IDLE] / fills)
     shares, cpu_left = kept[_SHARES : _end(nodes, row)], nodes[row, CPU_FREE] - cpu
     for k in range(len(shares)):
@@ -201,12 +213,12 @@ def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
             continue
         shares[k] = max(0, room - asked)
         place = recall(known, cpu_left, kept[_MODEL], kept[_GROUP], shares)
-        growth = value_at(known, place, 0) - before
+        more = growth(known, place, now)
         shares[k] = room
         if room == CARD:
-            note[_IDLE], note[_PLACE + _IDLE] = growth, place
-        elif growth < note[_IN_USE] or (growth == note[_IN_USE] and room < note[_ROOM]):
-            note[_IN_USE], note[_PLACE + _IN_USE], note[_ROOM] = growth, place, room
+            note[_IDLE], note[_PLACE + _IDLE] = more, place
+        elif more < note[_IN_USE] or (more == note[_IN_USE] and room < note[_ROOM]):
+            note[_IN_USE], note[_PLACE + _IN_USE], note[_ROOM] = more, place, room
     return float(-min(note[_IN_USE], note[_IDLE]) / fills)
 
 
@@ -222,7 +234,7 @@ def _cheapest(
     scarce, roomy, held = state[_SCARCE], state[_ROOMY][row], state[_HELD][row]
     asked, count = share_asked(nodes, cards, row, shape), shape[0, COUNT]
     cpu, fills, (classes, sizes) = shape[0, CPU], state[_SCALE][0], state[_MANY]
-    bare = len(prices) - (len(now) - 1)
+    bare = len(prices) - (len(now) - LEFT - 1)
     of_slots, of_bare, dear = prices[bare - len(scarce) : bare], prices[bare:], state[_DEAR][:classes]
     cpu_left, lost, best, chosen = nodes[row, CPU_FREE] - cpu, state[_LOST], np.inf, 0
     for option in range(2):
@@ -243,7 +255,7 @@ def _cheapest(
                 units = look_at_cards(nodes, cards, row, shape, space)
                 note[_PLACE + option] = _after(nodes, row, units, cpu, asked, count, least, state)
             for each in range(len(of_bare)):
-                lost[each] = now[1 + each] - value_at(known, note[_PLACE + option], 1 + each)
+                lost[each] = now[LEFT + 1 + each] - value_at(known, note[_PLACE + option], LEFT + 1 + each)
             cost += bare_cost(of_bare, lost) / fills
         if cost < best:
             best, chosen = cost, least
@@ -261,7 +273,7 @@ def _price(state: State) -> None:
     sets, mean, variance = state[_NAMED]
     for good in range(len(have)):
         have[good] = free[good] / state[_SCALE][good]
-    models, bare = len(prices) - len(rate), len(prices) - (state[_NOW].shape[1] - 1)
+    models, bare = len(prices) - len(rate), len(prices) - (state[_NOW].shape[1] - LEFT - 1)
     arrivals = _BEYOND * min(have[len(have) - 2] / mean_cpu, have[len(have) - 1] / mean_size)
     slot_prices(rate, state[_VALUE], have[models:], arrivals, prices[models:])
     model_prices(sets, mean, variance, have[:models], mean_size, prices[:models])
@@ -286,6 +298,7 @@ def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree
     if best < 0:
         return -1
     _price(state)
+    renew(state[_KNOWN])
     cost, _ = _cheapest(nodes, cards, best, shape, space, said[best, TABLE_COLUMNS:], state, np.inf)
     least = cost - said[best, BONUS]
     while at > 0:
@@ -326,31 +339,37 @@ def _pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
 
 
 def leftover(
-    fleet: Fleet, workload: Workload, *, live: bool = False, slots: int = MEMO_SLOTS, fills: int = FILLS
+    fleet: Fleet,
+    workload: Workload,
+    *,
+    live: bool = False,
+    slots: int = MEMO_SLOTS,
+    fills: int = FILLS,
+    budget: int = BUDGET,
 ) -> Strategy:
     """The strategy for one fleet and workload, which must have a class.
 
     With `live` the workload is an estimate: wide tasks that the fleet invites may come though none has been
-    seen, and every class may be more frequent than it was. `slots` is how many states of nodes the
-    memo has room for (a power of two), `fills` how often each is filled.
+    seen, and wide tasks may be more frequent than they were. `slots` is how many states of nodes the memo
+    has room for (a power of two), `fills` how often each is filled, `budget` how many are between two selections.
     """
     mix, models = workload.on(fleet), min(len(fleet.kinds), MOST_KINDS) + 1
     without = bare(mix, _cards_per_cpu(fleet))
-    priced = scarce(mix, rows_of(may_come(fleet), fleet), workload.tasks) if live else scarce(mix)
+    priced = scarce(mix, workload.tasks, rows_of(may_come(fleet), fleet) if live else None)
     rate, value = np.concatenate([priced.rate, without.rate]), np.concatenate([priced.value, without.value])
     nodes, size = len(fleet.nodes), float(mix.popularity @ (mix.classes[:, SHARE] * mix.classes[:, CARDS]))
     cpu = float(mix.popularity @ mix.classes[:, task_class.CPU])
     cards, slotted = int(np.diff(fleet.gpu_start).max(initial=0)), len(priced.rate)
     scale = [fills] * models + [1] * slotted + [fills] * len(without.sizes) + [1] * _IDLE_OF
     state = (
-        nothing_known(mix, cards, without.sizes, slots, fills),
+        nothing_known(mix, cards, without.sizes, slots, fills, budget),
         priced.classes,
         tuple(named(mix, models)),
         (max(1.0, cpu), max(1.0, size)),
         rate,
         value,
         _first_look(fleet, groups_of(mix.classes, models), cards),
-        np.zeros((nodes, 1 + len(without.sizes)), np.int64),
+        np.zeros((nodes, LEFT + 1 + len(without.sizes)), np.int64),
         np.zeros((nodes, slotted), np.int64),
         np.zeros((nodes, slotted), np.int64),
         np.zeros(len(scale), np.int64),
