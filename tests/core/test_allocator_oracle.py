@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import combinations
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ullage.core import alike
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
 from ullage.core.quota import Quotas
@@ -23,6 +25,7 @@ from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, Claim, Request
 from ullage.model.gpu import Gpu, GpuPhase
 from ullage.model.node import Node
+from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import CardSelector, Isolation, IsolationPolicy, Part
 from ullage.model.quantity import PPM
 from ullage.model.quota import Caps, Quota
@@ -409,6 +412,28 @@ def test_the_cards_that_would_do_are_those_of_the_oracle(world, request_):
     assert list(found.by_node) == sorted(found.by_node)
     counts = [stage.before for stage in found.stages] + [sum(map(len, found.by_node.values()))]
     assert [stage.after for stage in found.stages] == counts[1:]
+
+
+@many
+@given(worlds(), requests(), st.integers(0, 3), st.booleans(), st.booleans())
+def test_looking_at_one_of_the_cards_that_are_alike_tells_what_looking_at_each_tells(world, request_, cpu, tight, cut):
+    """Stages, names, order and cure, also where promises and slices are judged card by card."""
+    asked = replace(request_.requirement, cpu_milli=cpu * 1000)
+    if cut:
+        asked = replace(asked, part=Part(0, GIB), cards=CardSelector(isolation=Isolation.PARTITIONED))
+    request_, rules = replace(request_, requirement=asked), world.rules
+    if tight:
+        rules = replace(rules, oversubscription={"": Oversubscription(0, 0, 100)})
+    fleet = fleet_of(world)
+    with patch.object(alike, "MANY", 10_000):
+        each = find(fleet, rules, request_)
+    with patch.object(alike, "MANY", 0):
+        found = find(fleet, rules, request_)
+    fleet.charge(Allocation("later", fleet.nodes[0].name, ResourceRequirement.of(cpu=1)), force=True)
+    assert found == each
+    assert [why for stage in found.stages for why in stage.removed[:1]] == [
+        stage.removed[0] for stage in each.stages if stage.removed
+    ]
 
 
 @many

@@ -142,7 +142,7 @@ class Allocator:
         self._require_ready()
         self._check_names(request)
         found = find_beside(self.fleet, self.rules, request, self.nominations)
-        return found if found.by_node else refusal_beside(found)
+        return found if found.by_node else self._refusal(found)
 
     def filter(self, request: Request, gpus: Sequence[str]) -> Candidates:
         """The cards among these that would do, with what each stage removed. Changes nothing.
@@ -179,7 +179,7 @@ class Allocator:
         candidates = find_beside(self.fleet, self.rules, request, self.nominations)
         with kept(self.fleet, self.nominations.before(self.fleet, request)):
             scores = self.score(request, candidates)
-            outcome = self.select(request, candidates) if candidates.by_node else refusal_beside(candidates)
+            outcome = self.select(request, candidates) if candidates.by_node else self._refusal(candidates)
         return Decision(candidates, scores, self._held_place(request) or outcome)
 
     # --- preemption ---
@@ -590,6 +590,9 @@ class Allocator:
 
     def _held_place(self, request: Request) -> Choice | None:
         return choose_held(self.fleet, self.rules, request, self.nominations)
+
+    def _refusal(self, found: Candidates) -> Refusal:
+        return refusal_beside(found) if self.nominations.entries else found.refusal
 
     def _refuses_limits(self, known: Allocation, after: Allocation) -> Rejection | None:
         row = self.fleet.row_of.get(known.node)

@@ -6,12 +6,13 @@ at the books. A filter answers None, or a rejection with what was needed and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
+from ullage.core.alike import By
 from ullage.core.fleet import Column, Fleet
 from ullage.core.modes import WHOLE, conflicts, mixed
 from ullage.core.partition import fit, template_for
@@ -39,12 +40,13 @@ Check = Callable[[Fleet, int, ResourceRequirement], Rejection | None]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A named rule over single cards; it takes part only where `applies` says so."""
+    """A named rule over single cards; it takes part only where `applies` says so. `by` is what it goes by."""
 
     name: str
     kind: Kind
     check: Check
     applies: Callable[[ResourceRequirement], bool] = lambda _asked: True
+    by: By = By.CARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Stage:
     reached: bool
     before: int
     after: int
-    removed: tuple[Rejection, ...] = ()
-    kept: tuple[str, ...] = ()
+    removed: Sequence[Rejection] = ()
+    kept: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +71,6 @@ class Chain:
     def with_(self, *filters: Filter) -> Chain:
         """A chain in which these come after those of this one."""
         return Chain((*self.filters, *filters))
-
-    def run(self, fleet: Fleet, cards: Iterable[int], asked: ResourceRequirement) -> tuple[list[int], list[Stage]]:
-        """The cards that every filter keeps, and what each filter did."""
-        left = list(cards)
-        stages: list[Stage] = []
-        for filter_ in self.filters:
-            if not filter_.applies(asked):
-                continue
-            reached, before, removed = bool(left) or not stages, len(left), []
-            kept = []
-            for card in left:
-                rejection = filter_.check(fleet, card, asked)
-                if rejection is None:
-                    kept.append(card)
-                else:
-                    removed.append(rejection)
-            left = kept
-            names = fleet.uuids(left)
-            stages.append(Stage(filter_.name, filter_.kind, reached, before, len(left), tuple(removed), names))
-        return left, stages
 
     def first(self, fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
         """The first refusal for one card."""
@@ -234,7 +216,8 @@ _POLICY = Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, _says_is
 _INDEX = Filter("index", Kind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices))
 _MODE = Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, _says_isolation)
 _LOCK = Filter("isolation-lock", Kind.CAPACITY, _lock)
-_NODE = Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE)
+AFFINITY = Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE, By.AFFINITY)
+"""Whether the request's terms allow the node."""
 
 KEPT_APART = Chain((_POLICY, _MODE))
 """Whether a card keeps its users apart as this request wants it, as long as its users allow that."""
@@ -248,13 +231,13 @@ EXCLUSION = Chain(
         _MODE,
         Filter("model", Kind.EXCLUSION, _model, lambda asked: bool(asked.cards.models)),
         Filter("vendor", Kind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
-        _NODE,
+        AFFINITY,
         Filter("template", Kind.EXCLUSION, _template, lambda asked: asked.cards.isolation is Isolation.PARTITIONED),
     )
 )
 """What freed capacity cannot change."""
 
-KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ not in (_NODE, _INDEX)))
+KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ not in (AFFINITY, _INDEX)))
 """What of it holds for all cards of one kind, wherever they sit (see `Fleet.kinds`)."""
 
 CAPACITY = Chain(

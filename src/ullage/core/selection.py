@@ -13,8 +13,9 @@ from functools import cached_property, reduce
 
 import numpy as np
 
+from ullage.core.alike import By, Cards, cards_of
 from ullage.core.capacity import limit_on, refuses_limit
-from ullage.core.filters import CARD, Kind, Stage, charges_on
+from ullage.core.filters import AFFINITY, CARD, Filter, Kind, Stage, charges_on
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.partition import fit
@@ -95,7 +96,7 @@ class Candidates:
     curable: bool = False
 
     @property
-    def refusals(self) -> tuple[Rejection, ...]:
+    def refusals(self) -> Sequence[Rejection]:
         """Why there is none: what the stage that emptied the list removed; nothing if there are some."""
         if self.by_node:
             return ()
@@ -134,7 +135,7 @@ class Refusal:
     `helps` says whether freed capacity could help on any node, where whole nodes were looked at.
     """
 
-    rejections: tuple[Rejection, ...]
+    rejections: Sequence[Rejection]
     stages: tuple[Stage, ...] = ()
     helps: bool | None = None
 
@@ -304,18 +305,18 @@ def find(
     Where quotas depend on the card, a card passes if the namespace may have as many like it as are asked.
     """
     asked = request.requirement
-    left = list(range(len(fleet.cards))) if cards is None else sorted(set(cards))
-    stages: list[Stage] = []
-    left = _stage(fleet, stages, "quota", Kind.CAPACITY, left, _quota_of(fleet, rules, request, used))
-    kept, told = CARD.run(fleet, left, asked)
-    stages += [_later(stage, bool(left)) for stage in told]
-    left = kept
-    left = _stage(fleet, stages, "node", Kind.NODE, left, lambda card: _node_refuses(fleet, card, request))
+    steps = _Steps(cards_of(fleet, asked, cards))
+    of_kind = By.ITSELF if asked.cards.isolation is Isolation.PARTITIONED else By.KIND
+    steps.take("quota", Kind.CAPACITY, of_kind, _quota_of(fleet, rules, request, used))
+    for filter_ in CARD.filters:
+        if filter_.applies(asked):
+            steps.take(filter_.name, filter_.kind, filter_.by, _alone(filter_, fleet, asked))
+    steps.take("node", Kind.NODE, By.NODE, lambda card: _node_refuses(fleet, card, request))
     if rules.oversubscription:
-        left = _stage(fleet, stages, "oversubscription", Kind.NODE, left, _limits_of(fleet, rules, request))
-    left = _stage(fleet, stages, "worker-cap", Kind.NODE, left, lambda card: _cap_refuses(fleet, rules, card))
-    counts = Counter(int(fleet.card_row[card]) for card in left)
+        steps.take("oversubscription", Kind.NODE, By.ITSELF, _limits_of(fleet, rules, request))
+    steps.take("worker-cap", Kind.NODE, By.NODE, lambda card: _cap_refuses(fleet, rules, card))
     if asked.gpu_count > 1:
+        counts = Counter(fleet.card_row[steps.left.positions].tolist())
 
         def enough(card: int) -> tuple[Rejection, ...]:
             found = counts[int(fleet.card_row[card])]
@@ -323,54 +324,52 @@ def find(
                 return ()
             return (_reject(fleet, card, Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked.gpu_count, found),)
 
-        left = _stage(fleet, stages, "same-node", Kind.NODE, left, enough)
+        steps.take("same-node", Kind.NODE, By.COUNT, enough)
     by_node: dict[str, list[str]] = {}
-    for card in left:
+    for card in steps.left.positions:
         by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
-    curable = not by_node and _could_help(fleet, rules, request, stages)
-    return Candidates({node: tuple(by_node[node]) for node in sorted(by_node)}, tuple(stages), curable)
+    curable = not by_node and _could_help(fleet, rules, request, steps)
+    return Candidates({node: tuple(by_node[node]) for node in sorted(by_node)}, tuple(steps.stages), curable)
 
 
-def _could_help(fleet: Fleet, rules: Rules, request: Request, stages: Sequence[Stage]) -> bool:
+class _Steps:
+    """Cards that go through one rule after the other; `curable` went for what freed capacity could cure."""
+
+    def __init__(self, cards: Cards) -> None:
+        self.left = cards
+        self.curable: list[Cards] = []
+        self.stages: list[Stage] = []
+
+    def take(self, name: str, kind: Kind, by: By, check: Callable[[int], tuple[Rejection, ...]]) -> None:
+        """Ask a rule about those that are left."""
+        before, reached = len(self.left), bool(self.left) or not self.stages
+        self.left, removed, curable = self.left.split(by, check)
+        self.curable.append(curable)
+        self.stages.append(Stage(name, kind, reached, before, len(self.left), removed, self.left.names))
+
+
+def _alone(filter_: Filter, fleet: Fleet, asked: ResourceRequirement) -> Callable[[int], tuple[Rejection, ...]]:
+    return lambda card: _only(filter_.check(fleet, card, asked))
+
+
+def _could_help(fleet: Fleet, rules: Rules, request: Request, steps: _Steps) -> bool:
     """Whether some node that takes work has enough cards that only capacity or quota keeps the request from.
 
     The stages alone do not say so. One that removed a card hides what later ones have against it, and the
     one that emptied the list need not be the one that removed the cards that somebody could free.
     """
-    asked, limits = request.requirement, _limits_of(fleet, rules, request)
-    against: dict[str, list[Rejection]] = {}
-    for stage in stages:
-        for rejection in stage.removed:
-            against.setdefault(rejection.gpu or "", []).append(rejection)
-    counts: Counter[int] = Counter()
-    for uuid, told in against.items():
-        card = fleet.card_of.get(uuid)
-        if card is not None and fleet.nodes[int(fleet.card_row[card])].schedulable and all(map(_is_curable, told)):
-            hidden = (*_only(CARD.first(fleet, card, asked)), *limits(card))
-            counts[int(fleet.card_row[card])] += all(map(_is_curable, hidden))
-    return any(count >= asked.gpu_count for count in counts.values())
-
-
-def _stage(
-    fleet: Fleet,
-    stages: list[Stage],
-    name: str,
-    kind: Kind,
-    cards: list[int],
-    check: Callable[[int], tuple[Rejection, ...]],
-) -> list[int]:
-    answers = [(card, check(card)) for card in cards]
-    kept = [card for card, against in answers if not against]
-    removed = tuple(why for _, against in answers for why in against)
-    reached = bool(cards) or not stages
-    stages.append(Stage(name, kind, reached, len(cards), len(kept), removed, fleet.uuids(kept)))
-    return kept
-
-
-def _later(stage: Stage, reached: bool) -> Stage:
-    if reached:
-        return stage
-    return Stage(stage.filter, stage.kind, False, 0, 0)
+    asked, cards = request.requirement, steps.left.joined(steps.curable)
+    hidden = [(By.CARD, lambda card: _only(CARD.first(fleet, card, asked)))]
+    if AFFINITY.applies(asked):
+        hidden.insert(0, (AFFINITY.by, _alone(AFFINITY, fleet, asked)))
+    if rules.oversubscription:
+        hidden.append((By.ITSELF, _limits_of(fleet, rules, request)))
+    for by, check in hidden:
+        kept, _, curable = cards.split(by, check)
+        cards = kept.joined([curable])
+    rows = fleet.card_row[np.array(cards.positions, dtype=np.int64)]
+    counts = np.bincount(rows[fleet.schedulable[rows]])
+    return bool((counts[counts > 0] >= asked.gpu_count).any())
 
 
 def _quota_of(

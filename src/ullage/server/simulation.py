@@ -132,7 +132,7 @@ class _Simulation:
         )
 
     def _filters(self) -> list[wire.FilterStage]:
-        before = self._fleet.uuids(range(len(self._fleet.cards)))
+        before: Sequence[str] = self._fleet.uuids(range(len(self._fleet.cards)))
         told = []
         for stage in self._stages:
             removed = [wire.removal(rejection, reject_text(rejection)) for rejection in stage.removed]

@@ -1,0 +1,287 @@
+"""Cards that are looked at together: one by one, or of many that are alike only one.
+
+What a rule says of a card follows from few of its facts. Cards that agree in these are of one class, the rule
+is asked about one of them, and its answer counts for all, with the card's own name. What went is told card by
+card only when somebody reads it; it is told as it was then, for it is made of the answers and of the inventory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from enum import Enum
+from functools import cached_property
+from typing import Protocol, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.fleet import Column, Fleet
+from ullage.core.kernel import columns as at
+from ullage.core.kernel.alike import number_alike
+from ullage.model.part import Isolation
+from ullage.model.rejection import Cure, Rejection
+from ullage.model.request import ResourceRequirement
+
+MANY = 64
+"""So many cards and fewer are looked at one by one."""
+
+Check = Callable[[int], tuple[Rejection, ...]]
+"""All that a rule has against a card."""
+
+
+class By(Enum):
+    """What a rule's answer follows from: the kind of the card, all that the books say of it, or its node."""
+
+    KIND = "kind"
+    CARD = "card"
+    NODE = "node"
+    AFFINITY = "affinity"
+    """Whether the request's terms allow the node."""
+    COUNT = "count"
+    """How many cards of its node are left."""
+    ITSELF = "itself"
+    """More than that."""
+
+
+class Cards(Protocol):
+    """Cards that are left, ascending; `curable` of those that went were kept from it by capacity or quota alone."""
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Where they lie in the books."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Their uuids."""
+
+    def __len__(self) -> int: ...
+
+    def split(self, by: By, check: Check) -> tuple[Cards, Sequence[Rejection], Cards]:
+        """Those that the rule keeps, what it says of the others, and which of them freed capacity could help."""
+
+    def joined(self, others: Iterable[Cards]) -> Cards:
+        """These and others, ascending."""
+
+
+def cards_of(fleet: Fleet, asked: ResourceRequirement, cards: Iterable[int] | None) -> Cards:
+    """These cards of the books, or all, as a request looks at them."""
+    chosen = range(len(fleet.cards)) if cards is None else sorted(set(cards))
+    if len(chosen) <= MANY:
+        return OneByOne(fleet, list(chosen))
+    return Alike(_Classes(fleet, asked), np.array(chosen, dtype=np.int64))
+
+
+def curable(against: Iterable[Rejection]) -> bool:
+    """Whether freed capacity, or a change of quota, could help against all of these."""
+    return all(rejection.cure in (Cure.CAPACITY, Cure.QUOTA) for rejection in against)
+
+
+# --- one by one ---
+
+
+class OneByOne:
+    """Each card is asked about."""
+
+    def __init__(self, fleet: Fleet, positions: list[int]) -> None:
+        self._fleet = fleet
+        self.positions = positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their uuids."""
+        return self._fleet.uuids(self.positions)
+
+    def split(self, by: By, check: Check) -> tuple[OneByOne, tuple[Rejection, ...], OneByOne]:  # noqa: ARG002 - each
+        """See `Cards`."""
+        answers = [(card, check(card)) for card in self.positions]
+        went = [(card, against) for card, against in answers if against]
+        return (
+            OneByOne(self._fleet, [card for card, against in answers if not against]),
+            tuple([rejection for _, against in went for rejection in against]),
+            OneByOne(self._fleet, [card for card, against in went if curable(against)]),
+        )
+
+    def joined(self, others: Iterable[Cards]) -> OneByOne:
+        """See `Cards`."""
+        return OneByOne(self._fleet, sorted([*self.positions, *(card for each in others for card in each.positions)]))
+
+
+# --- one of those that are alike ---
+
+
+class _Classes:
+    """The number of each card's class, for everything that rules go by; made when first asked for."""
+
+    def __init__(self, fleet: Fleet, asked: ResourceRequirement) -> None:
+        self.fleet = fleet
+        self._asked = asked
+        self._made: dict[By, Column] = {}
+
+    def of(self, by: By, left: Column) -> Column:
+        """Per card of `left`."""
+        if by is By.ITSELF:
+            return left
+        if by is By.COUNT:
+            rows = self.fleet.card_row[left]
+            return np.bincount(rows)[rows]
+        numbers = self._made.get(by)
+        if numbers is None:
+            numbers = self._made[by] = self._number(by)
+        return numbers[left]
+
+    def _number(self, by: By) -> Column:
+        fleet, asked = self.fleet, self._asked
+        if by is By.KIND:
+            fleet.kinds  # noqa: B018  numbers the kinds of cards
+            return fleet.card_rows[:, at.KIND]
+        if by is By.NODE:
+            return _numbers(fleet.node_rows[:, _OF_NODE], _state(fleet))[fleet.card_row]
+        if by is By.AFFINITY:
+            return fleet.exclusion.allowed(asked.nodes).astype(np.int64)[fleet.card_row]
+        cards, each = fleet.card_rows, np.arange(len(fleet.cards))
+        fleet.kinds  # noqa: B018  as above
+        # What is told of users that hold a card in different ways depends on who came first; slices, on where they lie.
+        modes = cards[:, at.MODES]
+        own = np.where((modes & (modes - 1)) != 0, each, -1)
+        if asked.cards.isolation is Isolation.PARTITIONED:
+            own = each
+        return _numbers(cards[:, _OF_CARD], own, cards[:, at.INDEX] if asked.cards.indices else own)
+
+
+_OF_NODE = [at.CPU_TOTAL, at.CPU_FREE, at.MEMORY_TOTAL, at.MEMORY_FREE, at.SLOTS_TOTAL, at.SLOTS_FREE]
+_OF_CARD = [at.KIND, at.COMPUTE_FREE, at.VRAM_FREE, at.MODES, at.USERS]
+
+
+def _state(fleet: Fleet) -> Column:
+    """Per node, in what way it takes no work."""
+    return np.array([0 if node.schedulable else 1 + node.cordoned for node in fleet.nodes])
+
+
+def _numbers(columns: at.Rows, *more: Column) -> Column:
+    numbers, _ = number_alike(np.ascontiguousarray(np.column_stack([columns, *more])))
+    return numbers
+
+
+class Alike:
+    """One card of each class is asked about."""
+
+    def __init__(self, classes: _Classes, positions: npt.NDArray[np.int64]) -> None:
+        self._classes = classes
+        self._positions = positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @property
+    def positions(self) -> list[int]:
+        """Where they lie in the books."""
+        found: list[int] = self._positions.tolist()
+        return found
+
+    @property
+    def names(self) -> Names:
+        """Their uuids."""
+        return Names(self._classes.fleet, self._positions)
+
+    def split(self, by: By, check: Check) -> tuple[Alike, Told | tuple[()], Alike]:
+        """See `Cards`."""
+        left = self._positions
+        if not len(left):
+            return self, (), self
+        numbers = self._classes.of(by, left)
+        first = np.full(numbers.max() + 1, -1)
+        first[numbers[::-1]] = left[::-1]
+        answers = [check(card) if card >= 0 else () for card in first.tolist()]
+        goes = np.array([bool(against) for against in answers])[numbers]
+        if not goes.any():
+            return self, (), Alike(self._classes, left[:0])
+        helps = goes & np.array([curable(against) for against in answers])[numbers]
+        told = Told(self._classes.fleet, left[goes], numbers[goes], answers)
+        return Alike(self._classes, left[~goes]), told, Alike(self._classes, left[helps])
+
+    def joined(self, others: Iterable[Cards]) -> Alike:
+        """See `Cards`."""
+        arrays = [self._positions, *(np.array(each.positions, dtype=np.int64) for each in others)]
+        return Alike(self._classes, np.sort(np.concatenate(arrays)))
+
+
+class Names(Sequence[str]):
+    """The uuids of cards, read when they are asked for."""
+
+    def __init__(self, fleet: Fleet, positions: npt.NDArray[np.int64]) -> None:
+        self._cards = fleet.cards
+        self._positions = positions
+
+    @cached_property
+    def _all(self) -> tuple[str, ...]:
+        return tuple([self._cards[card].uuid for card in self._positions.tolist()])
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, at_: int) -> str: ...
+    @overload
+    def __getitem__(self, at_: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, at_: int | slice) -> str | tuple[str, ...]:
+        return self._all[at_]
+
+    def __eq__(self, other: object) -> bool:
+        return self._all == (other._all if isinstance(other, Names) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._all)
+
+    def __repr__(self) -> str:
+        return repr(self._all)
+
+
+class Told(Sequence[Rejection]):
+    """What was said of cards, made of the answers for their classes when it is asked for."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        positions: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
+        answers: list[tuple[Rejection, ...]],
+    ) -> None:
+        self._inventory = fleet.nodes, fleet.cards, fleet.card_row
+        self._positions = positions
+        self._numbers = numbers
+        self._answers = answers
+
+    @cached_property
+    def _all(self) -> tuple[Rejection, ...]:
+        pairs = zip(self._positions.tolist(), self._numbers.tolist(), strict=True)
+        return tuple([told for card, number in pairs for told in self._of(card, number)])
+
+    def _of(self, card: int, number: int) -> list[Rejection]:
+        nodes, cards, row = self._inventory
+        node, gpu = nodes[row.item(card)].name, cards[card].uuid
+        return [replace(rejection, node=node, gpu=gpu) for rejection in self._answers[number]]
+
+    def __len__(self) -> int:
+        return int(np.array([len(against) for against in self._answers])[self._numbers].sum())
+
+    @overload
+    def __getitem__(self, at_: int) -> Rejection: ...
+    @overload
+    def __getitem__(self, at_: slice) -> tuple[Rejection, ...]: ...
+    def __getitem__(self, at_: int | slice) -> Rejection | tuple[Rejection, ...]:
+        if at_ == 0:  # it decides, and is all that most look at
+            return self._of(int(self._positions[0]), int(self._numbers[0]))[0]
+        return self._all[at_]
+
+    def __eq__(self, other: object) -> bool:
+        return self._all == (other._all if isinstance(other, Told) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._all)
+
+    def __repr__(self) -> str:
+        return repr(self._all)
