@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Protocol, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
@@ -48,7 +47,7 @@ class Cards(Protocol):
     """Cards that are left, ascending; `curable` of those that went were kept from it by capacity or quota alone."""
 
     @property
-    def positions(self) -> Sequence[int]:
+    def positions(self) -> Column:
         """Where they lie in the books."""
 
     @property
@@ -83,21 +82,26 @@ def curable(against: Iterable[Rejection]) -> bool:
 class OneByOne:
     """Each card is asked about."""
 
-    def __init__(self, fleet: Fleet, positions: list[int]) -> None:
+    def __init__(self, fleet: Fleet, cards: list[int]) -> None:
         self._fleet = fleet
-        self.positions = positions
+        self._cards = cards
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self._cards)
+
+    @property
+    def positions(self) -> Column:
+        """Where they lie in the books."""
+        return np.array(self._cards, dtype=np.int64)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Their uuids."""
-        return self._fleet.uuids(self.positions)
+        return self._fleet.uuids(self._cards)
 
     def split(self, by: By, check: Check) -> tuple[OneByOne, tuple[Rejection, ...], OneByOne]:  # noqa: ARG002 - each
         """See `Cards`."""
-        answers = [(card, check(card)) for card in self.positions]
+        answers = [(card, check(card)) for card in self._cards]
         went = [(card, against) for card, against in answers if against]
         return (
             OneByOne(self._fleet, [card for card, against in answers if not against]),
@@ -107,7 +111,9 @@ class OneByOne:
 
     def joined(self, others: Iterable[Cards]) -> OneByOne:
         """See `Cards`."""
-        return OneByOne(self._fleet, sorted([*self.positions, *(card for each in others for card in each.positions)]))
+        return OneByOne(
+            self._fleet, sorted([*self._cards, *(card for each in others for card in each.positions.tolist())])
+        )
 
 
 # --- one of those that are alike ---
@@ -169,27 +175,21 @@ def _numbers(columns: at.Rows, *more: Column) -> Column:
 class Alike:
     """One card of each class is asked about."""
 
-    def __init__(self, classes: _Classes, positions: npt.NDArray[np.int64]) -> None:
+    def __init__(self, classes: _Classes, positions: Column) -> None:
         self._classes = classes
-        self._positions = positions
+        self.positions = positions
 
     def __len__(self) -> int:
-        return len(self._positions)
-
-    @property
-    def positions(self) -> list[int]:
-        """Where they lie in the books."""
-        found: list[int] = self._positions.tolist()
-        return found
+        return len(self.positions)
 
     @property
     def names(self) -> Names:
         """Their uuids."""
-        return Names(self._classes.fleet, self._positions)
+        return Names(self._classes.fleet, self.positions)
 
     def split(self, by: By, check: Check) -> tuple[Alike, Told | tuple[()], Alike]:
         """See `Cards`."""
-        left = self._positions
+        left = self.positions
         if not len(left):
             return self, (), self
         numbers = self._classes.of(by, left)
@@ -205,14 +205,13 @@ class Alike:
 
     def joined(self, others: Iterable[Cards]) -> Alike:
         """See `Cards`."""
-        arrays = [self._positions, *(np.array(each.positions, dtype=np.int64) for each in others)]
-        return Alike(self._classes, np.sort(np.concatenate(arrays)))
+        return Alike(self._classes, np.sort(np.concatenate([self.positions, *(each.positions for each in others)])))
 
 
 class Names(Sequence[str]):
     """The uuids of cards, read when they are asked for."""
 
-    def __init__(self, fleet: Fleet, positions: npt.NDArray[np.int64]) -> None:
+    def __init__(self, fleet: Fleet, positions: Column) -> None:
         self._cards = fleet.cards
         self._positions = positions
 
@@ -246,8 +245,8 @@ class Told(Sequence[Rejection]):
     def __init__(
         self,
         fleet: Fleet,
-        positions: npt.NDArray[np.int64],
-        numbers: npt.NDArray[np.int64],
+        positions: Column,
+        numbers: Column,
         answers: list[tuple[Rejection, ...]],
     ) -> None:
         self._inventory = fleet.nodes, fleet.cards, fleet.card_row

@@ -326,7 +326,7 @@ def find(
 
         steps.take("same-node", Kind.NODE, By.COUNT, enough)
     by_node: dict[str, list[str]] = {}
-    for card in steps.left.positions:
+    for card in steps.left.positions.tolist():
         by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
     curable = not by_node and _could_help(fleet, rules, request, steps)
     return Candidates({node: tuple(by_node[node]) for node in sorted(by_node)}, tuple(steps.stages), curable)
@@ -367,7 +367,7 @@ def _could_help(fleet: Fleet, rules: Rules, request: Request, steps: _Steps) -> 
     for by, check in hidden:
         kept, _, curable = cards.split(by, check)
         cards = kept.joined([curable])
-    rows = fleet.card_row[np.array(cards.positions, dtype=np.int64)]
+    rows = fleet.card_row[cards.positions]
     counts = np.bincount(rows[fleet.schedulable[rows]])
     return bool((counts[counts > 0] >= asked.gpu_count).any())
 
