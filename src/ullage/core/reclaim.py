@@ -9,7 +9,6 @@ is overdue and of no lower priority; and no victim is taken that turns out not t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -248,7 +247,8 @@ class _Clearing:
         self._outlook, self._claimant, self._name = outlook, claimant, name
         asked = claimant.requirement
         self._counted = asked.whole or asked.gpu_count <= 1
-        self._room = int(outlook.room(asked).sum())
+        self._table = outlook.table(asked)
+        self._room = int(self._table.room.sum())
         self._gone: dict[str, Allocation] = {}
 
     def fits(self) -> bool:
@@ -263,27 +263,24 @@ class _Clearing:
 
     def release(self, victim: Victim) -> None:
         """A victim is gone."""
-        allocations = [self._outlook.fleet.ledger[member.id] for member in victim.members]
-        self._gone.update((allocation.id, allocation) for allocation in allocations)
-        with self._counting(allocations):
-            for allocation in allocations:
-                self._outlook.fleet.release(allocation.id)
+        fleet = self._outlook.fleet
+        for member in victim.members:
+            before = self._room_beside(fleet.ledger[member.id])
+            self._gone[member.id] = allocation = fleet.release(member.id)
+            self._room += self._room_beside(allocation) - before
 
     def put_back(self, victim: Victim) -> None:
         """It stays after all."""
-        allocations = [self._gone.pop(member.id) for member in victim.members]
-        with self._counting(allocations):
-            for allocation in allocations:
-                self._outlook.fleet.charge(allocation, force=True)
+        for member in victim.members:
+            allocation = self._gone.pop(member.id)
+            before = self._room_beside(allocation)
+            self._outlook.fleet.charge(allocation, force=True)
+            self._room += self._room_beside(allocation) - before
 
-    @contextmanager
-    def _counting(self, allocations: list[Allocation]) -> Iterator[None]:
-        """Follow the room of the nodes that these are on."""
-        row_of, asked = self._outlook.fleet.row_of, self._claimant.requirement
-        rows = list({row_of[each.node] for each in allocations if each.node in row_of})
-        before = int(self._outlook.room(asked)[rows].sum())
-        yield
-        self._room += int(self._outlook.room(asked)[rows].sum()) - before
+    def _room_beside(self, allocation: Allocation) -> int:
+        """Units that fit on the node of an allocation now."""
+        row = self._outlook.fleet.row_of.get(allocation.node)
+        return 0 if row is None else self._table.room.item(row)
 
     def spare(self, chosen: list[Victim]) -> list[Victim]:
         """Give back, last chosen first, every victim without whom the unit still fits; the others, in order."""
