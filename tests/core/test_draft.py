@@ -18,6 +18,7 @@ from ullage.core.nomination import NO_NOMINATIONS as NO
 from ullage.core.nomination import choose_beside
 from ullage.core.quota import Quotas
 from ullage.core.selection import Choice, Refusal, Rules
+from ullage.core.sentences import reject_text
 from ullage.core.trial import trial
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation
@@ -269,7 +270,9 @@ def test_a_gang_that_does_not_fit_now_is_told_how_many_would():
 def test_a_gang_that_never_fits_is_told_that_room_is_not_what_it_lacks():
     found = fit_together(racks(1), Rules(), members(5), NOW)
     assert isinstance(found, Misfit)
-    assert found.refusal.rejections[0].cure is Cure.NODE_CHANGE
+    (told,) = found.refusal.rejections
+    assert (told.cure, told.needed, told.had) == (Cure.NODE_CHANGE, 5, 4)
+    assert reject_text(told).endswith(": 4 of 5 would fit on empty nodes")
     assert not found.refusal.curable
 
 

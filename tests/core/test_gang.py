@@ -455,6 +455,24 @@ def test_a_reservation_that_lost_a_member_is_not_kept_for_a_part():
     assert lab.held == {"a": ASSUMED, "c": ASSUMED}
 
 
+def test_where_not_one_member_finds_room_the_reason_is_that_of_one_alone():
+    lab = Lab(3)
+    lab.allocator.alloc(plain("other"), 0)
+    lab.add(*(member(uid) for uid in "abc"))
+    lab.tick()
+    assert lab.gangs.explain("a", lab.allocator) == lab.gangs.answer("a")
+    for uid in ("another", "third"):
+        lab.allocator.alloc(plain(uid), 0)
+    lab.tick()
+    explained = lab.gangs.explain("a", lab.allocator)
+    assert isinstance(explained, Refusal)
+    assert (explained.code, lab.code("a"), lab.gangs.explain("x", lab.allocator)) == (
+        Code.GPU_COMPUTE,
+        Code.GANG_ROOM,
+        None,
+    )
+
+
 # --- others give way ---
 
 

@@ -63,7 +63,8 @@ def test_a_gang_that_preempts_waits_for_those_who_leave_and_is_placed_when_they_
     http.post("/v1/allocations", json={"uid": "low", "resreq": "gpu=4"})
     urgent = [{**each, "qos": "high"} for each in members("a", "b")]
     plain = http.put("/v1/gangs/p", json={"members": urgent}).json()
-    assert {member["code"] for member in plain["members"]} == {"gang-does-not-fit"}
+    assert [member["code"] for member in plain["members"]] == ["gpu-not-idle", "gang-does-not-fit"]
+    assert plain["members"][1]["message"].endswith(": 0 of 2 would fit")
     http.delete("/v1/gangs/p")
     gang = http.put("/v1/gangs/p", json={"members": urgent, "preempt": True}).json()
     assert (gang["phase"], {member["code"] for member in gang["members"]}) == ("waiting", {"waiting-for-eviction"})

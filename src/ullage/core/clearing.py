@@ -18,12 +18,23 @@ from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import Rows
 from ullage.core.modes import mode_asked
 from ullage.core.occupancy import Occupancy
+from ullage.core.placement import small_fleet
 from ullage.core.selection import Rules
 from ullage.core.shape import shape_of
-from ullage.core.victims import Budgets, lock_on
+from ullage.core.strategies import STRATEGIES
+from ullage.core.victims import NO_BUDGETS, Budgets, lock_on
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.part import IsolationPolicy
+from ullage.model.request import ResourceRequirement
+
+
+def warm() -> None:
+    """Have what clears nodes compiled for all named strategies, or what was compiled before read back."""
+    request = Request("warm", ResourceRequirement.of(gpu=1))
+    for strategy in STRATEGIES.values():
+        if strategy.stateless:
+            Clearing(small_fleet(), Rules(strategy=strategy), request, 0.0, NO_BUDGETS).units(1)
 
 
 class Cleared(NamedTuple):

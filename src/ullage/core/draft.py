@@ -80,8 +80,9 @@ def _shortage(fleet: Fleet, rules: Rules, alike: list[list[Request]]) -> Misfit 
     """A run of members for which the nodes have no room, each counted as if the others were not there."""
     for run in alike:
         if len(run) > 1 and (had := int(room(fleet, rules, run[0]).sum())) < len(run):
-            cure = Cure.CAPACITY if ever(fleet, rules, run[0]) >= len(run) else Cure.NODE_CHANGE
-            return Misfit(run[had].uid, Refusal((Rejection(Code.GANG_ROOM, cure, len(run), had),)), had)
+            at_best = ever(fleet, rules, run[0])
+            told = (Cure.CAPACITY, len(run), had) if at_best >= len(run) else (Cure.NODE_CHANGE, len(run), at_best)
+            return Misfit(run[had].uid, Refusal((Rejection(Code.GANG_ROOM, *told),)), had)
     return None
 
 

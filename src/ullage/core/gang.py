@@ -186,6 +186,14 @@ class Gangs:
         gang = self._gangs.get(key)
         return gang.phase if gang is not None and gang.members else None
 
+    def explain(self, uid: str, allocator: Allocator) -> Answer | None:
+        """`answer`; where not even one member finds room, with what stands in the way of this one alone."""
+        answer = self.answer(uid)
+        if isinstance(answer, Allocation | None) or answer.code is not Code.GANG_ROOM or answer.rejections[0].had:
+            return answer
+        alone = allocator.simulate(self._gangs[self._key_of[uid]].members[uid]).outcome
+        return alone if isinstance(alone, Refusal) else answer
+
     def domain(self, key: str) -> str | None:
         """The label of nodes that says what is near, as the newest member names it."""
         gang = self._gangs.get(key)

@@ -148,6 +148,8 @@ def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
     for number in range(2):
         placer.place(str(number), shape)
     placer.room(shape)
+    if strategy.stateless:
+        placer.table(shape).several(1)
     table_of(fleet, ResourceRequirement.from_string("gpu=1,vram=1g,isolation=partitioned"), strategy)
 
 

@@ -237,6 +237,9 @@ def reject_text(rejection: Rejection) -> str:
     """One node's answer."""
     if rejection.quota is not None:
         return f"{MEANINGS[rejection.code]}: {_quota_numbers(rejection.code, rejection.quota)}"
+    if rejection.code is Code.GANG_ROOM and rejection.needed:
+        empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
+        return f"{MEANINGS[rejection.code]}: {rejection.had} of {rejection.needed} would fit{empty}"
     if rejection.mode is not None:
         return f"{MEANINGS[rejection.code]}: {rejection.mode.value}"
     if rejection.code not in _SHORT:

@@ -95,6 +95,8 @@ class GangRequests:
         if phase is None:
             raise NotFound(f"gang {key} has no members", field="gang")
         answers = {uid: self._gangs.answer(uid) for uid in self._members[key]}
+        first = next(iter(answers))  # the others lack the same, and a look at every card takes its time
+        answers[first] = self._gangs.explain(first, self._allocator)
         domain = self._gangs.domain(key)
         if domain is None:
             return GangStatus(key, phase, answers)
