@@ -233,6 +233,14 @@ def test_a_mixed_gang_is_put_where_all_kinds_fit():
     assert {choice.node[0] for choice in fit_together(fleet, Rules(), both, NOW).values()} == {"b"}
 
 
+def test_parts_of_cards_are_put_near_each_other_too():
+    requests = members(5, "tflops=50,vram=4g", domain="rack")
+    assert not Rules().strategy_of(requests[0]).stateless
+    assert racks_of(fit_together(racks(3, 1, 2), Rules(), requests, NOW)) == ["r1"]
+    capped = Rules(quotas=Quotas({"team": Quota(max_workers=5)}))
+    assert racks_of(fit_together(racks(3, 1, 2), capped, requests, NOW)) == ["r1"]
+
+
 def test_a_strategy_that_follows_the_fleet_is_asked_for_one_after_the_other_in_the_same_domains(monkeypatch):
     monkeypatch.setattr("ullage.core.draft.countable", lambda *_: False)
     for count, expected in ((4, ["r1"]), (13, ["r0", "r1"])):

@@ -162,6 +162,18 @@ def test_every_victim_says_why():
     assert [victim.reason.code for victim in found["m0"].victims] == [Code.WORKER_CAP]
 
 
+def test_parts_of_cards_are_cleared_too_where_the_strategy_follows_the_fleet():
+    books = Books(*wide("ab", cards=2))
+    for name, priority in (("a", 2), ("b", 1)):
+        for k in range(2):
+            books.run(f"{name}{k}", f"{name}-{k}", of="tflops=60,vram=4g", priority=priority)
+    requests = gang(3, "tflops=50,vram=4g")
+    assert not Rules().strategy_of(requests[0]).stateless
+    found = preempt_together(books.fleet, Rules(), requests, NOW)
+    assert gone(found) == ["b0", "b1"]
+    assert sorted(each.choice.gpus[0] for each in found.values()) == ["b-0", "b-1", "b-1"]
+
+
 # --- as one after the other ---
 
 

@@ -21,7 +21,7 @@ from ullage.core.occupancy import Occupancy
 from ullage.core.placement import small_fleet
 from ullage.core.selection import Rules
 from ullage.core.shape import shape_of
-from ullage.core.strategies import STRATEGIES
+from ullage.core.strategies import STRATEGIES, strategy_named
 from ullage.core.victims import NO_BUDGETS, Budgets, lock_on
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -84,10 +84,12 @@ class Clearing:
     def units(self, count: int) -> list[Cleared]:
         """Where up to so many units go, each to the node where it costs least with those before it placed.
 
-        Once only: the copies of the books are changed by it. For strategies that are stateless.
+        Once only: the copies of the books are changed by it. Where a strategy follows the fleet, which the copies
+        are not, cards are picked by best fit.
         """
         fleet, asked = self._fleet, self._request.requirement
         strategy = self._rules.strategy_of(self._request)
+        strategy = strategy if strategy.stateless else strategy_named("best-fit")
         self._status[:] = self._may_go()
         may_take = fleet.schedulable & fleet.exclusion.allowed(asked.nodes)
         rows, cards = np.zeros(count, np.int64), np.zeros((count, asked.gpu_count), np.int64)

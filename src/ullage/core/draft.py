@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.domain import nearest
-from ullage.core.feasibility import countable, ever, quota_allows, room, runs
+from ullage.core.feasibility import countable, ever, quota_allows, room, runs, summable
 from ullage.core.fleet import Fleet
+from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept
 from ullage.core.placement import table_of
 from ullage.core.selection import Choice, Refusal, Rules, find, select
@@ -156,12 +157,20 @@ def _one_by_one(
 def _choose(
     fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, rows: Rows | None
 ) -> Choice | Refusal:
+    """As alone; among some nodes by what the strategy makes of each, for prices are of the whole fleet."""
     if rows is None:
         return choose_beside(fleet, rules, request, nominations)
-    cards = np.nonzero(rows[fleet.card_row])[0].tolist()
     with kept(fleet, nominations.before(fleet, request)):
-        found = find(fleet, rules, request, cards)
-        return select(fleet, rules, request, found.by_node) if found.by_node else found.refusal
+        if not summable(rules, request) or not quota_allows(fleet, rules, request, 1):
+            found = find(fleet, rules, request, np.nonzero(rows[fleet.card_row])[0].tolist())
+            return select(fleet, rules, request, found.by_node) if found.by_node else found.refusal
+        table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed()
+        ranked = np.where(rows, table.ranked, NO_ROOM)
+        row = int(ranked.argmax())
+        cards = None if ranked[row] == NO_ROOM else table.pick(row)
+        if cards is None:
+            return Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, 1, 0),))
+        return Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards), float(ranked[row]))
 
 
 def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], now: float) -> None:

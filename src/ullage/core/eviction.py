@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ullage.core.clearing import Clearing
 from ullage.core.draft import Misfit, enter, place_run
-from ullage.core.feasibility import countable, quota_allows, runs
+from ullage.core.feasibility import quota_allows, room, runs, summable
 from ullage.core.filters import CAPACITY
 from ullage.core.fleet import Fleet
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
@@ -41,7 +41,8 @@ def preempt_together(
     found: dict[str, Preemption] = {}
     with trial(fleet):
         for run in runs(requests):
-            placed, _ = place_run(fleet, rules, run, now, nominations)
+            had = int(room(fleet, rules, run[0]).sum())
+            placed = place_run(fleet, rules, run[:had], now, nominations)[0] if had else []
             enter(fleet, run[: len(placed)], placed, now)
             found.update((request.uid, Preemption(choice)) for request, choice in zip(run, placed, strict=False))
             rest = run[len(placed) :]
@@ -71,7 +72,7 @@ def _evict(
 ) -> dict[str, Preemption] | Refusal:
     """Requests that are alike, none of which fits as it is."""
     request = run[0]
-    if not countable(rules, request) or not quota_allows(fleet, rules, request, len(run)):
+    if not summable(rules, request) or not quota_allows(fleet, rules, request, len(run)):
         return _one_by_one(fleet, rules, run, now, budgets, nominations)
     with kept(fleet, nominations.before(fleet, request)):
         return _together(fleet, rules, run, now, budgets)
