@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ullage.core import clearing, placement
+from ullage.core import clearing, placement, shares
 from ullage.core.fleet import Fleet
 from ullage.core.placement import drop_tables, shapes_under, table_of
 from ullage.core.strategies.leftover import NAME, leftover
@@ -97,7 +97,8 @@ def _made(copy: Fleet, estimate: Workload, shapes: list[ResourceRequirement]) ->
 
 
 def warm() -> None:
-    """Have all strategies compiled, or what was compiled before read back, so that no decision waits for it."""
+    """Have all that decides compiled, or what was compiled before read back, so that no decision waits for it."""
+    shares.warm()
     placement.warm()
     clearing.warm()
     asked = ResourceRequirement.from_string("gpu=0.5")

@@ -346,6 +346,15 @@ class ShareTree:
         yield ROOT
 
 
+def warm() -> None:
+    """Have the rule compiled, or what was compiled before read back."""
+    leaf = Leaf("warm", ROOT, (1, 0, 0), target=2)
+    tree = ShareTree(Resources(cpu_milli=2), (), [leaf])
+    tree.give(leaf, lambda _leaf: None)
+    tree.fill(lambda _leaf: None)
+    tree.take(leaf, 1)
+
+
 def _parents_first(queues: Iterable[Queue]) -> list[Queue]:
     """By name, each after its parent."""
     known, found = {ROOT}, list[Queue]()
