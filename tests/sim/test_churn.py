@@ -6,10 +6,12 @@ from collections import Counter
 import pytest
 
 from ullage.core.fleet import Fleet
+from ullage.core.shares import Leaf, ShareTree
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.queue import Queue
+from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
 from ullage.sim.churn import SAMPLES, run_churn
@@ -153,6 +155,37 @@ def test_what_each_queue_holds_follows_the_share_tree():
     waiting.try_again(1)
     waiting.start(lambda number: len(started) < 10 and not started.append(number))
     assert [of[number].queue for number in started[8:]] == ["a", "a"], "its share fell when its tasks ended"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tasks_start_in_the_order_in_which_the_scheduler_serves_as_many_sessions(seed):
+    draw = random.Random(seed)
+    shapes = [ResourceRequirement(gpu_count=n) for n in (1, 2, 3)]
+    queues = (Queue("a", weight=2), Queue("b"), Queue("c", "b", weight=3), Queue("d", "b"))
+    tasks = [Group(draw.choice("acd"), draw.choice((0, 0, 4)), draw.randrange(3), 1) for _ in range(30)]
+    total, room = Resources(gpu_milli=24_000), [24]
+
+    def grant(number):
+        asked = shapes[tasks[number].shape].gpu_count
+        found = asked <= room[0]
+        room[0] -= asked if found else 0
+        return found
+
+    groups = {group: Resources(gpu_milli=shapes[group.shape].gpu_count * 1000) for group in tasks}
+    waiting, started = Waiting(Turn.DRF, total, groups, shapes, queues), []
+    for number, group in enumerate(tasks):
+        waiting.add(number, group)
+    waiting.start(lambda number: grant(number) and not started.append(number))
+
+    served, room[0] = [], 24
+    sessions = [
+        Leaf(f"{n:02}", group.queue, (0, 0, groups[group].gpu_milli), priority=group.priority, number=n, target=1)
+        for n, group in enumerate(tasks)
+    ]
+    tree = ShareTree(total, queues, sessions)
+    tree.fill(lambda leaf: None if grant(leaf.number) and not served.append(leaf.number) else Code.GPU)
+    assert started == served
+    assert len(started) > 8
 
 
 def test_only_what_may_have_got_room_is_tried_again():
