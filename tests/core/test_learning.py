@@ -10,7 +10,7 @@ from ullage.core.fleet import Fleet
 from ullage.core.learning import Learning
 from ullage.core.placement import Placer, Table
 from ullage.core.policy import Policy
-from ullage.core.selection import WHOLE_BY, Rules
+from ullage.core.selection import WHOLE_BY, Choice, Rules
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.leftover import leftover
 from ullage.core.workload import COLD
@@ -190,6 +190,17 @@ def test_parts_that_sessions_ask_for_go_by_it_too_unless_the_policy_says_otherwi
 def test_a_slice_of_hardware_goes_by_the_default_for_whole_cards():
     asked = ResourceRequirement.from_string("vram=10g,isolation=partitioned")
     assert Rules().strategy_of(Request("r", asked)) is strategy_named(WHOLE_BY)
+
+
+def test_a_simulation_says_what_happens_then():
+    books = allocator(rules=Rules("leftover"))
+    ask(books, range(COLD))
+    for number in range(100, 140):
+        told = books.simulate(request(number)).outcome
+        done = books.alloc(request(number), 0.0)
+        assert isinstance(told, Choice) == isinstance(done, Allocation)
+        if isinstance(told, Choice):
+            assert (told.node, told.gpus) == (done.node, done.gpus)
 
 
 def test_a_gang_of_parts_is_placed_by_it():

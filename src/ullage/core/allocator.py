@@ -179,8 +179,8 @@ class Allocator:
         candidates = find_beside(self.fleet, self.rules, request, self.nominations)
         with kept(self.fleet, self.nominations.before(self.fleet, request)):
             scores = self.score(request, candidates)
-            outcome = self.select(request, candidates) if candidates.by_node else self._refusal(candidates)
-        return Decision(candidates, scores, self._held_place(request) or outcome)
+        outcome = self._choose(request) if candidates.by_node else self._refusal(candidates)
+        return Decision(candidates, scores, outcome)
 
     # --- preemption ---
 
@@ -275,7 +275,7 @@ class Allocator:
         if request.requirement.cards.pool is not None or request.strategy is not None:
             self._check_names(request)
         self.see(request)
-        choice = self._held_place(request) or choose_beside(self.fleet, self.rules, request, self.nominations)
+        choice = self._choose(request)
         if isinstance(choice, Refusal):
             return choice
         self.withdraw(request.uid)
@@ -588,8 +588,10 @@ class Allocator:
 
     # --- steps ---
 
-    def _held_place(self, request: Request) -> Choice | None:
-        return choose_held(self.fleet, self.rules, request, self.nominations)
+    def _choose(self, request: Request) -> Choice | Refusal:
+        """The place that is held for the request, or the best."""
+        held = choose_held(self.fleet, self.rules, request, self.nominations)
+        return held or choose_beside(self.fleet, self.rules, request, self.nominations)
 
     def _refusal(self, found: Candidates) -> Refusal:
         return refusal_beside(found) if self.nominations.entries else found.refusal

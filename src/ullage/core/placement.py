@@ -151,6 +151,9 @@ def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
     if strategy.stateless:
         placer.table(shape).several(1)
     table_of(fleet, ResourceRequirement.from_string("gpu=1,vram=1g,isolation=partitioned"), strategy)
+    for asked in (shape, ResourceRequirement.of(gpu=1)):  # explanations ask about single nodes
+        strategy.node(fleet, 0, shape_of(fleet, asked), [1])
+        strategy.pick(fleet, 0, shape_of(fleet, asked), [1])
 
 
 def _said_of(fleet: Fleet, asked: NodeAffinity, notes: int) -> Rows:
@@ -320,5 +323,7 @@ class Table:
         return self._strategy.pick(self._fleet, row, self._shape, eligible)
 
     def score(self, row: int, eligible: list[int]) -> float:
-        """How good a node is: the strategy's score and what the preferred terms add."""
+        """How good a node is: the strategy's score and what the preferred terms add; the table must be up to date."""
+        if self.ranked.item(row) > NO_ROOM and eligible == self.eligible(row):
+            return self.ranked.item(row)
         return self._strategy.node(self._fleet, row, self._shape, eligible) + self._said.item(row, at.BONUS)
