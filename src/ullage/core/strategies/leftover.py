@@ -72,6 +72,9 @@ NAME = "leftover"
 _BEYOND = 1.3
 """Tasks expected until cards or CPU are full, as a multiple of those that just fit: some are dropped."""
 
+_LOOKS = 1024
+"""Nodes whose prices are looked at in one decision, so that it ends soon where thousands are alike."""
+
 # What is noted of a node for a shape.
 _IN_USE, _IDLE = 0, 1
 """Growth of leftover on a card in use, and on idle cards (or without a choice): the sum over all fills."""
@@ -293,20 +296,23 @@ def _goes_before(nodes: Rows, row: int, other: int, kept: Rows) -> bool:
 
 @lean
 def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: State) -> int:
-    """The node of least cost. Prices only add to the growth, so what grows more than that is not looked at."""
-    best, size, at = winner(tree), len(tree) // 2, 1
+    """The node of least cost: that of least growth, or one whose growth is less than the cost found so far.
+
+    Prices only add to the growth, so no other can be better. Of more than `_LOOKS` the first by name are looked at.
+    """
+    best, size, at, looks = winner(tree), len(tree) // 2, 1, 0
     if best < 0:
         return -1
     _price(state)
     renew(state[_KNOWN])
     cost, _ = _cheapest(nodes, cards, best, shape, space, said[best, TABLE_COLUMNS:], state, np.inf)
     least = cost - said[best, BONUS]
-    while at > 0:
+    while at > 0 and looks < _LOOKS:
         if -tree[at] <= least:
             if at < size:
                 at *= 2
                 continue
-            row = at - size
+            row, looks = at - size, looks + 1
             most = least + said[row, BONUS]
             cost, _ = _cheapest(nodes, cards, row, shape, space, said[row, TABLE_COLUMNS:], state, most)
             cost -= said[row, BONUS]

@@ -28,6 +28,18 @@ _LARGEST = 62
 
 
 @inlined
+def _open_shares(nodes: Rows, cards: Rows, row: int, units: Rows, asked: int) -> Rows:
+    """What each card has free as the request sees it: one that takes it has the share, whichever amount is short."""
+    shares = shares_on(nodes, cards, row)
+    for k in range(len(shares)):
+        if units[k]:
+            shares[k] = max(shares[k], asked)
+        elif shares[k] >= asked:
+            shares[k] = 0
+    return shares
+
+
+@inlined
 def _first_idle(nodes: Rows, row: int, shares: Rows, out: Rows) -> None:
     taken = 0
     for k in range(len(shares)):
@@ -39,7 +51,8 @@ def _first_idle(nodes: Rows, row: int, shares: Rows, out: Rows) -> None:
 @inlined
 def _pick_best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, out: Rows) -> None:
     """Whole cards: the first idle ones; parts: the fullest cards that fit."""
-    shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
+    asked = share_asked(nodes, cards, row, shape)
+    shares = _open_shares(nodes, cards, row, units, asked)
     if shape[0, WHOLE]:
         _first_idle(nodes, row, shares, out)
         return
@@ -83,7 +96,8 @@ def _clustering(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, st
 @inlined
 def _fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, note: Rows) -> float:
     """Less growth of fragmentation is better."""
-    shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
+    asked = share_asked(nodes, cards, row, shape)
+    shares = _open_shares(nodes, cards, row, units, asked)
     growth, _ = fgd(
         nodes[row, CPU_FREE], shares, model_of(nodes, cards, row), shape[0, CPU], asked, shape[0, COUNT], *state
     )
@@ -92,7 +106,8 @@ def _fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mi
 
 @inlined
 def _pick_fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, out: Rows) -> None:
-    shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
+    asked = share_asked(nodes, cards, row, shape)
+    shares = _open_shares(nodes, cards, row, units, asked)
     if shape[0, WHOLE]:
         _first_idle(nodes, row, shares, out)
         return
@@ -104,7 +119,8 @@ def _pick_fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, stat
 
 @inlined
 def _fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, note: Rows) -> float:
-    shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
+    asked = share_asked(nodes, cards, row, shape)
+    shares = _open_shares(nodes, cards, row, units, asked)
     score, _ = fgd_published(
         nodes[row, CPU_FREE], shares, model_of(nodes, cards, row), shape[0, CPU], asked, shape[0, COUNT], *state
     )
@@ -113,7 +129,8 @@ def _fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows,
 
 @inlined
 def _pick_fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Mix, out: Rows) -> None:
-    shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
+    asked = share_asked(nodes, cards, row, shape)
+    shares = _open_shares(nodes, cards, row, units, asked)
     if shape[0, WHOLE]:
         _first_idle(nodes, row, shares, out)
         return
@@ -165,7 +182,8 @@ def _select_any(
 
 @inlined
 def _pick_any(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: tuple[Rows], out: Rows) -> None:
-    shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
+    asked = share_asked(nodes, cards, row, shape)
+    shares = _open_shares(nodes, cards, row, units, asked)
     if shape[0, WHOLE]:
         _first_idle(nodes, row, shares, out)
         return
