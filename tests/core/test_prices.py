@@ -79,21 +79,21 @@ def with_a_deviation(*came):
     return pytest.approx([(each + math.sqrt(each)) / 400 for each in came])
 
 
-def test_scarce_are_classes_of_several_cards():
+def test_scarce_are_classes_of_several_cards_and_parts_of_more_than_half_a_card():
     found = scarce(MIX, 400)
-    assert found.classes.tolist() == MIX.classes[:4].tolist()
-    assert found.value.tolist() == [2000, 2000, 2000, 4000]
+    assert found.classes.tolist() == MIX.classes[:5].tolist()
+    assert found.value.tolist() == pytest.approx([2000, 2000, 2000, 4000, 35])
 
 
 def test_classes_compete_with_those_that_need_at_least_as_much_of_the_same():
-    assert scarce(MIX, 400).rate.tolist() == with_a_deviation(80, 120, 40, 20)
+    assert scarce(MIX, 400).rate.tolist() == with_a_deviation(80, 120, 40, 20, 100)
 
 
 def test_invited_classes_are_priced_and_one_more_of_each_may_come():
     invited = np.array([(7000, WHOLE, 4, ANY_MODEL), (9000, WHOLE, 4, 0b10)])
     found = scarce(MIX, 400, invited)
-    assert found.classes[4:].tolist() == [invited[0].tolist()]
-    assert found.rate.tolist() == with_a_deviation(81, 121, 41, 21, 21)
+    assert found.classes[5:].tolist() == [invited[0].tolist()]
+    assert found.rate.tolist() == with_a_deviation(81, 121, 41, 21, 101, 21)
 
 
 def test_a_slot_costs_its_worth_times_the_chance_that_all_are_asked_for():
@@ -179,9 +179,9 @@ def answers():
             yield round(float(poisson_at_least(mean, count)), 12), round(float(normal_above(mean, mean, count)), 12)
     classes, rate, value = scarce(MIX, 400)
     prices = np.empty(len(rate))
-    slot_prices(rate, value, np.array([5, 3, 0, 7]), 10.0, prices)
+    slot_prices(rate, value, np.array([5, 3, 0, 7, 2]), 10.0, prices)
     yield from np.round(prices, 9).tolist()
-    roomy, dear = np.array([5, 5, 5, 6]), np.empty(4, np.int64)
+    roomy, dear = np.array([5, 5, 5, 6, 5]), np.empty(5, np.int64)
     dear = dear[: most_wanted(prices, dear)]
     yield dear.tolist()
     yield round(float(slot_cost(classes, prices, dear, roomy // 2, roomy, 26_000, 300, 1, WHOLE, np.inf)), 9)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, Classes, Mix, Popularity
+from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Classes, Mix, Popularity
 
 Amounts = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -23,6 +23,9 @@ _MANY = 30
 
 _CHEAP = 1e-9
 """Prices below this are none: they would decide between equals by rounding."""
+
+_PART = 0.05
+"""What part of its share a slot of a part of a card is worth."""
 
 _BARE = 0.07
 """What part of the cards that go with the CPU of a mean task without cards a slot of any such task is worth."""
@@ -93,19 +96,23 @@ class Scarce(NamedTuple):
 
 
 def scarce(mix: Mix, seen: int, invited: Classes | None = None) -> Scarce:
-    """The classes that a node holds few of: those of several cards, each worth these cards.
+    """The classes that a card or a node holds few of: several cards, or a part of more than half a card.
 
-    Classes compete for a slot if they need as many cards and at least as much of everything else. They may
-    be more popular than it seems from `seen` tasks, by a standard deviation. While the workload is learned
-    live, tasks of `invited` classes may come though none has, and of all classes one more than came.
+    A slot of several cards is worth those cards, one of a part a twentieth of its share: that decides between
+    near equals, and without it parts of nearly a card may fail early where all tasks are parts. Classes
+    compete for a slot if they need as many cards and at least as much of everything else. They may be more
+    popular than it seems from `seen` tasks, by a standard deviation. While the workload is learned live, tasks
+    of `invited` classes may come though none has, and of all classes one more than came.
     """
-    wide = mix.classes[mix.classes[:, CARDS] > 1]
-    classes = wide if invited is None else np.concatenate([wide, _others(invited, wide)])
+    parts = (mix.classes[:, SHARE] > WHOLE // 2) & (mix.classes[:, SHARE] < WHOLE)
+    known = mix.classes[(mix.classes[:, CARDS] > 1) | parts]
+    classes = known if invited is None else np.concatenate([known, _others(invited, known)])
     cpu, share, cards, models = (mix.classes[:, column][None, :] for column in (CPU, SHARE, CARDS, MODELS))
     rival = (cards == classes[:, CARDS, None]) & (cpu >= classes[:, CPU, None]) & (share >= classes[:, SHARE, None])
     rival &= (models & ~classes[:, MODELS, None]) == 0
     came = rival @ mix.popularity * seen + (invited is not None)
-    return Scarce(classes, (came + np.sqrt(came)) / seen, (classes[:, SHARE] * classes[:, CARDS]).astype(np.float64))
+    worth = np.where(classes[:, CARDS] > 1, 1.0, _PART)
+    return Scarce(classes, (came + np.sqrt(came)) / seen, worth * classes[:, SHARE] * classes[:, CARDS])
 
 
 @compiled
