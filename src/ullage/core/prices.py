@@ -110,9 +110,10 @@ def scarce(mix: Mix, seen: int, invited: Classes | None = None) -> Scarce:
     cpu, share, cards, models = (mix.classes[:, column][None, :] for column in (CPU, SHARE, CARDS, MODELS))
     rival = (cards == classes[:, CARDS, None]) & (cpu >= classes[:, CPU, None]) & (share >= classes[:, SHARE, None])
     rival &= (models & ~classes[:, MODELS, None]) == 0
-    came = rival @ mix.popularity * seen + (invited is not None)
+    came = rival @ mix.popularity * seen
+    rate = (came + np.sqrt(came) + (invited is not None)) / seen
     worth = np.where(classes[:, CARDS] > 1, 1.0, _PART)
-    return Scarce(classes, (came + np.sqrt(came)) / seen, worth * classes[:, SHARE] * classes[:, CARDS])
+    return Scarce(classes, rate, worth * classes[:, SHARE] * classes[:, CARDS])
 
 
 @compiled
