@@ -248,7 +248,8 @@ class _Clearing:
         asked = claimant.requirement
         self._counted = asked.whole or asked.gpu_count <= 1
         self._table = outlook.table(asked)
-        self._room = int(self._table.room.sum())
+        self._room_on = self._table.room
+        self._room = int(self._room_on.sum())
         self._gone: dict[str, Allocation] = {}
 
     def fits(self) -> bool:
@@ -263,29 +264,38 @@ class _Clearing:
 
     def release(self, victim: Victim) -> None:
         """A victim is gone."""
-        fleet = self._outlook.fleet
         for member in victim.members:
-            before = self._room_beside(fleet.ledger[member.id])
-            self._gone[member.id] = allocation = fleet.release(member.id)
-            self._room += self._room_beside(allocation) - before
+            allocation = self._outlook.fleet.release(member.id)
+            self._gone[member.id] = allocation
+            self._count(allocation)
 
     def put_back(self, victim: Victim) -> None:
         """It stays after all."""
         for member in victim.members:
             allocation = self._gone.pop(member.id)
-            before = self._room_beside(allocation)
             self._outlook.fleet.charge(allocation, force=True)
-            self._room += self._room_beside(allocation) - before
+            self._count(allocation)
 
-    def _room_beside(self, allocation: Allocation) -> int:
-        """Units that fit on the node of an allocation now."""
+    def _count(self, allocation: Allocation) -> None:
+        """Follow the room of the node on which an allocation changed."""
         row = self._outlook.fleet.row_of.get(allocation.node)
-        return 0 if row is None else self._table.room.item(row)
+        if row is not None:
+            before = self._room_on.item(row)  # the column is as it was when it was last asked for
+            self._room += self._table.room.item(row) - before
+
+    def _in_vain(self, victim: Victim) -> bool:
+        """Whether no unit fits on the nodes of a victim although it is gone: so it may as well stay."""
+        rows = (self._outlook.fleet.row_of.get(self._gone[member.id].node) for member in victim.members)
+        return self._counted and not any(row is not None and self._room_on.item(row) for row in rows)
 
     def spare(self, chosen: list[Victim]) -> list[Victim]:
         """Give back, last chosen first, every victim without whom the unit still fits; the others, in order."""
         needed = []
         for victim in reversed(chosen):
+            if self._in_vain(victim):
+                for member in victim.members:
+                    self._outlook.fleet.charge(self._gone.pop(member.id), force=True)
+                continue
             self.put_back(victim)
             if not self.fits():
                 self.release(victim)
