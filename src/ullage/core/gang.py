@@ -369,24 +369,24 @@ class _Step:
 
     def _place_whole(self, waiting: list[Request], needed: int) -> dict[str, Allocation]:
         """All that wait, or if they do not fit the smallest that are enough."""
+        plan = self._plan(waiting, needed) if self._is_new(waiting) else None
+        if isinstance(plan, dict):
+            self._keep_no_room()
+            self.gang.phase = GangPhase.SCHEDULING
+            reserved = self._take([(request, plan[request.uid]) for request in waiting if request.uid in plan])
+            self._refuse(self._waiting(), Code.GANG_ROOM)
+            return reserved
         awaited = self._awaited(waiting)
         if awaited:
             return self._refuse(waiting, Code.EVICTING, awaited)
-        if not self._is_new(waiting):
-            return {}
+        if plan is not None and self.gang.claim.preempt:
+            return self._preempt(waiting, needed, plan)
+        return {} if plan is None else self._does_not_fit(waiting, plan)
+
+    def _plan(self, waiting: list[Request], needed: int) -> dict[str, Choice] | Misfit:
         sized = by_size(self.allocator.fleet, waiting)
         plan = self._fit(sized)
-        if isinstance(plan, Misfit) and needed < len(sized):
-            plan = self._fit(sized[-needed:])
-        if isinstance(plan, Misfit) and self.gang.claim.preempt:
-            return self._preempt(waiting, sized[-needed:], plan)
-        if isinstance(plan, Misfit):
-            return self._does_not_fit(waiting, plan)
-        self._keep_no_room()
-        self.gang.phase = GangPhase.SCHEDULING
-        reserved = self._take([(request, plan[request.uid]) for request in sized if request.uid in plan])
-        self._refuse(self._waiting(), Code.GANG_ROOM)
-        return reserved
+        return plan if isinstance(plan, dict) or needed >= len(sized) else self._fit(sized[-needed:])
 
     def _fit(self, requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
         fleet, beside = self.allocator.fleet, [allocation.node for allocation in self.held.values()]
@@ -420,9 +420,10 @@ class _Step:
             self.nominated.append(entry)
         self.gang.renew_at = self.now + NOMINATED_TTL_S / 2
 
-    def _preempt(self, waiting: list[Request], requests: list[Request], misfit: Misfit) -> dict[str, Allocation]:
+    def _preempt(self, waiting: list[Request], needed: int, misfit: Misfit) -> dict[str, Allocation]:
         """Let others leave for as many members as are required, or nobody."""
         allocator = self.allocator
+        requests = by_size(allocator.fleet, waiting)[-needed:]
         self._keep_no_room()
         budgets = budgets_of(allocator.fleet, allocator.rules.min_available)
         nominations = allocator.nominations
