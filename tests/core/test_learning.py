@@ -203,6 +203,19 @@ def test_a_simulation_says_what_happens_then():
             assert (told.node, told.gpus) == (done.node, done.gpus)
 
 
+def test_a_simulation_tells_what_the_choice_costs():
+    books = allocator(rules=Rules("leftover"))
+    assert books.simulate(request(1)).terms == {}
+    ask(books, range(COLD))
+    for number in range(100, 130):
+        decision = books.simulate(request(number))
+        if isinstance(decision.outcome, Choice):
+            assert decision.terms.keys() == {"leftover", "prices"}
+            assert decision.terms["prices"] >= 0
+            assert decision.terms["leftover"] >= -decision.outcome.score
+        books.alloc(request(number), 0.0)
+
+
 def test_a_gang_of_parts_is_placed_by_it():
     books = allocator(rules=Rules("leftover"))
     ask(books, range(COLD))

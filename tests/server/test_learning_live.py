@@ -25,6 +25,7 @@ def test_parts_go_by_leftover_and_it_is_learned_from_requests_as_they_come(serve
             assert http.post("/v1/allocations", json={"uid": uid, "resreq": "cpu=1,gpu=0.3"}).status_code == 201
             http.delete(f"/v1/allocations/{uid}")
         wait_until(lambda: plan(http, "gpu=0.5")["learned_from"] == 50, "the strategy is made ready")
+        assert plan(http, "gpu=0.5")["terms"].keys() == {"leftover", "prices"}
         assert plan(http, "gpu=1")["strategy"] == "node-compact-gpu-low-load"
         assert plan(http, "gpu=1", strategy="leftover")["learned_from"] == 50
         assert plan(http, "gpu=0.5", strategy="spread")["learned_from"] is None

@@ -67,6 +67,7 @@ def _print(plan: PlanBody, output: str) -> None:
     if plan.choice is not None:
         scores = ", ".join(f"{node} {score:g}" for node, score in sorted(plan.node_scores.items())[:10])
         learned = f", learned from {plan.learned_from} tasks" if plan.learned_from else ""
+        learned += "".join(f", {name} {milli / 1000:.3f} cards" for name, milli in plan.terms.items())
         print(f"fits: node {plan.choice.node} (by {plan.strategy}{learned}; scores: {scores})\n")
         print_list(plan.choice.gpus, _CARDS, output)
     elif plan.refusal is not None:

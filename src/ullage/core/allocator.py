@@ -9,8 +9,8 @@ Times are seconds of the caller's clock.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ullage.core.adjust import Adjustment, Change, change_of
 from ullage.core.capacity import limits_of, refuses_limit
@@ -45,6 +45,7 @@ from ullage.core.selection import (
     find,
     score,
     select,
+    terms,
 )
 from ullage.core.victims import NO_BUDGETS, Budgets, budgets_of
 from ullage.model.allocation import Allocation, AllocationState
@@ -76,11 +77,15 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """All that `simulate` knows: candidates with their stages, scores, and the choice or the refusal."""
+    """All that `simulate` knows: candidates with their stages, scores, and the choice or the refusal.
+
+    `terms` are what the strategy's decision for the chosen node is made of, where that is more than its score.
+    """
 
     candidates: Candidates
     scores: Scores
     outcome: Choice | Refusal
+    terms: Mapping[str, float] = field(default_factory=dict)
 
 
 class Allocator:
@@ -179,8 +184,13 @@ class Allocator:
         candidates = find_beside(self.fleet, self.rules, request, self.nominations)
         with kept(self.fleet, self.nominations.before(self.fleet, request)):
             scores = self.score(request, candidates)
-        outcome = self._choose(request) if candidates.by_node else self._refusal(candidates)
-        return Decision(candidates, scores, outcome)
+        if not candidates.by_node:
+            return Decision(candidates, scores, self._refusal(candidates))
+        outcome = self._choose(request)
+        if isinstance(outcome, Refusal):
+            return Decision(candidates, scores, outcome)
+        with kept(self.fleet, self.nominations.before(self.fleet, request)):
+            return Decision(candidates, scores, outcome, terms(self.fleet, self.rules, request, outcome.node))
 
     # --- preemption ---
 

@@ -154,6 +154,7 @@ def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
     for asked in (shape, ResourceRequirement.of(gpu=1)):  # explanations ask about single nodes
         strategy.node(fleet, 0, shape_of(fleet, asked), [1])
         strategy.pick(fleet, 0, shape_of(fleet, asked), [1])
+        strategy.terms(fleet, 0, shape_of(fleet, asked), [1])
 
 
 def _said_of(fleet: Fleet, asked: NodeAffinity, notes: int) -> Rows:
@@ -321,6 +322,10 @@ class Table:
         if len(eligible) < self._asked.gpu_count:
             return None
         return self._strategy.pick(self._fleet, row, self._shape, eligible)
+
+    def terms(self, row: int) -> dict[str, float]:
+        """What decides about a node with room (see `Strategy.terms`); the table must be up to date."""
+        return self._strategy.terms(self._fleet, row, self._shape, self.eligible(row))
 
     def score(self, row: int, eligible: list[int]) -> float:
         """How good a node is: the strategy's score and what the preferred terms add; the table must be up to date."""

@@ -446,6 +446,11 @@ def score(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Se
     return Scores(nodes, cards)
 
 
+def terms(fleet: Fleet, rules: Rules, request: Request, node: str) -> dict[str, float]:
+    """What decides about a node with room, where that is more than its score."""
+    return _table(fleet, rules, request).terms(fleet.row_of[node])
+
+
 def select(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Sequence[str]]) -> Choice | Refusal:
     """The best node with enough candidates, and on it the best cards; ties by name."""
     count = request.requirement.gpu_count

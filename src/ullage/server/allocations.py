@@ -258,6 +258,7 @@ class AllocationApi:
             gpu_scores=decision.scores.cards,
             strategy=strategy.name,
             learned_from=None if workload is None else workload.tasks,
+            terms=dict(decision.terms),
         )
 
 

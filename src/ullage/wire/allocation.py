@@ -224,8 +224,9 @@ class PlanBody(View, frozen=True, kw_only=True):
     """The whole decision: `choice` or `refusal`, every stage, and the scores of nodes and cards by `strategy`.
 
     `learned_from` is how many tasks the workload was learned from that `leftover` goes by, None for other
-    strategies and until there is one. After a refusal `preemption` says who would give way, and `room` who would
-    move, if that was asked.
+    strategies and until there is one. `terms` are what its cost of the chosen node is made of, in thousandths
+    of a card: how the leftover grows, and the prices of what is taken. After a refusal `preemption` says who
+    would give way, and `room` who would move, if that was asked.
     """
 
     choice: ChoiceBody | None
@@ -235,6 +236,7 @@ class PlanBody(View, frozen=True, kw_only=True):
     gpu_scores: dict[str, dict[str, float]]
     strategy: str
     learned_from: int | None = None
+    terms: dict[str, float] = msgspec.field(default_factory=dict)
     preemption: PreemptionBody | None = None
     room: RoomPlan | None = None
 

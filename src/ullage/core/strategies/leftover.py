@@ -341,6 +341,17 @@ def _pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
         out[taken] = nodes[row, FIRST_CARD] + _take_off(shares, units, 0, 1, least)
 
 
+def _terms(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State) -> dict[str, float]:
+    """What a placement costs in thousandths of a card: how leftover grows, and the prices of what is taken."""
+    note, space = np.zeros(_NOTES, np.int64), units.copy()
+    _node(nodes, cards, row, shape, units, state, note)
+    _price(state)
+    cost, least = _cheapest(nodes, cards, row, shape, space, note, state, np.inf)
+    chosen = _IDLE if note[_IN_USE] == _NO_OPTION or least == CARD else _IN_USE
+    growth = float(note[chosen] / state[_SCALE][0])
+    return {"leftover": growth, "prices": float(cost) - growth}
+
+
 # --- the strategy ---
 
 
@@ -387,7 +398,7 @@ def leftover(
         np.zeros(_NOTES + 2 * cards, np.int64),
         np.zeros(len(without.sizes), np.int64),
     )
-    return Strategy(NAME, _node, alike, _pick, state, _select, _follow, _NOTES)
+    return Strategy(NAME, _node, alike, _pick, state, _select, _follow, _NOTES, _terms)
 
 
 def _cards_per_cpu(fleet: Fleet) -> float:

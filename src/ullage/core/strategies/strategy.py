@@ -1,10 +1,11 @@
-"""What a strategy is: three to five small functions over the columns of the books.
+"""What a strategy is: three to six small functions over the columns of the books.
 
     node(nodes, cards, row, shape, units, state, note) -> float       how good a node with room is
     card(cards, card, shape, state) -> float                          how good one card is
     pick(nodes, cards, row, shape, units, state, out)                 writes the flat positions of the cards to take
     select(nodes, cards, shape, space, said, tree, state) -> int      which node, -1: none; if not given the first best
     follow(nodes, cards, row, state)                                  a node may have changed; nothing if not given
+    terms(nodes, cards, row, shape, units, state) -> dict             for people: what decides about a node, by name
 
 `nodes`, `cards` and `shape` have the columns of `core/kernel/columns.py`; `units` says of each card of the
 node, the first card first, whether it can take a share of the request: above 0, or 0. As many as are asked
@@ -56,11 +57,13 @@ class Strategy:
         select: Callable[..., int] = first_best,
         follow: Callable[..., None] = heedless,
         notes: int = 0,
+        terms: Callable[..., dict[str, float]] | None = None,
     ) -> None:
         self.name = name
         self.state = state
         self.notes = notes
         self._node, self._card, self._pick, self._select, self._follow = node, card, pick, select, follow
+        self._terms = terms
 
     @cached_property
     def digest(self) -> str:
@@ -102,6 +105,13 @@ class Strategy:
     def card(self, fleet: Fleet, card: int, shape: Shape) -> float:
         """How good one card is."""
         return float(self._card(fleet.card_rows, card, shape.rows, self.state))
+
+    def terms(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> dict[str, float]:
+        """What decides about a node, by name, where that is more than its score; in the strategy's own unit."""
+        if self._terms is None:
+            return {}
+        units = self._units(fleet, row, eligible)
+        return self._terms(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state)
 
     def pick(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> list[int]:
         """The cards for one unit out of `eligible`, of which there are enough."""
