@@ -14,7 +14,7 @@ from ullage.client.local import INSTALL, answers, missing_packages
 from ullage.client.transport import Patience, Transport
 from ullage.model.error import Unavailable
 
-_START_S = 60.0
+_START_S = 300.0
 """Seconds that a server may take to answer after its process was started."""
 
 _STOP_S = 60.0
