@@ -82,7 +82,7 @@ def with_a_deviation(*came, more=0):
 def test_scarce_are_classes_of_several_cards_and_parts_of_more_than_half_a_card():
     found = scarce(MIX, 400)
     assert found.classes.tolist() == MIX.classes[:5].tolist()
-    assert found.value.tolist() == pytest.approx([2000, 2000, 2000, 4000, 35])
+    assert found.value.tolist() == pytest.approx([2000, 2000, 2000, 4000, 14])
 
 
 def test_classes_compete_with_those_that_need_at_least_as_much_of_the_same():

@@ -24,7 +24,7 @@ _MANY = 30
 _CHEAP = 1e-9
 """Prices below this are none: they would decide between equals by rounding."""
 
-_PART = 0.05
+_PART = 0.02
 """What part of its share a slot of a part of a card is worth."""
 
 _BARE = 0.07
@@ -98,7 +98,7 @@ class Scarce(NamedTuple):
 def scarce(mix: Mix, seen: int, invited: Classes | None = None) -> Scarce:
     """The classes that a card or a node holds few of: several cards, or a part of more than half a card.
 
-    A slot of several cards is worth those cards, one of a part a twentieth of its share: that decides between
+    A slot of several cards is worth those cards, one of a part a fiftieth of its share: that decides between
     near equals, and without it parts of nearly a card may fail early where all tasks are parts. Classes
     compete for a slot if they need as many cards and at least as much of everything else. They may be more
     popular than it seems from `seen` tasks, by a standard deviation. While the workload is learned live, tasks
