@@ -42,6 +42,7 @@ from ullage.core.selection import (
     Refusal,
     Rules,
     Scores,
+    choose,
     find,
     score,
     select,
@@ -600,6 +601,8 @@ class Allocator:
 
     def _choose(self, request: Request) -> Choice | Refusal:
         """The place that is held for the request, or the best."""
+        if not self.nominations.entries:
+            return choose(self.fleet, self.rules, request)
         held = choose_held(self.fleet, self.rules, request, self.nominations)
         return held or choose_beside(self.fleet, self.rules, request, self.nominations)
 

@@ -189,6 +189,7 @@ class Table:
         self._said = _said_of(fleet, shape.asked.nodes, strategy.notes)
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
+        self._own: tuple[Any, ...] = self._rows, self._space, self._said, self._tree, strategy.state
         self._out = np.zeros(shape.asked.gpu_count, dtype=np.int64)
         self._room: Column = np.zeros(0, dtype=np.int64)
         self._room_clock = -1
@@ -236,10 +237,6 @@ class Table:
     def _books(self) -> tuple[Rows, Rows]:
         return self._fleet.node_rows, self._fleet.card_rows
 
-    @property
-    def _own(self) -> tuple[Any, ...]:
-        return self._rows, self._space, self._said, self._tree, self._strategy.state
-
     def _fill(self) -> None:
         if self._shape.partitioned:
             for row in range(len(self._fleet.nodes)):
@@ -268,8 +265,7 @@ class Table:
             row = self.best()
             return None if row is None else (row, self.pick(row) or [])
         self._clock = fleet.clock
-        books = fleet.node_rows, fleet.card_rows, fleet.newest, since
-        row = strategy.loops.choose(*books, self._rows, self._space, self._said, self._tree, strategy.state, self._out)
+        row = strategy.loops.choose(fleet.node_rows, fleet.card_rows, fleet.newest, since, *self._own, self._out)
         return None if row < 0 else (row, self._out.tolist())
 
     def several(
