@@ -42,10 +42,12 @@ from ullage.core.selection import (
     Refusal,
     Rules,
     Scores,
+    Taken,
     choose,
     find,
     score,
     select,
+    take,
     terms,
 )
 from ullage.core.victims import NO_BUDGETS, Budgets, budgets_of
@@ -286,6 +288,9 @@ class Allocator:
         if request.requirement.cards.pool is not None or request.strategy is not None:
             self._check_names(request)
         self.see(request)
+        taken = None if self.nominations.entries else take(self.fleet, self.rules, request)
+        if taken is not None:
+            return self._enter_taken(request, taken, now)
         choice = self._choose(request)
         if isinstance(choice, Refusal):
             return choice
@@ -627,9 +632,10 @@ class Allocator:
             state,
             choice.charges,
             request.claim,
-            assumed_at=now,
-            bound_at=now if state is AllocationState.BOUND else None,
-            cards=self.fleet.gpus(choice.gpus) if choice.cards is None else self.fleet.at(choice.cards),
+            now,
+            now if state is AllocationState.BOUND else None,
+            None,
+            self.fleet.gpus(choice.gpus) if choice.cards is None else self.fleet.at(choice.cards),
         )
 
     def _adopt(self, fleet: Fleet) -> None:
@@ -661,6 +667,25 @@ class Allocator:
             self.fleet.replace(allocation)
         else:
             self.fleet.charge(allocation, force=True)
+        return self._changed(allocation)
+
+    def _enter_taken(self, request: Request, taken: Taken, now: float) -> Allocation:
+        row, cards, charges = taken
+        gpus, node = self.fleet.at(cards), self.fleet.nodes[row].name
+        allocation = Allocation(
+            request.uid,
+            node,
+            request.requirement,
+            tuple([gpu.uuid for gpu in gpus]),
+            AllocationState.BOUND,
+            charges,
+            request.claim,
+            now,
+            now,
+            None,
+            gpus,
+        )
+        self.fleet.enter(allocation, row, cards)
         return self._changed(allocation)
 
     def _changed(self, allocation: Allocation) -> Allocation:

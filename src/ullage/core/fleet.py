@@ -17,7 +17,7 @@ from dataclasses import fields
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from operator import attrgetter
+from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ullage.core.exclusion import Exclusion
 from ullage.core.kernel import columns as at
-from ullage.core.kernel.charge import TAKEN_COLUMNS, follow_all
+from ullage.core.kernel.charge import LARGEST_SIZE, TAKEN_COLUMNS, follow_all
 from ullage.core.kernel.charge import charge as charge_columns
 from ullage.core.labels import Labels
 from ullage.core.modes import mode_of
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 Column = npt.NDArray[np.int64]
 """One number per node or per card."""
 
-_LARGEST = 62
-"""The largest number of cards that a bit of its own tells apart."""
 _KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "numa_zone")))
 """The facts of a card that decide what it may take."""
 
@@ -64,11 +62,7 @@ class Usage(NamedTuple):
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:
         """The sum (or the difference, with `sign` -1)."""
-        a, b, c, d, e = self
-        compute, vram, compute_limit, vram_limit, workers = other
-        return Usage(
-            a + sign * compute, b + sign * vram, c + sign * compute_limit, d + sign * vram_limit, e + sign * workers
-        )
+        return Usage(*(map(add, self, other) if sign > 0 else map(sub, self, other)))
 
 
 class Holding(NamedTuple):
@@ -301,13 +295,35 @@ class Fleet:
             NotFound: a card is unknown. An unknown node is kept in the ledger and charges nothing.
 
         """
-        if allocation.id in self.ledger:
-            raise Conflict(f"allocation {allocation.id} is already in the ledger", code="already-allocated")
+        self.check_new(allocation.id)
         if cards is None:
             cards = self._cards_of(allocation)
         if not force:
             self._check_room(allocation, cards)
         self._put(allocation.id, allocation, cards)
+
+    def check_new(self, allocation_id: str) -> None:
+        """Refuse an id that is in the ledger.
+
+        Raises:
+            Conflict: it is.
+
+        """
+        if allocation_id in self.ledger:
+            raise Conflict(f"allocation {allocation_id} is already in the ledger", code="already-allocated")
+
+    def enter(self, allocation: Allocation, row: int, cards: Sequence[int]) -> None:
+        """Enter a new allocation on this node and these cards of it, for which the columns are charged."""
+        if self._open:
+            self._journal.append((allocation.id, None))
+        key, charges = allocation.id, allocation.charges
+        for position, card in enumerate(cards):
+            self.holders[card][key] = charges[position] if charges else None
+        if allocation.requirement.gpu_count:
+            self._sizes_changed(row, allocation.requirement, +1)
+        self._enter_name(allocation, self.at(cards), +1)
+        self.stirred.add(row)
+        self.ledger[key] = allocation
 
     def release(self, allocation_id: str) -> Allocation:
         """Take an allocation out of the books and return it.
@@ -379,12 +395,8 @@ class Fleet:
             self.ledger[key] = allocation
 
     def _enter(self, allocation: Allocation, cards: Sequence[int], sign: int) -> None:
-        row, claim = self.row_of.get(allocation.node), allocation.claim
-        if claim is not None:
-            gpus = self.last_known(allocation) if row is None else self.at(cards)
-            self._enter_claim(claim.namespace, _usage(allocation, gpus), sign)
-            if claim.gang is not None:
-                self._enter_gang(claim.gang.key, allocation.id, sign)
+        row = self.row_of.get(allocation.node)
+        self._enter_name(allocation, self.last_known(allocation) if row is None else self.at(cards), sign)
         if row is None:
             return
         self.stirred.add(row)
@@ -396,16 +408,22 @@ class Fleet:
         self.clock = charge_columns(*books, row, sign, cpu, memory, sizes, self._taken, len(cards))
         self.newest = row
 
-    def _enter_claim(self, namespace: str, usage: Usage, sign: int) -> None:
+    def _enter_name(self, allocation: Allocation, gpus: Iterable[Gpu | None], sign: int) -> None:
+        """Enter whose it is, if it is a request's own."""
+        claim = allocation.claim
+        if claim is None:
+            return
         self._requested = None
         self.claim_changes += 1
-        before = self.usage.get(namespace)
+        usage, before = _usage(allocation, gpus), self.usage.get(claim.namespace)
         if before is not None:
             usage = before.plus(usage, sign)
         if usage.workers:
-            self.usage[namespace] = usage
+            self.usage[claim.namespace] = usage
         else:
-            del self.usage[namespace]
+            del self.usage[claim.namespace]
+        if claim.gang is not None:
+            self._enter_gang(claim.gang.key, allocation.id, sign)
 
     def _enter_gang(self, key: str, uid: str, sign: int) -> None:
         members = self.gangs.setdefault(key, set())
@@ -418,7 +436,7 @@ class Fleet:
 
     def _sizes_changed(self, row: int, asked: ResourceRequirement, sign: int) -> int:
         """Count what runs on a node; the bit of its size if it is the first, or was the last, of that size."""
-        size, sizes = min(asked.gpu_count, _LARGEST) if asked.whole else 0, self.sizes[row]
+        size, sizes = min(asked.gpu_count, LARGEST_SIZE) if asked.whole else 0, self.sizes[row]
         before = sizes.get(size, 0)
         sizes[size] = after = before + sign
         return 0 if before and after else 1 << size

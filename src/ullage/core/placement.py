@@ -64,15 +64,24 @@ class Placer:
         capacity is held for somebody else. None means nothing fits.
         """
         table = table_of(self.fleet, requirement, self._strategy(requirement), self._cap)
-        chosen = table.choose() if also is None else _choose_in_both(table.refreshed(), also.table(requirement))
+        fleet, taken = self.fleet, None
+        fleet.check_new(allocation_id)
+        if also is not None:
+            chosen = _choose_in_both(table.refreshed(), also.table(requirement))
+        elif table.partitioned:
+            chosen = table.choose()
+        else:
+            chosen = taken = table.take()
         if chosen is None:
             return None
         row, cards = chosen
-        fleet = self.fleet
         allocation = Allocation(
             allocation_id, fleet.nodes[row].name, requirement, fleet.uuids(cards), charges=table.charges(cards)
         )
-        fleet.charge(allocation, cards=cards)
+        if taken is not None:
+            fleet.enter(allocation, row, cards)
+        else:
+            fleet.charge(allocation, cards=cards)
         if also is not None:
             # It has the room there; where its partition lies is decided here.
             also.fleet.charge(allocation, force=True)
@@ -190,6 +199,9 @@ class Table:
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
         self._own: tuple[Any, ...] = self._rows, self._space, self._said, self._tree, strategy.state
+        self.partitioned = shape.partitioned
+        """Whether room on a card is not a matter of sums."""
+        self._mode = mode_asked(shape.asked)
         self._out = np.zeros(shape.asked.gpu_count, dtype=np.int64)
         self._room: Column = np.zeros(0, dtype=np.int64)
         self._room_clock = -1
@@ -205,7 +217,7 @@ class Table:
         self._room_clock = fleet.clock
         if since < 0:
             self._room = np.zeros(len(fleet.nodes), dtype=np.int64)
-        if self._shape.partitioned:
+        if self.partitioned:
             for row in fleet.touched_since(since):
                 open_ = self._said[row, at.OPEN]
                 self._room[row] = open_ and room_on(fleet.node_rows, row, self._rows, self._units_on(row))
@@ -227,7 +239,7 @@ class Table:
     def _refresh(self) -> None:
         fleet, since = self._fleet, self._clock
         self._clock = fleet.clock
-        if self._shape.partitioned:
+        if self.partitioned:
             for row in fleet.touched_since(since):
                 self._judge(row)
         else:
@@ -238,7 +250,7 @@ class Table:
         return self._fleet.node_rows, self._fleet.card_rows
 
     def _fill(self) -> None:
-        if self._shape.partitioned:
+        if self.partitioned:
             for row in range(len(self._fleet.nodes)):
                 self._judge(row)
         else:
@@ -252,21 +264,33 @@ class Table:
     def _units_on(self, row: int) -> Rows:
         """Which cards of a node take a share of one unit, 1 or 0; partitions: how many shares."""
         units = look_at_cards(*self._books, row, self._rows, self._space)
-        if self._shape.partitioned:
+        if self.partitioned:
             for k in units.nonzero()[0].tolist():
                 units[k] = fitting(self._fleet, self._fleet.cards_on(row).start + k, self._asked)
         return units
 
     def choose(self) -> tuple[int, list[int]] | None:
         """The best node with room and the cards for one unit there; brings the table up to date first."""
-        fleet, since, strategy = self._fleet, self._clock, self._strategy
-        if self._shape.partitioned:
+        if self.partitioned:
             self.refreshed()
             row = self.best()
             return None if row is None else (row, self.pick(row) or [])
-        self._clock = fleet.clock
-        row = strategy.loops.choose(fleet.node_rows, fleet.card_rows, fleet.newest, since, *self._own, self._out)
+        row = self._chosen(0)
         return None if row < 0 else (row, self._out.tolist())
+
+    def take(self) -> tuple[int, list[int]] | None:
+        """As `choose`, and the columns are charged: `Fleet.enter` must follow. Not for partitions."""
+        row, fleet = self._chosen(self._mode), self._fleet
+        if row < 0:
+            return None
+        fleet.clock, fleet.newest = fleet.clock + 1, row
+        return row, self._out.tolist()
+
+    def _chosen(self, mode: int) -> int:
+        fleet, since = self._fleet, self._clock
+        self._clock = clock = fleet.clock
+        books = fleet.node_rows, fleet.card_rows, fleet.newest, since
+        return self._strategy.loops.choose(*books, *self._own, self._out, clock, mode)
 
     def several(
         self, units: int, rows: npt.NDArray[np.bool_] | None = None
@@ -281,7 +305,7 @@ class Table:
             tree[len(tree) // 2 :][: len(rows)][~rows] = NO_ROOM
             grow(tree)
         found = np.zeros(units, np.int64), np.zeros((units, count), np.int64), np.zeros(units)
-        own = self._rows, self._space, self._said.copy(), tree, self._strategy.state, mode_asked(self._asked)
+        own = self._rows, self._space, self._said.copy(), tree, self._strategy.state, self._mode
         placed = self._strategy.drafts.several(*self._books, *own, *found)
         at_row, at_cards, at_score = found
         return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
@@ -290,7 +314,7 @@ class Table:
         """What one unit takes of each of these cards; nothing said for whole ones."""
         if self._asked.whole:
             return ()
-        if self._shape.partitioned:
+        if self.partitioned:
             return charges_on(self._fleet, cards, self._asked)
         shares, kinds = self._shape.charges, self._fleet.card_rows
         return tuple([shares[kinds.item(card, at.KIND)] for card in cards])

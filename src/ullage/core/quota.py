@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import add, le
+from operator import le
 from typing import NamedTuple, TypeVar
 
 from ullage.core.fleet import Usage
@@ -168,10 +168,18 @@ class Quotas:
 
     def allow(self, used: Used, levels: Iterable[str], asked: Asked) -> bool:
         """Whether those of these levels have nothing against it: `check`, without saying why not."""
+        compute, vram, compute_limit, vram_limit, workers = asked.total
         for level in levels:
             single, total = self._bounds[level]
             held = self.used(used, level)
-            if not all(map(le, asked.single, single)) or not all(map(le, map(add, held, asked.total), total)):
+            if (
+                held[0] + compute > total[0]
+                or held[1] + vram > total[1]
+                or held[2] + compute_limit > total[2]
+                or held[3] + vram_limit > total[3]
+                or held[4] + workers > total[4]
+                or not all(map(le, asked.single, single))
+            ):
                 return False
         return True
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -226,6 +227,8 @@ class _Case:
         self._promises_differ = bool(rules.oversubscription) and not same_on_all_cards(request)
         self._counts_differ = asked.cards.isolation is Isolation.PARTITIONED
         self._request = request
+        self.simple = not rules.oversubscription and not self._counts_differ
+        """Whether the columns say all that decides."""
 
     def sums_allow(self, namespace: str) -> bool:
         """Whether the quotas allow the request wherever it goes, and promises do not depend on the card it gets."""
@@ -478,6 +481,27 @@ def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
         return _refused(fleet, rules, request)
     row, cards = chosen
     return Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards), table.ranked.item(row), cards)
+
+
+class Taken(NamedTuple):
+    """The row of a node, positions of cards on it, and what a request takes of each; all that is charged."""
+
+    row: int
+    cards: list[int]
+    charges: tuple[Charge, ...]
+
+
+def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
+    """What `choose` would choose, with the columns charged for it: `Fleet.enter` must follow.
+
+    None if it is not so simple, or nothing fits: `choose` says which.
+    """
+    case = _case_of(fleet, rules, request)
+    if not case.simple or not case.sums_allow(request.claim.namespace):
+        return None
+    table = case.table()
+    taken = table.take()
+    return None if taken is None else Taken(*taken, table.charges(taken[1]))
 
 
 def _choose_promised(fleet: Fleet, rules: Rules, request: Request, table: Table) -> tuple[int, list[int]] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +43,6 @@ class TaskClass(NamedTuple):
     models: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=4096)
 def class_of(asked: ResourceRequirement) -> TaskClass:
     """The class of a requirement; a part named in TFLOPS or bytes counts as a whole card."""
     share = 0

@@ -9,30 +9,40 @@ from ullage.core.kernel.columns import (
     AFTER,
     BEFORE,
     CHANGED,
+    COMPUTE,
     COMPUTE_FREE,
     COMPUTE_TOTAL,
+    COUNT,
+    CPU,
     CPU_FREE,
     FREED,
     FULL,
     GPU_FREE,
+    KIND,
     LEFT,
+    MEMORY,
     MEMORY_FREE,
     MODES,
     RUNS,
     SHARE,
     SLOTS_FREE,
     USERS,
+    VRAM,
     VRAM_FREE,
     VRAM_TOTAL,
+    WHOLE,
     Rows,
 )
 from ullage.core.kernel.compiled import compiled
 
 Flags = npt.NDArray[np.bool_]
 
-CARD, COMPUTE, VRAM, HELD = 0, 1, 2, 3
+TAKEN_CARD, TAKEN_COMPUTE, TAKEN_VRAM, TAKEN_HOW = 0, 1, 2, 3
 """What is taken: of which card, GFLOPS and bytes (-1: all); the mode that comes, or the modes that stay."""
 TAKEN_COLUMNS = 4
+
+LARGEST_SIZE = 62
+"""The largest number of cards that has a bit of its own in `RUNS`."""
 
 _MILLI = 1000
 _SAFE = 2**43
@@ -64,25 +74,46 @@ def charge(
     nodes[row, SLOTS_FREE] -= sign
     nodes[row, RUNS] ^= sizes
     for k in range(count):
-        card = taken[k, CARD]
-        compute, vram = taken[k, COMPUTE], taken[k, VRAM]
+        card = taken[k, TAKEN_CARD]
+        compute, vram = taken[k, TAKEN_COMPUTE], taken[k, TAKEN_VRAM]
         cards[card, COMPUTE_FREE] -= sign * (cards[card, COMPUTE_TOTAL] if compute < 0 else compute)
         cards[card, VRAM_FREE] -= sign * (cards[card, VRAM_TOTAL] if vram < 0 else vram)
         was_idle = cards[card, USERS] == 0
         cards[card, USERS] += sign
-        cards[card, MODES] = taken[k, HELD] | (cards[card, MODES] if sign > 0 else 0)
+        cards[card, MODES] = taken[k, TAKEN_HOW] | (cards[card, MODES] if sign > 0 else 0)
         if usable[card] and was_idle != (cards[card, USERS] == 0):
             nodes[home[card], GPU_FREE] -= sign
         follow_free(cards, card)
         if home[card] != row:
-            _touch(nodes, newest, clock, home[card], sign)
+            touch(nodes, newest, clock, home[card], sign)
             newest, clock = home[card], clock + 1
-    _touch(nodes, newest, clock, row, sign)
+    touch(nodes, newest, clock, row, sign)
     return clock + 1
 
 
 @compiled
-def _touch(nodes: Rows, newest: int, clock: int, row: int, sign: int) -> None:
+def charge_unit(nodes: Rows, cards: Rows, row: int, shape: Rows, mode: int, chosen: Rows) -> None:
+    """Take one unit out of the rows of a node and of its chosen cards; `mode` is how it holds them."""
+    nodes[row, CPU_FREE] -= shape[0, CPU]
+    nodes[row, MEMORY_FREE] -= shape[0, MEMORY]
+    nodes[row, SLOTS_FREE] -= 1
+    whole = shape[0, WHOLE]
+    if shape[0, COUNT]:
+        nodes[row, RUNS] |= 1 << (min(shape[0, COUNT], LARGEST_SIZE) if whole else 0)
+    for card in chosen:
+        kind = cards[card, KIND] + 1
+        cards[card, COMPUTE_FREE] -= cards[card, COMPUTE_TOTAL] if whole else shape[kind, COMPUTE]
+        cards[card, VRAM_FREE] -= cards[card, VRAM_TOTAL] if whole else shape[kind, VRAM]
+        cards[card, MODES] |= mode
+        if not cards[card, USERS]:
+            nodes[row, GPU_FREE] -= 1
+        cards[card, USERS] += 1
+        follow_free(cards, card)
+
+
+@compiled
+def touch(nodes: Rows, newest: int, clock: int, row: int, sign: int) -> None:
+    """A node changed, at this clock; `newest` is the one before it, and `sign` below 0 says that it has more room."""
     nodes[row, CHANGED] = clock
     if sign < 0:
         nodes[row, FREED] = clock

@@ -11,26 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ullage.core.kernel.charge import follow_free
+from ullage.core.kernel.charge import charge_unit
 from ullage.core.kernel.columns import (
-    COMPUTE,
-    COMPUTE_FREE,
-    COMPUTE_TOTAL,
     COUNT,
-    CPU,
-    CPU_FREE,
-    GPU_FREE,
-    KIND,
-    MEMORY,
-    MEMORY_FREE,
-    MODES,
-    RUNS,
-    SLOTS_FREE,
-    USERS,
-    VRAM,
-    VRAM_FREE,
-    VRAM_TOTAL,
-    WHOLE,
     Rows,
     Scores,
 )
@@ -38,9 +21,6 @@ from ullage.core.kernel.compiled import code_of, compiled
 from ullage.core.kernel.room import look_at_cards
 from ullage.core.kernel.table import score
 from ullage.core.kernel.tree import enter, winner
-
-LARGEST_SIZE = 62
-"""The largest number of cards that has a bit of its own in `RUNS`."""
 
 
 class Drafts(NamedTuple):
@@ -50,26 +30,6 @@ class Drafts(NamedTuple):
     """
 
     several: Callable[..., int]
-
-
-@compiled
-def charge_unit(nodes: Rows, cards: Rows, row: int, shape: Rows, mode: int, chosen: Rows) -> None:
-    """Take one unit out of the rows of a node and of its chosen cards; `mode` is how it holds them."""
-    nodes[row, CPU_FREE] -= shape[0, CPU]
-    nodes[row, MEMORY_FREE] -= shape[0, MEMORY]
-    nodes[row, SLOTS_FREE] -= 1
-    whole = shape[0, WHOLE]
-    if shape[0, COUNT]:
-        nodes[row, RUNS] |= 1 << (min(shape[0, COUNT], LARGEST_SIZE) if whole else 0)
-    for card in chosen:
-        kind = cards[card, KIND] + 1
-        cards[card, COMPUTE_FREE] -= cards[card, COMPUTE_TOTAL] if whole else shape[kind, COMPUTE]
-        cards[card, VRAM_FREE] -= cards[card, VRAM_TOTAL] if whole else shape[kind, VRAM]
-        cards[card, MODES] |= mode
-        if not cards[card, USERS]:
-            nodes[row, GPU_FREE] -= 1
-        cards[card, USERS] += 1
-        follow_free(cards, card)
 
 
 @cache

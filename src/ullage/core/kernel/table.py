@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from ullage.core.kernel.charge import charge_unit, touch
 from ullage.core.kernel.columns import BEFORE, BONUS, CHANGED, COUNT, FREED, OPEN, TABLE_COLUMNS, Rows, Scores
 from ullage.core.kernel.compiled import code_of, compiled, inlined
 from ullage.core.kernel.room import enough, fits_beside_cards, look_at_cards
@@ -33,7 +34,7 @@ class Loops(NamedTuple):
 
     `judge` enters a node of which the given cards take a share; `fill` judges every node, `refresh` those that
     changed since a clock; `choose` refreshes, gives the best node or -1, and writes its
-    cards into `out`.
+    cards into `out`; with a `mode` (how its cards are held) the unit is charged to the columns, at this clock.
     """
 
     judge: Callable[..., None]
@@ -86,7 +87,7 @@ def loops_over(
 
     What they close over must read the same in every process, or they would be compiled anew in each.
     """
-    key = code_of(node, pick, select, follow, score, _refresh, look_at_cards, enough, enter, grow)
+    key = code_of(node, pick, select, follow, score, _refresh, look_at_cards, enough, enter, grow, charge_unit, touch)
 
     @compiled
     def judge(
@@ -137,6 +138,8 @@ def loops_over(
         tree: Scores,
         state: Any,
         out: Rows,
+        clock: int,
+        mode: int,
     ) -> int:
         key  # noqa: B018  as above
         _refresh(node, follow, nodes, cards, newest, since, shape, space, said, tree, state)
@@ -144,6 +147,9 @@ def loops_over(
         if row >= 0 and shape[0, COUNT]:
             units = look_at_cards(nodes, cards, row, shape, space)
             pick(nodes, cards, row, shape, units, state, out)
+        if row >= 0 and mode:
+            charge_unit(nodes, cards, row, shape, mode, out)
+            touch(nodes, newest, clock, row, 1)
         return int(row)
 
     return Loops(judge, fill, refresh, choose)

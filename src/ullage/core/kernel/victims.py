@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ullage.core.kernel.charge import follow_free
+from ullage.core.kernel.charge import charge_unit, follow_free
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     COMPUTE_FREE,
@@ -30,7 +30,6 @@ from ullage.core.kernel.columns import (
     Scores,
 )
 from ullage.core.kernel.compiled import code_of, compiled
-from ullage.core.kernel.draft import charge_unit
 from ullage.core.kernel.room import look_at_cards, room_on
 
 Books = tuple[Rows, Rows, Rows, Rows, Rows]
