@@ -65,10 +65,10 @@ class Cards(Protocol):
 
 def cards_of(fleet: Fleet, asked: ResourceRequirement, cards: Iterable[int] | None) -> Cards:
     """These cards of the books, or all, as a request looks at them."""
-    chosen = range(len(fleet.cards)) if cards is None else sorted(set(cards))
+    chosen = np.arange(len(fleet.cards)) if cards is None else np.array(sorted(set(cards)), dtype=np.int64)
     if len(chosen) <= MANY:
-        return OneByOne(fleet, list(chosen))
-    return Alike(_Classes(fleet, asked), np.array(chosen, dtype=np.int64))
+        return OneByOne(fleet, chosen.tolist())
+    return Alike(_Classes(fleet, asked), chosen)
 
 
 def curable(against: Iterable[Rejection]) -> bool:
@@ -164,7 +164,10 @@ _OF_CARD = [at.KIND, at.COMPUTE_FREE, at.VRAM_FREE, at.MODES, at.USERS]
 
 def _state(fleet: Fleet) -> Column:
     """Per node, in what way it takes no work."""
-    return np.array([0 if node.schedulable else 1 + node.cordoned for node in fleet.nodes])
+    state = (~fleet.schedulable).astype(np.int64)
+    for row in state.nonzero()[0].tolist():
+        state[row] += fleet.nodes[row].cordoned
+    return state
 
 
 def _numbers(columns: at.Rows, *more: Column) -> Column:

@@ -6,7 +6,6 @@ request's shape, without looking at every card, and falls back to `find` to expl
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -319,10 +318,10 @@ def find(
         steps.take("oversubscription", Kind.NODE, By.ITSELF, _limits_of(fleet, rules, request))
     steps.take("worker-cap", Kind.NODE, By.NODE, lambda card: _cap_refuses(fleet, rules, card))
     if asked.gpu_count > 1:
-        counts = Counter(fleet.card_row[steps.left.positions].tolist())
+        counts = np.bincount(fleet.card_row[steps.left.positions], minlength=len(fleet.nodes))
 
         def enough(card: int) -> tuple[Rejection, ...]:
-            found = counts[int(fleet.card_row[card])]
+            found = counts.item(fleet.card_row[card])
             if found >= asked.gpu_count:
                 return ()
             return (_reject(fleet, card, Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked.gpu_count, found),)
