@@ -69,8 +69,11 @@ from ullage.core.workload import MOST_KINDS, Workload, may_come, rows_of
 
 NAME = "leftover"
 
-_BEYOND = 1.3
-"""Tasks expected until cards or CPU are full, as a multiple of those that just fit: some are dropped."""
+_BEYOND, _BEYOND_CARDS = 1.3, 1.6
+"""Tasks expected until cards or CPU are full, and until cards are, as a multiple of those that just fit.
+
+Some are dropped. Room for several cards is kept until cards are full: what runs out of CPU first is other nodes.
+"""
 
 _LOOKS = 1024
 """Nodes whose prices are looked at in one decision, so that it ends soon where thousands are alike."""
@@ -206,6 +209,8 @@ def _node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: S
     if count != 1 or asked == CARD:
         note[_PLACE + _IDLE] = place = _after(nodes, row, units, cpu, asked, count, 0, state)
         note[_IDLE] = growth(known, place, now)
+        if not count:
+            note[_IDLE] = max(0, note[_IDLE])  # less CPU leaves no fewer cards idle; what says so is chance
         return float(-note[_IDLE] / fills)
     shares, cpu_left = kept[_SHARES : _end(nodes, row)], nodes[row, CPU_FREE] - cpu
     for k in range(len(shares)):
@@ -277,8 +282,11 @@ def _price(state: State) -> None:
     for good in range(len(have)):
         have[good] = free[good] / state[_SCALE][good]
     models, bare = len(prices) - len(rate), len(prices) - (state[_NOW].shape[1] - LEFT - 1)
-    arrivals = _BEYOND * min(have[len(have) - 2] / mean_cpu, have[len(have) - 1] / mean_size)
-    slot_prices(rate, state[_VALUE], have[models:], arrivals, prices[models:])
+    by_cpu, by_cards = have[len(have) - 2] / mean_cpu, have[len(have) - 1] / mean_size
+    value, until_full = state[_VALUE], _BEYOND * min(by_cpu, by_cards)
+    classes = bare - models
+    slot_prices(rate[:classes], value[:classes], have[models:], _BEYOND_CARDS * by_cards, prices[models:bare])
+    slot_prices(rate[classes:], value[classes:], have[bare:], until_full, prices[bare:])
     model_prices(sets, mean, variance, have[:models], mean_size, prices[:models])
     state[_MANY][1] = most_wanted(prices[bare:], state[_DEAR])
     state[_MANY][0] = most_wanted(prices[models:bare], state[_DEAR])
