@@ -153,6 +153,31 @@ def test_late_members_of_a_satisfied_gang_pass_alone():
     assert lab.held["e"] is BOUND
 
 
+def test_of_late_members_that_are_alike_the_first_that_finds_no_room_speaks_for_all(monkeypatch: pytest.MonkeyPatch):
+    lab = Lab(3)
+    lab.add(member("a", required=1, desired=9))
+    lab.tick()
+    tried: list[str] = []
+
+    def counted(fleet, rules, requests, *more):
+        tried.extend(request.uid for request in requests)
+        return fit_together(fleet, rules, requests, *more)
+
+    monkeypatch.setattr("ullage.core.gang.fit_together", counted)
+    for uid in ("b", "c", "d", "e", "f"):
+        lab.add(member(uid, required=1, desired=9, count=2))
+    lab.add(member("small", required=1, desired=9, size=50))
+    lab.tick()
+    assert set(tried) == {"b", "c", "small"}
+    assert {uid: isinstance(lab.gangs.answer(uid), Allocation) for uid in ("b", "c", "d", "f")} == {
+        "b": True,
+        "c": False,
+        "d": False,
+        "f": False,
+    }
+    assert lab.gangs.answer("f") == lab.gangs.answer("c")
+
+
 def test_more_members_than_required_go_together_if_they_fit_and_else_as_many_as_do():
     lab = Lab(4)
     lab.add(*(member(uid, desired=5) for uid in "abcde"))

@@ -33,6 +33,22 @@ def test_a_gang_without_its_quorum_waits_for_members(http: httpx2.Client):
     assert http.put("/v1/gangs/q", json={"members": members("a", "a")}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("wrong", "status", "field"),
+    [
+        ({"required": 0}, 400, "gang.required"),
+        ({"required": 2}, 400, "gang.required"),
+        ({"members": members("a", resreq="gpu=1,pool=nowhere")}, 404, "pool"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_no_gang_waits(
+    http: httpx2.Client, wrong: dict[str, object], status: int, field: str
+):
+    told = http.put("/v1/gangs/w", json={"members": members("a"), **wrong})
+    assert (told.status_code, told.json()["field"]) == (status, field)
+    assert http.get("/v1/gangs/w").status_code == 404
+
+
 def test_a_pod_document_is_simulated_in_the_words_of_the_predecessor(http: httpx2.Client):
     pod = {
         "metadata": {

@@ -54,6 +54,16 @@ def test_what_is_carried_out_is_held_for_those_who_move_and_for_the_room(http: h
     assert (moving["data"]["uid"], moving["data"]["to_gpus"]) == ("a", cards[1])
 
 
+@pytest.mark.parametrize("uid", ["room", "room-1"])
+def test_room_that_is_held_is_not_given_out_again_whatever_its_uid(http: httpx2.Client, uid: str):
+    assert http.post(ROUTE, json={"resreq": "gpu=2", "uids": [uid], "dry_run": False}).status_code == 202
+    assert http.post(ROUTE, json={"resreq": "gpu=2", "count": 2}).json()["refusal"]["had"] == 1
+    other = http.post(ROUTE, json={"resreq": "gpu=2", "uids": ["other"], "dry_run": False}).json()
+    (first, second) = (kept["gpus"] for kept in http.get("/v1/nominations").json())
+    assert other["units"][0]["gpus"] == second
+    assert not set(first) & set(second)
+
+
 def test_what_moving_cannot_do_says_how_much_it_can_and_who_stays(http: httpx2.Client, cards: list[str]):
     asked = {"resreq": "gpu=2", "count": 2}
     body = http.post(ROUTE, json=asked).json()
@@ -69,6 +79,7 @@ def test_what_moving_cannot_do_says_how_much_it_can_and_who_stays(http: httpx2.C
         ({"resreq": "gpu=0.5"}, "resreq"),
         ({"resreq": "cpu=1"}, "gpu"),
         ({"count": 0}, "count"),
+        ({"count": 2**62}, "count"),
         ({"count": 2, "uids": ["x"]}, "uids"),
         ({"count": 2, "uids": ["x", "x"]}, "uids"),
         ({"uids": ["-x"]}, "uids"),

@@ -138,6 +138,19 @@ class Allocator:
                 self._seen.popitem(last=False)
             self.learning.see(request.requirement)
 
+    def check_names(self, request: Request) -> None:
+        """Refuse a request that names what there is not.
+
+        Raises:
+            InvalidRequest: its strategy. NotFound: its pool.
+
+        """
+        self.rules.strategy_of(request)
+        pool = request.requirement.cards.pool
+        if pool is not None and pool not in self._card_pools and pool not in self.rules.strategies:
+            known = ", ".join(sorted(self.pools)) or "none"
+            raise NotFound(f"pool {pool!r} is not known; known are {known}", code="unknown-pool", field="pool")
+
     # --- looks ---
 
     def check_quota_and_filter(self, request: Request) -> Candidates | Refusal:
@@ -148,7 +161,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_names(request)
+        self.check_names(request)
         found = find_beside(self.fleet, self.rules, request, self.nominations)
         return found if found.by_node else self._refusal(found)
 
@@ -183,7 +196,7 @@ class Allocator:
         if known is not None:
             there = Candidates({known.node: known.gpus}, ())
             return Decision(there, Scores({}, {}), Choice(known.node, known.gpus, known.charges))
-        self._check_names(request)
+        self.check_names(request)
         candidates = find_beside(self.fleet, self.rules, request, self.nominations)
         with kept(self.fleet, self.nominations.before(self.fleet, request)):
             scores = self.score(request, candidates)
@@ -207,7 +220,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_names(request)
+        self.check_names(request)
         return filter_with_preempt(self.fleet, self.rules, request, victims, nodes)
 
     def check_single_node_preempt(
@@ -226,7 +239,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_names(request)
+        self.check_names(request)
         return check_single_node_preempt(self.fleet, self.rules, request, node, victims, now, budgets, self.nominations)
 
     def preempt(self, request: Request, now: float, budgets: Budgets = NO_BUDGETS) -> Preemption | NoPreemption:
@@ -237,7 +250,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_names(request)
+        self.check_names(request)
         return preempt(self.fleet, self.rules, request, now, budgets, self.nominations)
 
     def consolidate(
@@ -251,7 +264,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_names(request)
+        self.check_names(request)
         budgets = budgets_of(self.fleet, self.rules.min_available)
         kept_for_others = self.nominations.without(request.uid)
         return consolidate(
@@ -286,7 +299,7 @@ class Allocator:
         if known is not None:
             return known
         if request.requirement.cards.pool is not None or request.strategy is not None:
-            self._check_names(request)
+            self.check_names(request)
         self.see(request)
         taken = None if self.nominations.entries else take(self.fleet, self.rules, request)
         if taken is not None:
@@ -308,7 +321,7 @@ class Allocator:
 
         """
         self._require_ready()
-        self._check_names(request)
+        self.check_names(request)
         cards = self._check_cards(request, gpus)
         known = self.held(request.uid)
         if known is not None:
@@ -723,13 +736,6 @@ class Allocator:
         if pool is not None and any(self.fleet.cards[card].pool != pool for card in cards):
             raise invalid("gpus", list(gpus), f"name cards of pool {pool}")
         return cards
-
-    def _check_names(self, request: Request) -> None:
-        self.rules.strategy_of(request)
-        pool = request.requirement.cards.pool
-        if pool is not None and pool not in self._card_pools and pool not in self.rules.strategies:
-            known = ", ".join(sorted(self.pools)) or "none"
-            raise NotFound(f"pool {pool!r} is not known; known are {known}", code="unknown-pool", field="pool")
 
     @property
     def pools(self) -> frozenset[str]:

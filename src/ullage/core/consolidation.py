@@ -131,8 +131,7 @@ def consolidate(
     """
     if not wanted.requirement.whole:
         raise invalid("resreq", str(wanted.requirement), "room is made for whole cards: ask for them, such as gpu=8")
-    if not 1 <= units <= MOST_UNITS:
-        raise invalid("count", units, f"1 to {MOST_UNITS} is needed")
+    check_units(units)
     movable, stays = _movable(fleet, now, up_to, budgets)
     with kept(fleet, nominations.waiting(fleet)):
         look = _Look(fleet, replace(rules, quotas=Quotas(), strategy="best-fit"), wanted, units, tries)
@@ -152,6 +151,17 @@ def consolidate(
         empty = replace(look, fleet=fleet.emptied())
         cure = Cure.CAPACITY if _table(empty, wanted).room.sum() >= units else Cure.NODE_CHANGE
         return NoConsolidation((Rejection(Code.NO_MOVES_HELP, cure, units, had),), stays=stays)
+
+
+def check_units(units: int) -> None:
+    """Refuse a number of requests that no room is made for at once.
+
+    Raises:
+        InvalidRequest: it is out of range.
+
+    """
+    if not 1 <= units <= MOST_UNITS:
+        raise invalid("count", units, f"1 to {MOST_UNITS} is needed")
 
 
 def _told(look: _Look, plan: _Plan, now: float, stays: Mapping[Stays, int]) -> Consolidation:

@@ -21,6 +21,7 @@ from itertools import chain
 from ullage.core.allocator import Allocator
 from ullage.core.draft import Misfit, by_size, fit_together
 from ullage.core.eviction import preempt_together
+from ullage.core.feasibility import runs
 from ullage.core.fleet import Fleet
 from ullage.core.nomination import NOMINATED_TTL_S
 from ullage.core.selection import Choice, Refusal, Rules
@@ -198,6 +199,10 @@ class Gangs:
         """The label of nodes that says what is near, as the newest member names it."""
         gang = self._gangs.get(key)
         return gang.claim.domain if gang is not None and gang.members else None
+
+    def key_of(self, uid: str) -> str | None:
+        """The gang of which this is a member; None if it is of none."""
+        return self._key_of.get(uid)
 
     def answer(self, uid: str) -> Answer | None:
         """What a member had when it was last looked at; None before that."""
@@ -438,16 +443,21 @@ class _Step:
         return self._refuse(waiting, Code.EVICTING, len(self.evicted))
 
     def _place_late(self, waiting: list[Request]) -> dict[str, Allocation]:
-        """Members of a gang that runs do not wait for each other."""
+        """Members of a gang that runs do not wait for each other; of those that are alike the first refused speaks."""
         reserved: dict[str, Allocation] = {}
         if not waiting or not self._is_new(waiting):
             return reserved
-        for request in waiting:
-            found = self._fit([request])
-            if isinstance(found, Misfit):
-                self.gang.answers[request.uid] = found.refusal
-            else:
-                reserved |= self._take([(request, found[request.uid])])
+        nominations = self.allocator.nominations
+        for run in runs(waiting):
+            refusal: Refusal | None = None
+            for request in run:
+                if refusal is None or nominations.of(request.uid) is not None:  # room may be kept for this one
+                    found = self._fit([request])
+                    if not isinstance(found, Misfit):
+                        reserved |= self._take([(request, found[request.uid])])
+                        continue
+                    refusal = found.refusal
+                self.gang.answers[request.uid] = refusal
         return reserved
 
     def _is_new(self, waiting: list[Request]) -> bool:

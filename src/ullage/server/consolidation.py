@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request as HttpRequest
 
-from ullage.core.consolidation import NoConsolidation
+from ullage.core.consolidation import NoConsolidation, check_units
 from ullage.model.claim import Claim, Request
 from ullage.model.error import invalid
 from ullage.model.name import check_name
@@ -15,6 +15,7 @@ from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, Endpoint
 from ullage.service.service import Service
 from ullage.wire import consolidation as wire
+from ullage.wire.allocation import UNNAMED
 
 _LEAVING = 202
 """The status when somebody was told to leave."""
@@ -54,10 +55,11 @@ class ConsolidationApi:
 
     def _asked(self, body: wire.MakeRoom) -> Request:
         claim = Claim(namespace=check_name("namespace", body.namespace), priority=body.priority)
-        return self._service.quotas.admit(Request("room", bodies.requirement(body.resreq), claim))
+        return self._service.quotas.admit(Request(UNNAMED, bodies.requirement(body.resreq), claim))
 
 
 def _uids(body: wire.MakeRoom) -> list[str]:
+    check_units(body.count)  # before there is a list of so many
     if body.uids is None:
         return [f"room-{number}" for number in range(1, body.count + 1)]
     if len(set(body.uids)) != len(body.uids) or len(body.uids) != body.count:

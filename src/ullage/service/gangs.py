@@ -56,30 +56,29 @@ class GangRequests:
         self._clock = clock
         self._changed = changed
         self._gangs = Gangs()
-        self._members: dict[str, list[str]] = {}
+        self._members: dict[str, dict[str, None]] = {}
         self._seen: tuple[int, Rules] | None = None
 
     def put(self, key: str, requests: Sequence[Request], done: Callback) -> GangStatus:
         """Ask for all of these together; members that are known already are answered, not repeated.
 
         Raises:
-            InvalidRequest: a request is of no gang. Conflict: a uid is a member of another gang, or an
-            executor's. Unavailable: not ready.
+            InvalidRequest: a request is of no gang. NotFound: its pool is not known. Conflict: a uid is a member
+            of another gang, or an executor's. Unavailable: not ready.
 
         """
         now = self._clock()
         for request in requests:
             self._allocator.held(request.uid)
-            other = next((name for name, uids in self._members.items() if request.uid in uids and name != key), None)
-            if other is not None:
+            self._allocator.check_names(request)
+            other = self._gangs.key_of(request.uid)
+            if other not in (None, key):
                 text = f"{request.uid} is a member of gang {other}; end that first"
                 raise Conflict(text, code="already-in-gang", field="members")
         for request in requests:
             self._gangs.add(request, now)
             self._allocator.see(request)
-            members = self._members.setdefault(key, [])
-            if request.uid not in members:
-                members.append(request.uid)
+            self._members.setdefault(key, {})[request.uid] = None
         self._tick(now)
         self._journal.write(then=done)
         return self.status(key)
@@ -129,7 +128,7 @@ class GangRequests:
         self._gangs.remove(uid)
         for key, members in tuple(self._members.items()):
             if uid in members:
-                members.remove(uid)
+                del members[uid]
                 if not members:
                     del self._members[key]
 
