@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, combinations
 
 import pytest
@@ -13,6 +14,7 @@ from ullage.core.draft import Misfit, enter
 from ullage.core.eviction import preempt_together
 from ullage.core.fleet import Fleet
 from ullage.core.nomination import NO_NOMINATIONS
+from ullage.core.occupancy import Occupancy
 from ullage.core.preemption import NoPreemption, Preemption, preempt
 from ullage.core.selection import Rules
 from ullage.core.trial import trial
@@ -143,6 +145,20 @@ def test_room_that_is_kept_for_others_stays_theirs_and_that_of_the_gang_is_its_o
     assert gone(preempt_together(books.fleet, Rules(), requests, NOW, nominations=NO_NOMINATIONS.with_(first))) == ["v"]
     own = Nomination(requests[0], "b", NOW, ("b-0",))
     assert gone(preempt_together(books.fleet, Rules(), requests, NOW, nominations=NO_NOMINATIONS.with_(own))) == []
+
+
+def test_who_holds_a_card_that_was_moved_to_another_machine_is_as_in_the_ledger_there_too():
+    books = Books(*wide("ab")).run("v", "a-0", "b-0", of="", since=900.0).run("w", "b-1", of="", since=950.0)
+    occupancy, before = Occupancy.of(books.fleet), books.fleet.ledger["v"]
+    assert [a.id for a in occupancy.columns().who] == ["v", "v", "w"]
+    books.fleet.replace(replace(before, state=AllocationState.RELEASING, bound_at=990.0))
+    columns = occupancy.columns()
+    assert [(a.id, a.state) for a in columns.who] == [
+        ("v", AllocationState.RELEASING),
+        ("w", AllocationState.BOUND),
+        ("v", AllocationState.RELEASING),
+    ]
+    assert columns.since.tolist() == [990.0, 950.0, 990.0]
 
 
 def test_the_lock_of_a_dynamic_card_stays():

@@ -383,8 +383,7 @@ class Fleet:
         if self._open:
             self._journal.append((key, before))
         if before is not None and allocation is not None and _charges(before) == _charges(allocation):
-            if before.node in self.row_of:
-                self.stirred.add(self.row_of[before.node])
+            self.stirred.update(map(self.card_row.item, cards))  # of another machine too, if a card was moved there
             self.ledger[key] = allocation
             return
         if before is not None:
