@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ullage.core.fleet import Fleet
+from ullage.core.fleet import Column, Fleet
 
-Column = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+"""Nodes that may be taken."""
 
 
 def spans(fleet: Fleet, key: str, nodes: Iterable[str]) -> int:

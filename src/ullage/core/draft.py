@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from ullage.core.domain import nearest
+from ullage.core.domain import Mask, nearest
 from ullage.core.feasibility import countable, ever, quota_allows, room, runs, summable
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
@@ -26,9 +25,6 @@ from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
 
 _TIGHTEST = "compact-first"
-
-Rows = npt.NDArray[np.bool_]
-"""Nodes that may be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,7 @@ def _shortage(fleet: Fleet, rules: Rules, alike: list[list[Request]]) -> Misfit 
     return None
 
 
-def _nearest(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Iterator[Rows | None]:
+def _nearest(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Iterator[Mask | None]:
     """The nodes to try, near each other first where the gang has a domain; at last all of them."""
     gang = alike[0][0].claim.gang if alike else None
     if gang is not None and gang.domain is not None:
@@ -104,7 +100,7 @@ def _ways(rules: Rules, alike: list[list[Request]]) -> Iterator[list[list[Reques
 
 
 def _draft(
-    fleet: Fleet, rules: Rules, alike: list[list[Request]], now: float, nominations: Nominations, rows: Rows | None
+    fleet: Fleet, rules: Rules, alike: list[list[Request]], now: float, nominations: Nominations, rows: Mask | None
 ) -> dict[str, Choice] | Misfit:
     choices: dict[str, Choice] = {}
     with trial(fleet):
@@ -119,7 +115,7 @@ def _draft(
 
 
 def place_run(
-    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Rows | None = None
+    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Mask | None = None
 ) -> tuple[list[Choice], Refusal | None]:
     """Where requests that are alike go, in order; with why the first that finds no room does not, if one does not.
 
@@ -141,7 +137,7 @@ def place_run(
 
 
 def _one_by_one(
-    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Rows | None
+    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Mask | None
 ) -> tuple[list[Choice], Refusal | None]:
     choices: list[Choice] = []
     with trial(fleet):
@@ -155,7 +151,7 @@ def _one_by_one(
 
 
 def _choose(
-    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, rows: Rows | None
+    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, rows: Mask | None
 ) -> Choice | Refusal:
     """As alone; among some nodes by what the strategy makes of each, for prices are of the whole fleet."""
     if rows is None:

@@ -15,7 +15,7 @@ from ullage.model.node import Node
 from ullage.model.quantity import parse_decimal
 from ullage.model.queue import MAX_WEIGHT, ROOT, Queue
 from ullage.model.request import MAX_CARDS
-from ullage.sim import fleets, openb, philly
+from ullage.sim import openb, philly, spot
 from ullage.sim.rows import CODE, Row, columns_of, invalid_trace, read_rows
 from ullage.sim.trace import UNLIMITED, Task
 
@@ -39,7 +39,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
 
     """
     nodes: dict[str, Node] = {}
-    readers = {openb.NODE_COLUMNS: openb.read_node, fleets.NODE_COLUMNS: fleets.read_node, NODE_COLUMNS: _read_node}
+    readers = {openb.NODE_COLUMNS: openb.read_node, spot.NODE_COLUMNS: spot.read_node, NODE_COLUMNS: _read_node}
     for row, node in _read(path, readers):
         if node.name in nodes:
             column = next(name for name in ("sn", "node_name", "name") if name in row.cells)
