@@ -28,6 +28,15 @@ def test_up_starts_a_process_and_waits_until_it_answers(capsys, monkeypatch, hom
     )
 
 
+def test_a_slow_start_says_once_what_takes_so_long(capsys, monkeypatch, home, hidden_fake):
+    leave = f"import pathlib; pathlib.Path({str(home)!r}, 'server.json').write_text"
+    code = f"""{leave}('{{"url": "{hidden_fake.url}", "pid": 7}}')"""
+    monkeypatch.setattr(server, "_SLOW_S", 0.0)
+    monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", code])
+    assert main(["up"]) == 0
+    assert capsys.readouterr().err.count("the first start on a machine compiles") == 1
+
+
 def test_up_twice_says_so(capsys, home, hidden_fake):
     leave_files(home, hidden_fake.url, 7)
     assert main(["up"]) == 0

@@ -112,6 +112,8 @@ def test_the_verb_shows_what_it_would_do_and_does_it_only_with_yes(
     assert "room can be made for 1 of 2" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=2", "--count", "2", "--yes"]) == 75
     assert "no-moves-help" in capsys.readouterr().err
+    assert main(["defrag", "--for", "gpu=8"]) == main(["defrag", "--for", "gpu=8", "--yes"]) == 78
+    assert "so many would not fit if nobody held anything" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=2", "--up-to", "4"]) == 75
     assert "not moved: 3 priority" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=0.5"]) == 2

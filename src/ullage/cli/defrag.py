@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 
 from ullage.cli.allocations import reach_allocations
-from ullage.cli.exits import TRY_AGAIN
+from ullage.cli.exits import TRY_AGAIN, UNPLACEABLE
 from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import as_typed
 from ullage.client.answer import Refused
+from ullage.model.rejection import Cure
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import show_milli
+from ullage.wire.api import RejectionBody
 from ullage.wire.consolidation import MakeRoom, RoomPlan
 
 _OPTIONS = {"resreq": "--for", "count": "--count", "uids": "--uid", "up_to": "--up-to", "namespace": "--namespace"}
@@ -44,7 +46,7 @@ def configure_defrag(parser: argparse.ArgumentParser) -> None:
     add("--yes", action="store_true", help="carry it out: tell those to go who move, and keep the room")
     add("--uid", action="append", metavar="UID", help="under which room is kept (again for more; default: room-1, ...)")
     add_output(parser)
-    parser.epilog = f"{parser.epilog}. Exit code 75: moving does not make it fit"
+    parser.epilog = f"{parser.epilog}. Exit codes: 75 moving does not make it fit, 78 nor would an empty fleet"
     parser.set_defaults(act=_defrag)
 
 
@@ -67,7 +69,9 @@ def _defrag(arguments: argparse.Namespace) -> int:
         print_json(plan)
     else:
         print_room(plan, arguments.output)
-    return 0 if plan.refusal is None else TRY_AGAIN
+    if plan.refusal is None:
+        return 0
+    return UNPLACEABLE if _never_fits(plan.refusal) else TRY_AGAIN
 
 
 def print_room(plan: RoomPlan, output: str) -> None:
@@ -84,9 +88,15 @@ def print_room(plan: RoomPlan, output: str) -> None:
         print(f"\nnot moved: {told}")
 
 
+def _never_fits(refusal: RejectionBody) -> bool:
+    return refusal.cure == Cure.NODE_CHANGE
+
+
 def _summary(plan: RoomPlan) -> str:
     if plan.refusal is not None:
-        return f"room can be made for {plan.refusal.had} of {plan.refusal.needed}: {plan.refusal.text}"
+        never = "so many would not fit if nobody held anything; ask for less"
+        why = never if _never_fits(plan.refusal) else plan.refusal.text
+        return f"room can be made for {plan.refusal.had} of {plan.refusal.needed}: {why}"
     if plan.cost is None or not plan.moves:
         return "it fits as it is; nobody moves"
     cost = plan.cost

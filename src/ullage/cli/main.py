@@ -104,7 +104,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser, with the arguments of the verb `only`, or of every verb (slower: loads them all)."""
     parser = argparse.ArgumentParser(
-        prog="ullage", description="Places work on GPUs: fairly, tightly, close together, and says why.", epilog=_EPILOG
+        prog="ullage",
+        description="Places work on GPUs: fairly, tightly, close together, and says why.",
+        epilog=_EPILOG,
+        formatter_class=_VerbsInLine,
     )
     parser.add_argument("--version", action="version", version=f"ullage {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -114,6 +117,14 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             module = import_module(f"ullage.cli.{verb.module}")
             getattr(module, f"configure_{name}")(own)
     return parser
+
+
+class _VerbsInLine(argparse.HelpFormatter):
+    """Leaves room for the longest verb: argparse does not count that verbs are indented."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = max(map(len, VERBS)) + 2 * self._indent_increment
 
 
 def _parse_quickly(argv: list[str]) -> argparse.Namespace:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import select
 import sys
+import time
 from pathlib import Path
 
 from ullage.client.api import Api
@@ -16,6 +18,10 @@ from ullage.model.error import Unavailable
 
 _START_S = 300.0
 """Seconds that a server may take to answer after its process was started."""
+
+_COMPILES = "the first start on a machine compiles what decides, for a minute or two"
+_SLOW_S = 5.0
+"""Seconds after which a start looks as if something were wrong, so that it is said what takes so long."""
 
 _STOP_S = 60.0
 """Seconds that a server may take to end its executors and itself."""
@@ -75,12 +81,15 @@ def _start(arguments: argparse.Namespace) -> Endpoint:
             stderr=sink,
             start_new_session=True,  # Ctrl-C in this terminal, or its end, is none of the server's business
         )
-    patience = Patience(_START_S)
+    patience, slow_at = Patience(_START_S), time.monotonic() + _SLOW_S
     while True:
         there = local()
         if there is not None and answers(there):
             child.returncode = 0  # it lives on, and nobody waits for it
             return there
+        if time.monotonic() >= slow_at:
+            slow_at = math.inf
+            print(f"ullage: still starting: {_COMPILES}", file=sys.stderr)
         if child.poll() is not None:
             text = _tail(log, begin) or f"exit code {child.returncode}"
             raise Unavailable(f"the server did not start: {text}", code="not-started")
