@@ -118,9 +118,9 @@ def main() -> None:
         assert isinstance(found, dict)
         racks = [spans(fleet, "rack", [choice.node for choice in way]) for way in (found.values(),)]
         decided = milliseconds(lambda: fit_together(fleet, rules, near, 0.0))  # noqa: B023 - called at once
-        whole = milliseconds(placed, lambda: ended(near))  # noqa: B023
-        naive = milliseconds(lambda: one_by_one(allocator, plain))  # noqa: B023
-        naive_whole = milliseconds(lambda: old_way(allocator, plain), lambda: ended(plain))  # noqa: B023
+        whole = milliseconds(placed, lambda: ended(near))  # noqa: B023 - as above
+        naive = milliseconds(lambda: one_by_one(allocator, plain))  # noqa: B023 - as above
+        naive_whole = milliseconds(lambda: old_way(allocator, plain), lambda: ended(plain))  # noqa: B023 - as above
         apart = spans(fleet, "rack", [choice.node for _, choice in one_by_one(allocator, plain) or ()])
         print(
             f"  {nodes:6,} nodes  placed in {racks[0]} racks: decided {decided:6.2f}, whole {whole:6.2f}   "
@@ -129,8 +129,8 @@ def main() -> None:
         for why, size in (("now", nodes // 5), ("ever", nodes + 200)):
             large = gang(why, size, ALL)
             assert isinstance(fit_together(fleet, rules, large, 0.0), Misfit)
-            refused = milliseconds(lambda: fit_together(fleet, rules, large, 0.0), times=99) * 1e3  # noqa: B023
-            old = milliseconds(lambda: one_by_one(allocator, large), times=1)  # noqa: B023
+            refused = milliseconds(lambda: fit_together(fleet, rules, large, 0.0), times=99) * 1e3  # noqa: B023 - as above
+            old = milliseconds(lambda: one_by_one(allocator, large), times=1)  # noqa: B023 - as above
             print(f"  {'':12}  {size:6,} x 8 do not fit {why:4}: {refused:6.0f} us   member by member {old:10,.1f}")
 
 

@@ -13,6 +13,8 @@ import gc
 import random
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 from ullage.core.cycle import schedule
 from ullage.core.entitlement import entitlement, place_unit
@@ -162,25 +164,25 @@ def tried_again(
     return None if placed is None else (tuple(chosen), placed)
 
 
-def claim_of(world: World, claim: object) -> tuple[float, int]:
+def claim_of(world: World, claim: Callable[..., Any]) -> tuple[float, int]:
     """Milliseconds of the claim of the gang within a cycle, and how many executors give way."""
     deserved, taken = entitlement(world, Policy()), []
 
     def timed(self: Reclaim, claimant: Demand, *facts: object, **how: bool) -> object:
         start = time.perf_counter()
-        found = claim(self, claimant, *facts, **how)  # type: ignore[operator]
+        found = claim(self, claimant, *facts, **how)
         if claimant.session == "gang" and found is not None:
             taken.append(((time.perf_counter() - start) * 1e3, len(found[0])))
             raise StopIteration  # the rest of the cycle is not measured here
         return found
 
-    present, Reclaim.claim = Reclaim.claim, timed  # type: ignore[method-assign]
+    present, Reclaim.claim = Reclaim.claim, timed  # type: ignore[method-assign]  # it is timed where it is called
     try:
         schedule(world, Policy(), NOW, deserved=deserved)
     except StopIteration:
         pass
     finally:
-        Reclaim.claim = present  # type: ignore[method-assign]
+        Reclaim.claim = present  # type: ignore[method-assign]  # as above
     return taken[0]
 
 

@@ -114,7 +114,8 @@ def show_room(room: RoomBody) -> str:
     """`idle: 5.5 cards, 9 % of it no likely task can use; room for 5 x 1, 2 x 2, 1 x 4 cards`."""
     said = [f"idle: {show_milli(room.idle_milli)} cards"]
     if room.fragments_milli is None:
-        said[0] += f" ({room.missing} more tasks must arrive before fragments are told)"
+        more = "1 more task" if room.missing == 1 else f"{room.missing} more tasks"
+        said[0] += f" ({more} must arrive before fragments are told)"
     elif room.idle_milli:
         said[0] += f", {100 * room.fragments_milli / room.idle_milli:.0f} % of it no likely task can use"
     fits = ", ".join(f"{units} x {cards}" for cards, units in room.fits.items())

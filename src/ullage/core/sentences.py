@@ -93,7 +93,7 @@ MEANINGS: dict[Code, str] = {
     Code.APPLICATION_LIMIT: "the application has as many executors as its max_instances allows",
     Code.SHARE: "the session holds its fair share; the rest belongs to others",
     Code.GANG_INCOMPLETE: "a gang starts together and some of its members are not there yet",
-    Code.GANG_ROOM: "the nodes have room for some of the gang, but a gang starts together or not at all",
+    Code.GANG_ROOM: "the nodes have no room for all of the gang, and a gang starts together or not at all",
     Code.BIND_FAILURES: "its executors failed to start too often; mend the cause, then `ullage retry` it",
     Code.BACKOFF: "its gang did not come together in time; it is tried again in a moment",
     Code.RECLAIMING: "room is being made: others above their share finish their running task first",

@@ -79,7 +79,8 @@ class Consolidations:
         held, to = move.allocation, move.to
         leaving = self._allocator.release(held.id)
         assert leaving is not None, "who moves is in the ledger"
-        text = f"{held.id} is to move from {held.node} to {to.node}, so that others fit"
+        place = "other cards there" if to.node == held.node else to.node
+        text = f"{held.id} is to move from {held.node} to {place}, so that others fit"
         gpus, to_gpus = " ".join(held.gpus), " ".join(to.gpus)
         self._events.add(
             "allocation.moving", message=text, uid=held.id, node=held.node, gpus=gpus, to=to.node, to_gpus=to_gpus
