@@ -161,6 +161,17 @@ def test_events_are_listed_and_narrowed(capsys, fake):
     assert len(printed(capsys, "events", "--after", "1").splitlines()) == 2
 
 
+def test_an_event_says_what_it_is_about(capsys, fake):
+    facts = [("s", {"uid": "e1"}), (None, {"uid": "pod-1"}), (None, {"gang": "train"}), (None, {"node": "n"})]
+    fake.events = [
+        EventBody(number=n, at=1_700_000_000.0, kind="k", session=session, code=None, message="", data=data)
+        for n, (session, data) in enumerate(facts, start=1)
+    ]
+    rows = printed(capsys, "events").splitlines()
+    column = rows[0].index("ABOUT")
+    assert [row[column:].split()[0] for row in rows[1:]] == ["s", "pod-1", "train", "-"]
+
+
 def test_top_without_a_terminal_prints_one_picture(capsys, fake, session):
     fake.nodes, fake.gpus = [node("n1")], [gpu("n1", 0)]
     out = printed(capsys, "top")

@@ -14,6 +14,11 @@ from ullage.client.local import reach
 from ullage.wire.api import EventBody
 
 
+def _about(event: EventBody) -> object:
+    """The session, else the request or the gang; None for what is of none."""
+    return event.session or event.data.get("uid") or event.data.get("gang")
+
+
 def _data(event: EventBody) -> str:
     return ",".join(f"{key}={value}" for key, value in event.data.items())
 
@@ -22,7 +27,7 @@ _EVENTS = (
     Column("NUMBER", lambda e: e.number),
     Column("TIME", lambda e: show_time(e.at)),
     Column("KIND", lambda e: e.kind),
-    Column("SESSION", lambda e: e.session),
+    Column("ABOUT", _about),
     Column("CODE", lambda e: e.code),
     Column("MESSAGE", lambda e: e.message),
     Column("DATA", _data, wide=True),
@@ -52,4 +57,4 @@ def _events(arguments: argparse.Namespace) -> int:
 
 
 def _line(event: EventBody) -> str:
-    return f"{event.number}  {show_time(event.at)}  {event.kind}  {event.session or '-'}  {event.message}".rstrip()
+    return f"{event.number}  {show_time(event.at)}  {event.kind}  {_about(event) or '-'}  {event.message}".rstrip()
