@@ -7,11 +7,12 @@ card only when somebody reads it; it is told as it was then, for it is made of t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
-from typing import Protocol, overload
+from typing import Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from ullage.core.kernel.alike import number_alike
 from ullage.model.part import Isolation
 from ullage.model.rejection import Cure, Rejection
 from ullage.model.request import ResourceRequirement
+
+T = TypeVar("T")
 
 MANY = 64
 """So many cards and fewer are looked at one by one."""
@@ -211,29 +214,28 @@ class Alike:
         return Alike(self._classes, np.sort(np.concatenate([self.positions, *(each.positions for each in others)])))
 
 
-class Names(Sequence[str]):
-    """The uuids of cards, read when they are asked for."""
+class _OnDemand(Sequence[T]):
+    """Made when somebody reads more of it than the first."""
 
-    def __init__(self, fleet: Fleet, positions: Column) -> None:
-        self._cards = fleet.cards
-        self._positions = positions
+    @abstractmethod
+    def _first(self) -> T: ...
+
+    @abstractmethod
+    def _made(self) -> Iterable[T]: ...
 
     @cached_property
-    def _all(self) -> tuple[str, ...]:
-        return tuple([self._cards[card].uuid for card in self._positions.tolist()])
-
-    def __len__(self) -> int:
-        return len(self._positions)
+    def _all(self) -> tuple[T, ...]:
+        return tuple(self._made())
 
     @overload
-    def __getitem__(self, at_: int) -> str: ...
+    def __getitem__(self, at_: int) -> T: ...
     @overload
-    def __getitem__(self, at_: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, at_: int | slice) -> str | tuple[str, ...]:
-        return self._all[at_]
+    def __getitem__(self, at_: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, at_: int | slice) -> T | tuple[T, ...]:
+        return self._first() if at_ == 0 else self._all[at_]
 
     def __eq__(self, other: object) -> bool:
-        return self._all == (other._all if isinstance(other, Names) else other)
+        return self._all == (other._all if isinstance(other, _OnDemand) else other)
 
     def __hash__(self) -> int:
         return hash(self._all)
@@ -242,8 +244,25 @@ class Names(Sequence[str]):
         return repr(self._all)
 
 
-class Told(Sequence[Rejection]):
-    """What was said of cards, made of the answers for their classes when it is asked for."""
+class Names(_OnDemand[str]):
+    """The uuids of cards."""
+
+    def __init__(self, fleet: Fleet, positions: Column) -> None:
+        self._cards = fleet.cards
+        self._positions = positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def _first(self) -> str:
+        return self._cards[int(self._positions[0])].uuid
+
+    def _made(self) -> list[str]:
+        return [self._cards[card].uuid for card in self._positions.tolist()]
+
+
+class Told(_OnDemand[Rejection]):
+    """What was said of cards, made of the answers for their classes; the first decides, and most look at it alone."""
 
     def __init__(
         self,
@@ -257,33 +276,17 @@ class Told(Sequence[Rejection]):
         self._numbers = numbers
         self._answers = answers
 
-    @cached_property
-    def _all(self) -> tuple[Rejection, ...]:
+    def __len__(self) -> int:
+        return int(np.array([len(against) for against in self._answers])[self._numbers].sum())
+
+    def _first(self) -> Rejection:
+        return self._of(int(self._positions[0]), int(self._numbers[0]))[0]
+
+    def _made(self) -> list[Rejection]:
         pairs = zip(self._positions.tolist(), self._numbers.tolist(), strict=True)
-        return tuple([told for card, number in pairs for told in self._of(card, number)])
+        return [told for card, number in pairs for told in self._of(card, number)]
 
     def _of(self, card: int, number: int) -> list[Rejection]:
         nodes, cards, row = self._inventory
         node, gpu = nodes[row.item(card)].name, cards[card].uuid
         return [replace(rejection, node=node, gpu=gpu) for rejection in self._answers[number]]
-
-    def __len__(self) -> int:
-        return int(np.array([len(against) for against in self._answers])[self._numbers].sum())
-
-    @overload
-    def __getitem__(self, at_: int) -> Rejection: ...
-    @overload
-    def __getitem__(self, at_: slice) -> tuple[Rejection, ...]: ...
-    def __getitem__(self, at_: int | slice) -> Rejection | tuple[Rejection, ...]:
-        if at_ == 0:  # it decides, and is all that most look at
-            return self._of(int(self._positions[0]), int(self._numbers[0]))[0]
-        return self._all[at_]
-
-    def __eq__(self, other: object) -> bool:
-        return self._all == (other._all if isinstance(other, Told) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._all)
-
-    def __repr__(self) -> str:
-        return repr(self._all)
