@@ -104,12 +104,12 @@ class Slow:
     def prices(self):
         idle = sum(sum(self.shares[row]) for row in self.rows)
         cpu = sum(self.cpu[row] for row in self.rows)
-        arrivals = 1.3 * min(idle / max(1.0, self.mean_size), cpu / max(1.0, self.mean_cpu))
+        by_cards, by_cpu = idle / max(1.0, self.mean_size), cpu / max(1.0, self.mean_cpu)
         free = np.sum([self.slots(row, self.cpu[row], self.shares[row]) for row in self.rows], axis=0)
         of_slots, of_bare, of_models = np.zeros(len(free)), np.zeros(len(self.bare.sizes)), np.zeros(62)
-        slot_prices(self.scarce.rate, self.scarce.value, free, arrivals, of_slots)
+        slot_prices(self.scarce.rate, self.scarce.value, free, 1.6 * by_cards, of_slots)
         left = np.sum([self.now(row)[1:] for row in self.rows], axis=0)
-        slot_prices(self.bare.rate, self.bare.value, left, arrivals, of_bare)
+        slot_prices(self.bare.rate, self.bare.value, left, 1.3 * min(by_cards, by_cpu), of_bare)
         usable = np.zeros(62)
         for row in self.rows:
             usable[self.kinds[row]] += sum(self.shares[row]) - self.now(row)[0]
@@ -138,7 +138,8 @@ class Slow:
         return self.cpu[row] - asked.cpu_milli, left
 
     def growth(self, row, asked, cards):
-        return self.leftover(row, *self.after(row, asked, cards))[0] - self.now(row)[0]
+        more = self.leftover(row, *self.after(row, asked, cards))[0] - self.now(row)[0]
+        return more if asked.cards else max(0, more)
 
     def cost(self, row, asked, cards, prices):
         of_slots, of_bare, of_models = prices
