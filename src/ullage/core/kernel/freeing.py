@@ -13,19 +13,16 @@ import numpy as np
 
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
-    CAP,
     COUNT,
     CPU,
     CPU_FREE,
     FIRST_CARD,
     MEMORY,
     MEMORY_FREE,
-    SLOTS_FREE,
-    SLOTS_TOTAL,
     Rows,
 )
 from ullage.core.kernel.compiled import code_of, compiled
-from ullage.core.kernel.room import units_on
+from ullage.core.kernel.room import slots_left, units_on
 from ullage.core.kernel.shares import Flags
 
 NEVER = 2**62
@@ -96,7 +93,7 @@ def free_on_node(
     """
     node = nodes[row]
     idle, spots = freeable(cards, empty, node[FIRST_CARD], node[AFTER_CARDS], shape, holders, stays)
-    slots = node[SLOTS_FREE] if shape[0, CAP] < 0 else shape[0, CAP] - node[SLOTS_TOTAL] + node[SLOTS_FREE]
+    slots = slots_left(nodes, row, shape)
     for subset in range(1 << len(spots)):
         mask, number = 0, idle
         for k in range(len(spots)):

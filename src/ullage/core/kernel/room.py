@@ -84,12 +84,16 @@ def look_at_cards(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows) 
 
 
 @compiled
+def slots_left(nodes: Rows, row: int, shape: Rows) -> int:
+    """Allocations that a node may still take, as the request's rules or else the node say; below 0 if it has more."""
+    left, cap = nodes[row, SLOTS_FREE], shape[0, CAP]
+    return int(left if cap < 0 else left + cap - nodes[row, SLOTS_TOTAL])
+
+
+@compiled
 def fits_beside_cards(nodes: Rows, row: int, shape: Rows) -> bool:
     """Whether a node has what a unit needs beside cards, and not too few idle ones."""
-    left, cap = nodes[row, SLOTS_FREE], shape[0, CAP]
-    if cap >= 0:
-        left += cap - nodes[row, SLOTS_TOTAL]
-    if left < 1 or (shape[0, WHOLE] and nodes[row, GPU_FREE] < shape[0, COUNT]):
+    if slots_left(nodes, row, shape) < 1 or (shape[0, WHOLE] and nodes[row, GPU_FREE] < shape[0, COUNT]):
         return False
     if shape[0, CPU] and nodes[row, CPU_FREE] < shape[0, CPU]:
         return False
@@ -107,10 +111,7 @@ def enough(units: Rows, count: int) -> bool:
 @compiled
 def room_on(nodes: Rows, row: int, shape: Rows, units: Rows) -> int:
     """Units that fit on a node whose cards have room for so many shares each."""
-    cap = shape[0, CAP]
-    room = nodes[row, SLOTS_FREE]
-    if cap >= 0:
-        room = cap - nodes[row, SLOTS_TOTAL] + nodes[row, SLOTS_FREE]
+    room = slots_left(nodes, row, shape)
     if shape[0, CPU]:
         room = min(room, nodes[row, CPU_FREE] // shape[0, CPU])
     if shape[0, MEMORY]:
