@@ -24,9 +24,10 @@ from ullage.core.occupancy import Occupancy
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
 from ullage.core.preemption import NoPreemption, preempt
-from ullage.core.reclaim import Reclaim, Victim
+from ullage.core.reclaim import Reclaim
 from ullage.core.selection import Rules
 from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.yielding import Victim
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu

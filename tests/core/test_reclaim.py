@@ -10,9 +10,10 @@ from ullage.core.entitlement import Leaves, application_limits, place_unit
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
-from ullage.core.reclaim import Reclaim, Victim
+from ullage.core.reclaim import Reclaim
 from ullage.core.shares import ShareTree
 from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.yielding import Victim
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node

@@ -29,9 +29,10 @@ from ullage.core.entitlement import (
 from ullage.core.placement import Placer
 from ullage.core.plan import Action, Evict, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
-from ullage.core.reclaim import Reclaim, Victim
+from ullage.core.reclaim import Reclaim
 from ullage.core.shares import Leaf, ShareTree
 from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.yielding import Victim
 from ullage.model.allocation import Allocation
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement

@@ -28,7 +28,7 @@ from ullage.core.kernel import columns as at
 from ullage.core.kernel.charge import LARGEST_SIZE, TAKEN_COLUMNS, follow_all
 from ullage.core.kernel.charge import charge as charge_columns
 from ullage.core.labels import Labels
-from ullage.core.modes import mode_of
+from ullage.core.modes import mode_of, modes_of
 from ullage.core.places import share_a_place
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
@@ -457,7 +457,7 @@ class Fleet:
                 self.stirred.add(self.card_row.item(card))  # it was moved to another machine
             write[place] = card
             write[place + 1], write[place + 2] = (-1, -1) if charge is None else (charge.compute, charge.vram)
-            write[place + 3] = mode_of(charge) if sign > 0 else _modes(held.values())
+            write[place + 3] = mode_of(charge) if sign > 0 else modes_of(held.values())
             place += TAKEN_COLUMNS
 
     def touched_since(self, clock: int) -> list[int]:
@@ -556,14 +556,6 @@ def _charges(allocation: Allocation) -> tuple[object, ...]:
     age = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
     held = allocation.node, allocation.gpus, allocation.charges, allocation.cards
     return *held, allocation.requirement, allocation.claim, age
-
-
-def _modes(held: Iterable[Charge | None]) -> int:
-    """The modes of all users of a card."""
-    modes = 0
-    for charge in held:
-        modes |= mode_of(charge)
-    return modes
 
 
 def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> Fraction:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ullage.model.allocation import Charge
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
@@ -17,6 +19,14 @@ ANY = WHOLE | sum(MODES.values())
 def mode_of(charge: Charge | None) -> int:
     """The bit of one user."""
     return WHOLE if charge is None else MODES[charge.isolation]
+
+
+def modes_of(users: Iterable[Charge | None]) -> int:
+    """The bits of all users of a card."""
+    modes = 0
+    for charge in users:
+        modes |= mode_of(charge)
+    return modes
 
 
 def mode_asked(asked: ResourceRequirement) -> int:

@@ -16,6 +16,7 @@ from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.reclaim import Leaving, reclaiming
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
 from ullage.core.kernel.tree import NO_ROOM, grow, planted, winner
 from ullage.core.modes import mode_asked
@@ -309,6 +310,16 @@ class Table:
         placed = self._strategy.drafts.several(*self._books, *own, *found)
         at_row, at_cards, at_score = found
         return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
+
+    def fewest(self, leaving: Leaving, units: int) -> list[int] | None:
+        """Which of these victims have to go so that so many units fit; None if they do not fit without all of them.
+
+        Not for partitions.
+        """
+        go = np.zeros(len(leaving[0]) - 1, np.bool_)
+        asked = self._rows, self._space, self._said
+        fits = reclaiming()(*self._books, asked, self.room.copy(), leaving, units, go)
+        return go.nonzero()[0].tolist() if fits else None
 
     def charges(self, cards: Sequence[int]) -> tuple[Charge, ...]:
         """What one unit takes of each of these cards; nothing said for whole ones."""

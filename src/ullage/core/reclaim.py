@@ -8,8 +8,7 @@ is overdue and of no lower priority; and no victim is taken that turns out not t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 
@@ -17,24 +16,8 @@ from ullage.core.entitlement import place_unit
 from ullage.core.placement import Placer
 from ullage.core.shares import Leaf, ShareTree, Vector
 from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.yielding import Victim, fewest
 from ullage.model.allocation import Allocation
-
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """Executors that give way together: one, or a whole gang."""
-
-    members: tuple[ExecutorView, ...]
-    session: str | None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a running task stands in the way."""
-        return any(member.phase is Phase.BUSY for member in self.members)
-
-    def units(self, demand: Demand) -> int:
-        """Units of its session that go with it."""
-        return len(self.members) // demand.batch_size
 
 
 class Reclaim:
@@ -79,24 +62,13 @@ class Reclaim:
         kind = (claimant.requirement, claimant.batch_size, claimant.queue, claimant.priority, share, overdue, patient)
         if kind in self._hopeless:
             return None
-        useful, rows = vacant.room(claimant.requirement) > 0, outlook.fleet.row_of
-        trial = outlook.fleet.checkpoint()
-        clearing = _Clearing(outlook, claimant, name)
-        chosen: list[Victim] = []
-        for victim in self._in_order(claimant, inf if patient else now, overdue=overdue):
-            nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
-            if any(node in rows and useful[rows[node]] for node in nodes):
-                chosen.append(victim)
-                clearing.release(victim)
-                if clearing.fits():
-                    break
-        else:
-            outlook.fleet.rollback(trial)
+        order = self._in_order(claimant, inf if patient else now, overdue=overdue)
+        needed = fewest(outlook, claimant, _on_useful_nodes(order, claimant, outlook, vacant), name)
+        if needed is None:
             self._hopeless.add(kind)
             return None
-        needed = clearing.spare(chosen)
-        outlook.fleet.keep(trial)
         for victim in needed:
+            _leave(outlook, victim)
             if patient:
                 self._awaited.update(member.id for member in victim.members)
                 continue
@@ -231,73 +203,17 @@ def _groups(session: str, executors: list[ExecutorView]) -> list[Victim]:
     return sorted(victims, key=lambda v: (v.busy, -max(m.bound_at for m in v.members), v.members[0].id))
 
 
+def _on_useful_nodes(victims: Iterable[Victim], claimant: Demand, outlook: Placer, vacant: Placer) -> Iterator[Victim]:
+    """Those with a member on a node that would have room for the claimant if it were empty."""
+    useful, rows, ledger = (vacant.room(claimant.requirement) > 0).tolist(), outlook.fleet.row_of, outlook.fleet.ledger
+    for victim in victims:
+        for member in victim.members:
+            row = rows.get(ledger[member.id].node)
+            if row is not None and useful[row]:
+                yield victim
+                break
+
+
 def _leave(outlook: Placer, victim: Victim) -> None:
     for member in victim.members:
         outlook.fleet.release(member.id)
-
-
-class _Clearing:
-    """The books of one claim, with its victims gone: whether a unit of the claimant fits there.
-
-    Where executors of one requirement never hinder each other, room is counted: a victim changes only that of its
-    own nodes. Else a unit is placed on trial.
-    """
-
-    def __init__(self, outlook: Placer, claimant: Demand, name: str) -> None:
-        self._outlook, self._claimant, self._name = outlook, claimant, name
-        asked = claimant.requirement
-        self._counted = asked.whole or asked.gpu_count <= 1
-        self._table = outlook.table(asked)
-        self._room_on = self._table.room
-        self._room = int(self._room_on.sum())
-        self._gone: dict[str, Allocation] = {}
-
-    def fits(self) -> bool:
-        """Whether one unit fits now."""
-        if self._counted:
-            return self._room >= self._claimant.batch_size
-        fleet = self._outlook.fleet
-        mark = fleet.checkpoint()
-        placed = place_unit(self._outlook, self._claimant, self._name, self._claimant.batch_size)
-        fleet.rollback(mark)
-        return placed is not None
-
-    def release(self, victim: Victim) -> None:
-        """A victim is gone."""
-        for member in victim.members:
-            allocation = self._outlook.fleet.release(member.id)
-            self._gone[member.id] = allocation
-            self._count(allocation)
-
-    def put_back(self, victim: Victim) -> None:
-        """It stays after all."""
-        for member in victim.members:
-            allocation = self._gone.pop(member.id)
-            self._outlook.fleet.charge(allocation, force=True)
-            self._count(allocation)
-
-    def _count(self, allocation: Allocation) -> None:
-        """Follow the room of the node on which an allocation changed."""
-        row = self._outlook.fleet.row_of.get(allocation.node)
-        if row is not None:
-            before = self._room_on.item(row)  # the column is as it was when it was last asked for
-            self._room += self._table.room.item(row) - before
-
-    def _in_vain(self, victim: Victim) -> bool:
-        """Whether no unit fits on the nodes of a victim although it is gone: so it may as well stay."""
-        rows = (self._outlook.fleet.row_of.get(self._gone[member.id].node) for member in victim.members)
-        return self._counted and not any(row is not None and self._room_on.item(row) for row in rows)
-
-    def spare(self, chosen: list[Victim]) -> list[Victim]:
-        """Give back, last chosen first, every victim without whom the unit still fits; the others, in order."""
-        needed = []
-        for victim in reversed(chosen):
-            if self._in_vain(victim):
-                for member in victim.members:
-                    self._outlook.fleet.charge(self._gone.pop(member.id), force=True)
-                continue
-            self.put_back(victim)
-            if not self.fits():
-                self.release(victim)
-                needed.append(victim)
-        return needed[::-1]

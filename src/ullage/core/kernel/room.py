@@ -154,6 +154,12 @@ def units_over(per_card: Rows, count: int) -> int:
 def _room_now(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, said: Rows) -> int:
     if not said[row, OPEN] or not fits_beside_cards(nodes, row, shape):
         return 0
+    return units_there(nodes, cards, row, shape, space)
+
+
+@compiled
+def units_there(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows) -> int:
+    """Units that fit on a node now."""
     first = nodes[row, FIRST_CARD]
     units = space[: nodes[row, AFTER_CARDS] - first]
     for k in range(len(units)):

@@ -78,9 +78,8 @@ MOST_STEPS = 4096
 
 
 @compiled
-def charge(books: Books, occupants: Occupants, row: int, entry: int, sign: int) -> None:
+def charge(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, sign: int) -> None:
     """Charge an entry on its node (+1) or release it (-1); modes of cards, and what follows from it, come later."""
-    nodes, cards, entries, charges = books[0], books[1], occupants[1], occupants[3]
     nodes[row, CPU_FREE] -= sign * entries[entry, CPU]
     nodes[row, MEMORY_FREE] -= sign * entries[entry, MEMORY]
     nodes[row, SLOTS_FREE] -= sign
@@ -93,9 +92,8 @@ def charge(books: Books, occupants: Occupants, row: int, entry: int, sign: int) 
 
 
 @compiled
-def hold(books: Books, occupants: Occupants, row: int, entry: int, before: Rows) -> None:
+def hold(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, before: Rows) -> None:
     """Let the cards of an entry be held in its mode too; how they were held is kept."""
-    nodes, cards, entries, charges = books[0], books[1], occupants[1], occupants[3]
     for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
         card = charges[at, CARD]
         if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
@@ -104,9 +102,8 @@ def hold(books: Books, occupants: Occupants, row: int, entry: int, before: Rows)
 
 
 @compiled
-def let_go(books: Books, occupants: Occupants, row: int, entry: int, before: Rows) -> None:
+def let_go(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, before: Rows) -> None:
     """The opposite of `hold`, in the opposite order."""
-    nodes, cards, entries, charges = books[0], books[1], occupants[1], occupants[3]
     for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
         card = charges[at, CARD]
         if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
@@ -141,16 +138,16 @@ def release(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
         cards[card, MODES] = kept[0][card]
     for entry in range(occupants[0][row], occupants[0][row + 1]):
         if occupants[4][entry] == STAYS:
-            hold(books, occupants, row, entry, kept[3])
+            hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
         elif occupants[4][entry] == MAY_GO:
-            charge(books, occupants, row, entry, -1)
+            charge(books[0], books[1], occupants[1], occupants[3], row, entry, -1)
 
 
 @compiled
 def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> bool:
     """Put an entry back if a unit fits beside it; else it is a victim. Whether it is back."""
-    charge(books, occupants, row, entry, 1)
-    hold(books, occupants, row, entry, before)
+    charge(books[0], books[1], occupants[1], occupants[3], row, entry, 1)
+    hold(books[0], books[1], occupants[1], occupants[3], row, entry, before)
     if fits(books, row):
         occupants[4][entry] = BACK
         return True
@@ -161,8 +158,8 @@ def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: in
 @compiled
 def take_out(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> None:
     """The last entry that was put back is a victim after all."""
-    charge(books, occupants, row, entry, -1)
-    let_go(books, occupants, row, entry, before)
+    charge(books[0], books[1], occupants[1], occupants[3], row, entry, -1)
+    let_go(books[0], books[1], occupants[1], occupants[3], row, entry, before)
     occupants[4][entry] = VICTIM
 
 
@@ -296,8 +293,8 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
     for entry in range(begin, end):
         status[entry] = kept[4][entry]
         if status[entry] == BACK:
-            charge(books, occupants, row, entry, 1)
-            hold(books, occupants, row, entry, kept[3])
+            charge(books[0], books[1], occupants[1], occupants[3], row, entry, 1)
+            hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
     return True
 
 
