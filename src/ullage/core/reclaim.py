@@ -9,7 +9,8 @@ is overdue and of no lower priority; and no victim is taken that turns out not t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from functools import cached_property
+from heapq import heapify, heappop, heapreplace
 from math import inf
 
 from ullage.core.entitlement import place_unit
@@ -18,6 +19,9 @@ from ullage.core.shares import Leaf, ShareTree, Vector
 from ullage.core.world import Demand, ExecutorView, Phase, World
 from ullage.core.yielding import Victim, fewest
 from ullage.model.allocation import Allocation
+
+_Entry = tuple[bool, int, int, int, str, int]
+"""When a victim's turn is, then its session and its place among the victims of it."""
 
 
 class Reclaim:
@@ -135,21 +139,23 @@ class Reclaim:
         queue = [entry for session in self._groups if (entry := self._entry(session, held, keeps, 0)) is not None]
         heapify(queue)
         while queue:
-            *_, session, position = heappop(queue)
-            victim = self._groups[session][position]
-            left = held[session] - keeps.get(session, 0)
-            lower = session not in self._demands or self._demands[session].priority <= claimant.priority
-            allowed = (lower or not overdue) and len(victim.members) <= left
-            if allowed and self._may_take(victim, claimant, now) and self._spares(victim, claimant, losses):
+            *_, session, position = queue[0]
+            victim, left = self._groups[session][position], held[session] - keeps.get(session, 0)
+            if (
+                victim.protected_until <= now
+                and len(victim.members) <= left
+                and self._may_take(victim, claimant, overdue=overdue)
+                and self._spares(victim, claimant, losses)
+            ):
                 held[session] -= len(victim.members)
                 yield victim
             following = self._entry(session, held, keeps, position + 1)
             if following is not None:
-                heappush(queue, following)
+                heapreplace(queue, following)
+            else:
+                heappop(queue)
 
-    def _entry(
-        self, session: str, held: dict[str, int], keeps: dict[str, int], position: int
-    ) -> tuple[bool, int, int, int, str, int] | None:
+    def _entry(self, session: str, held: dict[str, int], keeps: dict[str, int], position: int) -> _Entry | None:
         """Sort key of a session's next victim: vacant, low priority, far above what it deserves first."""
         groups = self._groups[session]
         while position < len(groups) and self._promised(groups[position].members[0].id):
@@ -159,23 +165,33 @@ class Reclaim:
         demand = self._demands.get(session)
         if demand is None:
             return (groups[position].busy, -1, 0, 0, session, position)
-        leaf = self._leaves[session]
-        excess = self._tree.leaf_share(leaf, held[session] // demand.batch_size)
-        excess -= self._tree.leaf_share(leaf, self._deserved.get(session, 0) // demand.batch_size)
+        excess = self._tree.leaf_share(self._leaves[session], held[session] // demand.batch_size)
+        excess -= self._entitled[session]
         return (groups[position].busy, demand.priority, -excess, demand.number, session, position)
 
-    def _may_take(self, victim: Victim, claimant: Demand, now: float) -> bool:
+    @cached_property
+    def _entitled(self) -> dict[str, int]:
+        """The shares that sessions with executors deserve."""
+        return {
+            session: self._tree.leaf_share(
+                self._leaves[session], self._deserved.get(session, 0) // self._demands[session].batch_size
+            )
+            for session in self._floors
+        }
+
+    def _may_take(self, victim: Victim, claimant: Demand, *, overdue: bool) -> bool:
+        """Whether its session may lose it to this claimant, but for guarantees."""
         assert victim.session is not None
         if victim.session == claimant.session:
-            return False
-        if any(member.phase is Phase.BUSY and member.protected_until > now for member in victim.members):
             return False
         loser = self._demands.get(victim.session)
         if loser is None:
             return True
-        leaf = self._leaves[loser.session]
-        if loser.queue != claimant.queue or loser.priority != claimant.priority:
+        if overdue and loser.priority > claimant.priority:
+            return False
+        if loser.priority != claimant.priority or loser.queue != claimant.queue:
             return True
+        leaf = self._leaves[loser.session]
         units_after = (leaf.held * loser.batch_size - len(victim.members)) // loser.batch_size
         before = self._tree.leaf_share(self._leaves[claimant.session])
         return self._tree.leaf_share(leaf, units_after) >= before
@@ -199,8 +215,16 @@ def _groups(session: str, executors: list[ExecutorView]) -> list[Victim]:
     gangs: dict[str, list[ExecutorView]] = {}
     for executor in executors:
         gangs.setdefault(executor.gang or executor.id, []).append(executor)
-    victims = [Victim(tuple(sorted(members, key=lambda m: m.id)), session) for members in gangs.values()]
-    return sorted(victims, key=lambda v: (v.busy, -max(m.bound_at for m in v.members), v.members[0].id))
+    victims = [(max([m.bound_at for m in members]), _victim(session, members)) for members in gangs.values()]
+    victims.sort(key=lambda found: (found[1].busy, -found[0], found[1].members[0].id))
+    return [victim for _, victim in victims]
+
+
+def _victim(session: str, members: list[ExecutorView]) -> Victim:
+    until = [member.protected_until for member in members if member.phase is Phase.BUSY]
+    if len(members) > 1:
+        members = sorted(members, key=lambda member: member.id)
+    return Victim(tuple(members), session, bool(until), max(until, default=-inf))
 
 
 def _on_useful_nodes(victims: Iterable[Victim], claimant: Demand, outlook: Placer, vacant: Placer) -> Iterator[Victim]:

@@ -160,6 +160,7 @@ class ShareTree:
         self._enter_leaves(applications)
         self._enter_queues()
         self._rule.plant(*self.columns)
+        self._unit_shares: dict[int, tuple[int, bool]] = {}
 
     def _enter_leaves(self, applications: Mapping[str, int]) -> None:
         leaves, rows = self.leaves, self._rows[: len(self.leaves)]
@@ -202,14 +203,21 @@ class ShareTree:
         A dimension the fleet does not have is skipped while nothing is held in it; with something
         held the share is beyond every other.
         """
-        units, (whole, scales) = leaf.held if held is None else held, self._scales
-        largest = 0
-        for amount, scale in zip(leaf.unit, scales, strict=True):
-            if amount and units:
-                if not scale:
-                    return whole << 64
-                largest = max(largest, amount * units * scale)
-        return largest // int(leaf.row[at.WEIGHT])
+        units, share = leaf.held if held is None else held, self._unit_shares.get(leaf.place)
+        if share is None:
+            share = self._unit_shares[leaf.place] = self._unit_share(leaf)
+        one, beyond = share
+        if beyond:
+            return one if units else 0
+        return one * units if units > 0 else 0
+
+    def _unit_share(self, leaf: Leaf) -> tuple[int, bool]:
+        """The share of one unit, which is part of that of several; whether it is beyond every other."""
+        whole, scales = self._scales
+        asked = [(amount, scale) for amount, scale in zip(leaf.unit, scales, strict=True) if amount]
+        if not all(scale for _, scale in asked):
+            return whole << 64, True
+        return max((amount * scale for amount, scale in asked), default=0) // int(leaf.row[at.WEIGHT]), False
 
     def executors(self) -> dict[str, int]:
         """What every session holds, in executors."""

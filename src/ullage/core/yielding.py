@@ -7,8 +7,9 @@ its own nodes. Else a unit is placed on trial.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
+from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from ullage.core.kernel.reclaim import Leaving
 from ullage.core.modes import mode_of, modes_of
 from ullage.core.placement import Placer
 from ullage.core.trial import trial
-from ullage.core.world import Demand, ExecutorView, Phase
+from ullage.core.world import Demand, ExecutorView
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.part import Isolation
 
@@ -28,17 +29,16 @@ _FEW = 16
 """Victims that are looked at first; twice as many as before wherever they are not enough."""
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """Executors that give way together: one, or a whole gang."""
+class Victim(NamedTuple):
+    """Executors that give way together: one, or a whole gang.
+
+    `busy` if a running task stands in the way; `protected_until` is when the last such task may be claimed.
+    """
 
     members: tuple[ExecutorView, ...]
     session: str | None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a running task stands in the way."""
-        return any(member.phase is Phase.BUSY for member in self.members)
+    busy: bool = False
+    protected_until: float = -inf
 
     def units(self, demand: Demand) -> int:
         """Units of its session that go with it."""
