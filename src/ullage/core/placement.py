@@ -311,14 +311,14 @@ class Table:
         at_row, at_cards, at_score = found
         return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
 
-    def fewest(self, leaving: Leaving, units: int) -> list[int] | None:
+    def fewest(self, leaving: Leaving, units: int, known: int = 0) -> list[int] | None:
         """Which of these victims have to go so that so many units fit; None if they do not fit without all of them.
 
-        Not for partitions.
+        So many of the first are `known` not to be enough. Not for partitions.
         """
         go = np.zeros(len(leaving[0]) - 1, np.bool_)
         asked = self._rows, self._space, self._said
-        fits = reclaiming()(*self._books, asked, self.room.copy(), leaving, units, go)
+        fits = reclaiming()(*self._books, asked, self.room.copy(), leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None
 
     def charges(self, cards: Sequence[int]) -> tuple[Charge, ...]:

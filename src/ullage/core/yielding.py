@@ -7,8 +7,9 @@ its own nodes. Else a unit is placed on trial.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice, repeat
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,9 @@ import numpy as np
 from ullage.core.entitlement import place_unit
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import victims as kernel
-from ullage.core.kernel.columns import UNREACHABLE
+from ullage.core.kernel.columns import UNREACHABLE, Rows
 from ullage.core.kernel.reclaim import Leaving
-from ullage.core.modes import mode_of, modes_of
+from ullage.core.modes import WHOLE, mode_of, modes_of
 from ullage.core.placement import Placer
 from ullage.core.trial import trial
 from ullage.core.world import Demand, ExecutorView
@@ -27,6 +28,9 @@ from ullage.model.part import Isolation
 
 _FEW = 16
 """Victims that are looked at first; twice as many as before wherever they are not enough."""
+
+_NODE, _CARDS = attrgetter("node"), attrgetter("gpus")
+_CPU, _MEMORY = attrgetter("requirement.cpu_milli"), attrgetter("requirement.memory_bytes")
 
 
 class Victim(NamedTuple):
@@ -53,12 +57,12 @@ def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: s
     asked = claimant.requirement
     if asked.cards.isolation is Isolation.PARTITIONED or not (asked.whole or asked.gpu_count <= 1):
         return _on_trial(outlook, claimant, victims, name)
-    waiting, asked_so_far, table = iter(victims), list[Victim](), outlook.table(asked)
-    while more := list(islice(waiting, len(asked_so_far) or _FEW)):
-        asked_so_far += more
-        go = table.fewest(_columns(outlook.fleet, asked_so_far), claimant.batch_size)
+    waiting, table, leaving = iter(victims), outlook.table(asked), _Leaving(outlook.fleet)
+    while more := list(islice(waiting, len(leaving.victims) or _FEW)):
+        known = len(leaving.victims)
+        go = table.fewest(leaving.columns(more), claimant.batch_size, known)
         if go is not None:
-            return [asked_so_far[at] for at in go]
+            return [leaving.victims[at] for at in go]
     return None
 
 
@@ -90,30 +94,58 @@ def _on_trial(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name
     return needed[::-1]
 
 
-def _columns(fleet: Fleet, victims: list[Victim]) -> Leaving:
+class _Leaving:
     """Victims as the kernel looks at them, in their order."""
-    members = [fleet.ledger[member.id] for victim in victims for member in victim.members]
-    row_of, card_of = fleet.row_of, fleet.card_of
-    rows = [row_of.get(allocation.node, -1) for allocation in members]
-    held = [allocation.gpus if row >= 0 else () for allocation, row in zip(members, rows, strict=True)]
-    entries = np.zeros((len(members), kernel.ENTRY_COLUMNS), np.int64)
-    entries[:, kernel.CPU] = [min(allocation.requirement.cpu_milli, UNREACHABLE) for allocation in members]
-    entries[:, kernel.MEMORY] = [min(allocation.requirement.memory_bytes, UNREACHABLE) for allocation in members]
-    entries[:, kernel.AFTER_CHARGE] = np.cumsum([len(uuids) for uuids in held])
-    entries[1:, kernel.FIRST_CHARGE] = entries[:-1, kernel.AFTER_CHARGE]
-    cards = np.array([card_of[uuid] for uuids in held for uuid in uuids], np.int64)
-    charges, stay = np.empty((len(cards), kernel.CHARGE_COLUMNS), np.int64), np.zeros(len(cards), np.int64)
-    charges[:, kernel.CARD], charges[:, kernel.MODE] = cards, mode_of(None)
-    charges[:, kernel.COMPUTE], charges[:, kernel.VRAM] = fleet.compute_total[cards], fleet.vram_total[cards]
-    left: dict[int, dict[str, Charge | None]] = {}
-    of = np.repeat(np.arange(len(members)), np.diff(entries[:, kernel.AFTER_CHARGE], prepend=0))
-    partly = np.array([bool(allocation.charges) for allocation in members])[of]
-    for place in (partly | (fleet.card_users[cards] > 1)).nonzero()[0].tolist():
-        allocation, card = members[of[place]], cards.item(place)
-        holders = left.setdefault(card, dict(fleet.holders[card]))
-        charge = holders.pop(allocation.id)
-        if charge is not None:
-            charges[place, kernel.COMPUTE :] = charge.compute, charge.vram, mode_of(charge)
-        stay[place] = modes_of(holders.values())
-    first = np.cumsum([0, *(len(victim.members) for victim in victims)])
-    return first, np.array(rows), entries, charges, stay
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.victims: list[Victim] = []
+        none = np.zeros(0, np.int64)
+        entries, charges = np.zeros((0, kernel.ENTRY_COLUMNS), np.int64), np.zeros((0, kernel.CHARGE_COLUMNS), np.int64)
+        self._columns: Leaving = np.zeros(1, np.int64), none, entries, charges, none
+        self._left: dict[int, dict[str, Charge | None]] = {}
+
+    def columns(self, more: list[Victim]) -> Leaving:
+        """Those so far, and these after them."""
+        members = list(map(self._fleet.ledger.__getitem__, [each.id for victim in more for each in victim.members]))
+        rows, entries, cards = self._entries(members)
+        charges, stay = self._charges(members, entries, cards)
+        first = np.cumsum([len(self._columns[1]), *(len(victim.members) for victim in more)])
+        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(self._columns[3])
+        self.victims += more
+        added = first, rows, entries, charges, stay
+        before = self._columns[0][:-1], *self._columns[1:]
+        a, b, c, d, e = (np.concatenate(pair) for pair in zip(before, added, strict=True))
+        self._columns = a, b, c, d, e
+        return self._columns
+
+    def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows, Rows]:
+        """Their nodes, their entries, and their cards one after the other."""
+        fleet, count = self._fleet, len(members)
+        rows = np.fromiter(map(fleet.row_of.get, map(_NODE, members), repeat(-1)), np.int64, count)
+        held = list(map(_CARDS, members))
+        for entry in np.flatnonzero(rows < 0).tolist():
+            held[entry] = ()
+        entries = np.zeros((count, kernel.ENTRY_COLUMNS), np.int64)
+        entries[:, kernel.CPU] = np.fromiter(map(min, map(_CPU, members), repeat(UNREACHABLE)), np.int64, count)
+        entries[:, kernel.MEMORY] = np.fromiter(map(min, map(_MEMORY, members), repeat(UNREACHABLE)), np.int64, count)
+        entries[:, kernel.AFTER_CHARGE] = np.cumsum(np.fromiter(map(len, held), np.int64, count))
+        entries[1:, kernel.FIRST_CHARGE] = entries[:-1, kernel.AFTER_CHARGE]
+        return rows, entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
+
+    def _charges(self, members: list[Allocation], entries: Rows, cards: Rows) -> tuple[Rows, Rows]:
+        """What they hold of their cards, and the modes of those who hold them after they and those before are gone."""
+        fleet = self._fleet
+        charges, stay = np.empty((len(cards), kernel.CHARGE_COLUMNS), np.int64), np.zeros(len(cards), np.int64)
+        charges[:, kernel.CARD], charges[:, kernel.MODE] = cards, WHOLE
+        charges[:, kernel.COMPUTE], charges[:, kernel.VRAM] = fleet.compute_total[cards], fleet.vram_total[cards]
+        shared = np.flatnonzero((fleet.card_modes[cards] != WHOLE) | (fleet.card_users[cards] > 1))
+        of = np.searchsorted(entries[:, kernel.AFTER_CHARGE], shared, side="right").tolist()
+        for place, entry in zip(shared.tolist(), of, strict=True):
+            card = cards.item(place)
+            holders = self._left.setdefault(card, dict(fleet.holders[card]))
+            charge = holders.pop(members[entry].id)
+            if charge is not None:
+                charges[place, kernel.COMPUTE :] = charge.compute, charge.vram, mode_of(charge)
+            stay[place] = modes_of(holders.values())
+        return charges, stay

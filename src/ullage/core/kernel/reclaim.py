@@ -26,55 +26,37 @@ per charge the modes of those who hold its card when this victim and all before 
 
 
 @compiled
-def _release(
-    nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int, modes: Rows
-) -> int:
-    """A victim goes; how many units more fit. The modes of its cards are kept."""
+def _release(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, modes: Rows) -> None:
+    """A victim goes; the modes of its cards are kept."""
     _, rows, entries, charges, stay = leaving
-    gained = 0
-    for entry in range(begin, end):
-        row = rows[entry]
-        if row < 0:
-            continue
-        charge(nodes, cards, entries, charges, row, entry, -1)
-        for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
-            card = charges[at, CARD]
-            if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
-                modes[at], cards[card, MODES] = cards[card, MODES], stay[at]
-        gained += _gained(nodes, cards, asked, room, row)
-    return gained
-
-
-@compiled
-def _put_back(
-    nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int, before: Rows
-) -> int:
-    """A victim stays; how many units fewer fit."""
-    _, rows, entries, charges, _ = leaving
-    lost = 0
-    for entry in range(end - 1, begin - 1, -1):
-        row = rows[entry]
-        if row >= 0:
-            charge(nodes, cards, entries, charges, row, entry, 1)
-            hold(nodes, cards, entries, charges, row, entry, before)
-            lost -= _gained(nodes, cards, asked, room, row)
-    return lost
-
-
-@compiled
-def _take_out(
-    nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int, before: Rows
-) -> int:
-    """The victim that was put back last goes after all; how many units more fit."""
-    _, rows, entries, charges, _ = leaving
-    gained = 0
     for entry in range(begin, end):
         row = rows[entry]
         if row >= 0:
             charge(nodes, cards, entries, charges, row, entry, -1)
-            let_go(nodes, cards, entries, charges, row, entry, before)
-            gained += _gained(nodes, cards, asked, room, row)
-    return gained
+            for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
+                card = charges[at, CARD]
+                if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
+                    modes[at], cards[card, MODES] = cards[card, MODES], stay[at]
+
+
+@compiled
+def _put_back(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, before: Rows) -> None:
+    """A victim stays."""
+    _, rows, entries, charges, _ = leaving
+    for entry in range(end - 1, begin - 1, -1):
+        if rows[entry] >= 0:
+            charge(nodes, cards, entries, charges, rows[entry], entry, 1)
+            hold(nodes, cards, entries, charges, rows[entry], entry, before)
+
+
+@compiled
+def _take_out(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, before: Rows) -> None:
+    """The victim that was put back last goes after all."""
+    _, rows, entries, charges, _ = leaving
+    for entry in range(begin, end):
+        if rows[entry] >= 0:
+            charge(nodes, cards, entries, charges, rows[entry], entry, -1)
+            let_go(nodes, cards, entries, charges, rows[entry], entry, before)
 
 
 @compiled
@@ -91,44 +73,94 @@ def _restore(nodes: Rows, cards: Rows, leaving: Leaving, tried: int, go: Flags, 
 
 
 @compiled
-def _gained(nodes: Rows, cards: Rows, asked: Asked, room: Rows, row: int) -> int:
-    """Follow the room of a node that changed; by how much it grew."""
-    shape, space, said = asked
-    before = room[row]
-    room[row] = units_there(nodes, cards, row, shape, space) if said[row, OPEN] else 0
-    return int(room[row] - before)
+def _gained(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int) -> int:
+    """Follow the room of the nodes of these entries, which changed; by how much it grew."""
+    gained = 0
+    for entry in range(begin, end):
+        row = leaving[1][entry]
+        if row >= 0:
+            before = room[row]
+            room[row] = units_there(nodes, cards, row, asked[0], asked[1]) if asked[2][row, OPEN] else 0
+            gained += room[row] - before
+    return gained
+
+
+@compiled
+def _lost(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int) -> int:
+    """The same where room can only have shrunk; by how much it did."""
+    some = False
+    for entry in range(begin, end):
+        row = leaving[1][entry]
+        some |= row >= 0 and room[row] > 0
+    return -_gained(nodes, cards, asked, room, leaving, begin, end) if some else 0
+
+
+@compiled
+def _count_anew(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, end: int) -> None:
+    """The room of the nodes of the first entries, each node once."""
+    unknown = -1
+    for entry in range(end):
+        if leaving[1][entry] >= 0:
+            room[leaving[1][entry]] = unknown
+    for entry in range(end):
+        row = leaving[1][entry]
+        if row >= 0 and room[row] == unknown:
+            _gained(nodes, cards, asked, room, leaving, entry, entry + 1)
+
+
+@compiled
+def _room_without(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, known: int, modes: Rows) -> int:
+    """So many of the first victims go; how many units fit then."""
+    first, total = leaving[0], 0
+    for victim in range(known):
+        _release(nodes, cards, leaving, first[victim], first[victim + 1], modes)
+    _count_anew(nodes, cards, asked, room, leaving, first[known])
+    for row in range(len(room)):
+        total += room[row]
+    return total
+
+
+@compiled
+def _spare(
+    nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, tried: int, spare: int, go: Flags
+) -> None:
+    """Of so many victims who went those stay, the last first, who cost no more units than there are to `spare`."""
+    first, before = leaving[0], np.empty(len(leaving[3]), np.int64)
+    for victim in range(tried - 1, -1, -1):
+        begin, end = first[victim], first[victim + 1]
+        _put_back(nodes, cards, leaving, begin, end, before)
+        spare -= _lost(nodes, cards, asked, room, leaving, begin, end)
+        go[victim] = spare < 0
+        if spare < 0:
+            _take_out(nodes, cards, leaving, begin, end, before)
+            spare += _gained(nodes, cards, asked, room, leaving, begin, end)
 
 
 @cache
-def reclaiming() -> Callable[[Rows, Rows, Asked, Rows, Leaving, int, Flags], bool]:
+def reclaiming() -> Callable[[Rows, Rows, Asked, Rows, Leaving, int, int, Flags], bool]:
     """Compile the loop over victims."""
-    key = code_of(_release, _put_back, _take_out, _restore, _gained, charge, hold, let_go, units_there)
+    key = code_of(_room_without, _spare, _release, _restore, _gained)
 
     @compiled
-    def fewest(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, units: int, go: Flags) -> bool:
+    def fewest(
+        nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, units: int, known: int, go: Flags
+    ) -> bool:
         """Write who has to go, or give False if so many units do not fit even without all of them.
 
-        `room` is that of every node, and is changed. The books are as before.
+        So many of the first victims are `known` not to be enough. `room` is that of every node, and is changed.
+        The books are as before.
         """
         key  # noqa: B018  part of the cache key, see `code_of`
-        first, charges, tried = leaving[0], leaving[3], 0
-        modes, before = np.empty(len(charges), np.int64), np.empty(len(charges), np.int64)
-        short = units
-        for row in range(len(room)):
-            short -= room[row]
-        while short > 0 and tried < len(go):
-            short -= _release(nodes, cards, asked, room, leaving, first[tried], first[tried + 1], modes)
-            go[tried] = True
+        first, tried, modes = leaving[0], known, np.empty(len(leaving[3]), np.int64)
+        fit = _room_without(nodes, cards, asked, room, leaving, known, modes)
+        while fit < units and tried < len(go):
+            _release(nodes, cards, leaving, first[tried], first[tried + 1], modes)
+            fit += _gained(nodes, cards, asked, room, leaving, first[tried], first[tried + 1])
             tried += 1
-        if short <= 0:
-            for victim in range(tried - 1, -1, -1):
-                begin, end = first[victim], first[victim + 1]
-                more = short + _put_back(nodes, cards, asked, room, leaving, begin, end, before)
-                go[victim] = more > 0
-                if more > 0:
-                    more -= _take_out(nodes, cards, asked, room, leaving, begin, end, before)
-                short = more
+        go[:tried] = True
+        if fit >= units:
+            _spare(nodes, cards, asked, room, leaving, tried, fit - units, go)
         _restore(nodes, cards, leaving, tried, go, modes)
-        return bool(short <= 0)
+        return fit >= units
 
     return fewest
