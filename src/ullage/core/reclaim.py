@@ -9,6 +9,7 @@ is overdue and of no lower priority; and no victim is taken that turns out not t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from math import inf
@@ -20,8 +21,27 @@ from ullage.core.world import Demand, ExecutorView, Phase, World
 from ullage.core.yielding import Victim, fewest
 from ullage.model.allocation import Allocation
 
-_Entry = tuple[bool, int, int, int, str, int]
-"""When a victim's turn is, then its session and its place among the victims of it."""
+
+@dataclass(slots=True)
+class _Line:
+    """A session as one claim asks it: its victims in order, what it holds, and how many it may still lose.
+
+    `guarded` if the guarantee of its queue stands in the way, `equal` if its share is compared with the claimant's.
+    """
+
+    session: str
+    victims: list[Victim]
+    held: int
+    left: int
+    demand: Demand | None
+    leaf: Leaf | None = None
+    entitled: int = 0
+    guarded: bool = False
+    equal: bool = False
+
+
+_Turn = tuple[bool, int, int, int, str, int, _Line]
+"""When a victim's turn is, down to its session and its place there; the session."""
 
 
 class Reclaim:
@@ -134,40 +154,53 @@ class Reclaim:
         for executor in self._idle:
             if not self._promised(executor.id):
                 yield Victim((executor,), None)
-        held, losses = dict(self._held), dict[str, Vector]()
-        keeps = self._floors if overdue else self._keeps
-        queue = [entry for session in self._groups if (entry := self._entry(session, held, keeps, 0)) is not None]
+        losses: dict[str, Vector] = {}
+        queue = [turn for line in self._lines(claimant, overdue=overdue) if (turn := self._turn(line, 0)) is not None]
         heapify(queue)
         while queue:
-            *_, session, position = queue[0]
-            victim, left = self._groups[session][position], held[session] - keeps.get(session, 0)
+            turn = queue[0]
+            line, position = turn[-1], turn[-2]
+            victim = line.victims[position]
+            size = len(victim.members)
             if (
-                victim.protected_until <= now
-                and len(victim.members) <= left
-                and self._may_take(victim, claimant, overdue=overdue)
-                and self._spares(victim, claimant, losses)
+                size <= line.left
+                and victim.protected_until <= now
+                and (not line.equal or self._stays_ahead(line, size, claimant))
+                and (not line.guarded or self._spares(line, size, losses))
             ):
-                held[session] -= len(victim.members)
+                line.left -= size
+                line.held -= size
                 yield victim
-            following = self._entry(session, held, keeps, position + 1)
+            following = self._turn(line, position + 1)
             if following is not None:
                 heapreplace(queue, following)
             else:
                 heappop(queue)
 
-    def _entry(self, session: str, held: dict[str, int], keeps: dict[str, int], position: int) -> _Entry | None:
-        """Sort key of a session's next victim: vacant, low priority, far above what it deserves first."""
-        groups = self._groups[session]
-        while position < len(groups) and self._promised(groups[position].members[0].id):
+    def _lines(self, claimant: Demand, *, overdue: bool) -> Iterator[_Line]:
+        """The sessions that may lose victims to this claimant."""
+        keeps = self._floors if overdue else self._keeps
+        for session, victims in self._groups.items():
+            held, loser = self._held[session], self._demands.get(session)
+            line = _Line(session, victims, held, held - keeps.get(session, 0), loser)
+            if loser is not None:
+                line.guarded = loser.queue != claimant.queue
+                line.equal = not line.guarded and loser.priority == claimant.priority
+                line.leaf, line.entitled = self._leaves[session], self._entitled[session]
+            if session != claimant.session and not (overdue and loser and loser.priority > claimant.priority):
+                yield line
+
+    def _turn(self, line: _Line, position: int) -> _Turn | None:
+        """When the turn of a session's next victim is: vacant, low priority, far above what it deserves first."""
+        victims, demand = line.victims, line.demand
+        while position < len(victims) and self._promised(victims[position].members[0].id):
             position += 1
-        if position == len(groups) or held[session] <= keeps.get(session, 0):
+        if position == len(victims) or line.left <= 0:
             return None
-        demand = self._demands.get(session)
-        if demand is None:
-            return (groups[position].busy, -1, 0, 0, session, position)
-        excess = self._tree.leaf_share(self._leaves[session], held[session] // demand.batch_size)
-        excess -= self._entitled[session]
-        return (groups[position].busy, demand.priority, -excess, demand.number, session, position)
+        if demand is None or line.leaf is None:
+            return (victims[position].busy, -1, 0, 0, line.session, position, line)
+        excess = self._tree.leaf_share(line.leaf, line.held // demand.batch_size) - line.entitled
+        return (victims[position].busy, demand.priority, -excess, demand.number, line.session, position, line)
 
     @cached_property
     def _entitled(self) -> dict[str, int]:
@@ -179,30 +212,20 @@ class Reclaim:
             for session in self._floors
         }
 
-    def _may_take(self, victim: Victim, claimant: Demand, *, overdue: bool) -> bool:
-        """Whether its session may lose it to this claimant, but for guarantees."""
-        assert victim.session is not None
-        if victim.session == claimant.session:
-            return False
-        loser = self._demands.get(victim.session)
-        if loser is None:
-            return True
-        if overdue and loser.priority > claimant.priority:
-            return False
-        if loser.priority != claimant.priority or loser.queue != claimant.queue:
-            return True
-        leaf = self._leaves[loser.session]
-        units_after = (leaf.held * loser.batch_size - len(victim.members)) // loser.batch_size
-        before = self._tree.leaf_share(self._leaves[claimant.session])
-        return self._tree.leaf_share(leaf, units_after) >= before
+    def _stays_ahead(self, line: _Line, size: int, claimant: Demand) -> bool:
+        """Whether a session that is the claimant's equal still has no smaller share without so many executors."""
+        assert line.leaf is not None
+        assert line.demand is not None
+        batch = line.demand.batch_size
+        units_after = (line.leaf.held * batch - size) // batch
+        return self._tree.leaf_share(line.leaf, units_after) >= self._tree.leaf_share(self._leaves[claimant.session])
 
-    def _spares(self, victim: Victim, claimant: Demand, losses: dict[str, Vector]) -> bool:
-        """Whether no guarantee is broken by this victim on top of those before it; notes its loss."""
-        loser = self._demands.get(victim.session or "")
-        if loser is None or loser.queue == claimant.queue:
-            return True
-        units = -(-len(victim.members) // loser.batch_size)
-        return all(self._tree.lose(loser.queue, self._leaves[loser.session].unit, losses) for _ in range(units))
+    def _spares(self, line: _Line, size: int, losses: dict[str, Vector]) -> bool:
+        """Whether no guarantee is broken by so many executors on top of those before them; notes the loss."""
+        assert line.leaf is not None
+        assert line.demand is not None
+        units, queue = -(-size // line.demand.batch_size), line.demand.queue
+        return all(self._tree.lose(queue, line.leaf.unit, losses) for _ in range(units))
 
 
 def _lingers(executor: ExecutorView) -> bool:
@@ -228,8 +251,11 @@ def _victim(session: str, members: list[ExecutorView]) -> Victim:
 
 
 def _on_useful_nodes(victims: Iterable[Victim], claimant: Demand, outlook: Placer, vacant: Placer) -> Iterator[Victim]:
-    """Those with a member on a node that would have room for the claimant if it were empty."""
-    useful, rows, ledger = (vacant.room(claimant.requirement) > 0).tolist(), outlook.fleet.row_of, outlook.fleet.ledger
+    """Those with a member on a node that would have room for the claimant if it were empty: no others are of use."""
+    useful, rows, ledger = vacant.room(claimant.requirement) > 0, outlook.fleet.row_of, outlook.fleet.ledger
+    if useful.all():
+        yield from victims
+        return
     for victim in victims:
         for member in victim.members:
             row = rows.get(ledger[member.id].node)

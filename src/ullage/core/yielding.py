@@ -29,8 +29,7 @@ from ullage.model.part import Isolation
 _FEW = 16
 """Victims that are looked at first; twice as many as before wherever they are not enough."""
 
-_NODE, _CARDS = attrgetter("node"), attrgetter("gpus")
-_CPU, _MEMORY = attrgetter("requirement.cpu_milli"), attrgetter("requirement.memory_bytes")
+_FACTS, _CPU, _MEMORY = attrgetter("node", "gpus", "requirement"), attrgetter("cpu_milli"), attrgetter("memory_bytes")
 
 
 class Victim(NamedTuple):
@@ -122,13 +121,13 @@ class _Leaving:
     def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows, Rows]:
         """Their nodes, their entries, and their cards one after the other."""
         fleet, count = self._fleet, len(members)
-        rows = np.fromiter(map(fleet.row_of.get, map(_NODE, members), repeat(-1)), np.int64, count)
-        held = list(map(_CARDS, members))
+        nodes, gpus, asked = zip(*map(_FACTS, members), strict=True)
+        rows, held = np.fromiter(map(fleet.row_of.get, nodes, repeat(-1)), np.int64, count), list(gpus)
         for entry in np.flatnonzero(rows < 0).tolist():
             held[entry] = ()
         entries = np.zeros((count, kernel.ENTRY_COLUMNS), np.int64)
-        entries[:, kernel.CPU] = np.fromiter(map(min, map(_CPU, members), repeat(UNREACHABLE)), np.int64, count)
-        entries[:, kernel.MEMORY] = np.fromiter(map(min, map(_MEMORY, members), repeat(UNREACHABLE)), np.int64, count)
+        entries[:, kernel.CPU] = np.fromiter(map(min, map(_CPU, asked), repeat(UNREACHABLE)), np.int64, count)
+        entries[:, kernel.MEMORY] = np.fromiter(map(min, map(_MEMORY, asked), repeat(UNREACHABLE)), np.int64, count)
         entries[:, kernel.AFTER_CHARGE] = np.cumsum(np.fromiter(map(len, held), np.int64, count))
         entries[1:, kernel.FIRST_CHARGE] = entries[:-1, kernel.AFTER_CHARGE]
         return rows, entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
