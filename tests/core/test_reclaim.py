@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.books import GIB
+from tests.books import GIB, frozen
 
+from ullage.core import yielding
 from ullage.core.entitlement import Leaves, application_limits, place_unit
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
@@ -17,15 +20,17 @@ from ullage.core.yielding import Victim
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.part import IsolationPolicy
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 
 NOW = 1000.0
+PARTS = ("cpu=1,gpu=0.5,isolation=soft", "cpu=1,gpu=0.5,isolation=hard", "cpu=1,gpu=0.3", "cpu=1,gpu=1")
 TEXTS = ("cpu=1", "cpu=1,gpu=1", "cpu=1,gpu=2", "cpu=2,gpu=0.5", "cpu=1,gpu=2,tflops=40,vram=1g")
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn, texts: tuple[str, ...] = TEXTS, **card: object) -> World:
     """Nodes that sessions fill as far as they can, and a session without anything."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     fleet = Fleet(
@@ -33,13 +38,13 @@ def worlds(draw: st.DrawFn) -> World:
             f"n{n}",
             8000,
             64 * GIB,
-            tuple(Gpu(f"n{n}-{k}", k, vram_bytes=16 * GIB, compute_gflops=100_000) for k in range(cards)),
+            tuple(Gpu(f"n{n}-{k}", k, vram_bytes=16 * GIB, compute_gflops=100_000, **card) for k in range(cards)),
         )
         for n, cards in enumerate(sizes)
     )
     placer, views, demands = Placer(fleet, Policy(strategy=draw(st.sampled_from(["best-fit", "spread"])))), [], []
     for number in range(draw(st.integers(1, 3))):
-        asked, batch = ResourceRequirement.from_string(draw(st.sampled_from(TEXTS))), draw(st.sampled_from([1, 1, 2]))
+        asked, batch = ResourceRequirement.from_string(draw(st.sampled_from(texts))), draw(st.sampled_from([1, 1, 2]))
         demand = Demand(f"s{number}", number, asked, priority=draw(st.integers(0, 2)), batch_size=batch)
         held = 0
         for unit in range(draw(st.integers(0, 8))):
@@ -52,7 +57,7 @@ def worlds(draw: st.DrawFn) -> World:
                 views.append(ExecutorView(allocation.id, phase, asked, demand.session, gang, **facts))
             held += len(placed or ())
         demands.append(Demand(f"s{number}", number, asked, 0, held, priority=demand.priority, batch_size=batch))
-    asked = ResourceRequirement.from_string(draw(st.sampled_from(TEXTS)))
+    asked = ResourceRequirement.from_string(draw(st.sampled_from(texts)))
     demands.append(Demand("claim", 9, asked, 9, priority=5, batch_size=draw(st.integers(1, 3))))
     return World(fleet, tuple(demands), tuple(views), (Queue("default"),))
 
@@ -99,17 +104,28 @@ def the_old_way(reclaim: Reclaim, claimant: Demand, outlook: Placer, vacant: Pla
 @settings(max_examples=400, deadline=None)
 @given(worlds())
 def test_victims_are_those_of_trying_again_after_each(world):
+    assert_as_the_old_way(world)
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds(PARTS, isolation_policy=IsolationPolicy.DYNAMIC), st.sampled_from([1, 2]))
+def test_cards_that_keep_the_mode_of_their_users_and_many_rounds_change_nothing(world, few):
+    with mock.patch.object(yielding, "_FEW", few):
+        assert_as_the_old_way(world)
+
+
+def assert_as_the_old_way(world: World) -> None:
     claimant, policy = world.demands[-1], Policy()
     books = Fleet(world.fleet.nodes, world.fleet.ledger.values())
     vacant = Placer(books.emptied(), policy)
     wanted = the_old_way(reclaim_of(world), claimant, Placer(books.copy(), policy), vacant)
     outlook = Placer(books, policy)
-    before = dict(books.ledger)
+    before, untouched = dict(books.ledger), frozen(books)
     found = reclaim_of(world).claim(claimant, outlook, vacant, NOW, "new", overdue=True)
     if found is None:
         event("nobody")
         assert wanted is None
-        assert books.ledger == before
+        assert frozen(books) == untouched
         return
     victims, placed = found
     event(f"{len(victims)} victims")
@@ -118,3 +134,4 @@ def test_victims_are_those_of_trying_again_after_each(world):
     gone = {member.id for victim in victims for member in victim.members}
     assert books.ledger == {uid: a for uid, a in before.items() if uid not in gone} | {a.id: a for a in placed}
     assert isinstance(placed[0], Allocation)
+    assert frozen(books) == frozen(Fleet(books.nodes, books.ledger.values()))

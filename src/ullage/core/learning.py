@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ullage.core import clearing, placement, shares
+from ullage.core import clearing, placement, shares, yielding
 from ullage.core.fleet import Fleet
 from ullage.core.placement import drop_tables, shapes_under, table_of
 from ullage.core.strategies.leftover import NAME, leftover
@@ -101,6 +101,7 @@ def warm() -> None:
     shares.warm()
     placement.warm()
     clearing.warm()
+    yielding.warm()
     asked = ResourceRequirement.from_string("gpu=0.5")
     workload = whole_workload([asked])
     placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True))

@@ -20,14 +20,16 @@ from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import UNREACHABLE, Rows
 from ullage.core.kernel.reclaim import Leaving
 from ullage.core.modes import WHOLE, mode_of, modes_of
-from ullage.core.placement import Placer
+from ullage.core.placement import Placer, small_fleet
+from ullage.core.policy import Policy
 from ullage.core.trial import trial
-from ullage.core.world import Demand, ExecutorView
+from ullage.core.world import Demand, ExecutorView, Phase
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.part import Isolation
+from ullage.model.request import ResourceRequirement
 
 _FEW = 16
-"""Victims that are looked at first; twice as many as before wherever they are not enough."""
+"""Victims that are looked at first; half as many again wherever they are not enough."""
 
 _FACTS, _CPU, _MEMORY = attrgetter("node", "gpus", "requirement"), attrgetter("cpu_milli"), attrgetter("memory_bytes")
 
@@ -57,12 +59,21 @@ def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: s
     if asked.cards.isolation is Isolation.PARTITIONED or not (asked.whole or asked.gpu_count <= 1):
         return _on_trial(outlook, claimant, victims, name)
     waiting, table, leaving = iter(victims), outlook.table(asked), _Leaving(outlook.fleet)
-    while more := list(islice(waiting, len(leaving.victims) or _FEW)):
+    while more := list(islice(waiting, max(_FEW, len(leaving.victims) // 2))):
         known = len(leaving.victims)
         go = table.fewest(leaving.columns(more), claimant.batch_size, known)
         if go is not None:
             return [leaving.victims[at] for at in go]
     return None
+
+
+def warm() -> None:
+    """Have the counting compiled, or what was compiled before read back."""
+    outlook, asked = Placer(small_fleet(), Policy()), ResourceRequirement.of(gpu=1)
+    placed = outlook.place("held", asked)
+    assert placed is not None
+    victim = Victim((ExecutorView(placed.id, Phase.BUSY, asked),), None)
+    fewest(outlook, Demand("warm", 0, ResourceRequirement.of(gpu=2)), [victim], "warm")
 
 
 def _on_trial(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: str) -> list[Victim] | None:

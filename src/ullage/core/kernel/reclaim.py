@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from ullage.core.kernel.columns import AFTER_CARDS, FIRST_CARD, MODES, OPEN, Rows
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import code_of, compiled, lean
 from ullage.core.kernel.room import units_there
 from ullage.core.kernel.shares import Flags
 from ullage.core.kernel.victims import AFTER_CHARGE, CARD, FIRST_CHARGE, charge, hold, let_go
@@ -25,7 +25,7 @@ Leaving = tuple[Rows, Rows, Rows, Rows, Rows]
 per charge the modes of those who hold its card when this victim and all before it are gone."""
 
 
-@compiled
+@lean
 def _release(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, modes: Rows) -> None:
     """A victim goes; the modes of its cards are kept."""
     _, rows, entries, charges, stay = leaving
@@ -39,7 +39,7 @@ def _release(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, m
                     modes[at], cards[card, MODES] = cards[card, MODES], stay[at]
 
 
-@compiled
+@lean
 def _put_back(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, before: Rows) -> None:
     """A victim stays."""
     _, rows, entries, charges, _ = leaving
@@ -49,7 +49,7 @@ def _put_back(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, 
             hold(nodes, cards, entries, charges, rows[entry], entry, before)
 
 
-@compiled
+@lean
 def _take_out(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, before: Rows) -> None:
     """The victim that was put back last goes after all."""
     _, rows, entries, charges, _ = leaving
@@ -59,7 +59,7 @@ def _take_out(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, 
             let_go(nodes, cards, entries, charges, rows[entry], entry, before)
 
 
-@compiled
+@lean
 def _restore(nodes: Rows, cards: Rows, leaving: Leaving, tried: int, go: Flags, modes: Rows) -> None:
     """The books as they were before the first of so many victims was released."""
     first, rows, entries, charges, _ = leaving
@@ -72,7 +72,7 @@ def _restore(nodes: Rows, cards: Rows, leaving: Leaving, tried: int, go: Flags, 
                     charge(nodes, cards, entries, charges, row, entry, 1)
 
 
-@compiled
+@lean
 def _gained(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int) -> int:
     """Follow the room of the nodes of these entries, which changed; by how much it grew."""
     gained = 0
@@ -85,7 +85,7 @@ def _gained(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving
     return gained
 
 
-@compiled
+@lean
 def _lost(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int) -> int:
     """The same where room can only have shrunk; by how much it did."""
     some = False
@@ -95,7 +95,7 @@ def _lost(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, 
     return -_gained(nodes, cards, asked, room, leaving, begin, end) if some else 0
 
 
-@compiled
+@lean
 def _count_anew(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, end: int) -> None:
     """The room of the nodes of the first entries, each node once."""
     unknown = -1
@@ -108,7 +108,7 @@ def _count_anew(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Lea
             _gained(nodes, cards, asked, room, leaving, entry, entry + 1)
 
 
-@compiled
+@lean
 def _room_without(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, known: int, modes: Rows) -> int:
     """So many of the first victims go; how many units fit then."""
     first, total = leaving[0], 0
