@@ -28,7 +28,7 @@ from ullage.model.allocation import Allocation, Charge
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
 
-_FEW = 16
+_FEW = 8
 """Victims that are looked at first; half as many again wherever they are not enough."""
 
 _FACTS, _CPU, _MEMORY = attrgetter("node", "gpus", "requirement"), attrgetter("cpu_milli"), attrgetter("memory_bytes")
@@ -110,9 +110,7 @@ class _Leaving:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self.victims: list[Victim] = []
-        none = np.zeros(0, np.int64)
-        entries, charges = np.zeros((0, kernel.ENTRY_COLUMNS), np.int64), np.zeros((0, kernel.CHARGE_COLUMNS), np.int64)
-        self._columns: Leaving = np.zeros(1, np.int64), none, entries, charges, none
+        self._columns: Leaving | None = None
         self._left: dict[int, dict[str, Charge | None]] = {}
 
     def columns(self, more: list[Victim]) -> Leaving:
@@ -120,13 +118,21 @@ class _Leaving:
         members = list(map(self._fleet.ledger.__getitem__, [each.id for victim in more for each in victim.members]))
         rows, entries, cards = self._entries(members)
         charges, stay = self._charges(members, entries, cards)
-        first = np.cumsum([len(self._columns[1]), *(len(victim.members) for victim in more)])
-        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(self._columns[3])
+        first = np.cumsum([0, *[len(victim.members) for victim in more]])
         self.victims += more
-        added = first, rows, entries, charges, stay
-        before = self._columns[0][:-1], *self._columns[1:]
-        a, b, c, d, e = (np.concatenate(pair) for pair in zip(before, added, strict=True))
-        self._columns = a, b, c, d, e
+        if self._columns is None:
+            self._columns = first, rows, entries, charges, stay
+            return self._columns
+        a, b, c, d, e = self._columns
+        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(d)
+        join = np.concatenate
+        self._columns = (
+            join((a[:-1], first + len(b))),
+            join((b, rows)),
+            join((c, entries)),
+            join((d, charges)),
+            join((e, stay)),
+        )
         return self._columns
 
     def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows, Rows]:
