@@ -123,15 +123,14 @@ class _Leaving:
         if self._columns is None:
             self._columns = first, rows, entries, charges, stay
             return self._columns
-        a, b, c, d, e = self._columns
-        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(d)
-        join = np.concatenate
+        begun, on_rows, entered, charged, stayed = self._columns
+        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(charged)
         self._columns = (
-            join((a[:-1], first + len(b))),
-            join((b, rows)),
-            join((c, entries)),
-            join((d, charges)),
-            join((e, stay)),
+            np.concatenate((begun[:-1], first + len(on_rows))),
+            np.concatenate((on_rows, rows)),
+            np.concatenate((entered, entries)),
+            np.concatenate((charged, charges)),
+            np.concatenate((stayed, stay)),
         )
         return self._columns
 
