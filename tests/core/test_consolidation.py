@@ -123,6 +123,23 @@ def test_as_many_units_as_are_wanted_each_on_its_node():
     assert not plan(books, units=5).curable
 
 
+def test_a_refusal_says_for_how_many_there_is_a_plan_and_not_how_many_would_be_free_if_all_were_gone():
+    """Each alone would find a place, but there are not as many places."""
+    books = Books(*(a_node(name, a_card(f"{name}-0"), a_card(f"{name}-1")) for name in "no"), a_node("p"))
+    for uid, card in (("a", "n-0"), ("b", "o-0"), ("c", "o-1"), ("d", "n-1")):
+        books.run(uid, card, of="tflops=60,vram=2g")
+    for units in (1, 2, 3):
+        refused = plan(books, units=units)
+        assert isinstance(refused, NoConsolidation)
+        assert (refused.rejections[0].needed, refused.rejections[0].had) == (units, 0)
+    books.fleet.release("d")
+    for units in (2, 3):
+        refused = plan(books, units=units)
+        assert isinstance(refused, NoConsolidation)
+        assert (refused.rejections[0].needed, refused.rejections[0].had) == (units, 1)
+    assert isinstance(plan(books, units=1), Consolidation)
+
+
 def test_who_changes_places_leaves_a_gap():
     """Each goes where the other one is: one of them must leave first."""
     books = Books(a_node("n", a_card("n-0"), a_card("n-1")), a_node("o", a_card("o-0", 100, 40), a_card("o-1")))

@@ -135,19 +135,16 @@ def consolidate(
     movable, stays = _movable(fleet, now, up_to, budgets)
     with kept(fleet, nominations.waiting(fleet)):
         look = _Look(fleet, replace(rules, quotas=Quotas(), strategy="best-fit"), wanted, units, tries)
-        holders, had = _Holders(look, movable), 0
+        holders = _Holders(look, movable)
         stays = stays | holders.without_room()
         for highest in sorted({_priority(allocation) for allocation in movable}) or [0]:
-            search = _Search(look, holders, highest)
-            if search.most() < units:
-                had = max(had, search.most())
-                continue
-            plan = search.cheapest()
-            if plan is None:
-                plan = _one_by_one(look, holders, highest)
+            plan = _found(look, holders, highest)
             if len(plan.units) == units:
                 return _told(look, plan, now, stays)
-            had = max(had, len(plan.units))
+        fewer = min(_Search(look, holders, highest).most(), units - 1)
+        if fewer and not plan.units:
+            plan = _found(replace(look, units=fewer), holders, highest)
+        had = len(plan.units)
         empty = replace(look, fleet=fleet.emptied())
         cure = Cure.CAPACITY if _table(empty, wanted).room.sum() >= units else Cure.NODE_CHANGE
         return NoConsolidation((Rejection(Code.NO_MOVES_HELP, cure, units, had),), stays=stays)
@@ -436,6 +433,14 @@ class _Search:
                 return
             fleet.charge(_at(allocation, found), force=True)
             yield Move(allocation, found)
+
+
+def _found(look: _Look, holders: _Holders, highest: int) -> _Plan:
+    """The plan for all units, or for as many as there is a way for one after the other; none if they are too many."""
+    search = _Search(look, holders, highest)
+    if search.most() < look.units:
+        return _Plan((), ())
+    return search.cheapest() or _one_by_one(look, holders, highest)
 
 
 def _one_by_one(look: _Look, holders: _Holders, highest: int) -> _Plan:
