@@ -118,6 +118,8 @@ def test_the_verb_shows_what_it_would_do_and_does_it_only_with_yes(
     assert "not moved: 3 priority" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=0.5"]) == 2
     assert "--for: " in capsys.readouterr().err
+    assert main(["defrag", "--for", "gpu=1", "--priority", str(2**40)]) == 2
+    assert "--priority: " in capsys.readouterr().err
     assert main(["defrag", "--for", "gpu=1"]) == 0
     assert "it fits as it is; nobody moves" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=2", "--yes"]) == 0

@@ -16,7 +16,14 @@ from ullage.model.resources import show_milli
 from ullage.wire.api import RejectionBody
 from ullage.wire.consolidation import MakeRoom, RoomPlan
 
-_OPTIONS = {"resreq": "--for", "count": "--count", "uids": "--uid", "up_to": "--up-to", "namespace": "--namespace"}
+_OPTIONS = {
+    "resreq": "--for",
+    "count": "--count",
+    "uids": "--uid",
+    "up_to": "--up-to",
+    "namespace": "--namespace",
+    "priority": "--priority",
+}
 _MOVES = (
     Column("MOVES", lambda move: move.uid),
     Column("NAMESPACE", lambda move: move.namespace),
