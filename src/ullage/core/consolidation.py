@@ -44,7 +44,8 @@ from ullage.model.rejection import Code, Cure, Rejection
 TRIES = 32
 """Plans that are thought through before units are looked at one by one, and for each of these."""
 
-MOST_UNITS = 1024
+MOST_UNITS = 128
+"""At 1,000 nodes a plan for so many takes some seconds where there is none."""
 
 _ONE = 1 << 40
 """What moving one more costs: more than all cards together, so that the number counts first."""
