@@ -33,6 +33,7 @@ def lean(function: F) -> F:
 
     Counting is what takes the most time where a loop reads a few numbers of each of many rows.
     """
+    vars(function)["lean"] = True  # part of what `code_of` digests
     result: F = register_jitable(_nrt=False)(function)
     return result
 
@@ -53,7 +54,7 @@ def code_of(*functions: Callable[..., Any]) -> bytes:
         elif id(function) not in seen:
             seen.add(id(function))
             code = function.__code__
-            digest.update(code.co_code)
+            digest.update(code.co_code + repr(vars(function)).encode())
             waiting += (const for const in code.co_consts if not isinstance(const, CodeType))
             waiting += (function.__globals__.get(name) for name in code.co_names)
     return digest.digest()
