@@ -102,7 +102,6 @@ kinds = st.lists(st.tuples(st.sampled_from(TEXTS), st.integers(1, 9)), min_size=
 @given(fleets(), rules(), kinds)
 def test_together_is_as_one_after_the_other(fleet, judged, asked):
     requests = [request for text, count in asked for request in members(count, text)]
-    assert fleet.kinds is not None  # from now on the rows say which kind a card is of
     before = frozen(fleet), fleet.node_rows[:, :10].tolist(), fleet.card_rows.tolist()
     tight = [replace(request, strategy="compact-first") for request in requests]
     wanted = one_by_one(fleet, judged, requests)

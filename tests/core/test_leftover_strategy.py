@@ -53,7 +53,6 @@ class Slow:
     """All costs from the state of the whole cluster, every time anew."""
 
     def __init__(self, fleet, workload, live):
-        fleet.kinds  # noqa: B018  numbers the kinds of cards
         self.rows = [row for row, node in enumerate(fleet.nodes) if node.schedulable]
         self.cpu = [node.cpu_milli for node in fleet.nodes]
         self.shares = [[MILLI] * len(node.gpus) for node in fleet.nodes]

@@ -275,7 +275,6 @@ def test_columns_after_placements_are_inventory_minus_ledger(kinds, history):
 
 def columns(fleet: Fleet) -> tuple[object, ...]:
     """All but when nodes changed."""
-    fleet.kinds  # noqa: B018  numbers the kinds of cards
     order = (at.CHANGED, at.FREED, at.BEFORE, at.AFTER)
     return np.delete(fleet.node_rows, order, axis=1).tolist(), fleet.card_rows.tolist()
 

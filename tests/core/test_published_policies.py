@@ -62,7 +62,6 @@ class Shares:
         self.shares = [np.full(len(node.gpus), MILLI) for node in fleet.nodes]
         self.runs = [0] * len(fleet.nodes)
         self.models = [node.gpus[0].model for node in fleet.nodes]
-        fleet.kinds  # noqa: B018  numbers the kinds of cards
         self.kinds = [int(fleet.card_rows[fleet.cards_on(row).start, KIND]) for row in range(len(fleet.nodes))]
         self.mix = mix.on(fleet)
 

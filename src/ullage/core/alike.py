@@ -145,14 +145,12 @@ class _Classes:
     def _number(self, by: By) -> Column:
         fleet, asked = self.fleet, self._asked
         if by is By.KIND:
-            fleet.kinds  # noqa: B018  numbers the kinds of cards
             return fleet.card_rows[:, at.KIND]
         if by is By.NODE:
             return _numbers(fleet.node_rows[:, _OF_NODE], _state(fleet))[fleet.card_row]
         if by is By.AFFINITY:
             return fleet.exclusion.allowed(asked.nodes).astype(np.int64)[fleet.card_row]
         cards, each = fleet.card_rows, np.arange(len(fleet.cards))
-        fleet.kinds  # noqa: B018  as above
         # What is told of users that hold a card in different ways depends on who came first; slices, on where they lie.
         modes = cards[:, at.MODES]
         own = np.where((modes & (modes - 1)) != 0, each, -1)

@@ -340,7 +340,6 @@ class _Search:
         self._shape[0, CAP] = look.rules.cap
         self._opened = _table(look, look.wanted).opened
         self._empty = look.fleet.emptied()
-        _ = self._empty.kinds  # from the first look on its cards say of which kind they are
         largest = int(np.diff(look.fleet.gpu_start).max(initial=0))
         most = max(1, min(look.units, largest // asked.gpu_count))
         self._costs: Rows = np.zeros((len(look.fleet.nodes), most + 1), dtype=np.int64)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from fractions import Fraction
-from functools import cached_property
 from math import ceil
 from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, NamedTuple
@@ -146,6 +145,10 @@ class Fleet:
         self.vram_total[:] = self.vram_free[:] = [gpu.vram for gpu in self.cards]
         self.card_rows[:, at.ZONE] = [-1 if gpu.numa_zone is None else gpu.numa_zone for gpu in self.cards]
         self.card_rows[:, at.INDEX] = [gpu.index for gpu in self.cards]
+        kinds: dict[object, int] = {}
+        self.card_rows[:, at.KIND] = [kinds.setdefault(_KIND(gpu), len(kinds)) for gpu in self.cards]
+        self.kinds: tuple[int, ...] = tuple(np.unique(self.card_rows[:, at.KIND], return_index=True)[1].tolist())
+        """The first card of each kind: those of one kind differ only in who they are and where they sit."""
         by_uuid = sorted(range(len(self.cards)), key=lambda card: (self.card_row[card], self.cards[card].uuid))
         self.card_rows[by_uuid, at.PLACE] = np.arange(len(by_uuid))
         follow_all(self.card_rows)
@@ -233,21 +236,6 @@ class Fleet:
     def cards_on(self, row: int) -> range:
         """Flat positions of a node's cards."""
         return range(self._starts[row], self._starts[row + 1])
-
-    @cached_property
-    def kinds(self) -> tuple[int, ...]:
-        """One card of each kind: those of one kind differ only in who they are and where they sit.
-
-        From the first look on the column says which kind a card is of.
-        """
-        numbers: dict[object, int] = {}
-        first: list[int] = []
-        for card, gpu in enumerate(self.cards):
-            kind = numbers.setdefault(_KIND(gpu), len(numbers))
-            if kind == len(first):
-                first.append(card)
-            self.card_rows[card, at.KIND] = kind
-        return tuple(first)
 
     def uuids(self, cards: Sequence[int]) -> tuple[str, ...]:
         """Identities of cards given by their flat position."""
