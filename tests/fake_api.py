@@ -483,7 +483,7 @@ def gpu(node: str, index: int, *holders: api.GpuHolderBody) -> api.GpuBody:
         pool=None,
         vram_bytes=80 << 30,
         compute_gflops=60_000,
-        numa_zone=0,
+        zones=[0],
         bus_id=None,
         healthy=True,
         isolations=["soft"],

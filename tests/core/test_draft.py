@@ -55,7 +55,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     for n in range(draw(st.integers(1, 5))):
         policies = st.sampled_from([IsolationPolicy.STATIC, IsolationPolicy.STATIC, IsolationPolicy.DYNAMIC])
         cards = [
-            a_card(f"{n}-{k}", draw(st.sampled_from([60, 100])), numa_zone=k % 2, isolation_policy=draw(policies))
+            a_card(f"{n}-{k}", draw(st.sampled_from([60, 100])), zones=(k % 2,), isolation_policy=draw(policies))
             for k in range(draw(st.integers(0, 4)))
         ]
         labels = draw(st.sampled_from([{}, {"rack": "r1"}, {"rack": "r2"}, {"rack": "r3"}]))

@@ -261,7 +261,7 @@ def test_a_trial_taken_back_leaves_no_trace():
 
 
 def test_parts_of_several_cards_take_the_fullest_and_whole_cards_come_from_one_zone():
-    cards = tuple(Gpu(f"c{k}", k, numa_zone=k % 2) for k in range(4))
+    cards = tuple(Gpu(f"c{k}", k, zones=(k % 2,)) for k in range(4))
     fleet = Fleet([Node("a", 8000, 0, cards)])
     one, two, pair = task(0, 300, 1), task(0, 300, 2), task(0, MILLI, 2)
     placer = Placer(fleet, Policy(), leftover(fleet, whole_workload([one, pair]), fills=FILLS))

@@ -23,6 +23,7 @@ from ullage.model.node import Node, NodeState
 from ullage.model.part import CardSelector, Isolation, IsolationPolicy, Part
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
+from ullage.model.topology import zones_of
 
 
 def request(text: str) -> ResourceRequirement:
@@ -101,7 +102,7 @@ def test_an_overfull_node_takes_nothing():
 
 
 def zoned(*zones: int | None, sick: frozenset[int] = frozenset()) -> Node:
-    cards = tuple(Gpu(f"g{i}", i, numa_zone=zone, healthy=i not in sick) for i, zone in enumerate(zones))
+    cards = tuple(Gpu(f"g{i}", i, zones=zones_of(zone), healthy=i not in sick) for i, zone in enumerate(zones))
     return replace(a_node("n", 64), gpus=cards)
 
 

@@ -29,7 +29,7 @@ class Cards:
                 model="NVIDIA H100",
                 vendor="NVIDIA",
                 vram_bytes=80 * 2**30,
-                numa_zone=0,
+                zones=(0,),
                 bus_id="0000:3b:00.0",
             )
             for index, uuid in enumerate(self._uuids)

@@ -27,30 +27,30 @@ def write_zone(root, device, zone, bridge_zone=None):
 def test_a_card_has_the_facts_that_nvml_and_the_kernel_tell(tmp_path):
     write_zone(tmp_path, "0000:3b:00.0", 1)
     assert NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards() == (
-        Gpu("GPU-aa", 0, "NVIDIA H100", "NVIDIA", 80 * GIB, numa_zone=1, bus_id="0000:3b:00.0"),
+        Gpu("GPU-aa", 0, "NVIDIA H100", "NVIDIA", 80 * GIB, zones=(1,), bus_id="0000:3b:00.0"),
     )
 
 
 def test_a_card_without_a_zone_has_that_of_the_bridge_above_it(tmp_path):
     write_zone(tmp_path, "0000:3b:00.0", -1, bridge_zone=1)
-    assert NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards()[0].numa_zone == 1
+    assert NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards()[0].zones == (1,)
 
 
 @pytest.mark.parametrize("bridge_zone", [None, -1])
 def test_a_zone_nobody_knows_is_unknown_and_not_zone_zero(tmp_path, bridge_zone):
     write_zone(tmp_path, "0000:3b:00.0", -1, bridge_zone)
-    assert NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards()[0].numa_zone is None
+    assert NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards()[0].zones == ()
 
 
 def test_a_card_in_a_large_pci_domain_is_found_under_the_name_the_kernel_gives_it(tmp_path):
     write_zone(tmp_path, "10000:01:00.0", 3)
     library = FakeNvml(FakeCard("GPU-aa", bus_id="00010000:01:00.0"))
-    assert NvmlCards(library, tmp_path).cards()[0].numa_zone == 3
+    assert NvmlCards(library, tmp_path).cards()[0].zones == (3,)
 
 
 def test_a_machine_without_sysfs_still_has_its_cards(tmp_path):
     (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards()
-    assert (card.numa_zone, card.healthy) == (None, True)
+    assert (card.zones, card.healthy) == ((), True)
 
 
 def test_the_library_is_stopped_after_each_reading_however_it_ends(tmp_path):

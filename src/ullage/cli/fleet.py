@@ -36,7 +36,7 @@ GPUS = (
     Column("FREE", show_free),
     Column("VRAM", show_vram),
     Column("TFLOPS", show_compute),
-    Column("ZONE", lambda g: g.numa_zone),
+    Column("ZONE", lambda g: ",".join(map(str, g.zones)) or None),
     Column("HEALTHY", lambda g: g.healthy),
     Column("HELD BY", show_holders),
     Column("OWNER", show_owners),

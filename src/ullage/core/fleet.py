@@ -39,6 +39,7 @@ from ullage.model.profiles import SHIPPED
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI, Resources
+from ullage.model.topology import as_mask
 
 if TYPE_CHECKING:
     from ullage.core.strategies.strategy import Strategy
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 Column = npt.NDArray[np.int64]
 """One number per node or per card."""
 
-_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "numa_zone")))
+_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "zones")))
 """The facts of a card that decide what it may take."""
 
 
@@ -143,7 +144,7 @@ class Fleet:
         self.node_rows[-1:, at.AFTER] = -1
         self.compute_total[:] = self.compute_free[:] = [gpu.compute for gpu in self.cards]
         self.vram_total[:] = self.vram_free[:] = [gpu.vram for gpu in self.cards]
-        self.card_rows[:, at.ZONE] = [-1 if gpu.numa_zone is None else gpu.numa_zone for gpu in self.cards]
+        self.card_rows[:, at.ZONES] = [as_mask(gpu.zones) for gpu in self.cards]
         self.card_rows[:, at.INDEX] = [gpu.index for gpu in self.cards]
         kinds: dict[object, int] = {}
         self.card_rows[:, at.KIND] = [kinds.setdefault(_KIND(gpu), len(kinds)) for gpu in self.cards]

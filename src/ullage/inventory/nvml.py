@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ullage.inventory.zone import kernel_bus_id, read_zone
 from ullage.model.error import Unavailable
 from ullage.model.gpu import Gpu
+from ullage.model.topology import zones_of
 
 VENDOR = "NVIDIA"
 
@@ -118,7 +119,7 @@ class _Card:
             model=model,
             vendor=VENDOR,
             vram_bytes=None if memory is None else memory.total,
-            numa_zone=None if bus_id is None else read_zone(root, bus_id),
+            zones=zones_of(None if bus_id is None else read_zone(root, bus_id)),
             bus_id=bus_id,
             healthy=self._works,
         )

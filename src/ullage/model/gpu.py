@@ -27,7 +27,7 @@ class Gpu:
     `uuid` names the card for good; `index` is its position on the node today. A card that is not
     `healthy`, not running, or `used_by` another device plugin keeps what runs on it and receives
     nothing new. `isolations` are the modes it supports (None: unknown), `isolation` the one its
-    node's runtime is set to.
+    node's runtime is set to. `zones` are the NUMA nodes it is near to, ascending; none: not known.
     """
 
     uuid: str
@@ -36,7 +36,7 @@ class Gpu:
     vendor: str | None = None
     vram_bytes: int | None = None
     compute_gflops: int | None = None
-    numa_zone: int | None = None
+    zones: tuple[int, ...] = ()
     bus_id: str | None = None
     healthy: bool = True
     pool: str | None = None

@@ -8,6 +8,7 @@ from enum import StrEnum
 from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu
 from ullage.model.resources import MILLI, Resources
+from ullage.model.topology import Topology
 
 MAX_EXECUTORS = 128
 """Executors a node may hold unless it says otherwise."""
@@ -57,6 +58,7 @@ class Node:
     state: NodeState = NodeState.READY
     cordoned: bool = False
     gpu_source: str | None = None
+    topology: Topology | None = None
 
     @property
     def schedulable(self) -> bool:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ullage.model.affinity import ANY_NODE, NodeAffinity
+from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, parse_zone_policy
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import (
@@ -29,7 +30,7 @@ MAX_CARDS = 128
 
 _ALIASES = {"memory": "mem", "gpu_models": "gpu_model", "gpu_indices": "gpu_index", "compute": "percent"}
 _CONDITIONS = ("vram", "tflops", "percent", "gpu_model", "gpu_vendor", "gpu_index", "pool", "isolation", "partition")
-_KEYS = ("cpu", "mem", "gpu", *_CONDITIONS)
+_KEYS = ("cpu", "mem", "gpu", *_CONDITIONS, "numa")
 _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 
 
@@ -42,7 +43,7 @@ def parse_amounts(text: str) -> dict[str, int]:
     """
     amounts: dict[str, int] = {}
     for key, value in _entries(text).items():
-        if key in _CONDITIONS:
+        if key in (*_CONDITIONS, "numa"):
             raise invalid("resreq", f"{key}={value}", "only cpu, mem and gpu can be given here")
         with _naming(key, value):
             if key == "mem":
@@ -93,7 +94,8 @@ class ResourceRequirement:
     """One unit of placement: cores, bytes of memory, and cards of one node.
 
     Cards are held whole unless `part` says how much of each; `cards` says which cards will do, `nodes`
-    which nodes. The text form leaves `nodes` out.
+    which nodes, `alignment` how its CPUs and cards are kept in the same zones. The text form leaves `nodes`
+    out, and of `alignment` all but the policy.
 
     Raises:
         InvalidRequest: a field is negative, too large or not an integer, nothing is asked, or a part
@@ -107,6 +109,7 @@ class ResourceRequirement:
     part: Part | None = None
     cards: CardSelector = ANY_CARD
     nodes: NodeAffinity = ANY_NODE
+    alignment: Alignment = AS_THE_NODE_SAYS
 
     def __post_init__(self) -> None:
         for field, value, maximum in (
@@ -190,7 +193,12 @@ class ResourceRequirement:
         if fraction or asks_of_cards:
             part = Part.from_entries(entries, fraction)
             cards = CardSelector.from_entries(entries, whole=part is None)
-        return cls(amounts.get("cpu", 0), amounts.get("mem", 0), 1 if fraction else count, part, cards)
+        alignment = AS_THE_NODE_SAYS
+        if "numa" in entries:
+            with _naming("numa", entries["numa"]):
+                alignment = Alignment(parse_zone_policy(entries["numa"]))
+        cpu, memory, number = amounts.get("cpu", 0), amounts.get("mem", 0), 1 if fraction else count
+        return cls(cpu, memory, number, part, cards, alignment=alignment)
 
     @property
     def cpu(self) -> int:
@@ -217,6 +225,10 @@ class ResourceRequirement:
         return Resources(self.cpu_milli, self.memory_bytes, self.gpu_count * share)
 
     def __str__(self) -> str:
+        policy = self.alignment.policy
+        return self._amounts_text() if policy is None else f"{self._amounts_text()},numa={policy}"
+
+    def _amounts_text(self) -> str:
         head = f"cpu={show_milli(self.cpu_milli)},mem={format_bytes(self.memory_bytes)},gpu="
         if self.part is None:
             return f"{head}{self.gpu_count}{self.cards}"

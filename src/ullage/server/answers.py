@@ -139,7 +139,7 @@ class Answers:
             pool=gpu.pool,
             vram_bytes=gpu.vram_bytes,
             compute_gflops=gpu.compute_gflops,
-            numa_zone=gpu.numa_zone,
+            zones=list(gpu.zones),
             bus_id=gpu.bus_id,
             healthy=gpu.healthy,
             isolations=None if gpu.isolations is None else sorted(gpu.isolations),

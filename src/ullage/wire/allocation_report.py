@@ -87,7 +87,7 @@ class CardEntry(_Entry, frozen=True, kw_only=True):
             pool=gpu.pool,
             vendor=gpu.vendor,
             model=gpu.model,
-            numa_node=gpu.numa_zone,
+            numa_node=gpu.zones[0] if len(gpu.zones) == 1 else None,
             isolation=None if gpu.isolation is None else gpu.isolation.value,
             isolation_policy=gpu.isolation_policy.value,
             capacity=Quantities.on(gpu, gpu.compute, gpu.vram) if known else None,

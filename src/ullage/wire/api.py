@@ -260,7 +260,7 @@ class GpuBody(View, frozen=True, kw_only=True):
     pool: str | None
     vram_bytes: int | None
     compute_gflops: int | None
-    numa_zone: int | None
+    zones: list[int]
     bus_id: str | None
     healthy: bool
     isolations: list[str] | None

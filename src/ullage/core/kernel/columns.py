@@ -47,8 +47,8 @@ MODES, USERS = 4, 5
 """How its users hold it (`core/modes.py`), and how many they are."""
 KIND = 6
 """Cards of one kind differ only in who they are and where they sit."""
-ZONE = 7
-"""The NUMA node it is attached to, -1 where that is not known."""
+ZONES = 7
+"""The NUMA nodes it is near to, a bit each; 0 where that is not known."""
 PLACE = 8
 """Its place among the cards of its node, by uuid."""
 INDEX = 9

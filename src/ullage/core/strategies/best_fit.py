@@ -27,7 +27,7 @@ from ullage.core.kernel.columns import (
     SLOTS_FREE,
     SLOTS_TOTAL,
     WHOLE,
-    ZONE,
+    ZONES,
     Rows,
 )
 from ullage.core.kernel.compiled import compiled, inlined
@@ -79,19 +79,19 @@ def whole_cards(nodes: Rows, cards: Rows, row: int, units: Rows, out: Rows) -> N
     first, zone = nodes[row, FIRST_CARD], fullest_zone(nodes, cards, row, units, len(out))
     taken = 0
     for k in range(len(units)):
-        if taken < len(out) and units[k] and (zone < -1 or cards[first + k, ZONE] == zone):
+        if taken < len(out) and units[k] and (zone == -1 or cards[first + k, ZONES] == zone):
             out[taken] = first + k
             taken += 1
 
 
 @compiled
 def fullest_zone(nodes: Rows, cards: Rows, row: int, units: Rows, count: int) -> int:
-    """Of the zones with `count` cards that can take the request the one with fewest, the lowest first; -2: none."""
-    first, best, fewest = nodes[row, FIRST_CARD], -2, len(units) + 1
+    """Of the zones with `count` cards that can take the request the one with fewest, the lowest first; -1: none."""
+    first, best, fewest = nodes[row, FIRST_CARD], -1, len(units) + 1
     for k in range(len(units)):
-        zone, here = cards[first + k, ZONE], 0
+        zone, here = cards[first + k, ZONES], 0
         for other in range(len(units)):
-            here += units[other] > 0 and cards[first + other, ZONE] == zone
+            here += units[other] > 0 and cards[first + other, ZONES] == zone
         if here >= count and (here < fewest or (here == fewest and zone < best)):
             best, fewest = zone, here
     return best
