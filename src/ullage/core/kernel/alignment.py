@@ -1,0 +1,365 @@
+"""Which cards and CPUs of a node a request takes so that they lie in the same zones, or that it may not.
+
+The containers of a request are aligned one after the other, as the kubelet does: hints for each resource
+(how many zones hold as much), their merge, the verdict of the policy, and what is taken by it. Where a
+kubelet decides, its rules predict it: widths by what a machine has in all, lowest indices first. Where
+Ullage binds, widths go by what is free, and ties go to where they do least damage.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ullage.core.kernel.board import (
+    AFTER_SUPPLIES,
+    ALIGNED,
+    AMOUNT,
+    BYTES,
+    CARDS,
+    CODE,
+    CONTAINER,
+    CPUS,
+    FIRST_DISTANCE,
+    FIRST_SUPPLY,
+    FREE,
+    HELD,
+    INIT,
+    KUBELET,
+    MARK,
+    MEMORY,
+    MERGED,
+    NEEDED,
+    NOT_ALIGNED,
+    OPEN,
+    OUT_OF_REACH,
+    PEAK,
+    POD_SCOPE,
+    REFUSED_BY,
+    RESOURCE,
+    REUSABLE,
+    SCOPE,
+    SHORT,
+    SPAN,
+    STAGE,
+    STATIC_CPUS,
+    STATIC_MEMORY,
+    TOO_MANY,
+    TOTAL,
+    UNION,
+    UNKNOWN,
+    WEAKER,
+    ZONE_COUNT,
+    Board,
+)
+from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
+from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
+from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.cpus import take_cpus
+from ullage.core.kernel.masks import (
+    MOST_ZONES,
+    NIL,
+    NONE,
+    PREFERRED,
+    RESTRICTED,
+    admits,
+    gather,
+    hint,
+    keep_masks,
+    merge,
+    width_of,
+)
+
+_AGAIN, _NEAR, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
+
+
+@compiled
+def align(
+    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows, taken: Rows, verdict: Rows
+) -> None:
+    """Decide over a request of this policy (-1: as the node says) on a node.
+
+    `units` says which cards it could have (0 or `OPEN`) and is turned into which it takes (`HELD`; init
+    containers leave `REUSABLE` ones, which are its own too). `taken` has a row per supply of the machine.
+    """
+    machine = nodes[row, MACHINE]
+    verdict[:] = 0
+    taken[:] = 0
+    by = _policy_there(board, machine, policy, verdict)
+    if verdict[CODE] != ALIGNED or machine < 0 or board[0][machine, ZONE_COUNT] > MOST_ZONES:
+        return
+    _open_supplies(board, machine, taken)
+    machines = board[0]
+    scope = machines[machine, POD_SCOPE] if machines[machine, KUBELET] >= 0 else 0
+    begin = 0
+    while begin < len(needs):
+        end = begin + 1
+        while end < len(needs) and needs[end, CONTAINER] == needs[begin, CONTAINER]:
+            end += 1
+        if needs[begin, SCOPE] == scope:
+            _align_container(nodes, cards, row, by, needs[begin:end], board, units, taken, verdict)
+            if verdict[CODE] != ALIGNED:
+                verdict[REFUSED_BY] = needs[begin, CONTAINER]
+                return
+        begin = end
+    _measure(nodes, cards, row, board, units, taken, verdict)
+
+
+@compiled
+def _policy_there(board: Board, machine: int, asked: int, verdict: Rows) -> int:
+    """The policy that a request meets on a machine, or why it cannot go there whatever is free."""
+    if machine < 0:
+        verdict[CODE] = UNKNOWN if asked >= RESTRICTED else ALIGNED
+        return NONE
+    there = board[0][machine, KUBELET]
+    if asked >= RESTRICTED and 0 <= there < asked:
+        verdict[CODE] = WEAKER
+    by = there if there >= 0 else max(asked, NONE)
+    if by >= RESTRICTED and board[0][machine, ZONE_COUNT] > MOST_ZONES:
+        verdict[CODE] = TOO_MANY
+    return int(by)
+
+
+@compiled
+def _open_supplies(board: Board, machine: int, taken: Rows) -> None:
+    """All supplies of a machine that anything is left of are open; of bytes nothing is taken yet."""
+    first = board[0][machine, FIRST_SUPPLY]
+    for at in range(first, board[0][machine, AFTER_SUPPLIES]):
+        counted = not in_bytes(board[1][at, TOTAL])
+        taken[at - first, MARK] = OPEN if counted and board[1][at, FREE] > 0 else OUT_OF_REACH
+
+
+@compiled
+def in_bytes(total: int) -> bool:
+    """Whether a supply is an amount, not one device."""
+    return total > 1
+
+
+@compiled
+def _align_container(
+    nodes: Rows,
+    cards: Rows,
+    row: int,
+    policy: int,
+    needs: Rows,
+    board: Board,
+    units: Rows,
+    taken: Rows,
+    verdict: Rows,
+) -> None:
+    """Align one container: hints, merge, verdict; then take what it needs."""
+    machine = nodes[row, MACHINE]
+    mask = NIL
+    if policy > NONE:
+        masks = 1 << board[0][machine, ZONE_COUNT]
+        hints = np.zeros((len(needs), masks), np.int64)
+        damage = np.zeros(masks if board[0][machine, KUBELET] < 0 else 0, np.int64)
+        for k in range(len(needs)):
+            _hint_of(nodes, cards, row, policy, needs[k], board, units, taken, hints[k])
+        if len(damage):
+            _free_cards(nodes, cards, row, units, damage)
+        mask, preferred = merge(hints, policy, distances_of(board, machine), damage)
+        verdict[MERGED] = mask
+        if not admits(policy, preferred):
+            verdict[CODE] = NOT_ALIGNED
+            return
+    before = taken[:, BYTES].copy()
+    for k in range(len(needs)):
+        if is_handed_out(board, machine, policy, needs[k, NEEDED]):
+            short = _take(nodes, cards, row, needs[k], mask, board, units, taken)
+            if short:
+                verdict[CODE] = SHORT
+                return
+    if needs[0, STAGE] == INIT:
+        _give_back(units, taken, before)
+
+
+@compiled
+def is_handed_out(board: Board, machine: int, policy: int, resource: int) -> bool:
+    """Whether a resource has owners of its own there: cards always, CPUs and memory where somebody manages them."""
+    machines = board[0]
+    kubelet = machines[machine, KUBELET] >= 0
+    if resource == CPUS:
+        return bool(machines[machine, STATIC_CPUS] if kubelet else policy > NONE)
+    if resource == CARDS:
+        return True
+    if resource == MEMORY:
+        return bool(machines[machine, STATIC_MEMORY] if kubelet else policy > NONE) and _recorded(
+            board, machine, resource
+        )
+    return _recorded(board, machine, resource)
+
+
+@compiled
+def _recorded(board: Board, machine: int, resource: int) -> bool:
+    """Whether a machine says anything of a resource."""
+    for at in range(board[0][machine, FIRST_SUPPLY], board[0][machine, AFTER_SUPPLIES]):
+        if board[1][at, RESOURCE] == resource:
+            return True
+    return False
+
+
+@compiled
+def distances_of(board: Board, machine: int) -> Rows:
+    """The distances that its masks are compared by, if they are."""
+    first, zones = board[0][machine, FIRST_DISTANCE], board[0][machine, ZONE_COUNT]
+    return board[2][first : first + zones, :zones] if first >= 0 else board[2][:0, :0]
+
+
+# --- hints ---
+
+
+@compiled
+def _hint_of(
+    nodes: Rows,
+    cards: Rows,
+    row: int,
+    policy: int,
+    need: Rows,
+    board: Board,
+    units: Rows,
+    taken: Rows,
+    hints: Rows,
+) -> None:
+    """The hints of one resource for one container; nil, preferred, if it has nothing to say."""
+    machine, resource = nodes[row, MACHINE], need[NEEDED]
+    total, free, reuse = np.zeros_like(hints), np.zeros_like(hints), np.zeros_like(hints)
+    if is_handed_out(board, machine, policy, resource):
+        if resource == CARDS:
+            _count_cards(nodes, cards, row, units, total, free, reuse)
+        else:
+            _count_supplies(board, machine, resource, taken, total, free, reuse)
+    known = 0
+    for mask in range(1, len(total)):
+        known += total[mask]
+    if not known:
+        hints[NIL] = PREFERRED
+        return
+    kept = 0
+    for mask in range(len(reuse)):
+        kept += reuse[mask]
+    gather(total)
+    gather(free)
+    hint(need[AMOUNT], total if board[0][machine, KUBELET] >= 0 else free, free, hints)
+    if kept:
+        gather(reuse)
+        keep_masks(hints, reuse, kept)
+
+
+@compiled
+def _count_cards(nodes: Rows, cards: Rows, row: int, units: Rows, total: Rows, free: Rows, reuse: Rows) -> None:
+    """Count cards by the exact set of zones they lie in: all, those to be had, those given back."""
+    for k in range(len(units)):
+        zones = cards[nodes[row, FIRST_CARD] + k, ZONES]
+        total[zones] += 1
+        free[zones] += units[k] in (OPEN, REUSABLE)
+        reuse[zones] += units[k] == REUSABLE
+
+
+@compiled
+def _count_supplies(
+    board: Board, machine: int, resource: int, taken: Rows, total: Rows, free: Rows, reuse: Rows
+) -> None:
+    """Count supplies of a resource by the exact set of zones they lie in."""
+    first, supplies = board[0][machine, FIRST_SUPPLY], board[1]
+    for at in range(first, board[0][machine, AFTER_SUPPLIES]):
+        if supplies[at, RESOURCE] != resource:
+            continue
+        zones, own = supplies[at, SUPPLY_ZONES], taken[at - first, MARK]
+        total[zones] += supplies[at, TOTAL]
+        if in_bytes(supplies[at, TOTAL]):
+            free[zones] += max(0, supplies[at, FREE] - taken[at - first, BYTES])
+        else:
+            free[zones] += own in (OPEN, REUSABLE)
+            reuse[zones] += own == REUSABLE
+
+
+@compiled
+def _free_cards(nodes: Rows, cards: Rows, row: int, units: Rows, damage: Rows) -> None:
+    """By mask, the cards that are free there: a set of zones with few is broken already, and does least damage."""
+    for k in range(len(units)):
+        damage[cards[nodes[row, FIRST_CARD] + k, ZONES]] += units[k] == OPEN
+    gather(damage)
+
+
+# --- taking ---
+
+
+@compiled
+def _take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Board, units: Rows, taken: Rows) -> bool:
+    """Take what a container needs of one resource, its zones first. Whether it was too little."""
+    machine, resource, amount = nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
+    first, last = board[0][machine, FIRST_SUPPLY], board[0][machine, AFTER_SUPPLIES]
+    if resource == CARDS:
+        return _take_cards(nodes, cards, row, amount, mask, units)
+    if resource == CPUS:
+        return take_cpus(board[1][first:last], amount, mask, taken)
+    return _take_supplies(board[1][first:last], resource, amount, mask, taken)
+
+
+@compiled
+def _comes(step: int, mark: int, zones: int, mask: int) -> bool:
+    """Whether something is taken in this step: what it had before, then in its zones, in a known one, anywhere."""
+    if step == _AGAIN:
+        return mark == REUSABLE
+    if mark != OPEN:
+        return False
+    return bool(mask == NIL or zones & mask) if step == _NEAR else bool(zones or step == _ANYWHERE)
+
+
+@compiled
+def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, units: Rows) -> bool:
+    """Take cards step by step, the lowest first. Whether they are too few."""
+    first = nodes[row, FIRST_CARD]
+    for step in range(_STEPS):
+        for k in range(len(units)):
+            if amount > 0 and _comes(step, units[k], cards[first + k, ZONES], mask):
+                units[k] = HELD
+                amount -= 1
+    return bool(amount > 0)
+
+
+@compiled
+def _take_supplies(supplies: Rows, resource: int, amount: int, mask: int, taken: Rows) -> bool:
+    """Take devices, or bytes of zones, in the same steps."""
+    for step in range(_STEPS):
+        for at in range(len(supplies)):
+            if supplies[at, RESOURCE] != resource or amount <= 0:
+                continue
+            zones = supplies[at, SUPPLY_ZONES]
+            if in_bytes(supplies[at, TOTAL]):
+                left = max(0, supplies[at, FREE] - taken[at, BYTES])
+                some = min(amount, left) if _comes(step, OPEN, zones, mask) else 0
+                taken[at, BYTES] += some
+                amount -= some
+            elif _comes(step, taken[at, MARK], zones, mask):
+                taken[at, MARK] = HELD
+                amount -= 1
+    return bool(amount > 0)
+
+
+@compiled
+def _give_back(units: Rows, taken: Rows, before: Rows) -> None:
+    """What a finished init container held, the next ones may have."""
+    for k in range(len(units)):
+        if units[k] == HELD:
+            units[k] = REUSABLE
+    for at in range(len(taken)):
+        if taken[at, MARK] == HELD:
+            taken[at, MARK] = REUSABLE
+        taken[at, PEAK] = max(taken[at, PEAK], taken[at, BYTES])
+        taken[at, BYTES] = before[at]
+
+
+@compiled
+def _measure(nodes: Rows, cards: Rows, row: int, board: Board, units: Rows, taken: Rows, verdict: Rows) -> None:
+    """The union of the zones of all that was taken."""
+    union = 0
+    for k in range(len(units)):
+        if units[k] >= HELD:
+            union |= cards[nodes[row, FIRST_CARD] + k, ZONES]
+    first = board[0][nodes[row, MACHINE], FIRST_SUPPLY]
+    for at in range(first, board[0][nodes[row, MACHINE], AFTER_SUPPLIES]):
+        own = taken[at - first]
+        if own[MARK] >= HELD or max(own[BYTES], own[PEAK]) > 0:
+            union |= board[1][at, SUPPLY_ZONES]
+    verdict[UNION], verdict[SPAN] = union, width_of(union)

@@ -1,0 +1,251 @@
+"""Hints over sets of zones, and their merge: the arithmetic of the kubelet's topology manager.
+
+A mask is a number with bit z set for zone z of a machine (zones counted from 0 in the order of their ids).
+The hints of one resource are a row with a number per mask: `HINTED` if there is a hint that is not
+preferred, `PREFERRED` if there is one that is. Mask 0 stands for nil: any zone will do.
+
+Sources: Kubernetes, pkg/kubelet/cm/topologymanager (policy.go, bitmask, numa_info.go) as of 1.34, stated
+as rules; the product of all hint lists, which it walks through, is never formed here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiled import compiled
+
+HINTED, PREFERRED = 1, 2
+NIL = 0
+"""The mask that stands for any zone."""
+
+MOST_ZONES = 16
+"""Sets of more zones than this are not enumerated (2^16 - 1 masks)."""
+
+NONE, BEST_EFFORT, RESTRICTED, SINGLE_ZONE = 0, 1, 2, 3
+"""Policies, in rising strictness."""
+
+
+@compiled
+def width_of(mask: int) -> int:
+    """How many zones a mask has."""
+    count = 0
+    while mask:
+        mask &= mask - 1
+        count += 1
+    return count
+
+
+# --- hints of one resource ---
+
+
+@compiled
+def gather(amounts: Rows) -> None:
+    """Turn amounts by exact set of zones into amounts by mask: of all that touches one of its zones.
+
+    `amounts[s]` is what lies in exactly the zones s; entry 0 (no known zone) counts in no mask.
+    """
+    masks = len(amounts)
+    total = 0
+    amounts[0] = 0
+    for mask in range(masks):
+        total += amounts[mask]
+    step = 1
+    while step < masks:  # now of all that lies within a mask
+        for mask in range(masks):
+            if mask & step:
+                amounts[mask] += amounts[mask ^ step]
+        step *= 2
+    full = masks - 1
+    for mask in range(masks // 2):  # what touches a mask is what does not lie within the others
+        within, without = amounts[mask], amounts[full ^ mask]
+        amounts[mask], amounts[full ^ mask] = total - without, total - within
+
+
+@compiled
+def hint(asked: int, width_by: Rows, free: Rows, hints: Rows) -> None:
+    """Write the hints for an amount: every mask with so much `free`, preferred if as narrow as `width_by` allows.
+
+    Both amounts are by mask, as `gather` leaves them. An amount that no mask has is hinted as nil, not preferred:
+    the kubelet's empty list.
+    """
+    masks = len(hints)
+    narrowest = masks
+    for mask in range(1, masks):
+        if width_by[mask] >= asked:
+            narrowest = min(narrowest, width_of(mask))
+    if narrowest == masks:
+        narrowest = width_of(masks - 1)
+    hints[NIL] = HINTED
+    for mask in range(1, masks):
+        hints[mask] = 0
+        if free[mask] >= asked:
+            hints[mask] = PREFERRED if width_of(mask) == narrowest else HINTED
+            hints[NIL] = 0
+
+
+@compiled
+def keep_masks(hints: Rows, reuse: Rows, kept: int) -> None:
+    """Of the hints keep masks that touch all that an init container gave back: `kept` of them, `reuse` by mask."""
+    hints[NIL] = HINTED
+    for mask in range(1, len(hints)):
+        if reuse[mask] != kept:
+            hints[mask] = 0
+        if hints[mask]:
+            hints[NIL] = 0
+
+
+# --- the merge ---
+
+
+@compiled
+def spread_of(mask: int, distances: Rows) -> int:
+    """Sum of the distances over all ordered pairs of a mask's zones, each with itself too."""
+    total = 0
+    for a in range(len(distances)):
+        if mask >> a & 1:
+            for b in range(len(distances)):
+                if mask >> b & 1:
+                    total += distances[a, b]
+    return total
+
+
+@compiled
+def fitter(mask: int, than: int, distances: Rows, damage: Rows) -> bool:
+    """Whether a mask is fitter than another: narrower, closer (if there are distances), less damage, smaller.
+
+    `damage` is by mask and breaks ties where Ullage binds; it may be empty.
+    """
+    width, other = width_of(mask), width_of(than)
+    if width != other:
+        return bool(width < other)
+    if len(distances):
+        spread, wider = spread_of(mask, distances), spread_of(than, distances)
+        if spread != wider:
+            return bool(spread < wider)
+    if len(damage) and damage[mask] != damage[than]:
+        return bool(damage[mask] < damage[than])
+    return mask < than
+
+
+@compiled
+def merge(hints: Rows, policy: int, distances: Rows, damage: Rows) -> tuple[int, bool]:
+    """The mask that a machine would align by, and whether it is preferred.
+
+    `hints` has a row per resource; a row without any hint asks for what is nowhere. The mask of a single
+    zone policy that is all zones is nil. All other policies merge alike: what they admit is `admits`.
+    """
+    if policy == SINGLE_ZONE:
+        return _merge_single(hints, distances, damage)
+    found = _preferred_by_all(hints, distances, damage)
+    if found != NIL:
+        return found, True
+    return _best_of(_reached(hints), _widest_need(hints), distances, damage), False
+
+
+@compiled
+def _best_of(reached: Rows, most: int, distances: Rows, damage: Rows) -> int:
+    """Of masks none of which is preferred the fittest of width `most`, else of the widest below it, else of all."""
+    best = NIL
+    for mask in range(1, len(reached)):
+        if not reached[mask] or best == NIL:
+            best = mask if reached[mask] else best
+            continue
+        width, at_best = width_of(mask), width_of(best)
+        if width == at_best:
+            better = fitter(mask, best, distances, damage)
+        elif max(width, at_best) <= most:
+            better = width > at_best
+        else:
+            better = width < at_best
+        if better:
+            best = mask
+    return best if best != NIL else len(reached) - 1
+
+
+@compiled
+def admits(policy: int, preferred: bool) -> bool:
+    """Whether a policy lets a container start by a merged hint."""
+    return policy < RESTRICTED or preferred
+
+
+@compiled
+def _preferred_by_all(hints: Rows, distances: Rows, damage: Rows) -> int:
+    """The fittest mask that every resource prefers, where nil joins any; all zones if all are nil; else nil."""
+    masks = hints.shape[1]
+    best, all_nil = NIL, True
+    for resource in range(len(hints)):
+        all_nil = all_nil and (hints[resource, NIL] & PREFERRED) != 0
+    for mask in range(1, masks):
+        joined = named = 0
+        for resource in range(len(hints)):
+            here = (hints[resource, mask] & PREFERRED) != 0
+            named += here
+            joined += here or (hints[resource, NIL] & PREFERRED) != 0
+        candidate = (joined == len(hints) and named > 0) or (all_nil and mask == masks - 1)
+        if candidate and (best == NIL or fitter(mask, best, distances, damage)):
+            best = mask
+    return best
+
+
+@compiled
+def _merge_single(hints: Rows, distances: Rows, damage: Rows) -> tuple[int, bool]:
+    """Only nil that is preferred, and preferred masks of one zone, count: they agree on a zone, or nothing does."""
+    masks = hints.shape[1]
+    one_zone = np.zeros_like(hints)
+    for resource in range(len(hints)):
+        one_zone[resource, NIL] = hints[resource, NIL] & PREFERRED
+        mask = 1
+        while mask < masks:
+            one_zone[resource, mask] = hints[resource, mask] & PREFERRED
+            mask *= 2
+    found = _preferred_by_all(one_zone, distances, damage)
+    return (NIL if found == masks - 1 else found), found != NIL
+
+
+@compiled
+def _widest_need(hints: Rows) -> int:
+    """The largest, over resources, of the width of their narrowest hint; 0 if all hints are nil."""
+    most = 0
+    for resource in range(len(hints)):
+        narrowest = 0
+        for mask in range(1, hints.shape[1]):
+            if hints[resource, mask] and (narrowest == 0 or width_of(mask) < narrowest):
+                narrowest = width_of(mask)
+        most = max(most, narrowest)
+    return most
+
+
+@compiled
+def _reached(hints: Rows) -> Rows:
+    """Per mask, whether one hint of each resource can be chosen so that all of them have just it in common.
+
+    How many choices have at least a mask in common is a product over resources; how many have exactly it
+    follows by taking away those that have more (Moebius inversion over supersets).
+    """
+    masks = hints.shape[1]
+    reached = np.zeros(masks, np.int64)
+    reached[masks - 1] = 1
+    for resource in range(len(hints)):
+        one = np.zeros(masks, np.int64)
+        for mask in range(1, masks):
+            one[mask] = hints[resource, mask] != 0
+        one[masks - 1] |= hints[resource, NIL] != 0
+        _over_supersets(reached, 1)
+        _over_supersets(one, 1)
+        reached *= one
+        _over_supersets(reached, -1)
+        for mask in range(masks):
+            reached[mask] = reached[mask] != 0
+    return reached
+
+
+@compiled
+def _over_supersets(counts: Rows, sign: int) -> None:
+    """Add (1) to each mask what its supersets have, or take it away again (-1)."""
+    step = 1
+    while step < len(counts):
+        for mask in range(len(counts)):
+            if not mask & step:
+                counts[mask] += sign * counts[mask | step]
+        step *= 2
