@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
+from itertools import filterfalse
 from math import inf
+from operator import attrgetter
 
 from ullage.core.entitlement import place_unit
 from ullage.core.placement import Placer
@@ -24,13 +26,13 @@ from ullage.model.allocation import Allocation
 
 @dataclass(slots=True)
 class _Line:
-    """A session as one claim asks it: its victims in order, what it holds, and how many it may still lose.
+    """A session as one claim asks it: its victims, the next one first, what it holds, and how many it may still lose.
 
     `guarded` if the guarantee of its queue stands in the way, `equal` if its share is compared with the claimant's.
     """
 
     session: str
-    victims: list[Victim]
+    victims: Iterator[Victim]
     held: int
     left: int
     demand: Demand | None
@@ -40,8 +42,8 @@ class _Line:
     equal: bool = False
 
 
-_Turn = tuple[bool, int, int, int, str, int, _Line]
-"""When a victim's turn is, down to its session and its place there; the session."""
+_Turn = tuple[bool, int, int, int, str, Victim, _Line]
+"""When a victim's turn is, down to its session, of which this one is the next."""
 
 
 class Reclaim:
@@ -58,8 +60,8 @@ class Reclaim:
             (executor for executor in world.executors if executor.phase is Phase.IDLE or _lingers(executor)),
             key=lambda executor: (executor.phase is not Phase.IDLE, executor.since, executor.id),
         )
-        held = world.held()
-        self._groups = {session: _groups(session, executors) for session, executors in held.items()}
+        self._executors = held = world.held()
+        self._victims: dict[str, list[Victim]] = {}
         self._held = {session: len(executors) for session, executors in held.items()}
         self._floors = {session: self._demands[session].floor for session in held if session in self._demands}
         self._keeps = {session: max(deserved.get(session, 0), floor) for session, floor in self._floors.items()}
@@ -147,20 +149,17 @@ class Reclaim:
         """An idle executor found a session: it is nobody's victim."""
         self._taken.add(executor)
 
-    def _promised(self, executor: str) -> bool:
+    def _promised(self, victim: Victim) -> bool:
+        executor = victim.members[0].id
         return executor in self._taken or executor in self._awaited
 
     def _in_order(self, claimant: Demand, now: float, *, overdue: bool) -> Iterator[Victim]:
-        for executor in self._idle:
-            if not self._promised(executor.id):
-                yield Victim((executor,), None)
+        yield from filterfalse(self._promised, (Victim((executor,), None) for executor in self._idle))
         losses: dict[str, Vector] = {}
-        queue = [turn for line in self._lines(claimant, overdue=overdue) if (turn := self._turn(line, 0)) is not None]
+        queue = [turn for line in self._lines(claimant, overdue=overdue) if (turn := self._turn(line)) is not None]
         heapify(queue)
         while queue:
-            turn = queue[0]
-            line, position = turn[-1], turn[-2]
-            victim = line.victims[position]
+            *_, victim, line = queue[0]
             size = len(victim.members)
             if (
                 size <= line.left
@@ -171,7 +170,7 @@ class Reclaim:
                 line.left -= size
                 line.held -= size
                 yield victim
-            following = self._turn(line, position + 1)
+            following = self._turn(line)
             if following is not None:
                 heapreplace(queue, following)
             else:
@@ -180,27 +179,34 @@ class Reclaim:
     def _lines(self, claimant: Demand, *, overdue: bool) -> Iterator[_Line]:
         """The sessions that may lose victims to this claimant."""
         keeps = self._floors if overdue else self._keeps
-        for session, victims in self._groups.items():
-            held, loser = self._held[session], self._demands.get(session)
-            line = _Line(session, victims, held, held - keeps.get(session, 0), loser)
+        for session, held in self._held.items():
+            left, loser = held - keeps.get(session, 0), self._demands.get(session)
+            spared = overdue and loser is not None and loser.priority > claimant.priority
+            if left <= 0 or session == claimant.session or spared:
+                continue
+            line = _Line(session, filterfalse(self._promised, self._victims_of(session)), held, left, loser)
             if loser is not None:
                 line.guarded = loser.queue != claimant.queue
                 line.equal = not line.guarded and loser.priority == claimant.priority
                 line.leaf, line.entitled = self._leaves[session], self._entitled[session]
-            if session != claimant.session and not (overdue and loser and loser.priority > claimant.priority):
-                yield line
+            yield line
 
-    def _turn(self, line: _Line, position: int) -> _Turn | None:
+    def _victims_of(self, session: str) -> list[Victim]:
+        """Its executors in the order in which they give way; most sessions are never asked."""
+        found = self._victims.get(session)
+        if found is None:
+            found = self._victims[session] = _in_turn(session, self._executors[session])
+        return found
+
+    def _turn(self, line: _Line) -> _Turn | None:
         """When the turn of a session's next victim is: vacant, low priority, far above what it deserves first."""
-        victims, demand = line.victims, line.demand
-        while position < len(victims) and self._promised(victims[position].members[0].id):
-            position += 1
-        if position == len(victims) or line.left <= 0:
+        victim, demand = next(line.victims, None) if line.left > 0 else None, line.demand
+        if victim is None:
             return None
         if demand is None or line.leaf is None:
-            return (victims[position].busy, -1, 0, 0, line.session, position, line)
+            return (victim.busy, -1, 0, 0, line.session, victim, line)
         excess = self._tree.leaf_share(line.leaf, line.held // demand.batch_size) - line.entitled
-        return (victims[position].busy, demand.priority, -excess, demand.number, line.session, position, line)
+        return (victim.busy, demand.priority, -excess, demand.number, line.session, victim, line)
 
     @cached_property
     def _entitled(self) -> dict[str, int]:
@@ -233,21 +239,24 @@ def _lingers(executor: ExecutorView) -> bool:
     return executor.phase is Phase.LEAVING and not executor.reclaimed
 
 
-def _groups(session: str, executors: list[ExecutorView]) -> list[Victim]:
+def _in_turn(session: str, executors: list[ExecutorView]) -> list[Victim]:
     """A session's executors as victims: vacant before busy, newest first, gangs whole."""
     gangs: dict[str, list[ExecutorView]] = {}
+    turns, running = [], Phase.BUSY
     for executor in executors:
-        gangs.setdefault(executor.gang or executor.id, []).append(executor)
-    victims = [(max([m.bound_at for m in members]), _victim(session, members)) for members in gangs.values()]
-    victims.sort(key=lambda found: (found[1].busy, -found[0], found[1].members[0].id))
-    return [victim for _, victim in victims]
-
-
-def _victim(session: str, members: list[ExecutorView]) -> Victim:
-    until = [member.protected_until for member in members if member.phase is Phase.BUSY]
-    if len(members) > 1:
-        members = sorted(members, key=lambda member: member.id)
-    return Victim(tuple(members), session, bool(until), max(until, default=-inf))
+        if not executor.gang:
+            busy = executor.phase is running
+            victim = Victim((executor,), session, busy, executor.protected_until if busy else -inf)
+            turns.append((busy, -executor.bound_at, executor.id, victim))
+        else:
+            gangs.setdefault(executor.gang, []).append(executor)
+    for members in gangs.values():
+        members.sort(key=attrgetter("id"))
+        until = [member.protected_until for member in members if member.phase is running]
+        victim = Victim(tuple(members), session, bool(until), max(until, default=-inf))
+        turns.append((victim.busy, -max(member.bound_at for member in members), members[0].id, victim))
+    turns.sort()
+    return [victim for *_, victim in turns]
 
 
 def _on_useful_nodes(victims: Iterable[Victim], claimant: Demand, outlook: Placer, vacant: Placer) -> Iterator[Victim]:

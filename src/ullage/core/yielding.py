@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, islice, repeat
 from math import inf
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +29,6 @@ from ullage.model.request import ResourceRequirement
 
 _FEW = 8
 """Victims that are looked at first; half as many again wherever they are not enough."""
-
-_FACTS, _CPU, _MEMORY = attrgetter("node", "gpus", "requirement"), attrgetter("cpu_milli"), attrgetter("memory_bytes")
 
 
 class Victim(NamedTuple):
@@ -137,13 +134,13 @@ class _Leaving:
     def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows, Rows]:
         """Their nodes, their entries, and their cards one after the other."""
         fleet, count = self._fleet, len(members)
-        nodes, gpus, asked = zip(*map(_FACTS, members), strict=True)
-        rows, held = np.fromiter(map(fleet.row_of.get, nodes, repeat(-1)), np.int64, count), list(gpus)
+        rows = np.fromiter(map(fleet.row_of.get, [member.node for member in members], repeat(-1)), np.int64, count)
+        held, asked = [member.gpus for member in members], [member.requirement for member in members]
         for entry in np.flatnonzero(rows < 0).tolist():
             held[entry] = ()
         entries = np.zeros((count, kernel.ENTRY_COLUMNS), np.int64)
-        entries[:, kernel.CPU] = np.fromiter(map(min, map(_CPU, asked), repeat(UNREACHABLE)), np.int64, count)
-        entries[:, kernel.MEMORY] = np.fromiter(map(min, map(_MEMORY, asked), repeat(UNREACHABLE)), np.int64, count)
+        entries[:, kernel.CPU] = [min(each.cpu_milli, UNREACHABLE) for each in asked]
+        entries[:, kernel.MEMORY] = [min(each.memory_bytes, UNREACHABLE) for each in asked]
         entries[:, kernel.AFTER_CHARGE] = np.cumsum(np.fromiter(map(len, held), np.int64, count))
         entries[1:, kernel.FIRST_CHARGE] = entries[:-1, kernel.AFTER_CHARGE]
         return rows, entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
