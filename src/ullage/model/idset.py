@@ -1,0 +1,58 @@
+"""Sets of ids as the kernel and Kubernetes write them: `0-3,8`.
+
+The form is that of the Linux cpulist and of a kubelet's CPU set. Ids are bounded and ranges are never
+spread out before they are known to be short, so that no text can fill the memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ullage.model.error import invalid
+
+MAX_ID = 2**16 - 1
+"""The largest id of a CPU, or index of a device, that is read."""
+
+_RANGE = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", re.ASCII)
+_FIX = "write ids and ranges such as 0-3,8"
+
+
+def parse_ids(text: object, field: str, *, most: int = MAX_ID) -> tuple[int, ...]:
+    """The ids of a set, ascending, each once; an empty text is the empty set. Ranges may overlap.
+
+    Raises:
+        InvalidRequest: it is no set, a range runs backwards, or an id is above `most`.
+
+    """
+    if not isinstance(text, str):
+        raise invalid(field, text, _FIX)
+    if not text.strip():
+        return ()
+    ids: list[int] = []
+    for first, last in sorted(_range(part, text, field, most) for part in text.split(",")):
+        ids.extend(range(max(first, ids[-1] + 1) if ids else first, last + 1))
+    return tuple(ids)
+
+
+def format_ids(ids: Iterable[int]) -> str:
+    """The set as text, ranges joined: 0, 1, 2, 3 and 8 are `0-3,8`; "" is the empty set."""
+    ranges: list[list[int]] = []
+    for id_ in sorted(set(ids)):
+        if ranges and id_ == ranges[-1][1] + 1:
+            ranges[-1][1] = id_
+        else:
+            ranges.append([id_, id_])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _range(part: str, text: str, field: str, most: int) -> tuple[int, int]:
+    match = _RANGE.fullmatch(part)
+    if match is None:
+        raise invalid(field, text, _FIX)
+    first, last = int(match[1]), int(match[2] or match[1])
+    if first > last:
+        raise invalid(field, text, f"a range runs from its lower to its higher id; {part.strip()} does not")
+    if last > most:
+        raise invalid(field, text, f"ids are at most {most}")
+    return first, last
