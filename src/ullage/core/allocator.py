@@ -45,6 +45,7 @@ from ullage.core.selection import (
     Taken,
     choose,
     find,
+    placement_of,
     score,
     select,
     take,
@@ -649,6 +650,7 @@ class Allocator:
             now if state is AllocationState.BOUND else None,
             None,
             self.fleet.gpus(choice.gpus) if choice.cards is None else self.fleet.at(choice.cards),
+            placement_of(self.fleet, request.requirement, choice),
         )
 
     def _adopt(self, fleet: Fleet) -> None:
@@ -683,7 +685,7 @@ class Allocator:
         return self._changed(allocation)
 
     def _enter_taken(self, request: Request, taken: Taken, now: float) -> Allocation:
-        row, cards, charges = taken
+        row, cards, charges, placement = taken
         gpus, node = self.fleet.at(cards), self.fleet.nodes[row].name
         allocation = Allocation(
             request.uid,
@@ -697,6 +699,7 @@ class Allocator:
             now,
             None,
             gpus,
+            placement,
         )
         self.fleet.enter(allocation, row, cards)
         return self._changed(allocation)

@@ -60,7 +60,8 @@ class Clearing:
         shape = shape_of(fleet, request.requirement).rows.copy()
         shape[0, at.CAP] = rules.cap
         space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), np.int64)
-        self._books = fleet.node_rows.copy(), fleet.card_rows.copy(), shape, space, self._locked()
+        board = fleet.board.copy()
+        self._books = fleet.node_rows.copy(), fleet.card_rows.copy(), shape, space, self._locked(), board.rows
         self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
         numbers, left = self._numbered(budgets)
         self._occupants = there.first, there.entries, there.since, there.charges, self._status, numbers, self._turn
@@ -69,7 +70,7 @@ class Clearing:
         self._costs = (*costs, left, np.zeros_like(left))
         kept = self._books[0][:1].copy(), self._books[1][: len(space)].copy()
         modes = np.zeros(len(fleet.cards), np.int64), np.zeros(len(there.charges), np.int64)
-        self._kept = modes[0], *kept, modes[1], self._status.copy()
+        self._kept = modes[0], *kept, modes[1], self._status.copy(), board.supplies[:, 0].copy()
 
     def victims_on(self, row: int, may_go: Collection[Allocation]) -> list[Allocation] | None:
         """The cheapest set of these on one node without whom a unit fits, dearest first; None if it never does."""

@@ -32,7 +32,7 @@ from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
 from ullage.core.occupancy import Columns, Occupancy, start
 from ullage.core.placement import Table, table_of
 from ullage.core.quota import Quotas
-from ullage.core.selection import Choice, Refusal, Rules, choose, find, refusals_on, select
+from ullage.core.selection import Choice, Refusal, Rules, choose, find, placement_of, refusals_on, select
 from ullage.core.shape import shape_of
 from ullage.core.trial import trial
 from ullage.core.victims import NO_BUDGETS, Budgets
@@ -418,7 +418,7 @@ class _Search:
             if not isinstance(choice, Choice):
                 return  # what it may use is not a matter of cards alone
             uid = f"unit {number} on {node}"  # no request has such a name
-            fleet.charge(Allocation(uid, node, asked, choice.gpus, charges=choice.charges))
+            fleet.charge(Allocation(uid, node, asked, choice.gpus, charges=choice.charges, placement=choice.placement))
             yield choice
 
     def _moves(self, leaving: Sequence[Allocation]) -> Iterator[Move]:
@@ -465,8 +465,11 @@ def _enter(look: _Look, plan: _Plan, number: int) -> None:
     for move in plan.moves:
         fleet.release(move.allocation.id)
     for choice in plan.units:
-        unit = Allocation(f"unit {number}", choice.node, look.wanted.requirement, choice.gpus, charges=choice.charges)
-        fleet.charge(unit)
+        asked, gpus = look.wanted.requirement, choice.gpus
+        placement = placement_of(fleet, asked, choice)
+        fleet.charge(
+            Allocation(f"unit {number}", choice.node, asked, gpus, charges=choice.charges, placement=placement)
+        )
     for move in plan.moves:
         fleet.charge(_at(move.allocation, move.to), force=True)
 

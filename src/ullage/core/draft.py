@@ -18,7 +18,7 @@ from ullage.core.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept
 from ullage.core.placement import table_of
-from ullage.core.selection import Choice, Refusal, Rules, find, select
+from ullage.core.selection import Choice, Refusal, Rules, find, placement_of, select
 from ullage.core.trial import trial
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
@@ -173,5 +173,15 @@ def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], 
     """Charge what was chosen, within the caller's trial."""
     for request, choice in zip(requests, choices, strict=True):
         asked, state = request.requirement, AllocationState.ASSUMED
-        charged = Allocation(request.uid, choice.node, asked, choice.gpus, state, choice.charges, request.claim, now)
+        charged = Allocation(
+            request.uid,
+            choice.node,
+            asked,
+            choice.gpus,
+            state,
+            choice.charges,
+            request.claim,
+            now,
+            placement=placement_of(fleet, asked, choice),
+        )
         fleet.charge(charged, force=True)

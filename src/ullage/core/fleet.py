@@ -29,6 +29,7 @@ from ullage.core.kernel.charge import charge as charge_columns
 from ullage.core.labels import Labels
 from ullage.core.modes import mode_of, modes_of
 from ullage.core.places import share_a_place
+from ullage.core.topology.board import Board
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.gpu import Gpu
@@ -39,7 +40,6 @@ from ullage.model.profiles import SHIPPED
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI, Resources
-from ullage.model.topology import as_mask
 
 if TYPE_CHECKING:
     from ullage.core.strategies.strategy import Strategy
@@ -95,6 +95,8 @@ class Fleet:
         self.row_of = {node.name: row for row, node in enumerate(self.nodes)}
         self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
         self.exclusion = Exclusion(Labels(self.nodes))
+        self.board = Board(self.nodes)
+        """The zones of the machines, and what is free in them."""
         self._derive_columns()
         self.ledger: dict[str, Allocation] = {}
         self.usage: dict[str, Usage] = {}
@@ -138,13 +140,15 @@ class Fleet:
         self.slots_total[:] = self.slots_free[:] = [node.max_executors for node in nodes]
         self.node_rows[:, at.FIRST_CARD] = self.gpu_start[:-1]
         self.node_rows[:, at.AFTER_CARDS] = self.gpu_start[1:]
+        self.node_rows[:, at.MACHINE] = self.board.machine_of
         self.node_rows[:, at.CHANGED] = self.node_rows[:, at.FREED] = -1
         self.node_rows[:, at.BEFORE] = np.arange(-1, len(nodes) - 1)
         self.node_rows[:, at.AFTER] = np.arange(1, len(nodes) + 1)
         self.node_rows[-1:, at.AFTER] = -1
         self.compute_total[:] = self.compute_free[:] = [gpu.compute for gpu in self.cards]
         self.vram_total[:] = self.vram_free[:] = [gpu.vram for gpu in self.cards]
-        self.card_rows[:, at.ZONES] = [as_mask(gpu.zones) for gpu in self.cards]
+        homes = zip(self.card_row.tolist(), self.cards, strict=True)
+        self.card_rows[:, at.ZONES] = [self.board.mask_of(row, gpu.zones) for row, gpu in homes]
         self.card_rows[:, at.INDEX] = [gpu.index for gpu in self.cards]
         kinds: dict[object, int] = {}
         self.card_rows[:, at.KIND] = [kinds.setdefault(_KIND(gpu), len(kinds)) for gpu in self.cards]
@@ -310,6 +314,8 @@ class Fleet:
             self.holders[card][key] = charges[position] if charges else None
         if allocation.requirement.gpu_count:
             self._sizes_changed(row, allocation.requirement, +1)
+        if allocation.placement is not None:
+            self.board.hold(row, allocation.placement, +1)
         self._enter_name(allocation, self.at(cards), +1)
         self.stirred.add(row)
         self.ledger[key] = allocation
@@ -389,6 +395,8 @@ class Fleet:
             return
         self.stirred.add(row)
         self._hold(allocation, row, cards, sign)
+        if allocation.placement is not None:
+            self.board.hold(row, allocation.placement, sign)
         asked = allocation.requirement
         sizes = self._sizes_changed(row, asked, sign) if asked.gpu_count else 0
         books = self.node_rows, self.card_rows, self.card_row, self.card_usable, self.newest, self.clock
@@ -486,6 +494,7 @@ class Fleet:
         twin.__dict__.update(self.__dict__)
         twin.node_rows, twin.card_rows = self.node_rows.copy(), self.card_rows.copy()
         twin._name_columns()
+        twin.board = self.board.copy()
         twin._taken = self._taken.copy()
         twin._write = _as_numbers(twin._taken)
         twin.holders = [dict(held) for held in self.holders]
@@ -543,7 +552,7 @@ def _charges(allocation: Allocation) -> tuple[object, ...]:
     Its age says where a partition lies whose place is not recorded.
     """
     age = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
-    held = allocation.node, allocation.gpus, allocation.charges, allocation.cards
+    held = allocation.node, allocation.gpus, allocation.charges, allocation.cards, allocation.placement
     return *held, allocation.requirement, allocation.claim, age
 
 

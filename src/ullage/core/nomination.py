@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ullage.core.filters import CARD, EXCLUSION, Stage, charge_on, charges_on
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, amounts_on, choose, find, refusals_on
+from ullage.core.topology.verdict import placement_on
 from ullage.core.trial import trial
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
@@ -190,8 +191,9 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
         return None
     # Its limit is promised too; of no namespace, so that it counts in no quota.
     claim = None if request.claim.limit is None else Claim(namespace="", limit=request.claim.limit)
-    uid = f"{request.uid} at its next place" if request.uid in fleet.ledger else request.uid
-    return Allocation(uid, nomination.node, request.requirement, gpus, charges=charges, claim=claim)
+    uid, asked = f"{request.uid} at its next place" if request.uid in fleet.ledger else request.uid, request.requirement
+    placement = placement_on(fleet, asked, nomination.node, [fleet.card_of[uuid] for uuid in gpus])
+    return Allocation(uid, nomination.node, asked, gpus, charges=charges, claim=claim, placement=placement)
 
 
 def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...], tuple[Charge, ...]]:

@@ -110,7 +110,9 @@ class Occupancy:
             compute = fleet.compute_total.item(card) if charge is None else charge.compute
             vram = fleet.vram_total.item(card) if charge is None else charge.vram
             found.append((card, compute, vram, mode_of(charge)))
-        return found
+        row = fleet.row_of.get(allocation.node)
+        held = [] if row is None else fleet.board.charges(row, allocation.placement)
+        return found + [(-1 - supply, amount, 0, 0) for supply, amount in held]
 
     def _joined(self) -> Columns:
         nodes = self._on

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
+from ullage.core.kernel.alignment import settle
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.reclaim import Leaving, reclaiming
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
@@ -30,6 +31,7 @@ from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
+from ullage.model.zone_placement import ZonePlacement
 
 WHOLE_BY = "best-fit"
 """The strategy of what sessions ask for, but for parts of cards, if the policy names none."""
@@ -77,7 +79,12 @@ class Placer:
             return None
         row, cards = chosen
         allocation = Allocation(
-            allocation_id, fleet.nodes[row].name, requirement, fleet.uuids(cards), charges=table.charges(cards)
+            allocation_id,
+            fleet.nodes[row].name,
+            requirement,
+            fleet.uuids(cards),
+            charges=table.charges(cards),
+            placement=table.placed,
         )
         if taken is not None:
             fleet.enter(allocation, row, cards)
@@ -199,11 +206,14 @@ class Table:
         self._said = _said_of(fleet, shape.asked.nodes, strategy.notes)
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
-        self._own: tuple[Any, ...] = self._rows, self._space, self._said, self._tree, strategy.state
+        self._own: tuple[Any, ...] = self._rows, self._space, fleet.board.rows, self._said, self._tree, strategy.state
         self.partitioned = shape.partitioned
         """Whether room on a card is not a matter of sums."""
         self._mode = mode_asked(shape.asked)
         self._out = np.zeros(shape.asked.gpu_count, dtype=np.int64)
+        self._aligned = bool(shape.rows[0, at.NEEDS])
+        self.placed: ZonePlacement | None = None
+        """In which zones the unit lies that was chosen, taken or picked last, and what it has there."""
         self._room: Column = np.zeros(0, dtype=np.int64)
         self._room_clock = -1
         self.ranked = self._tree[len(self._tree) // 2 :][: len(fleet.nodes)]
@@ -223,7 +233,8 @@ class Table:
                 open_ = self._said[row, at.OPEN]
                 self._room[row] = open_ and room_on(fleet.node_rows, row, self._rows, self._units_on(row))
         else:
-            refresh_room(*self._books, fleet.newest, since, self._rows, self._space, self._said, self._room)
+            board, said = fleet.board.rows, self._said
+            refresh_room(*self._books, fleet.newest, since, self._rows, self._space, board, said, self._room)
         return self._room
 
     @property
@@ -277,7 +288,7 @@ class Table:
             row = self.best()
             return None if row is None else (row, self.pick(row) or [])
         row = self._chosen(0)
-        return None if row < 0 else (row, self._out.tolist())
+        return None if row < 0 else (row, self._seat(row, self._out.tolist()))
 
     def take(self) -> tuple[int, list[int]] | None:
         """As `choose`, and the columns are charged: `Fleet.enter` must follow. Not for partitions."""
@@ -285,7 +296,15 @@ class Table:
         if row < 0:
             return None
         fleet.clock, fleet.newest = fleet.clock + 1, row
-        return row, self._out.tolist()
+        return row, self._seat(row, self._out.tolist())
+
+    def _seat(self, row: int, cards: list[int]) -> list[int]:
+        """Remember what was decided of zones for these cards of a node."""
+        fleet = self._fleet
+        if self._aligned:
+            machine, at_cards = fleet.board.machine_of[row], fleet.card_rows[cards, at.ZONES].tolist()
+            self.placed = fleet.board.placement(machine, list(zip(fleet.uuids(cards), at_cards, strict=True)))
+        return cards
 
     def _chosen(self, mode: int) -> int:
         fleet, since = self._fleet, self._clock
@@ -306,7 +325,7 @@ class Table:
             tree[len(tree) // 2 :][: len(rows)][~rows] = NO_ROOM
             grow(tree)
         found = np.zeros(units, np.int64), np.zeros((units, count), np.int64), np.zeros(units)
-        own = self._rows, self._space, self._said.copy(), tree, self._strategy.state, self._mode
+        own = self._rows, self._space, self._fleet.board.rows, self._said.copy(), tree, self._strategy.state, self._mode
         placed = self._strategy.drafts.several(*self._books, *own, *found)
         at_row, at_cards, at_score = found
         return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
@@ -317,7 +336,7 @@ class Table:
         So many of the first are `known` not to be enough. Not for partitions.
         """
         go = np.zeros(len(leaving[0]) - 1, np.bool_)
-        asked = self._rows, self._space, self._said
+        asked = self._rows, self._space, self._said, self._fleet.board.rows
         fits = reclaiming()(*self._books, asked, self.room.copy(), leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None
 
@@ -344,15 +363,25 @@ class Table:
 
     def pick(self, row: int, also: Table | None = None) -> list[int] | None:
         """Cards for one unit, free in the books of `also` too; None if they are not enough."""
-        if not self._asked.gpu_count:
-            return []
         eligible = self.eligible(row)
         if also is not None:
             there = set(also.eligible(row))
             eligible = [card for card in eligible if card in there]
+        return self.pick_among(row, eligible)
+
+    def pick_among(self, row: int, eligible: Sequence[int]) -> list[int] | None:
+        """Cards for one unit out of these of a node; None if they are not enough, or not as its zones have to be."""
         if len(eligible) < self._asked.gpu_count:
             return None
-        return self._strategy.pick(self._fleet, row, self._shape, eligible)
+        if self._aligned:
+            first = self._fleet.cards_on(row).start
+            units = self._strategy.units(self._fleet, row, eligible)
+            if not settle(*self._books, row, self._rows, units, self._fleet.board.rows):
+                return None
+            eligible = [first + k for k in units.nonzero()[0].tolist()]
+        if not self._asked.gpu_count:
+            return self._seat(row, [])
+        return self._seat(row, self._strategy.pick(self._fleet, row, self._shape, eligible))
 
     def terms(self, row: int) -> dict[str, float]:
         """What decides about a node with room (see `Strategy.terms`); the table must be up to date."""

@@ -17,6 +17,7 @@ from ullage.core.alike import By, Cards, cards_of
 from ullage.core.capacity import limit_on, refuses_limit
 from ullage.core.filters import AFFINITY, CARD, Filter, Kind, Stage, charges_on
 from ullage.core.fleet import Fleet
+from ullage.core.kernel import columns
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.partition import fit
 from ullage.core.placement import Table, table_of
@@ -25,12 +26,14 @@ from ullage.core.shape import shape_of
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.load import Weights, by_load
 from ullage.core.strategies.strategy import Strategy
+from ullage.core.topology.verdict import fits_when_empty, placement_on, refusal_on
 from ullage.model.allocation import Charge
 from ullage.model.claim import Amounts, Request
 from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import Isolation, Part
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
+from ullage.model.zone_placement import ZonePlacement
 
 WORKERS_PER_NODE = 256
 
@@ -119,13 +122,17 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The node and cards a request gets, and what it takes of each; where they lie in the books that were looked at."""
+    """The node and cards a request gets, and what it takes of each; where they lie in the books that were looked at.
+
+    `placement` says in which zones it lies, if that was decided with it.
+    """
 
     node: str
     gpus: tuple[str, ...]
     charges: tuple[Charge, ...]
     score: float = 0
     cards: Sequence[int] | None = field(default=None, compare=False, repr=False)
+    placement: ZonePlacement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +300,7 @@ def refusals_on(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[in
         or _node_refuses(fleet, cards[0], request)
         or _only(check_limits(fleet, rules, request, cards))
         or _cap_refuses(fleet, rules, cards[0])
+        or _only(refusal_on(fleet, request.requirement, int(fleet.card_row[cards[0]]), cards))
     )
 
 
@@ -327,6 +335,8 @@ def find(
             return (_reject(fleet, card, Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked.gpu_count, found),)
 
         steps.take("same-node", Kind.NODE, By.COUNT, enough)
+    if shape_of(fleet, asked).rows[0, columns.NEEDS]:
+        steps.take("zones", Kind.NODE, By.NODE, _zones_of(fleet, asked, steps.left.positions.tolist()))
     by_node: dict[str, list[str]] = {}
     for card in steps.left.positions.tolist():
         by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
@@ -371,7 +381,7 @@ def _could_help(fleet: Fleet, rules: Rules, request: Request, steps: _Steps) -> 
         cards = kept.joined([curable])
     rows = fleet.card_row[cards.positions]
     counts = np.bincount(rows[fleet.schedulable[rows]])
-    return bool((counts[counts > 0] >= asked.gpu_count).any())
+    return any(fits_when_empty(fleet, asked, row) for row in np.flatnonzero(counts >= asked.gpu_count).tolist())
 
 
 def _quota_of(
@@ -409,6 +419,20 @@ def _limits_of(fleet: Fleet, rules: Rules, request: Request) -> Callable[[int], 
 
     def check(card: int) -> tuple[Rejection, ...]:
         found = check_limits(fleet, rules, request, [card] * request.requirement.gpu_count)
+        return () if found is None else (replace(found, gpu=fleet.cards[card].uuid),)
+
+    return check
+
+
+def _zones_of(fleet: Fleet, asked: ResourceRequirement, left: Sequence[int]) -> Callable[[int], tuple[Rejection, ...]]:
+    """Judges the node of a card by all cards of it that are left."""
+    on: dict[int, list[int]] = {}
+    for card in left:
+        on.setdefault(int(fleet.card_row[card]), []).append(card)
+
+    def check(card: int) -> tuple[Rejection, ...]:
+        row = int(fleet.card_row[card])
+        found = refusal_on(fleet, asked, row, on[row])
         return () if found is None else (replace(found, gpu=fleet.cards[card].uuid),)
 
     return check
@@ -479,7 +503,8 @@ def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
     if chosen is None:
         return _refused(fleet, rules, request)
     row, cards = chosen
-    return Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards), table.ranked.item(row), cards)
+    node, gpus = fleet.nodes[row].name, fleet.uuids(cards)
+    return Choice(node, gpus, table.charges(cards), table.ranked.item(row), cards, table.placed)
 
 
 class Taken(NamedTuple):
@@ -488,6 +513,7 @@ class Taken(NamedTuple):
     row: int
     cards: list[int]
     charges: tuple[Charge, ...]
+    placement: ZonePlacement | None
 
 
 def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
@@ -500,7 +526,7 @@ def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
         return None
     table = case.table()
     taken = table.take()
-    return None if taken is None else Taken(*taken, table.charges(taken[1]))
+    return None if taken is None else Taken(*taken, table.charges(taken[1]), table.placed)
 
 
 def _choose_promised(fleet: Fleet, rules: Rules, request: Request, table: Table) -> tuple[int, list[int]] | None:
@@ -518,10 +544,23 @@ def _promises(fleet: Fleet, rules: Rules, request: Request, table: Table, row: i
     return check_limits(fleet, rules, request, [card] * request.requirement.gpu_count) is None
 
 
-def _choice(fleet: Fleet, rules: Rules, request: Request, node: str, eligible: list[int], score: float) -> Choice:
-    strategy = rules.strategy_of(request).on(fleet)
-    cards = strategy.pick(fleet, fleet.row_of[node], shape_of(fleet, request.requirement), eligible)
-    return Choice(node, fleet.uuids(cards), charges_on(fleet, cards, request.requirement), score)
+def _choice(
+    fleet: Fleet, rules: Rules, request: Request, node: str, eligible: list[int], score: float
+) -> Choice | Refusal:
+    table, row = _table(fleet, rules, request), fleet.row_of[node]
+    cards = table.pick_among(row, eligible)
+    if cards is None:
+        return Refusal(_only(refusal_on(fleet, request.requirement, row, eligible)))
+    charges = charges_on(fleet, cards, request.requirement)
+    return Choice(node, fleet.uuids(cards), charges, score, placement=table.placed)
+
+
+def placement_of(fleet: Fleet, asked: ResourceRequirement, choice: Choice) -> ZonePlacement | None:
+    """In which zones a choice lies: as was decided with it, or else as its cards decide on the books as they are."""
+    if choice.placement is not None:
+        return choice.placement
+    cards = [fleet.card_of[uuid] for uuid in choice.gpus] if choice.cards is None else choice.cards
+    return placement_on(fleet, asked, choice.node, cards)
 
 
 def _refused(fleet: Fleet, rules: Rules, request: Request) -> Refusal:

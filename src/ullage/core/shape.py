@@ -23,22 +23,30 @@ _MAX_OBJECTS = 16_384
 
 
 class Shape:
-    """One requirement as rows of numbers (see `core/kernel/columns.py`): itself, a share by kind of card, positions."""
+    """One requirement as rows of numbers (see `core/kernel/columns.py`).
+
+    Itself, then a share by kind of card, what it is aligned by, positions of cards.
+    """
 
     def __init__(self, fleet: Fleet, asked: ResourceRequirement) -> None:
         self.asked = asked
         self.partitioned = asked.cards.isolation is Isolation.PARTITIONED
         named, kinds = asked.cards.indices, len(fleet.kinds)
-        self.rows = np.zeros((1 + kinds + len(named), at.SHAPE_COLUMNS), dtype=np.int64)
-        self.rows[0, : at.NAMED + 1] = (
+        needs, policy = fleet.board.needs(asked), asked.alignment.policy
+        self.rows = np.zeros((1 + kinds + len(needs) + len(named), at.SHAPE_COLUMNS), dtype=np.int64)
+        self.rows[0] = (
             min(asked.cpu_milli, at.UNREACHABLE),
             min(asked.memory_bytes, at.UNREACHABLE),
             asked.gpu_count,
             asked.whole,
             -1,
             len(named),
+            len(needs),
+            -1 if policy is None else policy.rank,
         )
-        self.rows[1 + kinds :, 0] = named
+        for row, need in enumerate(needs, 1 + kinds):
+            self.rows[row, : len(need)] = need
+        self.rows[1 + kinds + len(needs) :, 0] = named
         for kind, card in enumerate(fleet.kinds):
             self.rows[kind + 1] = _share(fleet, card, asked)
         self.charges = tuple(

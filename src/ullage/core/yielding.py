@@ -53,7 +53,8 @@ def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: s
     None if it does not fit without all of them. The books are as before.
     """
     asked = claimant.requirement
-    if asked.cards.isolation is Isolation.PARTITIONED or not (asked.whole or asked.gpu_count <= 1):
+    uncounted = asked.cards.isolation is Isolation.PARTITIONED or outlook.fleet.board.held
+    if uncounted or not (asked.whole or asked.gpu_count <= 1):
         return _on_trial(outlook, claimant, victims, name)
     waiting, table, leaving = iter(victims), outlook.table(asked), _Leaving(outlook.fleet)
     while more := list(islice(waiting, max(_FEW, len(leaving.victims) // 2))):

@@ -9,6 +9,7 @@ from ullage.model.claim import Claim
 from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
+from ullage.model.zone_placement import ZonePlacement
 
 
 class AllocationState(StrEnum):
@@ -52,6 +53,7 @@ class Allocation:
     `release_by` are in seconds since the epoch; at `release_by` the owner of a releasing one is gone by
     the word of whoever released it. `cards` are the cards as they were last known, for when they are
     missing: they say nothing of who holds what, and do not count when two allocations are compared.
+    `placement` says in which zones it lies and what it has there; None where they are not told apart.
     """
 
     id: str
@@ -65,3 +67,4 @@ class Allocation:
     bound_at: float | None = None
     release_by: float | None = None
     cards: tuple[Gpu, ...] = field(default=(), compare=False)
+    placement: ZonePlacement | None = None

@@ -78,6 +78,11 @@ class Code(StrEnum):
     NO_VICTIMS = "no-victims"
     EVICTING = "waiting-for-eviction"
     NO_MOVES_HELP = "no-moves-help"
+    TOPOLOGY_UNKNOWN = "topology-unknown"
+    NODE_POLICY_WEAKER = "node-policy-weaker"
+    ZONES_TOO_MANY = "zones-too-many"
+    NOT_ALIGNED = "not-aligned"
+    SHORT_ALLOCATION = "short-allocation"
     QUOTA_SINGLE_COMPUTE_REQUEST = "single.max.tflops.request"
     QUOTA_SINGLE_VRAM_REQUEST = "single.max.vram.request"
     QUOTA_SINGLE_COMPUTE_LIMIT = "single.max.tflops.limit"
@@ -105,10 +110,21 @@ class QuotaFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class ZoneRoom:
+    """How many of a resource (`gpu` or `cpu`) a zone has free for a request, of how many there are."""
+
+    zone: int
+    resource: str
+    free: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rejection:
     """One constraint that said no, of a node or one of its cards; amounts are in the dimension's own unit.
 
-    `mode` is how the present users of the card are kept apart, where that is the reason.
+    `mode` is how the present users of the card are kept apart, where that is the reason; `zones` is what each
+    zone of the node has of what is asked, where alignment is.
     """
 
     code: Code
@@ -119,3 +135,4 @@ class Rejection:
     gpu: str | None = None
     quota: QuotaFigures | None = None
     mode: Isolation | None = None
+    zones: tuple[ZoneRoom, ...] = ()

@@ -18,12 +18,14 @@ from ullage.core.kernel.board import (
     CARDS,
     CODE,
     CONTAINER,
+    CONTAINER_OF,
     CPUS,
     FIRST_DISTANCE,
     FIRST_SUPPLY,
     FREE,
     HELD,
     INIT,
+    KNOWN,
     KUBELET,
     MARK,
     MEMORY,
@@ -34,7 +36,6 @@ from ullage.core.kernel.board import (
     OUT_OF_REACH,
     PEAK,
     POD_SCOPE,
-    REFUSED_BY,
     RESOURCE,
     REUSABLE,
     SCOPE,
@@ -52,7 +53,7 @@ from ullage.core.kernel.board import (
     Board,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
-from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
+from ullage.core.kernel.columns import COUNT, FIRST_CARD, MACHINE, NAMED, NEEDS, POLICY, WHOLE, ZONES, Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.cpus import take_cpus
 from ullage.core.kernel.masks import (
@@ -62,6 +63,7 @@ from ullage.core.kernel.masks import (
     PREFERRED,
     RESTRICTED,
     admits,
+    fitter,
     gather,
     hint,
     keep_masks,
@@ -69,39 +71,115 @@ from ullage.core.kernel.masks import (
     width_of,
 )
 
+_BEFORE_ALL = float(2**32)
+"""Of a score: one part in a hundred of closeness goes before all that strategies say."""
+
 _AGAIN, _NEAR, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
 
 
 @compiled
-def align(
-    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows, taken: Rows, verdict: Rows
-) -> None:
-    """Decide over a request of this policy (-1: as the node says) on a node.
+def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board) -> bool:
+    """Whether a request may have cards of a node, which has enough, as zones are; `units` keeps those it then has.
+
+    Of whole cards these are as many as it asks for; of others, those that lie in the zones it was aligned to.
+    """
+    behind = len(shape) - shape[0, NAMED]
+    whole, asked, verdict = shape[0, WHOLE], shape[0, COUNT], board[4]
+    for k in range(len(units)):
+        units[k] = OPEN if units[k] > 0 else OUT_OF_REACH
+    align(nodes, cards, row, shape[0, POLICY], shape[behind - shape[0, NEEDS] : behind], board, units)
+    if verdict[CODE] != ALIGNED:
+        units[:] = 0
+        return False
+    if not verdict[KNOWN]:
+        return True
+    mask, near = verdict[MERGED], 0
+    for k in range(len(units)):
+        near += units[k] != 0 and (cards[nodes[row, FIRST_CARD] + k, ZONES] & mask) != 0
+    for k in range(len(units)):
+        if whole:
+            units[k] = units[k] >= HELD
+        elif near >= asked:
+            units[k] = units[k] != 0 and (cards[nodes[row, FIRST_CARD] + k, ZONES] & mask) != 0
+        else:
+            units[k] = units[k] != 0
+    return True
+
+
+@compiled
+def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board, room: int) -> int:
+    """How many of the `room` units that a node has beside zones may be there, each with those before it taken.
+
+    `units` says how many shares each card has room for; of parts of cards only the first unit is looked at.
+    """
+    machines, supplies, machine = board[0], board[1], nodes[row, MACHINE]
+    begin, end = (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
+    free, left, there = supplies[begin:end, FREE].copy(), units.copy(), 0
+    while there < room:
+        for k in range(len(units)):
+            units[k] = left[k] > 0
+        if not settle(nodes, cards, row, shape, units, board):
+            break
+        if not board[4][KNOWN] or (shape[0, COUNT] and not shape[0, WHOLE]):
+            there = room
+            break
+        there += 1
+        spend(machines, supplies, machine, board[3], 1)
+        for k in range(len(units)):
+            left[k] -= units[k]
+    supplies[begin:end, FREE] = free
+    return there
+
+
+@compiled
+def closeness_of(shape: Rows, board: Board) -> float:
+    """What the zones of a decision add to the score of its node: 100 over their number, times the weight.
+
+    Where alignment is asked for, more than anything else. Zones that are not known count as none that are near.
+    """
+    verdict, weight = board[4], float(board[5][0])
+    near = 100 // max(1, verdict[SPAN]) if verdict[KNOWN] else 0
+    return near * max(weight, _BEFORE_ALL if shape[0, POLICY] > NONE else 0.0)
+
+
+@compiled
+def align(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows) -> None:
+    """Decide over a request of this policy (-1: as the node says) on a node; the verdict is left in the board.
 
     `units` says which cards it could have (0 or `OPEN`) and is turned into which it takes (`HELD`; init
-    containers leave `REUSABLE` ones, which are its own too). `taken` has a row per supply of the machine.
+    containers leave `REUSABLE` ones, which are its own too).
     """
+    machines, taken, verdict = board[0], board[3], board[4]
     machine = nodes[row, MACHINE]
     verdict[:] = 0
     taken[:] = 0
     by = _policy_there(board, machine, policy, verdict)
-    if verdict[CODE] != ALIGNED or machine < 0 or board[0][machine, ZONE_COUNT] > MOST_ZONES:
+    if verdict[CODE] != ALIGNED or machine < 0 or machines[machine, ZONE_COUNT] > MOST_ZONES:
         return
+    verdict[KNOWN] = 1
     _open_supplies(board, machine, taken)
-    machines = board[0]
     scope = machines[machine, POD_SCOPE] if machines[machine, KUBELET] >= 0 else 0
     begin = 0
-    while begin < len(needs):
+    while begin < len(needs) and verdict[CODE] == ALIGNED:
         end = begin + 1
         while end < len(needs) and needs[end, CONTAINER] == needs[begin, CONTAINER]:
             end += 1
         if needs[begin, SCOPE] == scope:
+            verdict[CONTAINER_OF] = needs[begin, CONTAINER]
             _align_container(nodes, cards, row, by, needs[begin:end], board, units, taken, verdict)
-            if verdict[CODE] != ALIGNED:
-                verdict[REFUSED_BY] = needs[begin, CONTAINER]
-                return
         begin = end
     _measure(nodes, cards, row, board, units, taken, verdict)
+
+
+@compiled
+def spend(machines: Rows, supplies: Rows, machine: int, taken: Rows, sign: int) -> None:
+    """Take (1) what was decided from the supplies of a machine, or give it back (-1)."""
+    if machine < 0:
+        return
+    first = machines[machine, FIRST_SUPPLY]
+    for at in range(first, machines[machine, AFTER_SUPPLIES]):
+        own = taken[at - first]
+        supplies[at, FREE] -= sign * ((own[MARK] >= HELD) + max(own[BYTES], own[PEAK]))
 
 
 @compiled
@@ -290,6 +368,8 @@ def _take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Boar
     machine, resource, amount = nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
     first, last = board[0][machine, FIRST_SUPPLY], board[0][machine, AFTER_SUPPLIES]
     if resource == CARDS:
+        if mask == NIL and board[0][machine, KUBELET] < 0:
+            mask = _closest(nodes, cards, row, amount, board, units)
         return _take_cards(nodes, cards, row, amount, mask, units)
     if resource == CPUS:
         return take_cpus(board[1][first:last], amount, mask, taken)
@@ -304,6 +384,20 @@ def _comes(step: int, mark: int, zones: int, mask: int) -> bool:
     if mark != OPEN:
         return False
     return bool(mask == NIL or zones & mask) if step == _NEAR else bool(zones or step == _ANYWHERE)
+
+
+@compiled
+def _closest(nodes: Rows, cards: Rows, row: int, amount: int, board: Board, units: Rows) -> int:
+    """The fewest zones that have so many open cards, of these the fullest ones; nil if not even all have."""
+    machine = nodes[row, MACHINE]
+    open_ = np.zeros(1 << board[0][machine, ZONE_COUNT], np.int64)
+    _free_cards(nodes, cards, row, units, open_)
+    best = NIL
+    for mask in range(1, len(open_)):
+        enough = open_[mask] >= amount
+        if enough and (best == NIL or fitter(mask, best, distances_of(board, machine), open_)):
+            best = mask
+    return best
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.columns import Rows, Scores
 
 # A machine.
 ZONE_COUNT = 0
@@ -19,9 +19,7 @@ FIRST_DISTANCE = 7
 """The first row of its distances, one per zone; -1 where masks are not compared by them."""
 LINKS = 8
 """Which matrix of links its cards have, -1: none."""
-SOCKETS, CORES = 9, 10
-"""How many there are."""
-MACHINE_COLUMNS = 11
+MACHINE_COLUMNS = 9
 
 # A supply: a CPU, a device, or the memory of a zone.
 RESOURCE = 0
@@ -43,9 +41,10 @@ SCOPE, CONTAINER, STAGE, NEEDED, AMOUNT = 0, 1, 2, 3, 4
 INIT, SIDECAR, APP = 0, 1, 2
 
 # What became of it.
-CODE, UNION, SPAN, REFUSED_BY, MERGED = 0, 1, 2, 3, 4
-"""Why it is refused; the zones of all that was taken, and how many; the container that is refused; its merged mask."""
-VERDICT_COLUMNS = 5
+CODE, UNION, SPAN, CONTAINER_OF, MERGED, KNOWN = 0, 1, 2, 3, 4, 5
+"""Why it is refused; the zones of all that was taken, and how many; the container that was aligned last, and its
+merged mask; 1 if the zones of the machine are known and told apart."""
+VERDICT_COLUMNS = 6
 ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT = 0, 1, 2, 3, 4, 5
 """Reasons: no record of zones, a weaker policy of the node, more zones than are enumerated, no mask that will do,
 too little there."""
@@ -57,5 +56,6 @@ TAKEN_COLUMNS = 3
 OUT_OF_REACH, OPEN, HELD, REUSABLE = 0, 1, 2, 3
 """A card or a supply for one request: not to be had, free, taken by it, or given back by a finished init container."""
 
-Board = tuple[Rows, Rows, Rows]
-"""Machines, supplies, distances."""
+Board = tuple[Rows, Rows, Rows, Rows, Rows, Scores]
+"""Machines, supplies, distances; then room for one decision: what is taken of each supply, and the verdict. Last, how
+much closeness counts in the score of a node."""

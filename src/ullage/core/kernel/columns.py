@@ -35,6 +35,8 @@ FREED = 12
 """The clock of the books when something there was last given back: what had no room since then has none now."""
 BEFORE, AFTER = 13, 14
 """The nodes that changed last before it and next after it, -1 for none: from the newest on, all in order."""
+MACHINE = 15
+"""Its row among the machines whose zones are known (`core/kernel/board.py`), -1: they are not."""
 NODE_COLUMNS = 16
 """Two lines of memory."""
 
@@ -48,7 +50,7 @@ MODES, USERS = 4, 5
 KIND = 6
 """Cards of one kind differ only in who they are and where they sit."""
 ZONES = 7
-"""The NUMA nodes it is near to, a bit each; 0 where that is not known."""
+"""The zones it is near to, a bit each in the order of their ids on its machine; 0 where that is not known."""
 PLACE = 8
 """Its place among the cards of its node, by uuid."""
 INDEX = 9
@@ -67,6 +69,10 @@ CPU, MEMORY, COUNT, WHOLE, CAP = 0, 1, 2, 3, 4
 """Thousandths of a CPU, bytes, cards, 1 if whole ones, most allocations on a node (-1: as the node says)."""
 NAMED = 5
 """How many positions of cards it names, one in column 0 of each of its last rows; 0: it takes any."""
+NEEDS = 6
+"""How many rows before those say what its containers are aligned by (`core/kernel/board.py`), 0: by nothing."""
+POLICY = 7
+"""How strictly it is aligned (`core/kernel/masks.py`), -1: as the node says."""
 # One share of it on cards of kind k: row k + 1.
 COMPUTE, VRAM = 0, 1
 """What it takes, GFLOPS and bytes (or millionths)."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ullage.core.kernel.board import CORE, CPUS, HELD, MARK, OPEN, RESOURCE, REUSABLE, SOCKET, ZONES, Rows
+from ullage.core.kernel.board import CORE, CPUS, HELD, MARK, OPEN, RESOURCE, REUSABLE, SOCKET, ZONES
+from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import NIL
 
@@ -26,7 +27,7 @@ def take_cpus(supplies: Rows, amount: int, mask: int, taken: Rows) -> bool:
         if amount > 0 and taken[at, MARK] == REUSABLE:
             taken[at, MARK] = HELD
             amount -= 1
-    may = np.zeros(cpus, np.bool_)
+    may = np.zeros(cpus, np.int64)
     for near in (True, False):
         for at in range(cpus):
             inside = mask == NIL or supplies[at, ZONES] & mask != 0
@@ -54,7 +55,7 @@ def _take_packed(supplies: Rows, amount: int, may: Rows, taken: Rows) -> int:
         if free_in_core[core] == in_core[core] <= amount:
             took = _take_all(supplies, CORE, core, may, taken)
         else:
-            may[first], taken[first, MARK], took = False, HELD, 1
+            may[first], taken[first, MARK], took = 0, HELD, 1
         free_in_socket[socket] -= took
         free_in_core[core] -= took
         amount -= took
@@ -76,7 +77,7 @@ def _take_all(supplies: Rows, column: int, of: int, may: Rows, taken: Rows) -> i
     took = 0
     for at in range(len(may)):
         if may[at] and supplies[at, column] == of:
-            may[at], taken[at, MARK] = False, HELD
+            may[at], taken[at, MARK] = 0, HELD
             took += 1
     return took
 

@@ -11,15 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ullage.core.kernel.alignment import spend
+from ullage.core.kernel.board import FREE, Board
 from ullage.core.kernel.charge import charge_unit
-from ullage.core.kernel.columns import (
-    COUNT,
-    Rows,
-    Scores,
-)
+from ullage.core.kernel.columns import COUNT, MACHINE, NEEDS, Rows, Scores
 from ullage.core.kernel.compiled import code_of, compiled
-from ullage.core.kernel.room import look_at_cards
-from ullage.core.kernel.table import score
+from ullage.core.kernel.table import look_at_zones, score
 from ullage.core.kernel.tree import enter, winner
 
 
@@ -35,7 +32,7 @@ class Drafts(NamedTuple):
 @cache
 def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
     """Compile the loops around a strategy's functions, for strategies that select the first best and follow nothing."""
-    key = code_of(node, pick, score, charge_unit, look_at_cards, enter, winner)
+    key = code_of(node, pick, score, charge_unit, look_at_zones, spend, enter, winner)
 
     @compiled
     def several(
@@ -43,6 +40,7 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
         cards: Rows,
         shape: Rows,
         space: Rows,
+        board: Board,
         said: Rows,
         tree: Scores,
         state: Any,
@@ -54,25 +52,30 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
         key  # noqa: B018  part of the cache key, see `code_of`
         old_nodes = np.empty((len(at_row), nodes.shape[1]), np.int64)
         old_cards = np.empty((len(at_row), at_cards.shape[1], cards.shape[1]), np.int64)
-        placed = 0
+        placed, free = 0, board[1][:, FREE].copy() if shape[0, NEEDS] else board[1][:0, FREE].copy()
         while placed < len(at_row):
             row = winner(tree)
             if row < 0:
                 break
             chosen = at_cards[placed]
             at_row[placed], at_score[placed] = row, tree[len(tree) // 2 + row]
-            if shape[0, COUNT]:
-                pick(nodes, cards, row, shape, look_at_cards(nodes, cards, row, shape, space), state, chosen)
+            if shape[0, COUNT] or shape[0, NEEDS]:
+                units = look_at_zones(nodes, cards, row, shape, space, board)
+                if shape[0, NEEDS]:
+                    spend(board[0], board[1], nodes[row, MACHINE], board[3], 1)
+                pick(nodes, cards, row, shape, units, state, chosen)
             old_nodes[placed] = nodes[row]
             for k in range(len(chosen)):
                 old_cards[placed, k] = cards[chosen[k]]
             charge_unit(nodes, cards, row, shape, mode, chosen)
             placed += 1
-            enter(tree, row, score(node, nodes, cards, row, shape, space, said, state))
+            enter(tree, row, score(node, nodes, cards, row, shape, space, board, said, state))
         for unit in range(placed - 1, -1, -1):
             nodes[at_row[unit]] = old_nodes[unit]
             for k in range(at_cards.shape[1]):
                 cards[at_cards[unit, k]] = old_cards[unit, k]
+        if shape[0, NEEDS]:
+            board[1][:, FREE] = free
         return placed
 
     return Drafts(several)

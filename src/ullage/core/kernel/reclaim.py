@@ -11,14 +11,15 @@ from functools import cache
 
 import numpy as np
 
+from ullage.core.kernel.board import Board
 from ullage.core.kernel.columns import AFTER_CARDS, FIRST_CARD, MODES, OPEN, Rows
 from ullage.core.kernel.compiled import code_of, compiled, lean
 from ullage.core.kernel.room import units_there
 from ullage.core.kernel.shares import Flags
 from ullage.core.kernel.victims import AFTER_CHARGE, CARD, FIRST_CHARGE, charge, hold, let_go
 
-Asked = tuple[Rows, Rows, Rows]
-"""The shape, room for a node's cards, and what the table says of each node."""
+Asked = tuple[Rows, Rows, Rows, Board]
+"""The shape, room for a node's cards, what the table says of each node, and the zones of machines."""
 
 Leaving = tuple[Rows, Rows, Rows, Rows, Rows]
 """Per victim its first entry, and one behind the last; per entry its node (-1: none that is known); entries; charges;
@@ -26,13 +27,13 @@ per charge the modes of those who hold its card when this victim and all before 
 
 
 @lean
-def _release(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, modes: Rows) -> None:
+def _release(nodes: Rows, cards: Rows, supplies: Rows, leaving: Leaving, begin: int, end: int, modes: Rows) -> None:
     """A victim goes; the modes of its cards are kept."""
     _, rows, entries, charges, stay = leaving
     for entry in range(begin, end):
         row = rows[entry]
         if row >= 0:
-            charge(nodes, cards, entries, charges, row, entry, -1)
+            charge(nodes, cards, supplies, entries, charges, row, entry, -1)
             for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
                 card = charges[at, CARD]
                 if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
@@ -40,27 +41,27 @@ def _release(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, m
 
 
 @lean
-def _put_back(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, before: Rows) -> None:
+def _put_back(nodes: Rows, cards: Rows, supplies: Rows, leaving: Leaving, begin: int, end: int, before: Rows) -> None:
     """A victim stays."""
     _, rows, entries, charges, _ = leaving
     for entry in range(end - 1, begin - 1, -1):
         if rows[entry] >= 0:
-            charge(nodes, cards, entries, charges, rows[entry], entry, 1)
+            charge(nodes, cards, supplies, entries, charges, rows[entry], entry, 1)
             hold(nodes, cards, entries, charges, rows[entry], entry, before)
 
 
 @lean
-def _take_out(nodes: Rows, cards: Rows, leaving: Leaving, begin: int, end: int, before: Rows) -> None:
+def _take_out(nodes: Rows, cards: Rows, supplies: Rows, leaving: Leaving, begin: int, end: int, before: Rows) -> None:
     """The victim that was put back last goes after all."""
     _, rows, entries, charges, _ = leaving
     for entry in range(begin, end):
         if rows[entry] >= 0:
-            charge(nodes, cards, entries, charges, rows[entry], entry, -1)
+            charge(nodes, cards, supplies, entries, charges, rows[entry], entry, -1)
             let_go(nodes, cards, entries, charges, rows[entry], entry, before)
 
 
 @lean
-def _restore(nodes: Rows, cards: Rows, leaving: Leaving, tried: int, go: Flags, modes: Rows) -> None:
+def _restore(nodes: Rows, cards: Rows, supplies: Rows, leaving: Leaving, tried: int, go: Flags, modes: Rows) -> None:
     """The books as they were before the first of so many victims was released."""
     first, rows, entries, charges, _ = leaving
     for victim in range(tried - 1, -1, -1):
@@ -69,7 +70,7 @@ def _restore(nodes: Rows, cards: Rows, leaving: Leaving, tried: int, go: Flags, 
             if row >= 0:
                 let_go(nodes, cards, entries, charges, row, entry, modes)
                 if go[victim]:
-                    charge(nodes, cards, entries, charges, row, entry, 1)
+                    charge(nodes, cards, supplies, entries, charges, row, entry, 1)
 
 
 @lean
@@ -80,7 +81,7 @@ def _gained(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving
         row = leaving[1][entry]
         if row >= 0:
             before = room[row]
-            room[row] = units_there(nodes, cards, row, asked[0], asked[1]) if asked[2][row, OPEN] else 0
+            room[row] = units_there(nodes, cards, row, asked[0], asked[1], asked[3]) if asked[2][row, OPEN] else 0
             gained += room[row] - before
     return gained
 
@@ -113,7 +114,7 @@ def _room_without(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: L
     """So many of the first victims go; how many units fit then."""
     first, total = leaving[0], 0
     for victim in range(known):
-        _release(nodes, cards, leaving, first[victim], first[victim + 1], modes)
+        _release(nodes, cards, asked[3][1], leaving, first[victim], first[victim + 1], modes)
     _count_anew(nodes, cards, asked, room, leaving, first[known])
     for row in range(len(room)):
         total += room[row]
@@ -128,11 +129,11 @@ def _spare(
     first, before = leaving[0], np.empty(len(leaving[3]), np.int64)
     for victim in range(tried - 1, -1, -1):
         begin, end = first[victim], first[victim + 1]
-        _put_back(nodes, cards, leaving, begin, end, before)
+        _put_back(nodes, cards, asked[3][1], leaving, begin, end, before)
         spare -= _lost(nodes, cards, asked, room, leaving, begin, end)
         go[victim] = spare < 0
         if spare < 0:
-            _take_out(nodes, cards, leaving, begin, end, before)
+            _take_out(nodes, cards, asked[3][1], leaving, begin, end, before)
             spare += _gained(nodes, cards, asked, room, leaving, begin, end)
 
 
@@ -154,13 +155,13 @@ def reclaiming() -> Callable[[Rows, Rows, Asked, Rows, Leaving, int, int, Flags]
         first, tried, modes = leaving[0], known, np.empty(len(leaving[3]), np.int64)
         fit = _room_without(nodes, cards, asked, room, leaving, known, modes)
         while fit < units and tried < len(go):
-            _release(nodes, cards, leaving, first[tried], first[tried + 1], modes)
+            _release(nodes, cards, asked[3][1], leaving, first[tried], first[tried + 1], modes)
             fit += _gained(nodes, cards, asked, room, leaving, first[tried], first[tried + 1])
             tried += 1
         go[:tried] = True
         if fit >= units:
             _spare(nodes, cards, asked, room, leaving, tried, fit - units, go)
-        _restore(nodes, cards, leaving, tried, go, modes)
+        _restore(nodes, cards, asked[3][1], leaving, tried, go, modes)
         return fit >= units
 
     return fewest

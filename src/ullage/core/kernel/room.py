@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ullage.core.kernel.alignment import aligned_room
+from ullage.core.kernel.board import Board
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     AGAINST,
@@ -23,6 +25,7 @@ from ullage.core.kernel.columns import (
     MODES,
     MOST,
     NAMED,
+    NEEDS,
     OPEN,
     SLOTS_FREE,
     SLOTS_TOTAL,
@@ -151,28 +154,29 @@ def units_over(per_card: Rows, count: int) -> int:
 
 
 @compiled
-def _room_now(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, said: Rows) -> int:
+def _room_now(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, board: Board, said: Rows) -> int:
     if not said[row, OPEN] or not fits_beside_cards(nodes, row, shape):
         return 0
-    return units_there(nodes, cards, row, shape, space)
+    return units_there(nodes, cards, row, shape, space, board)
 
 
 @compiled
-def units_there(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows) -> int:
+def units_there(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, board: Board) -> int:
     """Units that fit on a node now."""
     first = nodes[row, FIRST_CARD]
     units = space[: nodes[row, AFTER_CARDS] - first]
     for k in range(len(units)):
         units[k] = units_on(cards, first + k, shape)
-    return room_on(nodes, row, shape, units)
+    room = room_on(nodes, row, shape, units)
+    return aligned_room(nodes, cards, row, shape, units, board, room) if room and shape[0, NEEDS] else room
 
 
 @compiled
 def refresh_room(
-    nodes: Rows, cards: Rows, newest: int, since: int, shape: Rows, space: Rows, said: Rows, room: Rows
+    nodes: Rows, cards: Rows, newest: int, since: int, shape: Rows, space: Rows, board: Board, said: Rows, room: Rows
 ) -> None:
     """Write the room of the nodes that changed since a clock, the newest first."""
     row = newest
     while row >= 0 and nodes[row, CHANGED] >= since:
-        room[row] = _room_now(nodes, cards, row, shape, space, said)
+        room[row] = _room_now(nodes, cards, row, shape, space, board, said)
         row = nodes[row, BEFORE]

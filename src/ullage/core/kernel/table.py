@@ -11,8 +11,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from ullage.core.kernel.alignment import closeness_of, settle
+from ullage.core.kernel.board import Board
 from ullage.core.kernel.charge import charge_unit, touch
-from ullage.core.kernel.columns import BEFORE, BONUS, CHANGED, COUNT, FREED, OPEN, TABLE_COLUMNS, Rows, Scores
+from ullage.core.kernel.columns import BEFORE, BONUS, CHANGED, COUNT, FREED, NEEDS, OPEN, TABLE_COLUMNS, Rows, Scores
 from ullage.core.kernel.compiled import code_of, compiled, inlined
 from ullage.core.kernel.room import enough, fits_beside_cards, look_at_cards
 from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
@@ -45,7 +47,15 @@ class Loops(NamedTuple):
 
 @inlined
 def score(
-    node: Callable[..., Any], nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, said: Rows, state: Any
+    node: Callable[..., Any],
+    nodes: Rows,
+    cards: Rows,
+    row: int,
+    shape: Rows,
+    space: Rows,
+    board: Board,
+    said: Rows,
+    state: Any,
 ) -> float:
     """The score of an open node."""
     if not fits_beside_cards(nodes, row, shape):
@@ -53,7 +63,35 @@ def score(
     units = look_at_cards(nodes, cards, row, shape, space)
     if not enough(units, shape[0, COUNT]):
         return NO_ROOM
-    return float(node(nodes, cards, row, shape, units, state, said[row, TABLE_COLUMNS:]) + said[row, BONUS])
+    if shape[0, NEEDS] and not settle(nodes, cards, row, shape, units, board):
+        return NO_ROOM
+    return rank(node, nodes, cards, row, shape, units, board, said, state)
+
+
+@compiled
+def look_at_zones(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, board: Board) -> Rows:
+    """The cards that a unit may have on a node that takes it."""
+    units = look_at_cards(nodes, cards, row, shape, space)
+    if shape[0, NEEDS]:
+        settle(nodes, cards, row, shape, units, board)
+    return units
+
+
+@inlined
+def rank(
+    node: Callable[..., Any],
+    nodes: Rows,
+    cards: Rows,
+    row: int,
+    shape: Rows,
+    units: Rows,
+    board: Board,
+    said: Rows,
+    state: Any,
+) -> float:
+    """How good a node is for a request that fits there: the strategy's word, preferred terms, near zones."""
+    found = float(node(nodes, cards, row, shape, units, state, said[row, TABLE_COLUMNS:]) + said[row, BONUS])
+    return found + closeness_of(shape, board) if shape[0, NEEDS] else found
 
 
 @inlined
@@ -66,6 +104,7 @@ def _refresh(
     since: int,
     shape: Rows,
     space: Rows,
+    board: Board,
     said: Rows,
     tree: Scores,
     state: Any,
@@ -75,7 +114,7 @@ def _refresh(
         follow(nodes, cards, row, state)
         stays_full = tree[size + row] == NO_ROOM and nodes[row, FREED] < since
         if said[row, OPEN] and not stays_full:
-            enter(tree, row, score(node, nodes, cards, row, shape, space, said, state))
+            enter(tree, row, score(node, nodes, cards, row, shape, space, board, said, state))
         row = nodes[row, BEFORE]
 
 
@@ -87,28 +126,31 @@ def loops_over(
 
     What they close over must read the same in every process, or they would be compiled anew in each.
     """
-    key = code_of(node, pick, select, follow, score, _refresh, look_at_cards, enough, enter, grow, charge_unit, touch)
+    parts = node, pick, select, follow, score, rank, _refresh, look_at_cards, look_at_zones, enough, settle, enter, grow
+    key = code_of(*parts, charge_unit, touch)
 
     @compiled
     def judge(
-        nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, said: Rows, tree: Scores, state: Any
+        nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board, said: Rows, tree: Scores, state: Any
     ) -> None:
         key  # noqa: B018  part of the cache key, see `code_of`
         follow(nodes, cards, row, state)
-        score = NO_ROOM
-        if said[row, OPEN] and fits_beside_cards(nodes, row, shape) and enough(units, shape[0, COUNT]):
-            score = float(node(nodes, cards, row, shape, units, state, said[row, TABLE_COLUMNS:]) + said[row, BONUS])
-        enter(tree, row, score)
+        fits = said[row, OPEN] and fits_beside_cards(nodes, row, shape) and enough(units, shape[0, COUNT])
+        if fits and shape[0, NEEDS]:
+            fits = settle(nodes, cards, row, shape, units, board)
+        enter(tree, row, rank(node, nodes, cards, row, shape, units, board, said, state) if fits else NO_ROOM)
 
     @compiled
-    def fill(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: Any) -> None:
+    def fill(
+        nodes: Rows, cards: Rows, shape: Rows, space: Rows, board: Board, said: Rows, tree: Scores, state: Any
+    ) -> None:
         key  # noqa: B018  as above
         size = len(tree) // 2
         for row in range(len(nodes)):
             follow(nodes, cards, row, state)
             tree[size + row] = NO_ROOM
             if said[row, OPEN]:
-                tree[size + row] = score(node, nodes, cards, row, shape, space, said, state)
+                tree[size + row] = score(node, nodes, cards, row, shape, space, board, said, state)
         grow(tree)
 
     @compiled
@@ -119,12 +161,13 @@ def loops_over(
         since: int,
         shape: Rows,
         space: Rows,
+        board: Board,
         said: Rows,
         tree: Scores,
         state: Any,
     ) -> None:
         key  # noqa: B018  as above
-        _refresh(node, follow, nodes, cards, newest, since, shape, space, said, tree, state)
+        _refresh(node, follow, nodes, cards, newest, since, shape, space, board, said, tree, state)
 
     @compiled
     def choose(
@@ -134,6 +177,7 @@ def loops_over(
         since: int,
         shape: Rows,
         space: Rows,
+        board: Board,
         said: Rows,
         tree: Scores,
         state: Any,
@@ -142,10 +186,10 @@ def loops_over(
         mode: int,
     ) -> int:
         key  # noqa: B018  as above
-        _refresh(node, follow, nodes, cards, newest, since, shape, space, said, tree, state)
+        _refresh(node, follow, nodes, cards, newest, since, shape, space, board, said, tree, state)
         row = select(nodes, cards, shape, space, said, tree, state)
-        if row >= 0 and shape[0, COUNT]:
-            units = look_at_cards(nodes, cards, row, shape, space)
+        if row >= 0 and (shape[0, COUNT] or shape[0, NEEDS]):
+            units = look_at_zones(nodes, cards, row, shape, space, board)
             pick(nodes, cards, row, shape, units, state, out)
         if row >= 0 and mode:
             charge_unit(nodes, cards, row, shape, mode, out)

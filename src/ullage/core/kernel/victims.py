@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ullage.core.kernel.alignment import settle, spend
+from ullage.core.kernel.board import AFTER_SUPPLIES, ALIGNED, CODE, FIRST_SUPPLY, FREE, Board
 from ullage.core.kernel.charge import charge_unit, follow_free
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
@@ -21,8 +23,10 @@ from ullage.core.kernel.columns import (
     COUNT,
     CPU_FREE,
     FIRST_CARD,
+    MACHINE,
     MEMORY_FREE,
     MODES,
+    NEEDS,
     SLOTS_FREE,
     USERS,
     VRAM_FREE,
@@ -30,10 +34,11 @@ from ullage.core.kernel.columns import (
     Scores,
 )
 from ullage.core.kernel.compiled import code_of, compiled
-from ullage.core.kernel.room import look_at_cards, room_on
+from ullage.core.kernel.room import enough, look_at_cards, room_on
 
-Books = tuple[Rows, Rows, Rows, Rows, Rows]
-"""Nodes and cards (copies, which are changed), the shape, room for a node's cards, cards on which a lock stays."""
+Books = tuple[Rows, Rows, Rows, Rows, Rows, Board]
+"""Nodes and cards (copies, which are changed), the shape, room for a node's cards, cards on which a lock stays;
+the zones of machines (what is free in them is a copy too)."""
 
 Occupants = tuple[Rows, Rows, Scores, Rows, Rows, Rows, Rows]
 """Per node the first entry, and one behind the last; entries, a node's dearest first; since when each is bound; what
@@ -44,9 +49,9 @@ Costs = tuple[Rows, Scores, Rows, Rows]
 """Per node what its victims cost, and when the oldest of the highest priority was bound; how many each budget has
 left, and room to count in. The last two rows of costs are spare."""
 
-Kept = tuple[Rows, Rows, Rows, Rows, Rows]
+Kept = tuple[Rows, Rows, Rows, Rows, Rows, Rows]
 """Modes of units that were placed, per card; a node and its cards as they were; per charge, the mode of its card before
-it; what became of each entry in the cheapest set so far."""
+it; what became of each entry in the cheapest set so far; what lay in the zones of a machine."""
 
 # An entry.
 CPU, MEMORY = 0, 1
@@ -59,6 +64,7 @@ FIRST_CHARGE, AFTER_CHARGE = 7, 8
 ENTRY_COLUMNS = 9
 # A charge.
 CARD, COMPUTE, VRAM, MODE = 0, 1, 2, 3
+"""Of a card; or, where `CARD` is below 0, `COMPUTE` of the supply -1 - `CARD` (`core/kernel/board.py`)."""
 CHARGE_COLUMNS = 4
 # What becomes of an entry.
 STAYS, MAY_GO, VICTIM, BACK, GONE = 0, 1, 2, 3, 4
@@ -78,7 +84,9 @@ MOST_STEPS = 4096
 
 
 @compiled
-def charge(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, sign: int) -> None:
+def charge(
+    nodes: Rows, cards: Rows, supplies: Rows, entries: Rows, charges: Rows, row: int, entry: int, sign: int
+) -> None:
     """Charge an entry on its node (+1) or release it (-1); modes of cards, and what follows from it, come later."""
     nodes[row, CPU_FREE] -= sign * entries[entry, CPU]
     nodes[row, MEMORY_FREE] -= sign * entries[entry, MEMORY]
@@ -89,6 +97,8 @@ def charge(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, ent
             cards[card, COMPUTE_FREE] -= sign * charges[at, COMPUTE]
             cards[card, VRAM_FREE] -= sign * charges[at, VRAM]
             cards[card, USERS] += sign
+        elif card < 0:
+            supplies[-1 - card, FREE] -= sign * charges[at, COMPUTE]
 
 
 @compiled
@@ -116,18 +126,28 @@ def let_go(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, ent
 @compiled
 def units_open(books: Books, row: int) -> Rows:
     """How much room each card of a node has, none where a lock stays although all users go."""
-    nodes, cards, shape, space, locked = books
+    nodes, cards, shape, space, locked, board = books
     units = look_at_cards(nodes, cards, row, shape, space)
     for k in range(len(units)):
         if locked[nodes[row, FIRST_CARD] + k]:
             units[k] = 0
+    if shape[0, NEEDS] and enough(units, shape[0, COUNT]):
+        settle(nodes, cards, row, shape, units, board)
     return units
 
 
 @compiled
 def fits(books: Books, row: int) -> bool:
     """Whether one unit fits on a node."""
-    return bool(room_on(books[0], row, books[2], units_open(books, row)) > 0)
+    there = room_on(books[0], row, books[2], units_open(books, row)) > 0
+    return bool(there and (not books[2][0, NEEDS] or books[5][4][CODE] == ALIGNED))
+
+
+@compiled
+def supplies_of(books: Books, row: int) -> tuple[int, int]:
+    """The first supply of a node's machine, and one behind the last."""
+    machine, machines = books[0][row, MACHINE], books[5][0]
+    return (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
 
 
 @compiled
@@ -140,13 +160,13 @@ def release(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
         if occupants[4][entry] == STAYS:
             hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
         elif occupants[4][entry] == MAY_GO:
-            charge(books[0], books[1], occupants[1], occupants[3], row, entry, -1)
+            charge(books[0], books[1], books[5][1], occupants[1], occupants[3], row, entry, -1)
 
 
 @compiled
 def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> bool:
     """Put an entry back if a unit fits beside it; else it is a victim. Whether it is back."""
-    charge(books[0], books[1], occupants[1], occupants[3], row, entry, 1)
+    charge(books[0], books[1], books[5][1], occupants[1], occupants[3], row, entry, 1)
     hold(books[0], books[1], occupants[1], occupants[3], row, entry, before)
     if fits(books, row):
         occupants[4][entry] = BACK
@@ -158,7 +178,7 @@ def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: in
 @compiled
 def take_out(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> None:
     """The last entry that was put back is a victim after all."""
-    charge(books[0], books[1], occupants[1], occupants[3], row, entry, -1)
+    charge(books[0], books[1], books[5][1], occupants[1], occupants[3], row, entry, -1)
     let_go(books[0], books[1], occupants[1], occupants[3], row, entry, before)
     occupants[4][entry] = VICTIM
 
@@ -276,6 +296,9 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
     copy_row(nodes, row, kept[1], 0)
     for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
         copy_row(cards, card, kept[2], card - nodes[row, FIRST_CARD])
+    first, after = supplies_of(books, row)
+    for at in range(first, after):
+        kept[5][at - first] = books[5][1][at, FREE]
     release(books, occupants, kept, row)
     if not fits(books, row):
         return False
@@ -293,7 +316,7 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
     for entry in range(begin, end):
         status[entry] = kept[4][entry]
         if status[entry] == BACK:
-            charge(books[0], books[1], occupants[1], occupants[3], row, entry, 1)
+            charge(books[0], books[1], books[5][1], occupants[1], occupants[3], row, entry, 1)
             hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
     return True
 
@@ -319,6 +342,9 @@ def put_back(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
     copy_row(kept[1], 0, nodes, row)
     for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
         copy_row(kept[2], card - nodes[row, FIRST_CARD], cards, card)
+    first, after = supplies_of(books, row)
+    for at in range(first, after):
+        books[5][1][at, FREE] = kept[5][at - first]
 
 
 @compiled
@@ -387,7 +413,7 @@ def line_up(books: Books, occupants: Occupants, costs: Costs, kept: Kept, may_ta
 @cache
 def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
     """Compile the loop over units around how a strategy picks cards."""
-    key = code_of(pick, line_up, look, put_back, take, sift, charge_unit, follow_free, units_open, fits)
+    key = code_of(pick, line_up, look, put_back, take, sift, charge_unit, follow_free, units_open, fits, spend)
 
     @compiled
     def evict(
@@ -422,6 +448,8 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
                     at_row[placed], chosen = row, at_cards[placed]
                     if shape[0, COUNT]:
                         pick(nodes, cards, row, shape, units_open(books, row), state, chosen)
+                    if shape[0, NEEDS]:
+                        spend(books[5][0], books[5][1], nodes[row, MACHINE], books[5][3], 1)
                     charge_unit(nodes, cards, row, shape, mode, chosen)
                     for card in chosen:
                         kept[0][card] |= mode

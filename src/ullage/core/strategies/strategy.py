@@ -98,7 +98,7 @@ class Strategy:
 
     def node(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> float:
         """How good a node with room is; `eligible` are its cards that could take the request."""
-        units = self._units(fleet, row, eligible)
+        units = self.units(fleet, row, eligible)
         note = np.zeros(self.notes, np.int64)
         return float(self._node(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state, note))
 
@@ -110,19 +110,20 @@ class Strategy:
         """What decides about a node, by name, where that is more than its score; in the strategy's own unit."""
         if self._terms is None:
             return {}
-        units = self._units(fleet, row, eligible)
+        units = self.units(fleet, row, eligible)
         return self._terms(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state)
 
     def pick(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> list[int]:
         """The cards for one unit out of `eligible`, of which there are enough."""
         out = np.zeros(shape.asked.gpu_count, np.int64)
-        units = self._units(fleet, row, eligible)
+        units = self.units(fleet, row, eligible)
         self._pick(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state, out)
         chosen: list[int] = out.tolist()
         return chosen
 
     @staticmethod
-    def _units(fleet: Fleet, row: int, eligible: Sequence[int]) -> Rows:
+    def units(fleet: Fleet, row: int, eligible: Sequence[int]) -> Rows:
+        """Cards of a node as functions take them: 1 for each that is `eligible`, else 0."""
         cards = fleet.cards_on(row)
         units = np.zeros(len(cards), np.int64)
         units[[card - cards.start for card in eligible]] = 1

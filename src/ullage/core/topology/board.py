@@ -1,0 +1,289 @@
+"""The zones of all machines of a fleet as rows, and what allocations hold in them.
+
+Law: what is free in the rows is what there is, less what is reserved, less what the placements in the ledger
+hold. Rows are as `core/kernel/board.py` says; cards are columns of the fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ullage.core.kernel import board as at
+from ullage.core.kernel.columns import Rows, Scores
+from ullage.core.kernel.cpus import take_cpus
+from ullage.core.kernel.masks import MOST_ZONES, NIL
+from ullage.core.topology.hints import WidthRule
+from ullage.model.alignment import ContainerNeeds, Stage
+from ullage.model.node import Node
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import MILLI
+from ullage.model.topology import CARD, MAX_ZONES, Cpu, Topology, Zone, ZonePolicy, as_mask
+from ullage.model.zone_placement import Rank, ZonePlacement
+
+_STAGES = {Stage.INIT: at.INIT, Stage.SIDECAR: at.SIDECAR, Stage.APP: at.APP}
+
+
+class Board:
+    """The machines of these nodes, in their order; `machine_of` has the row of each, -1 where zones are not known."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.topologies: list[Topology] = []
+        self.machine_of: list[int] = []
+        self._codes = {CARD: at.CARDS}
+        self._names: dict[int, str] = {at.CARDS: CARD}
+        self._rows_of: list[dict[tuple[int, object], int]] = []
+        self._names_of: list[list[tuple[int, object]]] = []
+        machines: list[list[int]] = []
+        supplies: list[Rows] = [np.zeros((0, at.SUPPLY_COLUMNS), np.int64)]
+        distances: list[Rows] = [np.zeros((0, MOST_ZONES), np.int64)]
+        for node in nodes:
+            topology = _known(node)
+            self.machine_of.append(-1 if topology is None else len(machines))
+            if topology is None:
+                continue
+            first, far = sum(map(len, supplies)), sum(map(len, distances))
+            rows, names = self._supplies(node, topology)
+            machines.append(_machine(topology, first, first + len(rows), far))
+            supplies.append(rows)
+            distances.append(_distances(topology))
+            self.topologies.append(topology)
+            self._rows_of.append({name: first + row for row, name in enumerate(names)})
+            self._names_of.append(names)
+        self._machines: Rows = np.array(machines, np.int64).reshape(-1, at.MACHINE_COLUMNS)
+        self.supplies = np.concatenate(supplies)
+        self._distances = np.concatenate(distances)
+        most = max((len(rows) for rows in supplies), default=0)
+        self._taken: Rows = np.zeros((most, at.TAKEN_COLUMNS), np.int64)
+        self._verdict: Rows = np.zeros(at.VERDICT_COLUMNS, np.int64)
+        self._weight: Scores = np.zeros(1)
+        self.aligns = any(topology.kubelet is not None for topology in self.topologies)
+        """Whether some node aligns what asks for no alignment."""
+        self.held = 0
+        """Allocations that hold something of the supplies."""
+
+    @property
+    def rows(self) -> at.Board:
+        """As the kernel takes it."""
+        return self._machines, self.supplies, self._distances, self._taken, self._verdict, self._weight
+
+    def copy(self) -> Board:
+        """The same machines with books of their own."""
+        twin = object.__new__(Board)
+        twin.__dict__.update(self.__dict__)
+        twin.supplies = self.supplies.copy()
+        return twin
+
+    def mask_of(self, row: int, zones: Iterable[int]) -> int:
+        """Zones of a node as the columns of cards have them; those that its record does not list are unknown."""
+        machine = self.machine_of[row]
+        if machine < 0:
+            return 0
+        known = self.topologies[machine].zone_ids
+        return as_mask(known.index(zone) for zone in zones if zone in known)
+
+    @property
+    def code(self) -> int:
+        """What the last decision came to (`core/kernel/board.py`)."""
+        return int(self._verdict[at.CODE])
+
+    @property
+    def container(self) -> int:
+        """The container that the last decision was about at its end."""
+        return int(self._verdict[at.CONTAINER_OF])
+
+    def cpus_of(self, machine: int) -> Rows:
+        """The rows of a machine's CPUs."""
+        first, last = self._machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
+        rows: Rows = self.supplies[first:last]
+        found: Rows = rows[rows[:, at.RESOURCE] == at.CPUS]
+        return found
+
+    # --- what requests need ---
+
+    def needs(self, asked: ResourceRequirement) -> list[tuple[int, int, int, int, int]]:
+        """What a request is aligned by, as rows; none if zones do not matter to it here.
+
+        First container by container, then all as one, in the order of `core/kernel/board.py`.
+        """
+        policy = asked.alignment.policy
+        if not self.topologies and policy not in (ZonePolicy.RESTRICTED, ZonePolicy.SINGLE_ZONE):
+            return []
+        containers = asked.alignment.containers or (_plain(asked),)
+        if policy is None and not self.aligns and not asked.gpu_count:
+            return []
+        each = [self._amounts(container) for container in containers]
+        rows = [
+            (0, number, _STAGES[container.stage], code, amount)
+            for number, (container, amounts) in enumerate(zip(containers, each, strict=True))
+            for code, amount in sorted(amounts.items())
+        ]
+        whole = _effective([container.stage for container in containers], each)
+        rows += [(1, len(containers), at.APP, code, amount) for code, amount in sorted(whole.items())]
+        return rows
+
+    def _amounts(self, needs: ContainerNeeds) -> dict[int, int]:
+        amounts = {at.CPUS: needs.cpus, at.MEMORY: needs.memory_bytes}
+        amounts |= {self._code(name): count for name, count in needs.devices}
+        amounts |= {self._code(f"hugepages:{size}"): size_of for size, size_of in needs.hugepages}
+        return {code: amount for code, amount in amounts.items() if amount}
+
+    def _code(self, resource: str) -> int:
+        code = self._codes.setdefault(resource, at.OTHERS + len(self._codes) - 1)
+        self._names[code] = resource
+        return code
+
+    # --- placements ---
+
+    def placement(self, machine: int, cards: Sequence[tuple[str, int]]) -> ZonePlacement | None:
+        """What was decided last on a machine, as a value; `cards` are the uuids and masks of its cards.
+
+        None where its zones are not told apart, and where nothing lies in them.
+        """
+        if machine < 0 or not self._verdict[at.KNOWN]:
+            return None
+        topology = self.topologies[machine]
+        first, last = self._machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
+        supplies, taken = self.supplies[first:last], self._taken[: last - first]
+        names = [name for _, name in self._names_of[machine]]
+        cpus: list[int] = []
+        devices: dict[str, list[str]] = {CARD: [uuid for uuid, _ in cards]} if cards else {}
+        memory: list[tuple[int, int]] = []
+        mask = 0
+        for _, zones in cards:
+            mask |= zones
+        for row in np.flatnonzero((taken[:, at.MARK] >= at.HELD) | (taken[:, at.BYTES :].max(axis=1, initial=0) > 0)):
+            code, zones = supplies[row, at.RESOURCE], int(supplies[row, at.ZONES])
+            mask |= zones
+            if code == at.CPUS:
+                cpus.append(int(supplies[row, at.ID]))
+            elif supplies[row, at.TOTAL] > 1:
+                memory.append((int(supplies[row, at.ID]), int(taken[row, at.BYTES :].max())))
+            else:
+                devices.setdefault(self._names[int(code)], []).append(str(names[row]))
+        if not mask and not cpus:
+            return None
+        rule = WidthRule.KUBELET if topology.kubelet is not None else WidthRule.CURRENT_BEST
+        zones_of = tuple(zone for bit, zone in enumerate(topology.zone_ids) if mask >> bit & 1)
+        held = tuple(sorted((name, tuple(uuids)) for name, uuids in devices.items()))
+        return ZonePlacement(zones_of, tuple(sorted(cpus)), held, tuple(memory), Rank.BOUND, rule.value)
+
+    def hold(self, row: int, placement: ZonePlacement, sign: int) -> None:
+        """Take (1) what an allocation has in the zones of its node, or give it back (-1).
+
+        What the record does not list is skipped.
+        """
+        machine = self.machine_of[row]
+        if machine < 0:
+            return
+        charges = self.charges(row, placement)
+        self.held += sign * bool(charges)
+        for supply, amount in charges:
+            self.supplies[supply, at.FREE] -= sign * amount
+
+    def charges(self, row: int, placement: ZonePlacement | None) -> list[tuple[int, int]]:
+        """The supplies that a placement on a node has something of, and how much."""
+        if placement is None or self.machine_of[row] < 0:
+            return []
+        known = self._rows_of[self.machine_of[row]]
+        wanted: list[tuple[tuple[int, object], int]] = [((at.CPUS, cpu), 1) for cpu in placement.cpus]
+        wanted += [((at.MEMORY, zone), amount) for zone, amount in placement.memory]
+        for name, uuids in placement.devices:
+            if name in self._codes and name != CARD:
+                wanted += [((self._codes[name], uuid), 1) for uuid in uuids]
+        return [(known[name], amount) for name, amount in wanted if name in known]
+
+    def _supplies(self, node: Node, topology: Topology) -> tuple[Rows, list[tuple[int, object]]]:
+        """What lies in the zones of a machine, CPUs first, each with the name it is found by."""
+        zones = topology.zone_ids
+        place = {zone: 1 << number for number, zone in enumerate(zones)} | {None: 0}
+        cpus = sorted(topology.cpus, key=lambda cpu: cpu.id)
+        rows = [
+            (at.CPUS, place[cpu.zone], 1, int(cpu.id not in topology.reserved_cpus), cpu.id, socket, core)
+            for cpu, (socket, core) in zip(cpus, _numbered(cpus), strict=True)
+        ]
+        names: list[tuple[int, object]] = [(at.CPUS, cpu.id) for cpu in cpus]
+        for device in sorted(topology.devices, key=lambda device: (device.resource, device.index, device.uuid)):
+            mask = sum(place[zone] for zone in device.zones)
+            code = self._code(device.resource)
+            rows.append((code, mask, 1, int(device.healthy), device.index, 0, 0))
+            names.append((code, device.uuid))
+        for zone in topology.zones:
+            if zone.memory is not None:
+                left = zone.memory.allocatable
+                rows.append((at.MEMORY, place[zone.id], left, left, zone.id, 0, 0))
+                names.append((at.MEMORY, zone.id))
+        found = np.array(rows, np.int64).reshape(-1, at.SUPPLY_COLUMNS)
+        count = topology.reserved_count or (0 if topology.kubelet else -(-node.reserved.cpu_milli // MILLI))
+        if count and not topology.reserved_cpus:
+            _reserve(found, count)
+        return found, names
+
+
+def _known(node: Node) -> Topology | None:
+    """The record of a node, or what its cards say of zones where there is none."""
+    if node.topology is not None and node.topology.zones:
+        return node.topology
+    zones = sorted({zone for gpu in node.gpus for zone in gpu.zones if zone < MAX_ZONES})
+    return Topology(tuple(map(Zone, zones)), source="cards") if zones else None
+
+
+def _machine(topology: Topology, first: int, last: int, far: int) -> list[int]:
+    kubelet = topology.kubelet
+    compared = kubelet is not None and kubelet.closest and topology.distances and len(topology.zones) <= MOST_ZONES
+    return [
+        len(topology.zones),
+        first,
+        last,
+        -1 if kubelet is None else kubelet.policy.rank,
+        kubelet is not None and kubelet.scope == "pod",
+        kubelet is not None and kubelet.static_cpus,
+        kubelet is not None and kubelet.static_memory,
+        far if compared or (kubelet is None and topology.distances and len(topology.zones) <= MOST_ZONES) else -1,
+        -1,
+    ]
+
+
+def _distances(topology: Topology) -> Rows:
+    count = len(topology.distances)
+    if not count or count > MOST_ZONES:
+        return np.zeros((0, MOST_ZONES), np.int64)
+    rows = np.zeros((count, MOST_ZONES), np.int64)
+    rows[:, :count] = topology.distances
+    return rows
+
+
+def _numbered(cpus: Sequence[Cpu]) -> list[tuple[int, int]]:
+    """Per CPU the number of its socket and of its core; a core is one of one socket."""
+    sockets = {socket: number for number, socket in enumerate(sorted({cpu.socket for cpu in cpus}))}
+    cores = {core: number for number, core in enumerate(sorted({(cpu.socket, cpu.core) for cpu in cpus}))}
+    return [(sockets[cpu.socket], cores[cpu.socket, cpu.core]) for cpu in cpus]
+
+
+def _reserve(supplies: Rows, count: int) -> None:
+    """Keep so many CPUs from work, in packing order."""
+    taken = np.zeros((len(supplies), at.TAKEN_COLUMNS), np.int64)
+    taken[:, at.MARK] = np.where(supplies[:, at.RESOURCE] == at.CPUS, at.OPEN, at.OUT_OF_REACH)
+    take_cpus(supplies, count, NIL, taken)
+    supplies[taken[:, at.MARK] == at.HELD, at.FREE] = 0
+
+
+def _plain(asked: ResourceRequirement) -> ContainerNeeds:
+    """A request without containers is one that asks for all of it; CPUs are its own if they are whole ones."""
+    whole, part = divmod(asked.cpu_milli, MILLI)
+    devices = ((CARD, asked.gpu_count),) if asked.gpu_count else ()
+    return ContainerNeeds(cpus=0 if part else whole, devices=devices)
+
+
+def _effective(stages: Sequence[Stage], each: Sequence[dict[int, int]]) -> dict[int, int]:
+    """What all containers need at their peak: an init container beside the sidecars before it, then all others."""
+    together: dict[int, int] = {}
+    peak: dict[int, int] = {}
+    for stage, amounts in zip(stages, each, strict=True):
+        for code, amount in amounts.items():
+            if stage is Stage.INIT:
+                peak[code] = max(peak.get(code, 0), together.get(code, 0) + amount)
+            else:
+                together[code] = together.get(code, 0) + amount
+    return {code: max(peak.get(code, 0), together.get(code, 0)) for code in {*peak, *together}}

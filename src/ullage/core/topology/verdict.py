@@ -1,0 +1,93 @@
+"""What zones say to a request on one node: where in it it would lie, or why it may not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ullage.core.fleet import Fleet
+from ullage.core.kernel import board as at
+from ullage.core.kernel import columns
+from ullage.core.kernel.alignment import settle
+from ullage.core.kernel.columns import Rows
+from ullage.core.shape import shape_of
+from ullage.model.rejection import Code, Cure, Rejection, ZoneRoom
+from ullage.model.request import ResourceRequirement
+from ullage.model.topology import CARD, CPU
+from ullage.model.zone_placement import ZonePlacement
+
+_CODES = {
+    at.UNKNOWN: Code.TOPOLOGY_UNKNOWN,
+    at.WEAKER: Code.NODE_POLICY_WEAKER,
+    at.TOO_MANY: Code.ZONES_TOO_MANY,
+    at.NOT_ALIGNED: Code.NOT_ALIGNED,
+    at.SHORT: Code.SHORT_ALLOCATION,
+}
+
+
+def placement_on(fleet: Fleet, asked: ResourceRequirement, node: str, cards: Sequence[int]) -> ZonePlacement | None:
+    """What a unit has in the zones of a node if it gets exactly these cards; None where they are not told apart."""
+    row = fleet.row_of.get(node)
+    if row is None or not _matters(fleet, asked) or not _settle(fleet, asked, row, cards):
+        return None
+    masks = fleet.card_rows[list(cards), columns.ZONES].tolist()
+    return fleet.board.placement(fleet.board.machine_of[row], list(zip(fleet.uuids(cards), masks, strict=True)))
+
+
+def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int]) -> Rejection | None:
+    """Why zones keep a unit from a node where it could have these cards; enough of them, or they do not decide."""
+    if not _matters(fleet, asked) or len(cards) < asked.gpu_count or _settle(fleet, asked, row, cards):
+        return None
+    code = _CODES[fleet.board.code]
+    free = _room_in(fleet, row, cards)
+    needed, lies = _needed(fleet, asked)
+    zones = tuple(room for room in free if room.resource == lies)
+    cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
+    had = max((room.free for room in zones), default=0)
+    return Rejection(code, cure, needed, had, fleet.nodes[row].name, zones=zones)
+
+
+def fits_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> bool:
+    """Whether zones allow a unit on a node that has nothing else to do."""
+    if not _matters(fleet, asked):
+        return True
+    empty = fleet.emptied()
+    return _settle(empty, asked, row, empty.cards_on(row))
+
+
+def _matters(fleet: Fleet, asked: ResourceRequirement) -> bool:
+    return bool(shape_of(fleet, asked).rows[0, columns.NEEDS])
+
+
+def _settle(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Iterable[int]) -> bool:
+    first = fleet.cards_on(row).start
+    units: Rows = np.zeros(len(fleet.cards_on(row)), np.int64)
+    units[[card - first for card in cards]] = 1
+    shape = shape_of(fleet, asked).rows
+    return bool(settle(fleet.node_rows, fleet.card_rows, row, shape, units, fleet.board.rows))
+
+
+def _needed(fleet: Fleet, asked: ResourceRequirement) -> tuple[int, str]:
+    """How much the container that was refused needs, of cards if it has any, else of CPUs."""
+    container = fleet.board.container
+    amounts = {code: amount for _, of, _, code, amount in fleet.board.needs(asked) if of == container}
+    resource = at.CARDS if at.CARDS in amounts else at.CPUS
+    return amounts.get(resource, 0), CARD if resource == at.CARDS else CPU
+
+
+def _room_in(fleet: Fleet, row: int, cards: Sequence[int]) -> list[ZoneRoom]:
+    """Per zone of a node, how many of these cards and how many CPUs are free, of how many."""
+    machine = fleet.board.machine_of[row]
+    if machine < 0:
+        return []
+    found = []
+    here = fleet.card_rows[fleet.cards_on(row).start : fleet.cards_on(row).stop, columns.ZONES]
+    may = fleet.card_rows[list(cards), columns.ZONES]
+    cpus = fleet.board.cpus_of(machine)
+    for bit, zone in enumerate(fleet.board.topologies[machine].zone_ids):
+        mask = 1 << bit
+        found.append(ZoneRoom(zone, CARD, int((may & mask != 0).sum()), int((here & mask != 0).sum())))
+        inside = cpus[cpus[:, at.ZONES] & mask != 0]
+        found.append(ZoneRoom(zone, CPU, int((inside[:, at.FREE] > 0).sum()), len(inside)))
+    return found

@@ -1,0 +1,293 @@
+"""Requests on machines with zones: what they get, why they are refused, what is left when they are gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.zones import kubelet, machine
+
+from ullage.core.allocator import Allocator
+from ullage.core.fleet import Fleet
+from ullage.core.selection import Refusal, Rules
+from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.node import Node
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+from ullage.model.topology import Scope, ZonePolicy
+
+pytestmark = pytest.mark.timeout(900)
+
+BEST, RESTRICTED, SINGLE = "best-effort", "restricted", "single-numa-node"
+
+
+def allocator(*nodes: Node, **rules: object) -> Allocator:
+    found = Allocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]
+    found.set_ready()
+    return found
+
+
+def asked(text: str) -> Request:
+    return Request("r", ResourceRequirement.from_string(text))
+
+
+def pod(*containers: ContainerNeeds, policy: str | None = None, uid: str = "r") -> Request:
+    """A pod of these containers; its own amounts are what they come to at their peak."""
+    apps = [one for one in containers if one.stage is not Stage.INIT]
+    cards = max(sum(count(one) for one in apps), *(count(one) for one in containers))
+    cpus = max(sum(one.cpus for one in apps), *(one.cpus for one in containers))
+    alignment = Alignment(None if policy is None else ZonePolicy(policy), containers)
+    return Request(uid, ResourceRequirement(cpus * 1000, 0, cards, alignment=alignment))
+
+
+def count(container: ContainerNeeds) -> int:
+    return sum(number for _, number in container.devices)
+
+
+def needs(cards: int = 0, cpus: int = 0, *, name: str = "main", stage: Stage = Stage.APP) -> ContainerNeeds:
+    return ContainerNeeds(name, stage, cpus, devices=(("gpu", cards),) if cards else ())
+
+
+def place(books: Allocator, request: Request) -> Allocation | Code:
+    found = books.alloc(request, 0.0)
+    return found.code if isinstance(found, Refusal) else found
+
+
+def indices(found: Allocation | Code) -> list[int] | Code:
+    """The cards that were taken, by index."""
+    return found if isinstance(found, Code) else sorted(int(uuid.rpartition("g")[2]) for uuid in found.gpus)
+
+
+def hold(books: Allocator, node: str, cards: list[int]) -> None:
+    """Somebody else has these cards."""
+    number = len(books.fleet.ledger)
+    uuids = [f"{node}-g{card}" for card in cards]
+    taken = books.bind(Request(f"held-{number}", ResourceRequirement.of(gpu=len(cards))), uuids, 0.0)
+    assert isinstance(taken, Allocation), taken
+
+
+def with_free(free: list[int], policy: str | None = None, **more: object) -> Allocator:
+    """Layout B with just these cards free."""
+    node = machine(kubelet=None if policy is None else kubelet(policy), **more)  # type: ignore[arg-type]
+    books = allocator(node)
+    for card in range(8):
+        if card not in free:
+            hold(books, "n", [card])
+    return books
+
+
+# --- one container where the kubelet decides (16 CPUs per zone) ---
+
+
+@pytest.mark.parametrize(
+    ("cards", "cpus", "admitted"),
+    [
+        pytest.param(2, 8, {BEST, RESTRICTED, SINGLE}, id="17"),
+        pytest.param(6, 10, {BEST}, id="18"),
+        pytest.param(6, 24, {BEST, RESTRICTED}, id="19"),
+        pytest.param(8, 32, {BEST, RESTRICTED}, id="20"),
+    ],
+)
+def test_what_a_kubelet_admits(cards, cpus, admitted):
+    found = set()
+    for policy in (BEST, RESTRICTED, SINGLE):
+        placed = place(allocator(machine(kubelet=kubelet(policy))), asked(f"cpu={cpus},gpu={cards}"))
+        if isinstance(placed, Allocation):
+            found.add(policy)
+        else:
+            assert placed is Code.NOT_ALIGNED
+    assert found == admitted
+
+
+@pytest.mark.parametrize("policy", [RESTRICTED, SINGLE])
+def test_the_zone_with_the_cpus(policy):  # 21
+    books = allocator(machine(kubelet=kubelet(policy), reserved=range(12)))
+    found = place(books, asked("cpu=8,gpu=4"))
+    assert indices(found) == [4, 5, 6, 7]
+    assert found.placement.zones == (1,)
+    assert found.placement.cpus == tuple(range(16, 24))
+
+
+def test_two_cards_per_zone_and_four_asked():  # 22
+    node = machine(cards=(0, 0, 1, 1), kubelet=kubelet(RESTRICTED))
+    assert place(allocator(node), asked("cpu=1,gpu=4")) is Code.NOT_ALIGNED
+    found = place(
+        allocator(replace(node, topology=replace(node.topology, kubelet=kubelet(BEST)))), asked("cpu=1,gpu=4")
+    )
+    assert indices(found) == [0, 1, 2, 3]
+
+
+def test_free_cards_on_both_zones_are_narrow_enough_only_where_ullage_binds():  # 29
+    cards = (0, 0, 1, 1)
+    for owner, expected in ((None, [0, 2]), (kubelet(RESTRICTED), Code.NOT_ALIGNED)):
+        books = allocator(machine(cards=cards, kubelet=owner))
+        hold(books, "n", [1])
+        hold(books, "n", [3])
+        assert indices(place(books, asked("gpu=2,numa=restricted"))) == expected
+
+
+def test_a_node_on_which_one_zone_is_enough():  # 32
+    nodes = machine("a"), machine("b")
+    for owner in (None, kubelet(BEST)):
+        books = allocator(*(replace(node, topology=replace(node.topology, kubelet=owner)) for node in nodes))
+        hold(books, "a", [3])
+        hold(books, "a", [4])
+        hold(books, "a", [5])
+        hold(books, "a", [6])
+        hold(books, "b", [6])
+        hold(books, "b", [7])
+        assert place(books, asked("gpu=4,numa=best-effort")).node == "b"
+
+
+@pytest.mark.parametrize(
+    ("free", "number", "expected"),
+    [
+        pytest.param(range(8), 4, [0, 1, 2, 3], id="33"),
+        pytest.param([4, 5, 6, 7], 4, [4, 5, 6, 7], id="34"),
+        pytest.param(range(8), 5, [0, 1, 2, 3, 4], id="35"),
+        pytest.param([1, 2, 4, 5, 6, 7], 4, [4, 5, 6, 7], id="36"),
+        pytest.param(range(8), 3, [0, 1, 2], id="38"),
+    ],
+)
+@pytest.mark.parametrize("policy", [None, BEST])
+def test_cards_of_the_chosen_zones(free, number, expected, policy):
+    assert indices(place(with_free(list(free), policy), asked(f"gpu={number}"))) == expected
+
+
+def test_spill_beyond_the_zones_of_the_mask():  # 37
+    cpus_only_on_0 = with_free([0, 1, 4, 5, 6, 7], BEST, cpus=(16, 0))
+    found = place(cpus_only_on_0, asked("cpu=4,gpu=4"))
+    assert indices(found) == [4, 5, 6, 7] or found.placement.zones == (0, 1)
+
+
+# --- containers and scopes ---
+
+
+@pytest.mark.parametrize(("free", "expected"), [(range(8), [0, 1, 2, 3]), ([0, 1, 4, 5], [0, 1, 4, 5])])
+def test_two_containers_of_two(free, expected):  # 41
+    assert indices(place(with_free(list(free), RESTRICTED), pod(needs(2), needs(2)))) == expected
+
+
+def test_containers_one_by_one_and_as_a_pod():  # 42
+    for scope, expected in ((Scope.CONTAINER, [0, 1, 2, 4, 5, 6]), (Scope.POD, [0, 1, 2, 3, 4, 5])):
+        books = allocator(machine(kubelet=kubelet(BEST, scope=scope)))
+        assert indices(place(books, pod(needs(3), needs(3)))) == expected
+
+
+def test_an_init_container_lends_its_cards_to_the_next():  # 43
+    found = place(with_free(list(range(8)), RESTRICTED), pod(needs(4, stage=Stage.INIT), needs(4)))
+    assert indices(found) == [0, 1, 2, 3]
+
+
+def test_an_init_container_that_is_too_large():  # 44
+    books = with_free(list(range(8)), RESTRICTED)
+    assert isinstance(place(books, pod(needs(9, stage=Stage.INIT), needs(1))), Code)
+    assert books.fleet.gpu_free.tolist() == [8]
+
+
+def test_two_containers_each_on_a_zone():  # 45
+    node = machine(cards=(0,), cpus=(4, 4), kubelet=kubelet(SINGLE))
+    placed = place(allocator(node), pod(needs(1, 3), needs(0, 3)))
+    assert placed.placement.cpus == (0, 1, 2, 4, 5, 6)
+
+
+def test_the_zone_with_enough_of_what_is_free():  # 46
+    assert indices(place(with_free([0, 4, 5, 6, 7], RESTRICTED), asked("gpu=3"))) == [4, 5, 6]
+
+
+def test_half_a_cpu_is_not_aligned():  # 48
+    request = Request("r", ResourceRequirement(500, 0, 2))
+    found = place(allocator(machine(kubelet=kubelet(RESTRICTED))), request)
+    assert indices(found) == [0, 1]
+    assert found.placement.cpus == ()
+
+
+# --- the ledger of zones ---
+
+
+def test_cards_and_cpus_come_back():  # 49
+    books = allocator(machine(kubelet=kubelet(SINGLE)))
+    before = books.fleet.board.supplies.copy()
+    first = place(books, replace(asked("cpu=8,gpu=4"), uid="a"))
+    second = place(books, replace(asked("cpu=8,gpu=4"), uid="b"))
+    assert (indices(first), indices(second)) == ([0, 1, 2, 3], [4, 5, 6, 7])
+    assert isinstance(place(books, replace(asked("cpu=8,gpu=4"), uid="c")), Code)
+    books.dealloc("a", 1.0)
+    assert indices(place(books, replace(asked("cpu=8,gpu=4"), uid="d"))) == [0, 1, 2, 3]
+    books.dealloc("b", 1.0)
+    books.dealloc("d", 1.0)
+    assert (books.fleet.board.supplies == before).all()
+    assert books.fleet.board.held == 0
+
+
+def test_books_know_only_what_the_record_lists():  # 40
+    books = allocator(machine(cards=(0, 0), cpus=(4,), zones=(0,)))
+    board = books.fleet.board
+    placement = place(books, asked("cpu=2,gpu=1,numa=restricted")).placement
+    board.hold(0, replace(placement, cpus=(2, 3, 99), devices=(("gpu", ("x",)), ("nic", ("eth9",)))), +1)
+    assert [row[3] for row in board.supplies.tolist()] == [0, 0, 0, 0]
+    board.hold(0, replace(placement, cpus=(2, 3, 99), devices=(("nic", ("eth9",)),)), -1)
+    books.dealloc("r", 1.0)
+    assert [row[3] for row in board.supplies.tolist()] == [1, 1, 1, 1]
+
+
+# --- where the record is missing, weak or too large ---
+
+
+def test_an_unknown_machine_refuses_only_what_must_be_aligned():
+    node = replace(machine(cards=(None,) * 4), topology=None)
+    books = allocator(node)
+    for policy in (RESTRICTED, SINGLE):
+        assert place(books, asked(f"gpu=2,numa={policy}")) is Code.TOPOLOGY_UNKNOWN
+    assert isinstance(place(books, asked("gpu=2,numa=best-effort")), Allocation)
+
+
+def test_a_node_weaker_than_the_pod_is_refused_and_a_stricter_one_is_not():
+    books = allocator(machine(kubelet=kubelet(BEST)))
+    assert place(books, asked("gpu=2,numa=restricted")) is Code.NODE_POLICY_WEAKER
+    assert isinstance(place(allocator(machine(kubelet=kubelet(SINGLE))), asked("gpu=2,numa=restricted")), Allocation)
+    assert isinstance(place(books, asked("gpu=2,numa=best-effort")), Allocation)
+
+
+def test_more_zones_than_are_enumerated():
+    zones = range(17)
+    for policy, expected in ((RESTRICTED, Code.ZONES_TOO_MANY), (SINGLE, Code.ZONES_TOO_MANY), (BEST, None)):
+        node = machine(cards=[zone % 17 for zone in range(20)], cpus=[2] * 17, zones=zones)
+        found = place(allocator(node), asked(f"gpu=2,numa={policy}"))
+        assert found is expected if expected else isinstance(found, Allocation)
+
+
+def test_unknown_zones_are_taken_last_and_claim_nothing():
+    books = allocator(machine(cards=(None, 0, 0, 1, 1, 1)))
+    assert indices(place(books, asked("gpu=2,numa=restricted"))) == [1, 2]
+    nowhere = allocator(machine(cards=(None,) * 4))
+    assert indices(place(nowhere, asked("gpu=2,numa=restricted"))) == [0, 1]
+
+
+# --- CPUs ---
+
+
+def test_whole_cores_and_what_is_broken_already():
+    books = allocator(machine(cards=(0, 0, 1, 1), cpus=(8, 8), threads=2))
+    first = place(books, replace(asked("cpu=3,gpu=1,numa=restricted"), uid="a"))
+    assert first.placement.cpus == (0, 1, 2)
+    second = place(books, replace(asked("cpu=1,gpu=1,numa=restricted"), uid="b"))
+    assert second.placement.cpus == (3,)
+
+
+def test_core_ids_repeat_on_every_socket():
+    books = allocator(machine(cards=(0,), cpus=(4, 4), zones=(0, 1), threads=2))
+    assert place(books, asked("cpu=2,gpu=1,numa=restricted")).placement.cpus == (0, 1)
+
+
+def test_small_jobs_go_to_zones_that_are_broken():
+    books = allocator(machine())
+    for number in range(3):
+        assert indices(place(books, replace(asked("gpu=1,numa=single-numa-node"), uid=str(number)))) == [number]
+    assert indices(place(books, replace(asked("gpu=4,numa=single-numa-node"), uid="wide"))) == [4, 5, 6, 7]
+
+
+def test_what_is_not_asked_to_be_aligned_has_no_cpus_of_its_own():
+    assert place(allocator(machine()), asked("cpu=4,gpu=2")).placement.cpus == ()
