@@ -33,7 +33,7 @@ from ullage.core.kernel.columns import (
     WHOLE,
     Rows,
 )
-from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiled import compiled, lean
 
 Flags = npt.NDArray[np.bool_]
 
@@ -91,7 +91,7 @@ def charge(
     return clock + 1
 
 
-@compiled
+@lean
 def charge_unit(nodes: Rows, cards: Rows, row: int, shape: Rows, mode: int, chosen: Rows) -> None:
     """Take one unit out of the rows of a node and of its chosen cards; `mode` is how it holds them."""
     nodes[row, CPU_FREE] -= shape[0, CPU]
@@ -111,7 +111,7 @@ def charge_unit(nodes: Rows, cards: Rows, row: int, shape: Rows, mode: int, chos
         follow_free(cards, card)
 
 
-@compiled
+@lean
 def touch(nodes: Rows, newest: int, clock: int, row: int, sign: int) -> None:
     """A node changed, at this clock; `newest` is the one before it, and `sign` below 0 says that it has more room."""
     nodes[row, CHANGED] = clock
@@ -133,7 +133,7 @@ def follow_all(cards: Rows) -> None:
         follow_free(cards, card)
 
 
-@compiled
+@lean
 def follow_free(cards: Rows, card: int) -> None:
     """Make the columns that follow from what is free on a card true."""
     compute, compute_free = cards[card, COMPUTE_TOTAL], cards[card, COMPUTE_FREE]

@@ -34,12 +34,12 @@ from ullage.core.kernel.columns import (
     WHOLE,
     Rows,
 )
-from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiled import compiled, lean
 
 # --- one card ---
 
 
-@compiled
+@lean
 def takes(cards: Rows, card: int, shape: Rows) -> bool:
     """Whether a card has room for a share of a request; not so exactly where a filter refuses it."""
     kind = cards[card, KIND] + 1
@@ -50,7 +50,7 @@ def takes(cards: Rows, card: int, shape: Rows) -> bool:
     return not shape[0, NAMED] or _named(shape, cards[card, INDEX])
 
 
-@compiled
+@lean
 def _named(shape: Rows, index: int) -> bool:
     """Whether a request that names positions of cards names this one."""
     for row in range(len(shape) - shape[0, NAMED], len(shape)):  # noqa: SIM110 - a generator is not compiled
@@ -59,7 +59,7 @@ def _named(shape: Rows, index: int) -> bool:
     return False
 
 
-@compiled
+@lean
 def units_on(cards: Rows, card: int, shape: Rows) -> int:
     """How many shares of a request a card has room for."""
     if not takes(cards, card, shape):
@@ -86,14 +86,14 @@ def look_at_cards(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows) 
     return units
 
 
-@compiled
+@lean
 def slots_left(nodes: Rows, row: int, shape: Rows) -> int:
     """Allocations that a node may still take, as the request's rules or else the node say; below 0 if it has more."""
     left, cap = nodes[row, SLOTS_FREE], shape[0, CAP]
     return int(left if cap < 0 else left + cap - nodes[row, SLOTS_TOTAL])
 
 
-@compiled
+@lean
 def fits_beside_cards(nodes: Rows, row: int, shape: Rows) -> bool:
     """Whether a node has what a unit needs beside cards, and not too few idle ones."""
     if slots_left(nodes, row, shape) < 1 or (shape[0, WHOLE] and nodes[row, GPU_FREE] < shape[0, COUNT]):
@@ -103,7 +103,7 @@ def fits_beside_cards(nodes: Rows, row: int, shape: Rows) -> bool:
     return not shape[0, MEMORY] or bool(nodes[row, MEMORY_FREE] >= shape[0, MEMORY])
 
 
-@compiled
+@lean
 def enough(units: Rows, count: int) -> bool:
     """Whether so many cards take a share."""
     for k in range(len(units)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ullage.core.kernel.columns import Scores
-from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiled import compiled, lean
 
 NO_ROOM = -np.inf
 """The score of a node that does not take the request."""
@@ -23,7 +23,7 @@ def planted(leaves: int) -> Scores:
     return np.full(2 * size, NO_ROOM)
 
 
-@compiled
+@lean
 def enter(tree: Scores, leaf: int, score: float) -> None:
     """Change one score."""
     at = len(tree) // 2 + leaf

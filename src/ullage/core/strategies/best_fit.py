@@ -30,7 +30,7 @@ from ullage.core.kernel.columns import (
     ZONES,
     Rows,
 )
-from ullage.core.kernel.compiled import compiled, inlined
+from ullage.core.kernel.compiled import compiled, inlined, lean
 from ullage.core.strategies.strategy import Strategy
 
 State = tuple[Rows]
@@ -73,7 +73,7 @@ def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: St
     whole_cards(nodes, cards, row, units, out)
 
 
-@compiled
+@lean
 def whole_cards(nodes: Rows, cards: Rows, row: int, units: Rows, out: Rows) -> None:
     """As many as `out` has room for, from one zone if a zone has enough, the fullest such zone first."""
     first, zone = nodes[row, FIRST_CARD], fullest_zone(nodes, cards, row, units, len(out))
@@ -84,7 +84,7 @@ def whole_cards(nodes: Rows, cards: Rows, row: int, units: Rows, out: Rows) -> N
             taken += 1
 
 
-@compiled
+@lean
 def fullest_zone(nodes: Rows, cards: Rows, row: int, units: Rows, count: int) -> int:
     """Of the zones with `count` cards that can take the request the one with fewest, the lowest first; -1: none."""
     first, best, fewest = nodes[row, FIRST_CARD], -1, len(units) + 1
@@ -115,7 +115,7 @@ def _left_on_tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: i
     return int(best)
 
 
-@compiled
+@lean
 def tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, out: Rows) -> None:
     """The cards with least left (with spread: most), as many as `out` has room for; ties by uuid."""
     first, taken = nodes[row, FIRST_CARD], 0
