@@ -159,9 +159,27 @@ def test_what_was_made_for_other_books_is_not_taken():
     ask(books, range(COLD))
     books.set_nodes([node("m1")])
     beside.run()
-    assert "leftover" not in books.fleet.strategies
+    assert books.fleet.strategies["leftover"] is strategy_named("leftover")
     beside.run()
-    assert "leftover" in books.fleet.strategies
+    assert books.fleet.strategies["leftover"] is not strategy_named("leftover")
+
+
+@pytest.mark.parametrize("rules", [pytest.param(Rules(), id="whole cards"), pytest.param(Rules("spread"), id="parts")])
+def test_nothing_is_made_ready_before_something_goes_by_it(rules):
+    beside = Beside()
+    books = allocator(rules=rules, learning=Learning(beside))
+    numbers = range(2, 4 * COLD, 4) if rules.strategy is None else range(COLD)
+    ask(books, numbers)
+    assert books.learning.workload.tasks == COLD
+    books.set_nodes([node("m1", 8)])
+    assert books.learning.workload.tasks == COLD
+    assert not beside.waiting
+    ask(books, [1000, 1001], strategy="leftover")
+    assert len(beside.waiting) == 1
+    beside.run()
+    assert books.fleet.strategies["leftover"] is not strategy_named("leftover")
+    books.set_nodes([node("m1", 4)])
+    assert len(beside.waiting) == 1, "what goes by it did so on the books before"
 
 
 @pytest.mark.parametrize(

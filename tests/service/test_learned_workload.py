@@ -6,6 +6,7 @@ import pytest
 from tests.lab import a_node
 from tests.service.test_restart import Machine
 
+from ullage.core.strategies import strategy_named
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.request import ResourceRequirement
 
@@ -86,4 +87,4 @@ def test_a_restart_finds_the_estimate_again(machine):
     machine.pump()
     machine.restart()
     assert machine.service.learning.workload == before
-    assert "leftover" in machine.service.state.fleet.strategies
+    assert machine.service.state.fleet.strategies["leftover"] is not strategy_named("leftover")

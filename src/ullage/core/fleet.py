@@ -103,7 +103,7 @@ class Fleet:
         self.tables: dict[object, object] = {}
         """Derived tables that follow these books (see `core/placement.py`)."""
         self.strategies: dict[str, Strategy] = {}
-        """Strategies made for these books, by name: each goes before the general one of its name."""
+        """Of those made for each books the ones that something goes by here, by name; the general one until then."""
         self._shares: dict[ResourceRequirement, Fraction] = {}
         self.clock = 0
         """Grows by one with every changed row: a table that is of `clock` c lacks changes from c on."""

@@ -3,7 +3,7 @@
 Until the first estimate, and while a new one is made ready, `leftover` is best fit, or what the estimate
 before made of it. Making it ready costs a look at every node for every shape in use, so whoever must answer
 meanwhile gives `later`, which does that beside: on a copy of the books, from which nothing is read but what
-new decisions start with.
+new decisions start with. Where nothing goes by `leftover` nothing is made ready, until something does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from ullage.core import clearing, placement, shares, yielding
 from ullage.core.fleet import Fleet
 from ullage.core.placement import drop_tables, shapes_under, table_of
+from ullage.core.strategies import strategy_named
 from ullage.core.strategies.leftover import NAME, leftover
 from ullage.core.strategies.strategy import Strategy
 from ullage.core.workload import COLD, LiveWorkload, Workload, whole_workload
@@ -38,11 +39,11 @@ class Learning:
         self._later = later
         self._live = LiveWorkload()
         self._fleet: Fleet | None = None
-        self._busy = self._outdated = False
+        self._busy = self._outdated = self._spared = False
         self.seen = 0
         """Units that arrived."""
         self.workload: Workload | None = None
-        """What `leftover` goes by now; None while it is best fit."""
+        """What `leftover` goes by now, or would if anything went by it; None while it is best fit."""
 
     @property
     def missing(self) -> int:
@@ -52,11 +53,13 @@ class Learning:
     def see(self, asked: ResourceRequirement) -> None:
         """Count a unit that arrived, placed or not."""
         self.seen += 1
-        if self._live.see(asked):
+        if self._live.see(asked) or (self._spared and _in_use(self._fleet)):
             self._make_ready()
 
     def follow(self, fleet: Fleet) -> None:
-        """From now on decisions are made on these books."""
+        """From now on decisions are made on these books, by what they were made by before."""
+        if _in_use(self._fleet):
+            strategy_named(NAME).on(fleet)
         self._fleet, self.workload = fleet, None
         self._make_ready()
 
@@ -64,6 +67,10 @@ class Learning:
         """Have the strategy made for the books and the estimate of now; one at a time, and the last counts."""
         fleet, estimate = self._fleet, self._live.estimate
         if fleet is None or estimate is None or not fleet.cards:
+            return
+        self._spared = not _in_use(fleet)
+        if self._spared:
+            self.workload = estimate
             return
         self._outdated = self._busy
         if self._busy:
@@ -81,11 +88,14 @@ class Learning:
         self._later(lambda: _made(copy, estimate, shapes), take)
 
     def _take(self, fleet: Fleet, estimate: Workload, strategy: Strategy) -> None:
-        before = fleet.strategies.get(NAME)
-        if before is not None:
-            drop_tables(fleet, before)
+        drop_tables(fleet, fleet.strategies[NAME])
         fleet.strategies[NAME] = strategy
         self.workload = estimate
+
+
+def _in_use(fleet: Fleet | None) -> bool:
+    """Whether anything goes by `leftover` on these books."""
+    return fleet is not None and NAME in fleet.strategies
 
 
 def _made(copy: Fleet, estimate: Workload, shapes: list[ResourceRequirement]) -> Strategy:

@@ -20,8 +20,15 @@ RECENT = 10_000
 def relearn(allocator: Allocator, snapshot: Snapshot, store: Store) -> None:
     """Count what holds cards, then what arrived lately."""
     for allocation in snapshot.allocations:
-        allocator.see(Request(allocation.id, allocation.requirement))
+        _see(allocator, allocation.id, allocation.requirement)
     _learn(allocator, store.events(Page(max(0, snapshot.last_event - RECENT), RECENT)))
+
+
+def _see(allocator: Allocator, uid: str, asked: ResourceRequirement) -> None:
+    """Count what was asked for; what it goes by is in use, before it is asked for again."""
+    request = Request(uid, asked)
+    allocator.rules.strategy_of(request).on(allocator.fleet)
+    allocator.see(request)
 
 
 def _learn(allocator: Allocator, events: Iterable[Event]) -> None:
@@ -31,7 +38,7 @@ def _learn(allocator: Allocator, events: Iterable[Event]) -> None:
     for event in events:
         session, text = event.session or "", str(event.data.get("resreq", ""))
         if event.kind in ("allocation.bound", "allocation.assumed") and text:
-            allocator.see(Request(str(event.data["uid"]), ResourceRequirement.from_string(text)))
+            _see(allocator, str(event.data["uid"]), ResourceRequirement.from_string(text))
         elif event.kind == "session.created" and text:
             asked[session] = ResourceRequirement.from_string(text)
             first.add(session)

@@ -17,8 +17,8 @@ class Learned(Strategy):
         super().__init__(NAME, node, card, pick, (np.array([0]),))
 
     def on(self, fleet: Fleet) -> Strategy:
-        """What was made for these books."""
-        return fleet.strategies.get(self.name, self)
+        """What was made for these books; until then itself, and the books know that something goes by it."""
+        return fleet.strategies.setdefault(self.name, self)
 
     @property
     def stateless(self) -> bool:
