@@ -38,8 +38,9 @@ class Misfit:
 
 def by_size(fleet: Fleet, requests: Iterable[Request]) -> list[Request]:
     """The largest first, by cards' worth and then by number of cards; equal ones in the order given."""
-    sizes = [(fleet.resources(request.requirement).gpu_milli, request) for request in requests]
-    return [request for _, request in sorted(sizes, key=lambda pair: (-pair[0], -pair[1].requirement.gpu_count))]
+    sized = [(fleet.resources(run[0].requirement).gpu_milli, run) for run in runs(requests)]
+    sized.sort(key=lambda pair: (-pair[0], -pair[1][0].requirement.gpu_count))
+    return [request for _, run in sized for request in run]
 
 
 def fit_together(
