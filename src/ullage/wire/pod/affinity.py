@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ullage.model.affinity import ANY_NODE, NODE_NAME, Expression, NodeAffinity, Operator, Term
 from ullage.model.error import InvalidRequest, invalid
-from ullage.wire.pod.document import Document, mapping, mappings, sequence
+from ullage.wire.document import Document, mapping, mappings, sequence
 
 _AFFINITY = "spec.affinity.nodeAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

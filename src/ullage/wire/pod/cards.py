@@ -10,8 +10,8 @@ from ullage.model.error import invalid
 from ullage.model.part import GFLOPS_PER_TFLOPS, CardSelector, Isolation, Part
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.model.request import MAX_CARDS
+from ullage.wire.document import Document
 from ullage.wire.pod.containers import containers_amount
-from ullage.wire.pod.document import Document
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.record import record_of
 from ullage.wire.pod.request import PodDefaults

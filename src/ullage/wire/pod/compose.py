@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
+from ullage.wire.document import Document, mapping
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.cards import asked_of_cards
 from ullage.wire.pod.containers import pod_amount
-from ullage.wire.pod.document import Document, mapping
 from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.owner import claim_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest

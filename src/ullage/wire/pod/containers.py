@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ullage.wire.document import Document, mapping, mappings
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.document import Document, mapping, mappings
 
 
 def pod_amount(spec: Document, resource: str, units: int) -> int:

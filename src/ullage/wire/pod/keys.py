@@ -12,8 +12,8 @@ import msgspec
 
 from ullage.model.error import InvalidAnnotation, InvalidRequest, invalid, invalid_annotation
 from ullage.model.quantity import MAX_INT32, MAX_INT64, parse_count
+from ullage.wire.document import Document, mapping, text
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.document import Document, mapping, text
 
 DOMAIN = "ullage.io"
 """The domain of annotations and labels unless configured otherwise."""

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from ullage.model.claim import PRIORITIES, Claim, Qos
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32
+from ullage.wire.document import Document, text
 from ullage.wire.pod.cards import Asked
-from ullage.wire.pod.document import Document, text
 from ullage.wire.pod.duration import parse_duration
 from ullage.wire.pod.gang import gang_of
 from ullage.wire.pod.keys import Keys

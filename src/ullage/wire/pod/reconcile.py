@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.request import ResourceRequirement
+from ullage.wire.document import Document, mapping, text
 from ullage.wire.pod.compose import compose_request
-from ullage.wire.pod.document import Document, mapping, text
 from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.record import Record, record_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults

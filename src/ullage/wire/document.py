@@ -1,0 +1,40 @@
+"""Looking into a document from outside: plain mappings and lists, whose errors name the path of the field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ullage.model.error import invalid
+
+Document = Mapping[str, Any]
+
+
+def mapping(value: object, path: str) -> Document:
+    """The mapping at a path; an empty one if there is none."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise invalid(path, value, "a mapping is needed")
+    return value
+
+
+def mappings(value: object, path: str) -> Iterator[tuple[str, Document]]:
+    """Each mapping in the list at a path, with its own path; none if there is no list."""
+    for position, item in enumerate(sequence(value, path)):
+        here = f"{path}[{position}]"
+        yield here, mapping(item, here)
+
+
+def sequence(value: object, path: str) -> Sequence[Any]:
+    """The list at a path; an empty one if there is none."""
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise invalid(path, value, "a list is needed")
+    return value
+
+
+def text(value: object) -> str:
+    """A value as text; "" if there is none."""
+    return "" if value is None else str(value)
