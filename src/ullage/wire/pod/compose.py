@@ -6,6 +6,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.wire.document import Document, mapping
 from ullage.wire.pod.affinity import node_affinity
+from ullage.wire.pod.alignment import alignment_of
 from ullage.wire.pod.cards import asked_of_cards
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys
@@ -36,19 +37,22 @@ def compose_request(
     spec = mapping(pod.get("spec"), "spec")
     asked = asked_of_cards(keys, spec, defaults)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas, now)
+    cpu_milli = pod_amount(spec, "cpu", MILLI)
+    split = container_gpu_counts(keys, asked.count)
     requirement = ResourceRequirement(
-        cpu_milli=pod_amount(spec, "cpu", MILLI),
+        cpu_milli=cpu_milli,
         memory_bytes=pod_amount(spec, "memory", 1),
         gpu_count=asked.count,
         part=asked.part,
         cards=asked.cards,
         nodes=node_affinity(spec),
+        alignment=alignment_of(keys, pod, cpu_milli=cpu_milli, cards=asked.count, split=split),
     )
     return PodRequest(
         uid=claim.pod_uid,
         requirement=requirement,
         claim=claim,
         domain=domain,
-        container_gpu_counts=container_gpu_counts(keys, asked.count),
+        container_gpu_counts=split,
         warnings=(*asked.warnings, *warnings),
     )

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from ullage.model.alignment import Stage
 from ullage.wire.document import Document, mapping, mappings
 from ullage.wire.kubernetes_quantity import parse_quantity
+
+
+def containers_of(spec: Document) -> Iterator[tuple[Stage, str, Document]]:
+    """Each container with when it runs and its path, in the order of their start.
+
+    Sidecars are init containers that always restart: they stay beside all that start after them.
+    """
+    for path, container in mappings(spec.get("initContainers"), "spec.initContainers"):
+        yield (Stage.SIDECAR if container.get("restartPolicy") == "Always" else Stage.INIT), path, container
+    for path, container in mappings(spec.get("containers"), "spec.containers"):
+        yield Stage.APP, path, container
 
 
 def pod_amount(spec: Document, resource: str, units: int) -> int:
@@ -21,27 +33,19 @@ def pod_amount(spec: Document, resource: str, units: int) -> int:
 
 
 def containers_amount(spec: Document, resource: str, units: int, *kinds: str) -> int:
-    """What the containers need at their peak; the first of `kinds` that names the resource counts.
-
-    Sidecars (init containers that always restart) stay: they count beside the containers, and beside
-    every init container that starts after them.
-    """
-    sidecars = peak = 0
-    for path, container in mappings(spec.get("initContainers"), "spec.initContainers"):
-        amount = _container_amount(container, path, resource, units, kinds)
-        if container.get("restartPolicy") == "Always":
-            sidecars += amount
-            peak = max(peak, sidecars)
+    """What the containers need at their peak; the first of `kinds` that names the resource counts."""
+    staying = peak = 0
+    for stage, path, container in containers_of(spec):
+        amount = container_amount(container, path, resource, units, kinds)
+        if stage is Stage.INIT:
+            peak = max(peak, staying + amount)
         else:
-            peak = max(peak, sidecars + amount)
-    together = sidecars + sum(
-        _container_amount(container, path, resource, units, kinds)
-        for path, container in mappings(spec.get("containers"), "spec.containers")
-    )
-    return max(peak, together)
+            staying += amount
+    return max(peak, staying)
 
 
-def _container_amount(container: Document, path: str, resource: str, units: int, kinds: Iterable[str]) -> int:
+def container_amount(container: Document, path: str, resource: str, units: int, kinds: Iterable[str]) -> int:
+    """What one container says of a resource, in `units` of one whole; 0 if it says nothing."""
     resources = mapping(container.get("resources"), f"{path}.resources")
     for kind in kinds:
         amount = _amount_in(resources.get(kind), f"{path}.resources.{kind}", resource, units)

@@ -1,0 +1,118 @@
+"""What a pod asks of zones: its policy, and what each of its containers is aligned by.
+
+The kubelet's rules: devices in every class of pod, by the limits; CPUs for containers of Guaranteed pods
+that request whole ones; memory and huge pages in Guaranteed pods. What asks for less than that is
+left to the shared rest of the node and has no part in an alignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.resources import MILLI
+from ullage.model.topology import CARD, ZonePolicy
+from ullage.wire.document import Document, mapping, text
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.containers import container_amount, containers_of
+from ullage.wire.pod.guaranteed import has_own_cpus
+from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
+
+VOLCANO = "volcano.sh"
+"""The domain of Volcano's annotations, which pods of its jobs carry."""
+
+_HUGEPAGES = "hugepages-"
+
+
+def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split: Mapping[str, int]) -> Alignment:
+    """How a pod is aligned that asks for so much CPU and so many cards, split by container or not.
+
+    The containers are named only where they say more than the amounts: a pod with one aligned container
+    that is aligned by all its cards and CPUs, and by nothing else, asks what any request of these amounts
+    asks, so such pods stay alike. Nor is a container named that is the only one.
+
+    Raises:
+        InvalidAnnotation: there is no such policy, or two annotations differ.
+        InvalidRequest: an amount cannot be read or is out of range, or there are too many containers.
+
+    """
+    containers = tuple(_with_cards(keys, list(_containers(pod)), cards, split))
+    containers = tuple(needs for needs in containers if needs != ContainerNeeds(needs.name, needs.stage))
+    if len(containers) == 1:
+        containers = (replace(containers[0], name=""),)
+    whole = cpu_milli // MILLI if cpu_milli % MILLI == 0 else 0
+    if containers == (ContainerNeeds(cpus=whole, devices=((CARD, cards),)),):
+        containers = ()
+    return Alignment(_policy(keys, pod), containers)
+
+
+def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
+    others = Keys(pod, VOLCANO)
+    ours = keys.choice("numa-policy", ZonePolicy)
+    theirs = others.choice("numa-topology-policy", ZonePolicy)
+    if ours is not None and theirs is not None and ours is not theirs:
+        other = others.key("numa-topology-policy")
+        raise keys.wrong("numa-policy", f"{other} is {theirs.value!r}; keep one of the two")
+    return ours or theirs
+
+
+def _containers(pod: Document) -> Iterator[ContainerNeeds]:
+    alone = has_own_cpus(pod)
+    for stage, path, container in containers_of(mapping(pod.get("spec"), "spec")):
+        cpu_milli = container_amount(container, path, "cpu", MILLI, ("requests", "limits")) if alone else 0
+        yield ContainerNeeds(
+            name=text(container.get("name")),
+            stage=stage,
+            cpus=cpu_milli // MILLI if cpu_milli % MILLI == 0 else 0,
+            memory_bytes=container_amount(container, path, "memory", 1, ("requests", "limits")) if alone else 0,
+            devices=tuple(sorted(_devices(container, path).items())),
+            hugepages=tuple(sorted(_hugepages(container, path).items())) if alone else (),
+        )
+
+
+def _devices(container: Document, path: str) -> dict[str, int]:
+    """How many devices the limits name, cards under one name whatever their vendor calls them."""
+    found: dict[str, int] = {}
+    for name in _resources(container, path):
+        if "/" in name and "kubernetes.io/" not in name:
+            resource = CARD if name in NATIVE_RESOURCES else name
+            found[resource] = found.get(resource, 0) + container_amount(container, path, name, 1, ("limits",))
+    return {resource: count for resource, count in found.items() if count}
+
+
+def _hugepages(container: Document, path: str) -> dict[int, int]:
+    """Bytes by page size in bytes."""
+    found: dict[int, int] = {}
+    for name in _resources(container, path):
+        if name.startswith(_HUGEPAGES):
+            size = parse_quantity(name.removeprefix(_HUGEPAGES), f"{path}.resources.limits.{name}")
+            found[size] = found.get(size, 0) + container_amount(container, path, name, 1, ("limits",))
+    return {size: amount for size, amount in found.items() if amount}
+
+
+def _resources(container: Document, path: str) -> list[str]:
+    """Names of the resources that a container limits."""
+    resources = mapping(container.get("resources"), f"{path}.resources")
+    return [name for name in mapping(resources.get("limits"), f"{path}.resources.limits") if isinstance(name, str)]
+
+
+def _with_cards(
+    keys: Keys, containers: list[ContainerNeeds], cards: int, split: Mapping[str, int]
+) -> Iterator[ContainerNeeds]:
+    """The containers with the cards of the pod.
+
+    Where annotations ask for cards and no container limits them, they are split as the pod says; what is
+    not split is seen by all containers, and stands with the first one that stays.
+    """
+    if keys.text("gpu-count") is None and any(CARD in dict(needs.devices) for needs in containers):
+        yield from containers
+        return
+    rest = cards - sum(split.get(needs.name, 0) for needs in containers)
+    for needs in containers:
+        count = split.get(needs.name, 0)
+        if needs.stage is Stage.APP:
+            count, rest = count + max(rest, 0), 0
+        others = tuple(entry for entry in needs.devices if entry[0] != CARD)
+        yield replace(needs, devices=tuple(sorted((*others, (CARD, count)))) if count else others)

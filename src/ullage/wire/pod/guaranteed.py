@@ -1,0 +1,29 @@
+"""Which pods a kubelet gives CPUs and memory of their own: those of the class Guaranteed."""
+
+from __future__ import annotations
+
+from ullage.model.resources import MILLI
+from ullage.wire.document import Document, mapping
+from ullage.wire.pod.containers import container_amount, containers_of
+
+
+def has_own_cpus(pod: Document) -> bool:
+    """Whether the kubelet's static CPU and memory managers look at the containers of a pod.
+
+    They look at pods of the class Guaranteed, and leave those whose resources are stated for the pod as a
+    whole. The class that the API server wrote counts; a pod that has none yet is Guaranteed when every
+    container limits its CPU and memory, and requests no less.
+    """
+    spec = mapping(pod.get("spec"), "spec")
+    own = mapping(spec.get("resources"), "spec.resources")
+    if own.get("requests") or own.get("limits"):
+        return False
+    told = mapping(pod.get("status"), "status").get("qosClass")
+    if told:
+        return bool(told == "Guaranteed")
+    return all(
+        0 < limit == container_amount(container, path, resource, units, ("requests", "limits"))
+        for _, path, container in containers_of(spec)
+        for resource, units in (("cpu", MILLI), ("memory", 1))
+        for limit in [container_amount(container, path, resource, units, ("limits",))]
+    )
