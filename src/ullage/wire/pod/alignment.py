@@ -18,12 +18,10 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.containers import container_amount, containers_of
 from ullage.wire.pod.guaranteed import has_own_cpus
 from ullage.wire.pod.keys import Keys
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.pod.vendors import HUGEPAGES, as_resource
 
 VOLCANO = "volcano.sh"
 """The domain of Volcano's annotations, which pods of its jobs carry."""
-
-_HUGEPAGES = "hugepages-"
 
 
 def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split: Mapping[str, int]) -> Alignment:
@@ -77,7 +75,7 @@ def _devices(container: Document, path: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for name in _resources(container, path):
         if "/" in name and "kubernetes.io/" not in name:
-            resource = CARD if name in NATIVE_RESOURCES else name
+            resource = as_resource(name)
             found[resource] = found.get(resource, 0) + container_amount(container, path, name, 1, ("limits",))
     return {resource: count for resource, count in found.items() if count}
 
@@ -86,8 +84,8 @@ def _hugepages(container: Document, path: str) -> dict[int, int]:
     """Bytes by page size in bytes."""
     found: dict[int, int] = {}
     for name in _resources(container, path):
-        if name.startswith(_HUGEPAGES):
-            size = parse_quantity(name.removeprefix(_HUGEPAGES), f"{path}.resources.limits.{name}")
+        if name.startswith(HUGEPAGES):
+            size = parse_quantity(name.removeprefix(HUGEPAGES), f"{path}.resources.limits.{name}")
             found[size] = found.get(size, 0) + container_amount(container, path, name, 1, ("limits",))
     return {size: amount for size, amount in found.items() if amount}
 

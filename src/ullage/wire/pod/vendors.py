@@ -1,6 +1,8 @@
-"""Vendors of cards, and what they call their cards in Kubernetes."""
+"""Vendors of cards, and what resources are called in Kubernetes."""
 
 from __future__ import annotations
+
+from ullage.model.topology import CARD
 
 VENDORS = (
     *("NVIDIA", "AMD", "Intel", "Qualcomm", "AWSNeuron", "Google", "Cerebras", "Hygon", "MetaX", "MooreThreads"),
@@ -29,3 +31,11 @@ NATIVE_RESOURCES = {
     "kunlunxin.com/xpu": "KunlunXin",
 }
 """Resources under which the vendors' own device plugins offer whole cards."""
+
+HUGEPAGES = "hugepages-"
+"""Before the size of a page, the name of a resource of huge pages."""
+
+
+def as_resource(name: str) -> str:
+    """What a resource of Kubernetes is called here: cards are cards, whatever their vendor calls them."""
+    return CARD if name in NATIVE_RESOURCES else name

@@ -1,0 +1,146 @@
+"""Where in its machine a pod was placed, on the pod itself: a restart rebuilds the ledger from it.
+
+`numa-placement`, under the domain of the pod's other annotations, is ours and has ids. Volcano's
+`volcano.sh/topology-decision` has amounts by zone: `{"numa": {"0": {"cpu": "4", "nvidia.com/gpu": "2"}}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import msgspec
+
+from ullage.model.error import invalid
+from ullage.model.gpu import Gpu
+from ullage.model.idset import format_ids, parse_ids
+from ullage.model.quantity import MAX_INT32, parse_count
+from ullage.model.topology import CARD, CPU, MAX_ZONE_BYTES, MAX_ZONES, MEMORY, Topology
+from ullage.model.zone_placement import Rank, ZonePlacement
+from ullage.wire.document import Document, mapping
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.alignment import VOLCANO
+from ullage.wire.pod.keys import DOMAIN, Keys
+from ullage.wire.pod.vendors import HUGEPAGES, as_resource
+
+_OURS = "numa-placement"
+_DECISION = "topology-decision"
+
+_Zone = Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_ZONE_BYTES)]
+
+
+class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`numa-placement`: `cpus` is a set such as 0-3,8; `memory` and `amounts` are by zone."""
+
+    zones: tuple[_Zone, ...] = ()
+    cpus: str = ""
+    devices: dict[str, tuple[str, ...]] = {}
+    memory: dict[_Zone, _Bytes] = {}
+    amounts: dict[_Zone, dict[str, _Bytes]] = {}
+    rank: Rank = Rank.PREDICTED
+    rule: str = ""
+
+
+def placement_annotations(placement: ZonePlacement, domain: str = DOMAIN) -> dict[str, str]:
+    """`numa-placement` of a pod, with its key in full."""
+    amounts: dict[int, dict[str, int]] = {}
+    for zone, resource, amount in placement.amounts:
+        amounts.setdefault(zone, {})[resource] = amount
+    placed = _Placed(
+        zones=placement.zones,
+        cpus=format_ids(placement.cpus),
+        devices=dict(placement.devices),
+        memory=dict(placement.memory),
+        amounts=amounts,
+        rank=placement.rank,
+        rule=placement.rule,
+    )
+    return {f"{domain}/{_OURS}": msgspec.json.encode(placed).decode()}
+
+
+def decision_annotations(
+    placement: ZonePlacement, machine: Topology, cards: Iterable[Gpu], card_resource: str
+) -> dict[str, str]:
+    """Volcano's `topology-decision` of a pod; `card_resource` is what its cluster calls a card.
+
+    What lies in several zones counts in the first that the placement touches; what lies in an unknown
+    zone is left out.
+    """
+    decision: dict[str, dict[str, str]] = {}
+    for zone, resource, amount in sorted(_counted(placement, machine, cards)):
+        at = decision.setdefault(str(zone), {})
+        name = card_resource if resource == CARD else resource
+        at[name] = str(int(at.get(name, "0")) + amount)
+    return {f"{VOLCANO}/{_DECISION}": msgspec.json.encode({"numa": decision}).decode()}
+
+
+def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
+    """Where a pod was placed: what we wrote, else what Volcano did (amounts alone, committed); None: nobody did.
+
+    Raises:
+        InvalidAnnotation: what was written cannot be read.
+
+    """
+    keys = Keys(pod, domain)
+    placed = keys.json(_OURS, _Placed, "it is written at bind, leave it")
+    if placed is None:
+        return Keys(pod, VOLCANO).parse(_DECISION, _decided)
+    cpus = keys.parse(_OURS, lambda _, key: parse_ids(placed.cpus, key))
+    return ZonePlacement(
+        zones=tuple(sorted(set(placed.zones))),
+        cpus=cpus or (),
+        devices=tuple(sorted(placed.devices.items())),
+        memory=tuple(sorted(placed.memory.items())),
+        rank=placed.rank,
+        rule=placed.rule,
+        amounts=tuple(
+            (zone, resource, amount)
+            for zone, held in sorted(placed.amounts.items())
+            for resource, amount in sorted(held.items())
+        ),
+    )
+
+
+def _counted(placement: ZonePlacement, machine: Topology, cards: Iterable[Gpu]) -> Iterator[tuple[int, str, int]]:
+    """(zone, resource, amount) of each thing that is held."""
+    yield from placement.amounts
+    yield from ((zone, MEMORY, amount) for zone, amount in placement.memory)
+    home = {cpu.id: cpu.zone for cpu in machine.cpus}
+    for id_ in placement.cpus:
+        zone = home.get(id_)
+        if zone is not None:
+            yield zone, CPU, 1
+    places = {device.uuid: device.zones for device in machine.devices} | {card.uuid: card.zones for card in cards}
+    for resource, uuids in placement.devices:
+        for uuid in uuids:
+            zones = places.get(uuid, ())
+            touched = [zone for zone in zones if zone in placement.zones] or zones
+            if touched:
+                yield touched[0], resource, 1
+
+
+def _decided(text: str, key: str) -> ZonePlacement:
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise invalid(key, text, 'JSON such as {"numa": {"0": {"cpu": "4"}}} is needed') from None
+    memory: dict[int, int] = {}
+    amounts: dict[tuple[int, str], int] = {}
+    for number, held in mapping(mapping(document, key).get("numa"), f"{key}.numa").items():
+        zone, path = parse_count(number, key, MAX_ZONES - 1), f"{key}.numa.{number}"
+        memory.setdefault(zone, 0)
+        for name, quantity in mapping(held, path).items():
+            in_bytes = name == MEMORY or name.startswith(HUGEPAGES)
+            amount = parse_quantity(quantity, f"{path}.{name}", maximum=MAX_ZONE_BYTES if in_bytes else MAX_INT32)
+            if name == MEMORY:
+                memory[zone] += amount
+            elif amount:
+                resource = as_resource(name)
+                amounts[zone, resource] = amounts.get((zone, resource), 0) + amount
+    return ZonePlacement(
+        zones=tuple(sorted(memory)),
+        memory=tuple(sorted((zone, amount) for zone, amount in memory.items() if amount)),
+        rank=Rank.BOUND,
+        amounts=tuple(sorted((zone, resource, amount) for (zone, resource), amount in amounts.items())),
+    )
