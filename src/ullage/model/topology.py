@@ -68,7 +68,7 @@ class Path(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """An amount of one zone in bytes: what is there, and what of it pods may have."""
+    """An amount of one zone, in bytes or in devices: what is there, and what of it pods may have."""
 
     total: int
     allocatable: int
@@ -76,11 +76,15 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One NUMA node: its memory, and its huge pages by page size in bytes. None: not known."""
+    """One NUMA node: its memory, and its huge pages by page size in bytes. None: not known.
+
+    `amounts` are of CPUs and of devices by resource (`gpu` for cards), from a source that knows no ids.
+    """
 
     id: int
     memory: Room | None = None
     hugepages: Mapping[int, Room] = field(default_factory=dict)
+    amounts: Mapping[str, Room] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,9 @@ class Topology:
                 if room is not None:
                     _check_amount("memory", room.total, MAX_ZONE_BYTES)
                     _check_amount("memory", room.allocatable, MAX_ZONE_BYTES)
+            for resource, room in zone.amounts.items():
+                _check_amount(resource, room.total, MAX_INT32)
+                _check_amount(resource, room.allocatable, MAX_INT32)
         for name in (device.index for device in self.devices):
             _check_amount("index", name, MAX_INT32)
         for link in self.links:
@@ -218,7 +225,8 @@ class Topology:
 def zones_of(told: object) -> tuple[int, ...]:
     """The zones that somebody tells of a device: a number, or several; what is negative or no number is unknown."""
     found = told if isinstance(told, Iterable) and not isinstance(told, str) else (told,)
-    return tuple(sorted({zone for zone in found if isinstance(zone, int) and 0 <= zone < MAX_ZONES}))
+    numbers = {zone for zone in found if isinstance(zone, int) and not isinstance(zone, bool)}
+    return tuple(sorted(zone for zone in numbers if 0 <= zone < MAX_ZONES))
 
 
 def as_mask(zones: Iterable[int]) -> int:

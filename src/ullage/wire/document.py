@@ -38,3 +38,12 @@ def sequence(value: object, path: str) -> Sequence[Any]:
 def text(value: object) -> str:
     """A value as text; "" if there is none."""
     return "" if value is None else str(value)
+
+
+def whole(value: object, path: str, most: int) -> int:
+    """The whole number at a path, from 0 to `most`; 0 if there is none, as writers in Go leave zeros out."""
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise invalid(path, value, f"a whole number from 0 to {most} is needed")
+    return value

@@ -1,0 +1,37 @@
+"""What a source outside tells of one node, whatever the document it was told in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.model.gpu import Gpu
+from ullage.model.holding import Use
+from ullage.model.resources import Resources
+from ullage.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """How many CPUs or devices of a resource a node has, and the ids of those that are free, ascending."""
+
+    total: int
+    free: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node by one source: its machine, its cards in the order of their index, and what is held.
+
+    A card whose uuid the source does not tell has the uuid "": it is known by its index there. `stock` is by
+    resource (`gpu` for cards, which the cluster calls `card_resource`); its free ids are the source's word,
+    older than the ledger's. `use` is None where the source does not tell who holds what.
+    """
+
+    node: str
+    topology: Topology
+    cards: tuple[Gpu, ...] = ()
+    card_resource: str = ""
+    stock: Mapping[str, Stock] = field(default_factory=dict)
+    reserved: Resources = Resources()
+    use: Use | None = None

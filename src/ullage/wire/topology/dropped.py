@@ -1,0 +1,69 @@
+"""Entries of a document that cannot be read: dropped one by one, each with its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ullage.model.error import InvalidRequest, invalid
+from ullage.wire.document import Document, mapping
+
+
+class Dropped:
+    """Collects why entries were dropped; the caller logs and counts `warnings`."""
+
+    def __init__(self) -> None:
+        self._warnings: list[str] = []
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each, in the order of the document."""
+        return tuple(self._warnings)
+
+    def say(self, warning: str) -> None:
+        """Add a sentence."""
+        self._warnings.append(warning)
+
+    @contextmanager
+    def entry(self) -> Iterator[None]:
+        """What stands inside adds one entry, or none if it is malformed."""
+        try:
+            yield
+        except InvalidRequest as error:
+            self.say(error.message)
+
+    def section(self, value: object, path: str) -> Document:
+        """The mapping at a path; an empty one if there is none or it is something else."""
+        if value is None or isinstance(value, Mapping):
+            return value or {}
+        self.say(invalid(path, value, "a mapping is needed").message)
+        return {}
+
+    def rows(self, value: object, path: str) -> Iterator[tuple[str, Document]]:
+        """Each mapping in the list at a path, with its own path; what is none is dropped."""
+        if value is not None and not isinstance(value, list | tuple):
+            self.say(invalid(path, value, "a list is needed").message)
+            return
+        for position, item in enumerate(value or ()):
+            here = f"{path}[{position}]"
+            if isinstance(item, Mapping):
+                yield here, item
+            else:
+                self.say(invalid(here, item, "a mapping is needed").message)
+
+
+def as_object(document: object, kind: str) -> tuple[Document, str]:
+    """A document as an object of this kind, and its name.
+
+    Raises:
+        InvalidRequest: it is no such object, or has no name.
+
+    """
+    if not isinstance(document, Mapping):
+        raise invalid("document", document, f"a mapping is needed, of kind {kind}")
+    if document.get("kind", kind) != kind:
+        raise invalid("kind", document["kind"], f"{kind} is needed")
+    name = mapping(document.get("metadata"), "metadata").get("name")
+    if not isinstance(name, str) or not name:
+        raise invalid("metadata.name", name, "a name is needed")
+    return document, name

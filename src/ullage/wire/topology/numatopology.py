@@ -1,0 +1,198 @@
+"""Numatopology (`nodeinfo.volcano.sh/v1alpha1`): what an exporter on a node tells of it, as a record.
+
+Cluster-scoped, named after its node. All fields are optional, and its writers in Go leave zeros out: a
+missing number is 0, a missing set is empty. A card of unknown zone is not in `gpuDetail`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ullage.model.error import invalid
+from ullage.model.gpu import Gpu
+from ullage.model.idset import MAX_ID, parse_ids
+from ullage.model.node_record import NodeRecord, Stock
+from ullage.model.quantity import MAX_INT32, MAX_INT64, parse_count
+from ullage.model.resources import MILLI, Resources
+from ullage.model.topology import CARD, Cpu, Kubelet, Topology, Zone, ZonePolicy, zones_of
+from ullage.wire.document import Document, text, whole
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.topology.dropped import Dropped, as_object
+from ullage.wire.topology.pod_allocations import read_use
+from ullage.wire.topology.supplement import Supplement, read_supplement
+
+KIND = "Numatopology"
+SOURCE = "numatopology"
+SHORT_CARD = "gpu"
+"""What one exporter calls the cards; every other name is that of the resource in full."""
+
+_MOST_CARDS = 4096
+
+
+def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecord, tuple[str, ...]]:
+    """The record of a node, and a sentence for each entry that was dropped.
+
+    Cards are those of `numares`, by index: where one resource of cards is there, it is theirs, even under
+    the short name `gpu`.
+
+    Raises:
+        InvalidRequest: it is no Numatopology, or contradicts itself (`topology-invalid`,
+            `amount-out-of-range`); then the topology of the node is not known.
+
+    """
+    found, name = as_object(document, KIND)
+    dropped = Dropped()
+    spec = dropped.section(found.get("spec"), "spec")
+    annotations = dropped.section(found["metadata"].get("annotations"), "metadata.annotations")
+    told = read_supplement(annotations.get(f"{domain}/topology"), f"{domain}/topology", dropped)
+    more = told or Supplement()
+    card_name, stock = _stock(spec, dropped)
+    cards = _cards(spec, told, stock.get(CARD, Stock(0)), dropped)
+    cpus = (*_cpus(spec, dropped), *more.cpus)
+    reserved = _reserved(spec, dropped)
+    reserved_cpus = _reserved_cpus(more, dropped)
+    zones = {zone.id: zone for zone in more.zones}
+    for place in (*((cpu.zone,) for cpu in cpus if cpu.zone is not None), *(card.zones for card in cards)):
+        for id_ in place:
+            zones.setdefault(id_, Zone(id_))
+    topology = Topology(
+        zones=tuple(zones[id_] for id_ in sorted(zones)),
+        distances=more.distances,
+        cpus=tuple(sorted(cpus, key=lambda cpu: cpu.id)),
+        devices=more.devices,
+        links=more.links,
+        reserved_cpus=reserved_cpus,
+        reserved_count=0 if reserved_cpus else -(-reserved.cpu_milli // MILLI),
+        kubelet=_kubelet(spec, told, dropped),
+        source=SOURCE,
+        observed_at=_moment(annotations, dropped),
+    )
+    return NodeRecord(
+        node=name,
+        topology=topology,
+        cards=cards,
+        card_resource="" if card_name == SHORT_CARD else card_name,
+        stock=stock,
+        reserved=reserved,
+        use=read_use(spec.get("podAllocations"), card_name, more, dropped),
+    ), dropped.warnings
+
+
+# --- resources ---
+
+
+def _stock(spec: Document, dropped: Dropped) -> tuple[str, dict[str, Stock]]:
+    """What the cards are called, "" where that is not plain, and the stock of each resource."""
+    numares = dropped.section(spec.get("numares"), "spec.numares")
+    names = [name for name in numares if name == SHORT_CARD or name in NATIVE_RESOURCES]
+    card_name = names[0] if len(names) == 1 else ""
+    stock = {}
+    for name, told in numares.items():
+        path = f"spec.numares.{name}"
+        if name == SHORT_CARD and not card_name:
+            dropped.say(f"{path}: left out, as {len(names) - 1} more resources of cards are named in full")
+            continue
+        with dropped.entry():
+            entry = _entry(told, path)
+            free = parse_ids(entry.get("allocatable") or "", f"{path}.allocatable")
+            total = whole(entry.get("capacity"), f"{path}.capacity", MAX_INT32)
+            stock[CARD if name == card_name else text(name)] = Stock(total, free)
+    return card_name, stock
+
+
+def _reserved(spec: Document, dropped: Dropped) -> Resources:
+    path = "spec.resReserved"
+    told = dropped.section(spec.get("resReserved"), path)
+    amounts = {"cpu": 0, "memory": 0}
+    for name, units, most in (("cpu", MILLI, MAX_INT32 * MILLI), ("memory", 1, MAX_INT64)):
+        with dropped.entry():
+            amounts[name] = parse_quantity(told.get(name, 0), f"{path}.{name}", units=units, maximum=most)
+    return Resources(amounts["cpu"], amounts["memory"])
+
+
+def _reserved_cpus(more: Supplement, dropped: Dropped) -> frozenset[int]:
+    ids: tuple[int, ...] = ()
+    with dropped.entry():
+        ids = parse_ids(more.reserved_cpus, "reserved_cpus")
+    return frozenset(ids)
+
+
+# --- places ---
+
+
+def _cpus(spec: Document, dropped: Dropped) -> list[Cpu]:
+    cpus = []
+    for key, told in dropped.section(spec.get("cpuDetail"), "spec.cpuDetail").items():
+        path = f"spec.cpuDetail.{key}"
+        with dropped.entry():
+            entry = _entry(told, path)
+            socket = whole(entry.get("socket"), f"{path}.socket", MAX_INT32)
+            core = whole(entry.get("core"), f"{path}.core", MAX_INT32)
+            cpus.append(Cpu(_index(key, path), _zone(entry, path), socket, core))
+    return cpus
+
+
+def _cards(spec: Document, told: Supplement | None, stock: Stock, dropped: Dropped) -> tuple[Gpu, ...]:
+    cards = {}
+    for key, detail in dropped.section(spec.get("gpuDetail"), "spec.gpuDetail").items():
+        path = f"spec.gpuDetail.{key}"
+        with dropped.entry():
+            entry, index = _entry(detail, path), _index(key, path)
+            zone = _zone(entry, path)
+            bus_id, model = (text(entry.get(name)) or None for name in ("busID", "deviceModel"))
+            cards[index] = Gpu("", index, zones=() if zone is None else (zone,), bus_id=bus_id, model=model)
+    if told is None:
+        for index in (*range(min(stock.total, _MOST_CARDS)), *stock.free):
+            cards.setdefault(index, Gpu("", index))
+    for facts in told.cards if told else ():
+        known = cards.get(facts.index) or Gpu("", facts.index, bus_id=facts.bus_id, model=facts.model)
+        zones = zones_of(facts.zones) or known.zones
+        cards[facts.index] = replace(known, uuid=facts.uuid, zones=zones, healthy=facts.healthy)
+    return tuple(cards[index] for index in sorted(cards))
+
+
+def _index(key: object, path: str) -> int:
+    return parse_count(text(key), path, MAX_ID)
+
+
+def _zone(entry: Document, path: str) -> int | None:
+    """The zone of an entry: 0 where it is left out, None where it is negative, and so unknown."""
+    told = entry.get("numa")
+    if isinstance(told, int) and told < 0:
+        return None
+    return whole(told, f"{path}.numa", MAX_INT32)
+
+
+def _entry(told: object, path: str) -> Document:
+    if not isinstance(told, Mapping):
+        raise invalid(path, told, "a mapping is needed")
+    return told
+
+
+# --- the kubelet, and when ---
+
+
+def _kubelet(spec: Document, told: Supplement | None, dropped: Dropped) -> Kubelet | None:
+    """How it aligns; None only where the record of a node without one says so."""
+    if spec.get("policies") is None and told is not None:
+        return told.kubelet
+    policies = dropped.section(spec.get("policies"), "spec.policies")
+    known = (told.kubelet if told else None) or Kubelet()
+    policy = policies.get("TopologyManagerPolicy") or ZonePolicy.NONE.value
+    if policy not in [*ZonePolicy]:
+        dropped.say(f"spec.policies.TopologyManagerPolicy: {policy!r} is not known; it is read as none")
+        policy = ZonePolicy.NONE
+    static = policies.get("CPUManagerPolicy") == "static"
+    return replace(known, policy=ZonePolicy(str(policy)), static_cpus=static)
+
+
+def _moment(annotations: Document, dropped: Dropped) -> float | None:
+    """Seconds since the epoch, as the writer noted them."""
+    told, seconds = annotations.get("timestamp"), None
+    if told is not None:
+        with dropped.entry():
+            seconds = float(parse_count(text(told), "metadata.annotations.timestamp", MAX_INT64))
+    return seconds

@@ -1,0 +1,66 @@
+"""The Numatopology object of a record, as Volcano's scheduler reads it; zeros are written, lists are sorted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ullage.model.idset import format_ids
+from ullage.model.node_record import NodeRecord
+from ullage.model.resources import MILLI
+from ullage.model.topology import CARD
+from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.topology.numatopology import KIND, SHORT_CARD
+from ullage.wire.topology.pod_allocations import write_use
+from ullage.wire.topology.supplement import supplement_of
+
+API_VERSION = "nodeinfo.volcano.sh/v1alpha1"
+
+
+def numatopology_object(record: NodeRecord, domain: str = DOMAIN, *, node_uid: str = "") -> dict[str, Any]:
+    """The object that tells of a node; with `node_uid` it goes when its Node does.
+
+    Cards of unknown zone are in `numares` alone. What its schema cannot hold is in the annotation `topology`.
+    """
+    annotations = {f"{domain}/topology": supplement_of(record)}
+    if record.topology.observed_at is not None:
+        annotations["timestamp"] = str(int(record.topology.observed_at))
+    metadata: dict[str, Any] = {"name": record.node, "annotations": annotations}
+    if node_uid:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": record.node, "uid": node_uid}
+        metadata["ownerReferences"] = [owner]
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": _spec(record)}
+
+
+def _spec(record: NodeRecord) -> dict[str, Any]:
+    machine, kubelet = record.topology, record.topology.kubelet
+    card_name = record.card_resource or SHORT_CARD
+    spec: dict[str, Any] = {
+        "resReserved": {"cpu": _cores(record.reserved.cpu_milli), "memory": str(record.reserved.memory_bytes)},
+        "numares": {
+            card_name if resource == CARD else resource: {
+                "allocatable": format_ids(stock.free),
+                "capacity": stock.total,
+            }
+            for resource, stock in sorted(record.stock.items())
+        },
+        "cpuDetail": {
+            str(cpu.id): {"numa": cpu.zone, "socket": cpu.socket, "core": cpu.core}
+            for cpu in machine.cpus
+            if cpu.zone is not None
+        },
+        "gpuDetail": {
+            str(card.index): {"numa": card.zones[0], "busID": card.bus_id or "", "deviceModel": card.model or ""}
+            for card in record.cards
+            if card.zones
+        },
+    }
+    if kubelet is not None:
+        cpu_policy = "static" if kubelet.static_cpus else "none"
+        spec["policies"] = {"CPUManagerPolicy": cpu_policy, "TopologyManagerPolicy": kubelet.policy.value}
+    if record.use is not None:
+        spec["podAllocations"] = write_use(record.use, card_name)
+    return spec
+
+
+def _cores(cpu_milli: int) -> str:
+    return f"{cpu_milli}m" if cpu_milli % MILLI else str(cpu_milli // MILLI)

@@ -1,0 +1,115 @@
+"""What the schema of Numatopology cannot hold: the annotation `topology` of such an object, as JSON.
+
+Scope and options, distances, memory, links, uuids, and the ids of the devices that pods hold. Only what
+Ullage wrote has it; without it a record is what others can tell.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from ullage.model.gpu import Gpu
+from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
+from ullage.model.idset import MAX_ID, format_ids
+from ullage.model.node_record import NodeRecord
+from ullage.model.topology import MAX_ZONES, Cpu, Device, Kubelet, Link, Zone
+from ullage.wire.topology.dropped import Dropped
+
+_Zones = tuple[Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)], ...]
+
+
+class CardFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A card by its index: all zones it is near to, and who it is."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
+    uuid: str = ""
+    zones: _Zones = ()
+    healthy: bool = True
+    bus_id: str | None = None
+    model: str | None = None
+
+
+class ContainerIds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The ids of the devices that a container holds, by resource, and its memory by zones."""
+
+    name: str
+    devices: dict[str, tuple[str, ...]] = {}
+    memory: tuple[MemoryHolding, ...] = ()
+
+
+class PodIds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The containers of a pod."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    containers: tuple[ContainerIds, ...] = ()
+
+
+class Supplement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The annotation. `cpus` are those of unknown zone, `reserved_cpus` a set such as 0-3,8."""
+
+    kubelet: Kubelet | None = None
+    zones: tuple[Zone, ...] = ()
+    distances: tuple[tuple[int, ...], ...] = ()
+    cpus: tuple[Cpu, ...] = ()
+    reserved_cpus: str = ""
+    devices: tuple[Device, ...] = ()
+    links: tuple[Link, ...] = ()
+    cards: tuple[CardFacts, ...] = ()
+    pods: tuple[PodIds, ...] = ()
+    stale: bool = False
+
+
+def supplement_of(record: NodeRecord) -> str:
+    """The annotation of a record."""
+    machine, use = record.topology, record.use or Use()
+    supplement = Supplement(
+        kubelet=machine.kubelet,
+        zones=machine.zones,
+        distances=machine.distances,
+        cpus=tuple(cpu for cpu in machine.cpus if cpu.zone is None),
+        reserved_cpus=format_ids(machine.reserved_cpus),
+        devices=machine.devices,
+        links=machine.links,
+        cards=tuple(_facts(card) for card in record.cards),
+        pods=tuple(pod for pod in map(_pod_ids, use.pods) if pod.containers),
+        stale=use.stale,
+    )
+    plain = msgspec.to_builtins(supplement, str_keys=True)
+    return msgspec.json.encode(plain, order="deterministic").decode()
+
+
+def read_supplement(text: object, field: str, dropped: Dropped) -> Supplement | None:
+    """The annotation of an object; one that cannot be read is dropped, as if there were none."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text if isinstance(text, str) else b"", type=Supplement)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        dropped.say(f"{field}: it cannot be read and is left out: {error}")
+        return None
+
+
+def _facts(card: Gpu) -> CardFacts:
+    """What gpuDetail cannot tell of a card: it has the bus id and the model of those of one known zone."""
+    unplaced = not card.zones
+    return CardFacts(
+        index=card.index,
+        uuid=card.uuid,
+        zones=card.zones,
+        healthy=card.healthy,
+        bus_id=card.bus_id if unplaced else None,
+        model=card.model if unplaced else None,
+    )
+
+
+def _pod_ids(pod: PodHolding) -> PodIds:
+    told = [container for container in map(_container_ids, pod.containers) if container.devices or container.memory]
+    return PodIds(pod.namespace, pod.name, pod.uid, tuple(told))
+
+
+def _container_ids(container: Holding) -> ContainerIds:
+    return ContainerIds(container.container, dict(container.devices), container.memory)
