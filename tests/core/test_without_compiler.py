@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ("test_filling", "test_published_scores", "test_leftover", "test_prices")
+MODULES = ("test_filling", "test_published_scores", "test_leftover", "test_prices", "test_linked_cards")
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -1,0 +1,119 @@
+"""Cards of a node that go together, picked inside a strategy: what was decided once is remembered.
+
+An answer depends on the layout of the node, on which cards are free and which required, and on how many are
+asked for. Nodes with the same layout share what is remembered.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ullage.core.kernel.columns import FIRST_CARD, Rows
+from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.memo import slot_of
+from ullage.core.kernel.nearest import choose_nearest
+
+MOST_REMEMBERED = 62
+"""Cards of a node up to which its answers are remembered: a set of them is a number of 0 or more."""
+
+# A slot of the memo: its key, then the answer.
+_LAYOUT, _FREE, _REQUIRED, _COUNT = 0, 1, 2, 3
+KEY_COLUMNS = 4
+_CHOSEN, _DAMAGE = 4, 5
+MEMO_COLUMNS = 6
+
+_FULL = 0.7
+"""The memo is emptied when this part of its slots is taken."""
+
+
+class Links(NamedTuple):
+    """How the cards of a fleet are joined. Per node its layout; cards of a layout are in the order of their index.
+
+    `by_index` is per flat position: the n-th card by index of a node lies at its first position plus the number
+    at its n-th position. `weights`, `places` and `uniform` are per layout, as `core/kernel/nearest.py` reads
+    them. `memo`, `key`, and `taken` (its slots in use) are what is remembered; `space` has room for the cards of
+    any node.
+    """
+
+    layout_of: Rows
+    by_index: Rows
+    weights: Rows
+    places: Rows
+    uniform: Rows
+    memo: Rows
+    key: Rows
+    taken: Rows
+    space: Rows
+
+
+@compiled
+def pick_linked(links: Links, nodes: Rows, row: int, units: Rows, required: Rows, out: Rows) -> int:
+    """Write the flat positions of the cards to take, as many as `out` has room for; the damage of that.
+
+    `units` says of each card of the node whether it may be taken: above 0, or 0; enough may be. `required` says
+    so of those that must be taken, which all may be, and are not too many; it may be empty. The damage is how
+    many free cards are left in the islands (or zones) that are taken from: 0 if none is broken.
+    """
+    first, total = nodes[row, FIRST_CARD], len(units)
+    order, count, at = links.by_index[first : first + total], len(out), 0
+    if total > MOST_REMEMBERED:
+        chosen = np.zeros(total, np.int64)
+        damage = _decide(links, links.layout_of[row], order, units, required, count, chosen)
+        for card in range(total):
+            if chosen[card]:
+                out[at] = first + order[card]
+                at += 1
+        return damage
+    slot = _recall(links, links.layout_of[row], order, units, required, count)
+    known, damage = links.memo[slot, _CHOSEN], links.memo[slot, _DAMAGE]
+    for card in range(total):
+        if known >> card & 1:
+            out[at] = first + order[card]
+            at += 1
+    return int(damage)
+
+
+@compiled
+def damage_of(links: Links, nodes: Rows, row: int, units: Rows, required: Rows, count: int) -> int:
+    """The damage of what `pick_linked` would take."""
+    return pick_linked(links, nodes, row, units, required, links.space[:count])
+
+
+@compiled
+def _recall(links: Links, layout: int, order: Rows, units: Rows, required: Rows, count: int) -> int:
+    """The slot that has the answer."""
+    memo, key, free, must = links.memo, links.key, 0, 0
+    for card in range(len(order)):
+        free |= int(units[order[card]] > 0) << card
+    for card in range(len(order) if len(required) else 0):
+        must |= int(required[order[card]] > 0) << card
+    key[_LAYOUT], key[_FREE], key[_REQUIRED], key[_COUNT] = layout, free, must, count
+    slot = slot_of(memo, key)
+    if memo[slot, 0] >= 0:
+        return slot
+    if links.taken[0] >= _FULL * len(memo):
+        memo[:] = -1
+        links.taken[0] = 0
+        slot = slot_of(memo, key)
+    links.taken[0] += 1
+    chosen, found = np.zeros(len(order), np.int64), 0
+    memo[slot, _DAMAGE] = _decide(links, layout, order, units, required, count, chosen)
+    for card in range(len(order)):
+        found |= int(chosen[card]) << card
+    memo[slot, _CHOSEN] = found
+    memo[slot, :KEY_COLUMNS] = key
+    return slot
+
+
+@compiled
+def _decide(links: Links, layout: int, order: Rows, units: Rows, required: Rows, count: int, chosen: Rows) -> int:
+    """Set the cards to take, by index; what that damages."""
+    total = len(order)
+    free = np.zeros(total, np.int64)
+    for card in range(total):
+        free[card] = units[order[card]] > 0
+        chosen[card] = len(required) > 0 and required[order[card]] > 0
+    weights, places = links.weights[layout, :total, :total], links.places[layout, :, :total]
+    return choose_nearest(places, weights, links.uniform[layout], free, chosen, count)

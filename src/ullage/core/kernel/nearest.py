@@ -1,0 +1,178 @@
+"""Which of the free cards of a node go together: by their links, else by zone and PCIe switch.
+
+The order of decision. First the fewest cards of unknown zone. Then, where the pair weights of the free cards
+differ (they are *linked*):
+
+1. the fewest islands;
+2. the fewest free cards in these islands: the smallest that fit, so that wide room stays whole;
+3. of the sets of cards that are best by 1 and 2 the one by the partition rule over all free cards
+   (`core/kernel/splits.py`): 1 and 2 say which sets may be the answer, as required cards do.
+
+Where the weights are all equal, or all cards of the node have the same NVLinks between them (NVSwitch): the
+fewest zones, the fewest free cards in zones taken from, the fewest switches, the fewest free cards in those,
+the first cards. One linked card alone: the one with the lowest sum of weights to the other free ones, so that
+good groups stay whole. Above 16 free cards not all sets are tried (`core/kernel/levels.py`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.levels import fill_by_level
+from ullage.core.kernel.masks import width_of
+from ullage.core.kernel.splits import best_beside_rest, best_of_splits, sums_within
+from ullage.core.kernel.subsets import is_before, next_alike
+
+ISLAND, ZONE, SWITCH = 0, 1, 2
+"""Places of cards, a row each: the first card of its group stands for it. A ZONE is a set of zones here."""
+ZONES = 3
+"""The zones of each card as bits, numbered from 0 on this node; 0: not known."""
+PLACES = 4
+
+MOST_SPLIT, MOST_TRIED = 8, 16
+"""Free cards up to which all splits are tried, and up to which all sets are."""
+
+_BASE = 128
+"""A rank is a number of digits, the most important first; each counts cards or zones, and is less than this."""
+
+
+@compiled
+def choose_nearest(places: Rows, weights: Rows, uniform: int, free: Rows, taken: Rows, count: int) -> int:
+    """Set in `taken`, which has the required cards, those to take: `count` of the free ones; what it damages.
+
+    Cards are in the order of their index, `places` and `weights` those of a layout (`core/topology/links.py`);
+    `uniform` is 1 if all cards of the node have the same NVLinks.
+    The damage is how many free cards it leaves in the islands (not linked: zones) that it takes from: 0 if it
+    breaks none.
+    """
+    cards, required = np.nonzero(free)[0], 0
+    for card in cards:
+        required += taken[card]
+    if len(cards) == count:
+        taken[:] = free
+        return 0
+    linked = not uniform and _differ(weights, cards)
+    if required < count:
+        if linked and count == 1:
+            _take_one(places, weights, cards, taken)
+        elif len(cards) > MOST_TRIED:
+            _take_by_level(places, linked, free, taken, count - required)
+        else:
+            _take_best_set(places, weights, linked, cards, taken, count)
+    return _left_in_groups(places[ISLAND if linked else ZONE], free, taken)
+
+
+@compiled
+def _differ(weights: Rows, cards: Rows) -> bool:
+    """Whether pairs of these cards have different weights."""
+    for a in range(1, len(cards)):
+        for b in range(a):
+            if weights[cards[a], cards[b]] != weights[cards[0], cards[1]]:
+                return True
+    return False
+
+
+@compiled
+def _left_in_groups(group_of: Rows, free: Rows, taken: Rows) -> int:
+    opened = np.zeros_like(free)
+    for card in range(len(free)):
+        opened[group_of[card]] |= taken[card]
+    left = 0
+    for card in range(len(free)):
+        left += free[card] and not taken[card] and opened[group_of[card]]
+    return left
+
+
+@compiled
+def _take_one(places: Rows, weights: Rows, cards: Rows, taken: Rows) -> None:
+    best, lowest, known = -1, 0, False
+    for card in cards:
+        total = 0
+        for other in cards:
+            if other != card:
+                total += weights[card, other]
+        has_zone = places[ZONES, card] != 0
+        if best < 0 or has_zone > known or (has_zone == known and total < lowest):
+            best, lowest, known = card, total, has_zone
+    taken[best] = 1
+
+
+@compiled
+def _take_by_level(places: Rows, linked: bool, free: Rows, taken: Rows, count: int) -> None:
+    levels = places[(ISLAND if linked else ZONE) : SWITCH + 1]
+    known, more = np.zeros_like(free), 0
+    for card in range(len(free)):
+        known[card] = free[card] and places[ZONES, card] != 0
+        more += known[card] and not taken[card]
+    more = min(more, count)
+    fill_by_level(levels, known, taken, more)
+    fill_by_level(levels, free, taken, count - more)
+
+
+@compiled
+def _take_best_set(places: Rows, weights: Rows, linked: bool, cards: Rows, taken: Rows, count: int) -> None:
+    """All sets of `count` free cards are tried; in a set, bit i is the i-th free card."""
+    size = len(cards)
+    required = 0
+    for at in range(size):
+        required |= int(taken[cards[at]]) << at
+    zones = places[ZONES][cards]
+    groups = _group_sets(places, cards)
+    ranks, best, first = np.full(1 << size, -1, np.int64), -1, 0
+    chosen = (1 << count) - 1
+    while chosen < 1 << size:
+        if chosen & required == required:
+            ranks[chosen] = _rank_of(groups, zones, linked, chosen)
+            if best < 0 or ranks[chosen] < best or (ranks[chosen] == best and is_before(chosen, first)):
+                best, first = ranks[chosen], chosen
+        chosen = next_alike(chosen)
+    if linked:
+        between = np.zeros((size, size), np.int64)
+        for a in range(size):
+            for b in range(size):
+                between[a, b] = weights[cards[a], cards[b]]
+        own = sums_within(between)
+        if size <= MOST_SPLIT:
+            first = best_of_splits(own, ranks, best, count)
+        else:
+            first = best_beside_rest(own, ranks, best, count)
+    for at in range(size):
+        taken[cards[at]] = first >> at & 1
+
+
+@compiled
+def _group_sets(places: Rows, cards: Rows) -> Rows:
+    """Per level and free card the set of free cards in its group."""
+    sets = np.zeros((SWITCH + 1, len(cards)), np.int64)
+    for level in range(SWITCH + 1):
+        for at in range(len(cards)):
+            for other in range(len(cards)):
+                sets[level, at] |= int(places[level, cards[at]] == places[level, cards[other]]) << other
+    return sets
+
+
+@compiled
+def _rank_of(groups: Rows, zones: Rows, linked: bool, chosen: int) -> int:
+    """How good a set of cards is before weights are looked at, the lower the better."""
+    unknown = span = 0
+    for card in range(len(zones)):
+        if chosen >> card & 1:
+            unknown += zones[card] == 0
+            span |= zones[card]
+    if linked:
+        return unknown * _BASE**2 + _touched(groups[ISLAND], chosen)
+    room = _touched(groups[ZONE], chosen) % _BASE
+    return ((unknown * _BASE + width_of(span)) * _BASE + room) * _BASE**2 + _touched(groups[SWITCH], chosen)
+
+
+@compiled
+def _touched(group_of: Rows, chosen: int) -> int:
+    """Two digits: how many groups a set of cards takes from, and how many free cards are in those."""
+    groups = touched = 0
+    for card in range(len(group_of)):
+        if chosen >> card & 1 and not touched >> card & 1:
+            touched |= group_of[card]
+            groups += 1
+    return groups * _BASE + width_of(touched)

@@ -1,0 +1,153 @@
+"""The links between the cards of each node: what a pair is worth, islands, zones and PCIe switches.
+
+Made once per inventory. Nodes whose cards are joined alike share one layout, in which cards are numbered in
+the order of their index. Links to what is no card of the node are not looked at.
+
+The weights are those of NVIDIA's go-gpuallocator: paths of `nvidia-smi topo -m`, and 100 for each NVLink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.links import KEY_COLUMNS, MEMO_COLUMNS, Links
+from ullage.core.kernel.memo import empty_keys
+from ullage.core.kernel.nearest import ISLAND, PLACES, SWITCH, ZONE, ZONES
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.topology import Link, Path
+
+NVLINK_WEIGHT = 100
+"""Of each of the bonded NVLinks of a pair; added to what its path is worth."""
+
+PATH_WEIGHT: Mapping[Path, int] = {
+    Path.BOARD: 60,
+    Path.PIX: 50,
+    Path.PXB: 40,
+    Path.PHB: 30,
+    Path.NODE: 20,
+    Path.SYS: 10,
+    Path.UNKNOWN: 0,
+}
+
+_MEMO_SLOTS = 1 << 14
+"""Answers that are remembered at a time; 8 cards with no required ones have 1,024 per layout."""
+
+_MOST_ZONES = 62
+"""Zones that the cards of one node may lie in; of more than that none is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the cards of a node are joined: weights of pairs; places as `core/kernel/nearest.py` names them.
+
+    `uniform`: all pairs have the same NVLinks, as behind an NVSwitch, so that links do not tell them apart.
+    """
+
+    weights: Rows
+    places: Rows
+    uniform: bool
+
+
+def weight_of(link: Link) -> int:
+    """What joins two cards, as a number: the more the closer."""
+    return PATH_WEIGHT[link.path] + NVLINK_WEIGHT * link.nvlinks
+
+
+def pair_weights(links: Iterable[Link]) -> dict[tuple[str, str], set[int]]:
+    """Per pair of uuids, the lower first, what is said of it: more than one number where directions differ."""
+    said: dict[tuple[str, str], set[int]] = {}
+    for link in links:
+        if link.a != link.b:
+            said.setdefault((min(link.a, link.b), max(link.a, link.b)), set()).add(weight_of(link))
+    return said
+
+
+def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
+    """The layout of these cards, in their order. Where two directions of a pair differ the lower weight counts."""
+    number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
+    weights = np.zeros((len(gpus), len(gpus)), np.int64)
+    for (a, b), said in pair_weights(links).items():
+        if a in number_of and b in number_of:
+            weights[number_of[a], number_of[b]] = weights[number_of[b], number_of[a]] = min(said)
+    nvlinks, paths = np.divmod(weights, NVLINK_WEIGHT)
+    same_switch = paths >= PATH_WEIGHT[Path.PIX]
+    alone = nvlinks.sum(axis=1) == 0
+    sets = _zone_sets(gpus)
+    places = np.zeros((PLACES, len(gpus)), np.int64)
+    places[ISLAND] = _components((nvlinks > 0) | (same_switch & np.outer(alone, alone)))
+    places[ZONE] = [sets.index(zones) for zones in sets]
+    places[SWITCH] = _components(same_switch)
+    places[ZONES] = sets
+    pairs = nvlinks[np.triu_indices(len(gpus), 1)]
+    return Layout(weights, places, bool(len(pairs) and pairs[0] and (pairs == pairs[0]).all()))
+
+
+def links_over(nodes: Sequence[Node]) -> Links:
+    """What joins the cards of these nodes, as compiled functions read it; nothing is remembered yet."""
+    layouts: dict[object, Layout] = {}
+    number_of: dict[object, int] = {}
+    numbers, by_index = list[int](), list[int]()
+    for node in nodes:
+        position = {gpu.uuid: at for at, gpu in enumerate(node.gpus)}
+        gpus = sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
+        by_index += (position[gpu.uuid] for gpu in gpus)
+        links = node.topology.links if node.topology else ()
+        said = _said_of(gpus, links)
+        numbers.append(number_of.setdefault(said, len(number_of)))
+        if said not in layouts:
+            layouts[said] = layout_of(gpus, links)
+    most = max((len(node.gpus) for node in nodes), default=0)
+    weights = np.zeros((len(layouts), most, most), np.int64)
+    places = np.zeros((len(layouts), PLACES, most), np.int64)
+    for number, layout in enumerate(layouts.values()):
+        cards = len(layout.weights)
+        weights[number, :cards, :cards] = layout.weights
+        places[number, :, :cards] = layout.places
+    return Links(
+        np.array(numbers, np.int64),
+        np.array(by_index, np.int64),
+        weights,
+        places,
+        np.array([layout.uniform for layout in layouts.values()], np.int64),
+        empty_keys(_MEMO_SLOTS, MEMO_COLUMNS),
+        np.zeros(KEY_COLUMNS, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(most, np.int64),
+    )
+
+
+def _said_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
+    """What the layout of these cards follows from, without their names."""
+    number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
+    joined = [link for link in links if link.a in number_of and link.b in number_of]
+    pairs = frozenset((frozenset((number_of[link.a], number_of[link.b])), weight_of(link)) for link in joined)
+    return tuple(gpu.zones for gpu in gpus), pairs
+
+
+def _zone_sets(gpus: Sequence[Gpu]) -> list[int]:
+    """Per card its zones as bits, numbered in ascending order."""
+    zones = sorted({zone for gpu in gpus for zone in gpu.zones})
+    if len(zones) > _MOST_ZONES:
+        return [0] * len(gpus)
+    return [sum(1 << zones.index(zone) for zone in gpu.zones) for gpu in gpus]
+
+
+def _components(joined: npt.NDArray[np.bool_]) -> list[int]:
+    """Per card the first card that it is joined with, directly or through others."""
+    first = list(range(len(joined)))
+    for start in range(len(joined)):
+        if first[start] < start:
+            continue
+        waiting = [start]
+        while waiting:
+            for other in np.nonzero(joined[waiting.pop()])[0].tolist():
+                if first[other] > start:
+                    first[other] = start
+                    waiting.append(other)
+    return first
