@@ -5,7 +5,20 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-ALL = ("tasks", "cycle", "drf", "allocator", "placement", "gang", "reclaim", "room", "store", "engine", "policies")
+ALL = (
+    "tasks",
+    "cycle",
+    "drf",
+    "allocator",
+    "placement",
+    "links",
+    "gang",
+    "reclaim",
+    "room",
+    "store",
+    "engine",
+    "policies",
+)
 
 for name in sys.argv[1:] or ALL:
     import_module(f"benchmarks.{name}").main()
