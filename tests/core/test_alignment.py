@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,7 +18,7 @@ from ullage.model.claim import Request
 from ullage.model.node import Node
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.model.topology import Scope, ZonePolicy
+from ullage.model.topology import Link, Path, Scope, ZonePolicy
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -291,3 +293,48 @@ def test_small_jobs_go_to_zones_that_are_broken():
 
 def test_what_is_not_asked_to_be_aligned_has_no_cpus_of_its_own():
     assert place(allocator(machine()), asked("cpu=4,gpu=2")).placement.cpus == ()
+
+
+# --- links ---
+
+V_LINKS = {2: "03 04 12 15 23 47 56 67", 1: "01 02 13 26 37 45 46 57"}
+X_LINKS = {2: "03 12"}
+
+
+def linked(name: str, cards: Sequence[int], nvlinks: dict[int, str], paths: dict[Path, str], rest: Path) -> Node:
+    """A node whose pairs of cards have so many NVLinks, and these paths; pairs that are not named have the `rest`."""
+    node = machine(name, cards=cards)
+    count = {pair: number for number, pairs in nvlinks.items() for pair in pairs.split()}
+    path = {pair: path for path, pairs in paths.items() for pair in pairs.split()}
+    links = [
+        Link(node.gpus[a].uuid, node.gpus[b].uuid, path.get(f"{a}{b}", rest), count.get(f"{a}{b}", 0))
+        for a, b in itertools.combinations(range(len(cards)), 2)
+    ]
+    return replace(node, topology=replace(node.topology, links=tuple(links)))
+
+
+V = linked(
+    "n", (0, 0, 0, 0, 1, 1, 1, 1), V_LINKS, {Path.PIX: "01 23 45 67", Path.PHB: "02 03 12 13 46 47 56 57"}, Path.SYS
+)
+X = linked("n", (0, 0, 1, 1), X_LINKS, {Path.NODE: "01 23", Path.SYS: "02 13"}, Path.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"), [pytest.param([0, 2, 4, 5], [4, 5], id="64"), pytest.param([0, 1, 3], [0, 3], id="65")]
+)
+def test_two_cards_that_are_joined_and_leave_a_pair(free, expected):
+    books = allocator(V)
+    for card in range(8):
+        if card not in free:
+            hold(books, "n", [card])
+    assert indices(place(books, asked("gpu=2"))) == expected
+
+
+def test_two_pairs_by_their_links():  # 66
+    books = allocator(X)
+    pairs = [indices(place(books, replace(asked("gpu=2"), uid=str(number)))) for number in range(2)]
+    assert sorted(pairs) == [[0, 3], [1, 2]]
+
+
+def test_a_zone_goes_before_links_where_one_is_required():
+    assert indices(place(allocator(X), asked("gpu=2,numa=single-numa-node"))) in ([0, 1], [2, 3])

@@ -206,7 +206,8 @@ class Table:
         self._said = _said_of(fleet, shape.asked.nodes, strategy.notes)
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
-        self._own: tuple[Any, ...] = self._rows, self._space, fleet.board.rows, self._said, self._tree, strategy.state
+        self._board = fleet.board.rows(strategy.closeness)
+        self._own: tuple[Any, ...] = self._rows, self._space, self._board, self._said, self._tree, strategy.state
         self.partitioned = shape.partitioned
         """Whether room on a card is not a matter of sums."""
         self._mode = mode_asked(shape.asked)
@@ -233,7 +234,7 @@ class Table:
                 open_ = self._said[row, at.OPEN]
                 self._room[row] = open_ and room_on(fleet.node_rows, row, self._rows, self._units_on(row))
         else:
-            board, said = fleet.board.rows, self._said
+            board, said = self._board, self._said
             refresh_room(*self._books, fleet.newest, since, self._rows, self._space, board, said, self._room)
         return self._room
 
@@ -325,7 +326,7 @@ class Table:
             tree[len(tree) // 2 :][: len(rows)][~rows] = NO_ROOM
             grow(tree)
         found = np.zeros(units, np.int64), np.zeros((units, count), np.int64), np.zeros(units)
-        own = self._rows, self._space, self._fleet.board.rows, self._said.copy(), tree, self._strategy.state, self._mode
+        own = self._rows, self._space, self._board, self._said.copy(), tree, self._strategy.state, self._mode
         placed = self._strategy.drafts.several(*self._books, *own, *found)
         at_row, at_cards, at_score = found
         return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
@@ -336,7 +337,7 @@ class Table:
         So many of the first are `known` not to be enough. Not for partitions.
         """
         go = np.zeros(len(leaving[0]) - 1, np.bool_)
-        asked = self._rows, self._space, self._said, self._fleet.board.rows
+        asked = self._rows, self._space, self._said, self._board
         fits = reclaiming()(*self._books, asked, self.room.copy(), leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None
 
@@ -376,7 +377,7 @@ class Table:
         if self._aligned:
             first = self._fleet.cards_on(row).start
             units = self._strategy.units(self._fleet, row, eligible)
-            if not settle(*self._books, row, self._rows, units, self._fleet.board.rows):
+            if not settle(*self._books, row, self._rows, units, self._board):
                 return None
             eligible = [first + k for k in units.nonzero()[0].tolist()]
         if not self._asked.gpu_count:

@@ -56,6 +56,7 @@ from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
 from ullage.core.kernel.columns import COUNT, FIRST_CARD, MACHINE, NAMED, NEEDS, POLICY, WHOLE, ZONES, Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.cpus import take_cpus
+from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import (
     MOST_ZONES,
     NIL,
@@ -63,7 +64,6 @@ from ullage.core.kernel.masks import (
     PREFERRED,
     RESTRICTED,
     admits,
-    fitter,
     gather,
     hint,
     keep_masks,
@@ -368,9 +368,7 @@ def _take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Boar
     machine, resource, amount = nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
     first, last = board[0][machine, FIRST_SUPPLY], board[0][machine, AFTER_SUPPLIES]
     if resource == CARDS:
-        if mask == NIL and board[0][machine, KUBELET] < 0:
-            mask = _closest(nodes, cards, row, amount, board, units)
-        return _take_cards(nodes, cards, row, amount, mask, units)
+        return _take_cards(nodes, cards, row, amount, mask, board, units)
     if resource == CPUS:
         return take_cpus(board[1][first:last], amount, mask, taken)
     return _take_supplies(board[1][first:last], resource, amount, mask, taken)
@@ -387,26 +385,27 @@ def _comes(step: int, mark: int, zones: int, mask: int) -> bool:
 
 
 @compiled
-def _closest(nodes: Rows, cards: Rows, row: int, amount: int, board: Board, units: Rows) -> int:
-    """The fewest zones that have so many open cards, of these the fullest ones; nil if not even all have."""
-    machine = nodes[row, MACHINE]
-    open_ = np.zeros(1 << board[0][machine, ZONE_COUNT], np.int64)
-    _free_cards(nodes, cards, row, units, open_)
-    best = NIL
-    for mask in range(1, len(open_)):
-        enough = open_[mask] >= amount
-        if enough and (best == NIL or fitter(mask, best, distances_of(board, machine), open_)):
-            best = mask
-    return best
+def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, board: Board, units: Rows) -> bool:
+    """Take cards step by step. Whether they are too few.
 
-
-@compiled
-def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, units: Rows) -> bool:
-    """Take cards step by step, the lowest first. Whether they are too few."""
-    first = nodes[row, FIRST_CARD]
+    Of more than are needed in a step a kubelet takes the lowest; Ullage those that are joined best and break least.
+    """
+    first, binds = nodes[row, FIRST_CARD], board[0][nodes[row, MACHINE], KUBELET] < 0
+    may = np.zeros(len(units), np.int64)
     for step in range(_STEPS):
+        some = 0
         for k in range(len(units)):
-            if amount > 0 and _comes(step, units[k], cards[first + k, ZONES], mask):
+            zones = cards[first + k, ZONES]
+            may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAR or not binds)
+            some += may[k]
+        if binds and some > amount > 0:
+            chosen = np.zeros(amount, np.int64)
+            pick_linked(board[6], nodes, row, may, may[:0], chosen)
+            may[:] = 0
+            for card in chosen:
+                may[card - first] = 1
+        for k in range(len(units)):
+            if amount > 0 and may[k]:
                 units[k] = HELD
                 amount -= 1
     return bool(amount > 0)

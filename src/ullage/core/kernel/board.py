@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ullage.core.kernel.columns import Rows, Scores
+from ullage.core.kernel.links import Links
 
 # A machine.
 ZONE_COUNT = 0
@@ -17,9 +18,7 @@ STATIC_CPUS, STATIC_MEMORY = 5, 6
 """Whether CPUs and memory of its zones are handed out alone."""
 FIRST_DISTANCE = 7
 """The first row of its distances, one per zone; -1 where masks are not compared by them."""
-LINKS = 8
-"""Which matrix of links its cards have, -1: none."""
-MACHINE_COLUMNS = 9
+MACHINE_COLUMNS = 8
 
 # A supply: a CPU, a device, or the memory of a zone.
 RESOURCE = 0
@@ -56,6 +55,6 @@ TAKEN_COLUMNS = 3
 OUT_OF_REACH, OPEN, HELD, REUSABLE = 0, 1, 2, 3
 """A card or a supply for one request: not to be had, free, taken by it, or given back by a finished init container."""
 
-Board = tuple[Rows, Rows, Rows, Rows, Rows, Scores]
-"""Machines, supplies, distances; then room for one decision: what is taken of each supply, and the verdict. Last, how
-much closeness counts in the score of a node."""
+Board = tuple[Rows, Rows, Rows, Rows, Rows, Scores, Links]
+"""Machines, supplies, distances; then room for one decision: what is taken of each supply, and the verdict. Then how
+much closeness counts in the score of a node; and how cards are joined."""

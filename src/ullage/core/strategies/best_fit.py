@@ -33,6 +33,9 @@ from ullage.core.kernel.columns import (
 from ullage.core.kernel.compiled import compiled, inlined, lean
 from ullage.core.strategies.strategy import Strategy
 
+_CLOSENESS = FULL / 100
+"""All cards and CPUs in one zone count as much as one of the terms in full."""
+
 State = tuple[Rows]
 """One number: 1 if the loosest is best."""
 
@@ -139,9 +142,9 @@ def tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, out: 
 
 def best_fit() -> Strategy:
     """Nodes in use, then the tightest."""
-    return Strategy("best-fit", node, card, pick, (np.array([0]),))
+    return Strategy("best-fit", node, card, pick, (np.array([0]),), closeness=_CLOSENESS)
 
 
 def spread() -> Strategy:
     """Empty nodes and the loosest fit first."""
-    return Strategy("spread", node, card, pick, (np.array([1]),))
+    return Strategy("spread", node, card, pick, (np.array([1]),), closeness=_CLOSENESS)

@@ -37,6 +37,8 @@ from ullage.core.strategies.strategy import Strategy
 
 _PENDING_SHARE = 4
 _HALF = 0.5
+_CLOSENESS = 0.01
+"""All cards and CPUs in one zone count as much as one part in a hundred of load."""
 
 
 class Weights(NamedTuple):
@@ -110,7 +112,7 @@ def load(cards: Rows, card: int, shape: Rows, numbers: Scores, full: bool) -> in
 
 def _strategy(name: str, weights: Weights, aggregate: str, *, full_nodes: bool, full_cards: bool) -> Strategy:
     numbers = np.array([*weights, full_nodes, full_cards, aggregate == "mean"], dtype=np.float64)
-    return Strategy(name, node, card, pick, (numbers,))
+    return Strategy(name, node, card, pick, (numbers,), closeness=_CLOSENESS)
 
 
 def compact_first(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:

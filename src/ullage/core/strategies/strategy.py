@@ -44,7 +44,8 @@ def alike(cards: Rows, card: int, shape: Rows, state: Any) -> float:
 class Strategy:
     """Scores nodes that have room, and picks cards among those that passed the filters.
 
-    `name` is in kebab-case; `state` is what the functions read beside the books.
+    `name` is in kebab-case; `state` is what the functions read beside the books. `closeness` is what a hundredth of
+    the zones' closeness adds to a node's score where no alignment is asked for.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class Strategy:
         follow: Callable[..., None] = heedless,
         notes: int = 0,
         terms: Callable[..., dict[str, float]] | None = None,
+        closeness: float = 0.0,
     ) -> None:
         self.name = name
         self.state = state
         self.notes = notes
+        self.closeness = closeness
         self._node, self._card, self._pick, self._select, self._follow = node, card, pick, select, follow
         self._terms = terms
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ullage.core.kernel import board as at
-from ullage.core.kernel.columns import Rows, Scores
+from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.cpus import take_cpus
 from ullage.core.kernel.masks import MOST_ZONES, NIL
 from ullage.core.topology.hints import WidthRule
+from ullage.core.topology.links import links_over
 from ullage.model.alignment import ContainerNeeds, Stage
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
@@ -57,16 +58,16 @@ class Board:
         most = max((len(rows) for rows in supplies), default=0)
         self._taken: Rows = np.zeros((most, at.TAKEN_COLUMNS), np.int64)
         self._verdict: Rows = np.zeros(at.VERDICT_COLUMNS, np.int64)
-        self._weight: Scores = np.zeros(1)
+        self._links = links_over(nodes)
         self.aligns = any(topology.kubelet is not None for topology in self.topologies)
         """Whether some node aligns what asks for no alignment."""
         self.held = 0
         """Allocations that hold something of the supplies."""
 
-    @property
-    def rows(self) -> at.Board:
-        """As the kernel takes it."""
-        return self._machines, self.supplies, self._distances, self._taken, self._verdict, self._weight
+    def rows(self, closeness: float = 0.0) -> at.Board:
+        """As the kernel takes it, where a hundredth of closeness counts so much in the score of a node."""
+        room = self._taken, self._verdict
+        return self._machines, self.supplies, self._distances, *room, np.array([closeness]), self._links
 
     def copy(self) -> Board:
         """The same machines with books of their own."""
@@ -241,7 +242,6 @@ def _machine(topology: Topology, first: int, last: int, far: int) -> list[int]:
         kubelet is not None and kubelet.static_cpus,
         kubelet is not None and kubelet.static_memory,
         far if compared or (kubelet is None and topology.distances and len(topology.zones) <= MOST_ZONES) else -1,
-        -1,
     ]
 
 
