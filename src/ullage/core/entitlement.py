@@ -7,8 +7,13 @@ nodes are not one node of ten. A unit that fits no empty node takes no part and 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import reduce
+from operator import and_
 
-from ullage.core.filters import free_cards
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.filters import free_cards, open_cards
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import UNREACHABLE
 from ullage.core.kernel.queues import MOST
@@ -16,9 +21,11 @@ from ullage.core.placement import Placer
 from ullage.core.policy import Policy
 from ullage.core.shape import Shape, shape_of
 from ullage.core.shares import Leaf, ShareTree, Vector
+from ullage.core.topology.verdict import refusal_on
 from ullage.core.world import Demand, World
 from ullage.model.allocation import Allocation
 from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
 
 
 def entitlement(world: World, policy: Policy) -> dict[str, int]:
@@ -162,8 +169,17 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
         Code.MEMORY: (fleet.memory_free >= asked.memory_bytes) if asked.memory_bytes else None,
         Code.SLOTS: fleet.slots_free >= 1,
     }
+    told = [nodes for nodes in enough.values() if nodes is not None]
     counts = {code: int((nodes & fleet.schedulable).sum()) for code, nodes in enough.items() if nodes is not None}
     code = min(counts, key=lambda code: counts[code])
     if demand.batch_size > 1 and counts[code]:
         return Code.GANG_ROOM
-    return code
+    return _zones_short(fleet, asked, reduce(and_, told, fleet.schedulable)) or code
+
+
+def _zones_short(fleet: Fleet, asked: ResourceRequirement, nodes: npt.NDArray[np.bool_]) -> Code | None:
+    """What zones say on the first of these nodes, which have enough of everything; None if there is none."""
+    for row in np.flatnonzero(nodes).tolist():
+        refusal = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
+        return None if refusal is None else refusal.code
+    return None

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from ullage.core.clearing import Clearing
 from ullage.core.draft import Misfit, enter, place_run
 from ullage.core.feasibility import quota_allows, room, runs, summable
-from ullage.core.filters import CAPACITY
+from ullage.core.filters import CAPACITY, open_cards
 from ullage.core.fleet import Fleet
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
 from ullage.core.placement import table_of
 from ullage.core.preemption import NoPreemption, Preemption, preempt
 from ullage.core.selection import Choice, Refusal, Rules
+from ullage.core.topology.verdict import refusal_on
 from ullage.core.trial import trial
 from ullage.core.victims import NO_BUDGETS, Budgets, Cost, victim_of, workload_of
 from ullage.model.allocation import Allocation
@@ -124,5 +125,8 @@ def _reason(fleet: Fleet, request: Request, row: int, victim: Allocation) -> Rej
     ):
         if needed > max(0, had):
             return Rejection(code, Cure.CAPACITY, needed, max(0, had), node)
+    zones = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
+    if zones is not None:
+        return zones
     workers = fleet.workers(row)
     return Rejection(Code.WORKER_CAP, Cure.CAPACITY, workers + 1, workers, node)

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 
 from ullage.core.cycle import schedule
 from ullage.core.entitlement import Leaves, entitlement, place_unit
-from ullage.core.filters import CARD, EXCLUSION
+from ullage.core.filters import CARD, EXCLUSION, open_cards
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
 from ullage.core.plan import Plan
 from ullage.core.policy import Policy
 from ullage.core.sentences import CURES, summary
 from ullage.core.shares import ShareTree, dominant_share
+from ullage.core.topology.remedy import nearest_changes
+from ullage.core.topology.verdict import refusal_on
 from ullage.core.world import Demand, Phase, World
 from ullage.model.part import ANY_CARD, Part
 from ullage.model.quantity import PPM
@@ -111,6 +113,9 @@ def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
                 cure = Cure.CAPACITY if needed <= total else Cure.NODE_CHANGE
                 had = max(free, 0) if needed <= total else total
                 found.append(Rejection(code, cure, needed, had, node.name))
+        if not any(rejection.node == node.name for rejection in found):
+            zones = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
+            found += [] if zones is None else [zones]
     return tuple(found)
 
 
@@ -226,7 +231,7 @@ def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: 
 
 
 def _smaller(fleet: Fleet, demand: Demand, *, empty: bool) -> list[Demand]:
-    """The request cut to what each node has, the least cut first."""
+    """The request as zones would take it, then cut to what each node has, the least cut first."""
     asked = demand.requirement
     books = fleet.emptied() if empty else fleet
     cuts: list[tuple[float, Demand]] = []
@@ -246,12 +251,15 @@ def _smaller(fleet: Fleet, demand: Demand, *, empty: bool) -> list[Demand]:
         whole = books.resources(asked)
         kept = [a / b for a, b in zip(books.resources(smaller), whole, strict=True) if b]
         cuts.append((sum(1 - part for part in kept), replace(demand, requirement=smaller)))
-    return [cut for _, cut in sorted(cuts, key=lambda pair: pair[0])]
+    realigned: list[Demand] = []
+    if any(refusal.zones for refusal in reject(books, asked)):
+        realigned = [replace(demand, requirement=each) for each in nearest_changes(books, asked)]
+    return [*realigned, *(cut for _, cut in sorted(cuts, key=lambda pair: pair[0]))]
 
 
 def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> ResourceRequirement:
     """The request with as many cards, or as much of one, as the node has free."""
-    free = [card for card in books.cards_on(row) if CARD.first(books, card, asked) is None]
+    free = open_cards(books, row, asked)
     if len(free) >= asked.gpu_count:
         return asked
     if free or asked.part is None or asked.gpu_count > 1:

@@ -269,6 +269,11 @@ def charges_on(fleet: Fleet, cards: Sequence[int], asked: ResourceRequirement) -
     return () if asked.whole else tuple(charge_on(fleet, card, asked) for card in cards)
 
 
+def open_cards(fleet: Fleet, row: int, asked: ResourceRequirement) -> list[int]:
+    """The cards of a node that could take a share of one unit now."""
+    return [card for card in fleet.cards_on(row) if CARD.first(fleet, card, asked) is None]
+
+
 def free_cards(fleet: Fleet, asked: ResourceRequirement) -> Column:
     """Per node, how many cards could take a share of one unit now."""
     if asked.cards == ANY_CARD:

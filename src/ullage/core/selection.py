@@ -132,7 +132,7 @@ class Choice:
     charges: tuple[Charge, ...]
     score: float = 0
     cards: Sequence[int] | None = field(default=None, compare=False, repr=False)
-    placement: ZonePlacement | None = None
+    placement: ZonePlacement | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

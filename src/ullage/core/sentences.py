@@ -9,6 +9,7 @@ from ullage.model.quantity import format_bytes, format_decimal
 from ullage.model.quota import WHOLE_PERCENT, QuotaAlarm, QuotaCondition
 from ullage.model.rejection import Code, Cure, QuotaFigures, Rejection
 from ullage.model.resources import show_milli
+from ullage.model.topology import CARD, CPU
 
 CURES: dict[Code, Cure] = {
     Code.CPU: Cure.CAPACITY,
@@ -64,6 +65,11 @@ CURES: dict[Code, Cure] = {
     Code.EVICTING: Cure.CAPACITY,
     Code.NO_MOVES_HELP: Cure.CAPACITY,
     Code.NO_AFFECTED_NODE: Cure.OWNER,
+    Code.TOPOLOGY_UNKNOWN: Cure.NODE_CHANGE,
+    Code.NODE_POLICY_WEAKER: Cure.NODE_CHANGE,
+    Code.ZONES_TOO_MANY: Cure.NODE_CHANGE,
+    Code.NOT_ALIGNED: Cure.CAPACITY,
+    Code.SHORT_ALLOCATION: Cure.CAPACITY,
     Code.QUOTA_SINGLE_COMPUTE_REQUEST: Cure.NEVER,
     Code.QUOTA_SINGLE_VRAM_REQUEST: Cure.NEVER,
     Code.QUOTA_SINGLE_COMPUTE_LIMIT: Cure.NEVER,
@@ -138,6 +144,11 @@ MEANINGS: dict[Code, str] = {
     Code.NO_VICTIMS: "nobody on the node may be evicted for it",
     Code.NO_MOVES_HELP: "more does not fit by moving those who may be moved",
     Code.EVICTING: "those who give way to it are leaving; it starts when they are gone",
+    Code.TOPOLOGY_UNKNOWN: "the zones of the node are not known, and the request must be aligned",
+    Code.NODE_POLICY_WEAKER: "the kubelet of the node is less strict than the request asks",
+    Code.ZONES_TOO_MANY: "the node has more zones than can be told apart, and the request must be aligned",
+    Code.NOT_ALIGNED: "its cards and CPUs do not lie in the same zones",
+    Code.SHORT_ALLOCATION: "the node has too few free devices or CPUs of its own to hand out",
     Code.QUOTA_SINGLE_COMPUTE_REQUEST: "it asks more compute of a card than the quota lets one request ask",
     Code.QUOTA_SINGLE_VRAM_REQUEST: "it asks more vram of a card than the quota lets one request ask",
     Code.QUOTA_SINGLE_COMPUTE_LIMIT: "its compute limit on a card is above what the quota lets one request have",
@@ -186,6 +197,8 @@ def summary(
     code: Code, demand: Demand | None, rejections: Sequence[Rejection] = (), deserved: int = 0, held: int = 0
 ) -> str:
     """The reason in one sentence with its numbers."""
+    if code is Code.TOO_LARGE and not _best(rejections) and any(rejection.zones for rejection in rejections):
+        return f"no node can take it: {reject_text(next(each for each in rejections if each.zones))}"
     excluded = _excluded(rejections) if code is Code.TOO_LARGE else None
     if excluded is not None:
         return f"no node can take it: {MEANINGS[excluded]}"
@@ -197,6 +210,8 @@ def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserv
     if code is Code.TOO_LARGE:
         best = _best([rejection for rejection in rejections if rejection.cure is Cure.NODE_CHANGE])
         return _shortfall(best) if best else f"a gang of {demand.batch_size} does not fit all of them together"
+    if code is Code.NOT_ALIGNED:
+        return next((_zone_numbers(rejection) for rejection in rejections if rejection.zones), "")
     if code in _SHORT:
         kin = _OF_CARDS if code is Code.GPU else {code}
         best = _best([rejection for rejection in rejections if rejection.code in kin])
@@ -240,6 +255,8 @@ def reject_text(rejection: Rejection) -> str:
     if rejection.code is Code.GANG_ROOM and rejection.needed:
         empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
         return f"{MEANINGS[rejection.code]}: {rejection.had} of {rejection.needed} would fit{empty}"
+    if rejection.zones:
+        return f"{MEANINGS[rejection.code]}: {_zone_numbers(rejection)}"
     if rejection.mode is not None:
         return f"{MEANINGS[rejection.code]}: {rejection.mode.value}"
     if rejection.code not in _SHORT:
@@ -247,6 +264,14 @@ def reject_text(rejection: Rejection) -> str:
     needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
     return f"needs {needed} {_SHORT[rejection.code]}, {rejection.gpu or ''} {verb} {had}".replace(",  ", ", ")
+
+
+def _zone_numbers(rejection: Rejection) -> str:
+    """What each zone has: `it needs 4 cards; node a has 3 of 4 free on zone 0, 1 of 4 on zone 1`."""
+    name = {CARD: "cards", CPU: "CPUs"}[rejection.zones[0].resource]
+    first, *others = (f"{zone.free} of {zone.total} free on zone {zone.zone}" for zone in rejection.zones)
+    had = ", ".join([first, *(other.replace(" free", "") for other in others)])
+    return f"it needs {rejection.needed} {name}; {rejection.node} has {had}"
 
 
 def _quota_numbers(code: Code, figures: QuotaFigures) -> str:

@@ -25,7 +25,10 @@ from ullage.model.node import Node
 from ullage.model.profile import Profiles
 from ullage.model.rejection import Code, Rejection
 
-OF_NODE = frozenset({Code.WORKER_CAP, Code.OVERSUBSCRIPTION, Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED})
+OF_NODE = frozenset(
+    {Code.WORKER_CAP, Code.OVERSUBSCRIPTION, Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED}
+    | {Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY, Code.NOT_ALIGNED, Code.SHORT_ALLOCATION}
+)
 """What a node says for all its cards."""
 
 

@@ -1,0 +1,48 @@
+"""What to ask for instead where zones say no: the nearest requests, each still to be tried.
+
+Under a policy that refuses, all aligned resources must be as narrow as each other: many cards with few CPUs
+are refused even by an empty machine (the width trap). More CPUs, fewer cards or a milder policy pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ullage.core.fleet import Fleet
+from ullage.model.alignment import Alignment
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import MILLI
+from ullage.model.topology import ZonePolicy
+
+
+def nearest_changes(fleet: Fleet, asked: ResourceRequirement) -> Iterator[ResourceRequirement]:
+    """Requests that differ in one thing, the one that keeps most of what was asked first.
+
+    More CPUs (one more than a zone has, or several), a milder policy, fewer cards.
+    """
+    if asked.alignment.containers:
+        return
+    whole, part = divmod(asked.cpu_milli, MILLI)
+    if whole and not part and asked.gpu_count:
+        for cpus in sorted({number + 1 for number in _cpus_of_zones(fleet) if number >= whole}):
+            yield replace(asked, cpu_milli=cpus * MILLI)
+    policy = asked.alignment.policy
+    if policy is not None and policy.required:
+        milder = list(ZonePolicy)[1 : policy.rank]
+        yield from (replace(asked, alignment=Alignment(each)) for each in reversed(milder))
+    for cards in range(asked.gpu_count - 1, 0, -1):
+        if not asked.cards.indices:
+            yield replace(asked, gpu_count=cards)
+
+
+def _cpus_of_zones(fleet: Fleet) -> set[int]:
+    """How many CPUs zones and sets of neighbouring zones have, over all machines."""
+    found = set()
+    for topology in fleet.board.topologies:
+        counts = sorted(sum(cpu.zone == zone for cpu in topology.cpus) for zone in topology.zone_ids)
+        total = 0
+        for count in counts:
+            total += count
+            found.add(total)
+    return found
