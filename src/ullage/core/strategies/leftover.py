@@ -91,8 +91,9 @@ _NO_OPTION = 2**62
 # What is kept of a node: what it is, then how it was at its change `_SEEN`.
 _MODEL, _GROUP, _CLOSED = 0, 1, 2
 """Of its cards; which of its cards take no work, as bits, or -1 for all and the node itself."""
-_SEEN, _IDLE_SUM, _CPU, _SHARES = 3, 4, 5, 6
-"""Thousandths of cards, of CPU; from there on what each card has free, nothing of one that takes no work."""
+_SEEN, _IDLE_SUM, _CPU, _STATE, _SHARES = 3, 4, 5, 6, 7
+"""Thousandths of cards, of CPU; its place in the memo; then what each card has free, nothing of one that takes no work.
+"""
 _NEVER = -2
 
 
@@ -140,7 +141,7 @@ def _follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
         free[k] = 0 if (kept[_CLOSED] >> min(k, 62)) & 1 else share_on(cards, nodes[row, FIRST_CARD] + k)
         kept[_IDLE_SUM] += free[k]
     known, now = state[_KNOWN], state[_NOW][row]
-    place = recall(known, kept[_CPU], kept[_MODEL], kept[_GROUP], free)
+    kept[_STATE] = place = recall(known, kept[_CPU], kept[_MODEL], kept[_GROUP], free)
     for each in range(len(now)):
         now[each] = value_at(known, place, each)
     scarce, roomy, held = state[_SCARCE], state[_ROOMY][row], state[_HELD][row]
@@ -303,10 +304,21 @@ def _goes_before(nodes: Rows, row: int, other: int, kept: Rows) -> bool:
 
 
 @lean
+def _cost_alike(shape: Rows, said: Rows, kept: Rows, row: int, other: int) -> bool:
+    """Whether all that the cost depends on is certainly the same on two nodes."""
+    same = kept[row, _STATE] == kept[other, _STATE] and kept[row, _CPU] == kept[other, _CPU]
+    same &= kept[row, _MODEL] == kept[other, _MODEL] and (kept[row, _MODEL] < MOST_KINDS or not shape[0, COUNT])
+    for at in range(said.shape[1]):
+        same &= said[row, at] == said[other, at]
+    return bool(same)
+
+
+@lean
 def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree: Scores, state: State) -> int:
     """The node of least cost: that of least growth, or one whose growth is less than the cost found so far.
 
-    Prices only add to the growth, so no other can be better. Of more than `_LOOKS` the first by name are looked at.
+    Prices only add to the growth, so no other can be better; nor is one that is like the one before it. Of more than
+    `_LOOKS` the first by name are looked at.
     """
     best, size, at, looks = winner(tree), len(tree) // 2, 1, 0
     if best < 0:
@@ -314,18 +326,19 @@ def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree
     _price(state)
     renew(state[_KNOWN])
     cost, _ = _cheapest(nodes, cards, best, shape, space, said[best, TABLE_COLUMNS:], state, np.inf)
-    least = cost - said[best, BONUS]
+    least, before = cost - said[best, BONUS], best
     while at > 0 and looks < _LOOKS:
         if -tree[at] <= least:
             if at < size:
                 at *= 2
                 continue
             row, looks = at - size, looks + 1
-            most = least + said[row, BONUS]
-            cost, _ = _cheapest(nodes, cards, row, shape, space, said[row, TABLE_COLUMNS:], state, most)
-            cost -= said[row, BONUS]
-            if cost < least or (cost == least and _goes_before(nodes, row, best, state[_KEPT])):
-                best, least = row, cost
+            if not _cost_alike(shape, said, state[_KEPT], row, before):
+                before, most = row, least + said[row, BONUS]
+                cost, _ = _cheapest(nodes, cards, row, shape, space, said[row, TABLE_COLUMNS:], state, most)
+                cost -= said[row, BONUS]
+                if cost < least or (cost == least and _goes_before(nodes, row, best, state[_KEPT])):
+                    best, least = row, cost
         while at & 1:  # a right child: what is below its parent is done
             at //= 2
         if at > 0:
