@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.core.test_published_policies import MODELS, task
 
 from ullage.core.fleet import Fleet
-from ullage.core.kernel.columns import KIND
+from ullage.core.kernel.columns import KIND, SHARE
 from ullage.core.kernel.known import CERTAIN, MEMO_SLOTS
 from ullage.core.kernel.leftover import leftover as fill_node
 from ullage.core.kernel.leftover import stratified_draws
-from ullage.core.placement import Placer
+from ullage.core.kernel.tree import NO_ROOM
+from ullage.core.placement import Placer, table_of
 from ullage.core.policy import Policy
 from ullage.core.prices import bare, model_prices, named, scarce, slot_prices
 from ullage.core.strategies.leftover import leftover
 from ullage.core.workload import class_of, may_come, rows_of, whole_workload
+from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.resources import MILLI
@@ -245,6 +248,41 @@ def test_equal_nodes_go_by_idle_cards_then_cpu_then_name():
     fleet = Fleet(nodes)
     placer = Placer(fleet, Policy(), leftover(fleet, whole_workload([whole]), fills=FILLS))
     assert [placer.place(str(number), whole).node for number in range(6)] == ["b", "b", "c", "c", "a", "a"]
+
+
+def test_among_nodes_of_few_kinds_none_is_cheaper_than_the_first_best():
+    dearer = 0
+    for seed in range(8):
+        rng = random.Random(seed)
+        patterns = [replace(node, gpus=(), cordoned=False) for node in some_nodes(rng, 3)]
+        fleet = Fleet(
+            replace(
+                patterns[i % 3],
+                name=f"n{i:02}",
+                gpus=tuple(Gpu(f"{i:02}-{k}", k, model=MODELS[i % 2]) for k in range(i % 3 * 2)),
+            )
+            for i in range(18)
+        )
+        arrivals = [replace(asked, cpu_milli=1000) if seed % 2 else asked for asked in some_tasks(rng, 60)]
+        strategy = leftover(fleet, whole_workload(arrivals), fills=FILLS)
+        for number, asked in enumerate(arrivals):
+            table = table_of(fleet, asked, strategy)
+            chosen = table.choose()
+            rows = (table.ranked > NO_ROOM).nonzero()[0].tolist()
+            if chosen is None:
+                assert not rows
+                continue
+            terms = {row: table.terms(row) for row in rows}
+            costs = {row: sum(each.values()) for row, each in terms.items()}
+            best = [row for row in rows if costs[row] <= min(costs.values()) + 1e-9]
+            idle = {row: sum(fleet.card_rows[card, SHARE] for card in fleet.cards_on(row)) for row in best}
+            assert chosen[0] == min(best, key=lambda row: (idle[row], fleet.cpu_free[row], row))
+            dearer += terms[chosen[0]]["prices"] > 0
+            uuids, charges = fleet.uuids(chosen[1]), table.charges(chosen[1])
+            fleet.charge(Allocation(str(number), fleet.nodes[chosen[0]].name, asked, uuids, charges=charges))
+            if rng.random() < 0.2:
+                fleet.release(rng.choice(list(fleet.ledger)))
+    assert dearer > 10, "prices decided"
 
 
 def test_a_trial_taken_back_leaves_no_trace():
