@@ -75,6 +75,7 @@ EVENTS = {
     "node.cordoned": "an operator keeps new work off a node",
     "node.not-ready": "an unknown node did not come back; its executors are given up",
     "node.ready": "a node reported itself",
+    "node.topology-incomplete": "what a machine tells of its zones is not used, or a part of it; `message` says why",
     "node.uncordoned": "an operator lets work back on a node",
     "node.unknown": "contact with a node was lost",
     "quota.alert": "little is left of a quota; `message` says of what",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 GIB = 2**30
+SWITCH = "00000000:FA:00.0"
+"""Bus id of an NVSwitch."""
 
 
 class NVMLError(Exception):
@@ -24,6 +26,10 @@ class FakeCard:
     bus_id: str = "00000000:3B:00.0"
     failing: dict[str, int] = field(default_factory=dict)
     """Name of a function -> the NVML error it raises for this card."""
+    nvlinks: list[str | None] = field(default_factory=list)
+    """Where each link leads: the bus id of a card, SWITCH, or None for one that is not active."""
+    near: int | None = None
+    """Bits of the NUMA nodes whose memory is near."""
 
 
 class FakeNvml:
@@ -33,6 +39,10 @@ class FakeNvml:
     NVML_ERROR_FUNCTION_NOT_FOUND = 13
     NVML_ERROR_GPU_IS_LOST = 15
     NVML_ERROR_UNKNOWN = 999
+    NVML_ERROR_INVALID_ARGUMENT = 2
+    NVML_AFFINITY_SCOPE_NODE = 0
+    NVML_NVLINK_MAX_LINKS = 20
+    NVML_NVLINK_DEVICE_TYPE_SWITCH = 2
     NVMLError = NVMLError
 
     def __init__(self, *cards):
@@ -74,6 +84,27 @@ class FakeNvml:
     def nvmlDeviceGetPciInfo(self, card):
         self._fail("nvmlDeviceGetPciInfo", card)
         return SimpleNamespace(busId=card.bus_id)
+
+    def nvmlDeviceGetMemoryAffinity(self, card, words, scope):
+        self._fail("nvmlDeviceGetMemoryAffinity", card)
+        if card.near is None:
+            raise NVMLError(self.NVML_ERROR_NOT_SUPPORTED)
+        assert (words, scope) == (1, self.NVML_AFFINITY_SCOPE_NODE)
+        return [card.near]
+
+    def nvmlDeviceGetNvLinkState(self, card, link):
+        self._fail("nvmlDeviceGetNvLinkState", card)
+        if link >= len(card.nvlinks):
+            raise NVMLError(self.NVML_ERROR_INVALID_ARGUMENT)
+        return int(card.nvlinks[link] is not None)
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, card, link):
+        self._fail("nvmlDeviceGetNvLinkRemotePciInfo", card)
+        return SimpleNamespace(busId=card.nvlinks[link])
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, card, link):
+        self._fail("nvmlDeviceGetNvLinkRemoteDeviceType", card)
+        return self.NVML_NVLINK_DEVICE_TYPE_SWITCH if card.nvlinks[link] == SWITCH else 0
 
     def _fail(self, function, owner):
         assert self.started > 0 or function == "nvmlInit", "NVML was used while it was not started"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from ullage.model.resources import Resources
 
 
 def node_of(root, environment=None, library=None, **settings):
-    nvml = NvmlCards(library or FakeNvml(), root)
+    nvml = NvmlCards(library or FakeNvml())
     return discover(MachineSettings(**settings), environment or {}, nvml, root=root).node
 
 
@@ -81,7 +82,7 @@ def test_the_operators_word_beats_what_is_found(tmp_path):
 
 
 def test_the_node_has_the_cards_and_the_machine_says_who_decided(tmp_path):
-    nvml = NvmlCards(FakeNvml(FakeCard("GPU-aa"), FakeCard("GPU-bb")), tmp_path)
+    nvml = NvmlCards(FakeNvml(FakeCard("GPU-aa"), FakeCard("GPU-bb")))
     found = discover(MachineSettings(), {"CUDA_VISIBLE_DEVICES": "1"}, nvml, root=machine(tmp_path))
     assert [gpu.uuid for gpu in found.node.gpus] == ["GPU-bb"]
     assert found.node.gpu_source == "environment"
@@ -156,3 +157,17 @@ def test_the_machine_that_runs_this_test_has_no_more_than_the_kernel_grants():
     node = discover(MachineSettings(gpus=0), os.environ, NvmlCards(FakeNvml())).node
     assert 0 < node.cpu_milli <= len(os.sched_getaffinity(0)) * 1000
     assert node.memory_bytes > 0
+
+
+@pytest.mark.skipif(not Path("/sys/devices/system/node/online").exists(), reason="the kernel here tells of no zones")
+def test_the_topology_of_the_machine_that_runs_this_test_agrees_with_its_processor_list():
+    node = discover(MachineSettings(gpus=0), os.environ, NvmlCards(FakeNvml())).node
+    assert node.topology is not None, node.topology_note
+    cpus = {cpu.id for cpu in node.topology.cpus}
+    assert cpus - node.topology.reserved_cpus == os.sched_getaffinity(0)
+    listed = re.findall(r"^processor\s*: ([0-9]+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    if not listed:
+        pytest.skip("/proc/cpuinfo lists no processors on this architecture")
+    assert cpus == set(map(int, listed))
+    told = sum(zone.memory.total for zone in node.topology.zones if zone.memory)
+    assert 0 < told <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

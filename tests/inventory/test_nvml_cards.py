@@ -11,80 +11,55 @@ from ullage.model.gpu import Gpu
 LOST = FakeNvml.NVML_ERROR_GPU_IS_LOST
 
 
-def write_zone(root, device, zone, bridge_zone=None):
-    """One card in sysfs behind one bridge; the device is a link into the tree, as in the kernel's."""
-    bridge = root / "sys/devices/pci0000:3a/0000:3a:01.0"
-    place = bridge / device
-    place.mkdir(parents=True)
-    (place / "numa_node").write_text(f"{zone}\n")
-    if bridge_zone is not None:
-        (bridge / "numa_node").write_text(f"{bridge_zone}\n")
-    links = root / "sys/bus/pci/devices"
-    links.mkdir(parents=True)
-    (links / device).symlink_to(place)
-
-
-def test_a_card_has_the_facts_that_nvml_and_the_kernel_tell(tmp_path):
-    write_zone(tmp_path, "0000:3b:00.0", 1)
-    assert NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards() == (
+def test_a_card_has_the_facts_that_nvml_tells():
+    assert NvmlCards(FakeNvml(FakeCard("GPU-aa", near=0b10))).cards() == (
         Gpu("GPU-aa", 0, "NVIDIA H100", "NVIDIA", 80 * GIB, zones=(1,), bus_id="0000:3b:00.0"),
     )
 
 
-def test_a_card_without_a_zone_has_that_of_the_bridge_above_it(tmp_path):
-    write_zone(tmp_path, "0000:3b:00.0", -1, bridge_zone=1)
-    assert NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards()[0].zones == (1,)
+def test_a_card_in_a_large_pci_domain_has_the_address_the_kernel_gives_it():
+    (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa", bus_id="00010000:01:00.0"))).cards()
+    assert card.bus_id == "10000:01:00.0"
 
 
-@pytest.mark.parametrize("bridge_zone", [None, -1])
-def test_a_zone_nobody_knows_is_unknown_and_not_zone_zero(tmp_path, bridge_zone):
-    write_zone(tmp_path, "0000:3b:00.0", -1, bridge_zone)
-    assert NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards()[0].zones == ()
-
-
-def test_a_card_in_a_large_pci_domain_is_found_under_the_name_the_kernel_gives_it(tmp_path):
-    write_zone(tmp_path, "10000:01:00.0", 3)
-    library = FakeNvml(FakeCard("GPU-aa", bus_id="00010000:01:00.0"))
-    assert NvmlCards(library, tmp_path).cards()[0].zones == (3,)
-
-
-def test_a_machine_without_sysfs_still_has_its_cards(tmp_path):
-    (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa")), tmp_path).cards()
+def test_a_driver_that_does_not_know_what_is_near_is_as_healthy():
+    failing = {"nvmlDeviceGetMemoryAffinity": FakeNvml.NVML_ERROR_UNKNOWN}
+    (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa", failing=failing))).cards()
     assert (card.zones, card.healthy) == ((), True)
 
 
-def test_the_library_is_stopped_after_each_reading_however_it_ends(tmp_path):
+def test_the_library_is_stopped_after_each_reading_however_it_ends():
     library = FakeNvml(FakeCard("GPU-aa"), FakeCard("GPU-bb", failing={"nvmlDeviceGetUUID": LOST}))
-    cards = NvmlCards(library, tmp_path)
+    cards = NvmlCards(library)
     cards.cards()
     library.failing["nvmlDeviceGetCount"] = FakeNvml.NVML_ERROR_UNKNOWN
     cards.cards()
     assert (library.starts, library.started) == (2, 0)
 
 
-def test_a_library_that_does_not_stop_does_not_undo_the_reading(tmp_path):
+def test_a_library_that_does_not_stop_does_not_undo_the_reading():
     library = FakeNvml(FakeCard("GPU-aa"))
     library.failing["nvmlShutdown"] = FakeNvml.NVML_ERROR_UNKNOWN
-    assert len(NvmlCards(library, tmp_path).cards()) == 1
+    assert len(NvmlCards(library).cards()) == 1
 
 
-def test_a_fact_that_is_not_supported_is_unknown_and_the_card_healthy(tmp_path):
+def test_a_fact_that_is_not_supported_is_unknown_and_the_card_healthy():
     missing = {"nvmlDeviceGetMemoryInfo": FakeNvml.NVML_ERROR_NOT_SUPPORTED, "nvmlDeviceGetPciInfo": 13}
-    (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa", failing=missing)), tmp_path).cards()
+    (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa", failing=missing))).cards()
     assert card == Gpu("GPU-aa", 0, "NVIDIA H100", "NVIDIA")
 
 
 @pytest.mark.parametrize("error", [LOST, FakeNvml.NVML_ERROR_UNKNOWN])
 @pytest.mark.parametrize("question", ["nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPciInfo"])
-def test_a_card_that_fails_a_question_is_not_healthy_and_keeps_its_name(tmp_path, question, error):
-    (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa", failing={question: error})), tmp_path).cards()
+def test_a_card_that_fails_a_question_is_not_healthy_and_keeps_its_name(question, error):
+    (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa", failing={question: error}))).cards()
     assert (card.uuid, card.healthy) == ("GPU-aa", False)
 
 
 @pytest.mark.parametrize("question", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
-def test_a_card_lost_between_two_readings_keeps_its_facts_until_it_is_back(tmp_path, question):
+def test_a_card_lost_between_two_readings_keeps_its_facts_until_it_is_back(question):
     library = FakeNvml(FakeCard("GPU-aa"), FakeCard("GPU-bb"))
-    cards = NvmlCards(library, tmp_path)
+    cards = NvmlCards(library)
     before = cards.cards()
     library.installed[1].failing[question] = LOST
     for _ in range(2):
@@ -95,43 +70,43 @@ def test_a_card_lost_between_two_readings_keeps_its_facts_until_it_is_back(tmp_p
     assert cards.cards() == before
 
 
-def test_a_card_that_never_said_its_name_is_not_healthy_and_named_by_its_place(tmp_path):
+def test_a_card_that_never_said_its_name_is_not_healthy_and_named_by_its_place():
     library = FakeNvml(FakeCard("GPU-aa", failing={"nvmlDeviceGetHandleByIndex": LOST}), FakeCard("GPU-bb"))
-    gpus = NvmlCards(library, tmp_path).cards()
+    gpus = NvmlCards(library).cards()
     assert [(gpu.uuid, gpu.index, gpu.healthy) for gpu in gpus] == [("unreadable-0", 0, False), ("GPU-bb", 1, True)]
 
 
-def test_a_silent_card_does_not_take_the_name_of_one_that_has_moved(tmp_path):
+def test_a_silent_card_does_not_take_the_name_of_one_that_has_moved():
     library = FakeNvml(FakeCard("GPU-aa"), FakeCard("GPU-bb"))
-    cards = NvmlCards(library, tmp_path)
+    cards = NvmlCards(library)
     cards.cards()
     library.installed = [library.installed[1], FakeCard("GPU-cc", failing={"nvmlDeviceGetUUID": LOST})]
     assert [gpu.uuid for gpu in cards.cards()] == ["GPU-bb", "unreadable-1"]
 
 
-def test_a_card_this_process_may_not_use_is_not_listed_and_takes_no_index(tmp_path):
+def test_a_card_this_process_may_not_use_is_not_listed_and_takes_no_index():
     forbidden = {"nvmlDeviceGetHandleByIndex": FakeNvml.NVML_ERROR_NO_PERMISSION}
     library = FakeNvml(FakeCard("GPU-aa", failing=forbidden), FakeCard("GPU-bb"))
-    assert [(gpu.uuid, gpu.index) for gpu in NvmlCards(library, tmp_path).cards()] == [("GPU-bb", 0)]
+    assert [(gpu.uuid, gpu.index) for gpu in NvmlCards(library).cards()] == [("GPU-bb", 0)]
 
 
-def test_a_machine_with_a_driver_and_no_cards_has_none(tmp_path):
-    assert NvmlCards(FakeNvml(), tmp_path).cards() == ()
+def test_a_machine_with_a_driver_and_no_cards_has_none():
+    assert NvmlCards(FakeNvml()).cards() == ()
 
 
 @pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetCount"])
-def test_a_driver_that_does_not_answer_is_a_reason_and_not_a_crash(tmp_path, function):
+def test_a_driver_that_does_not_answer_is_a_reason_and_not_a_crash(function):
     library = FakeNvml(FakeCard("GPU-aa"))
     library.failing[function] = FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED
     with pytest.raises(CardsUnreadable, match="error 9") as failure:
-        NvmlCards(library, tmp_path).cards()
+        NvmlCards(library).cards()
     assert failure.value.code == "cards-unreadable"
     assert library.started == 0
 
 
-def test_a_driver_that_stops_answering_leaves_its_cards_known_and_not_healthy(tmp_path):
+def test_a_driver_that_stops_answering_leaves_its_cards_known_and_not_healthy():
     library = FakeNvml(FakeCard("GPU-aa"))
-    cards = NvmlCards(library, tmp_path)
+    cards = NvmlCards(library)
     before = cards.cards()
     library.failing["nvmlInit"] = FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED
     assert [(gpu.uuid, gpu.healthy) for gpu in cards.cards()] == [("GPU-aa", False)]

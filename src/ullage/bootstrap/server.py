@@ -29,6 +29,7 @@ from ullage.core.learning import warm
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
+from ullage.inventory.topology_reader import TopologyReader
 from ullage.model.error import UllageError, Unavailable
 from ullage.server.app import make_app
 from ullage.server.guard import page_cookie
@@ -97,12 +98,14 @@ class _Server:
         self._sharing = settings.sharing()
         self._machine = settings.machine(self._sharing)
         self._cards: CardReader = NvmlCards()
+        self._topology = TopologyReader()
+        self._topology_note = ""
         self._end = asyncio.Event()
         self._failure: BaseException | None = None
 
     async def run(self) -> int:
         await self._warm()
-        machine = discover(self._machine, os.environ, self._cards)
+        machine = self._discover()
         log.info("node.discovered", node=machine.node.name, note=machine.note)
         listener = _listen(self._settings.server.host, self._settings.server.port)
         store = open_store(self._settings.server.storage or str(self._home / "state.db"))
@@ -138,6 +141,15 @@ class _Server:
         if self._failure is not None:
             log.error("server.failed", error=str(self._failure))
         return 1 if self._failure is not None else 0
+
+    def _discover(self) -> Machine:
+        """The machine as it is now; what its topology lacks is logged once."""
+        machine = discover(self._machine, os.environ, self._cards, topology=self._topology)
+        note = machine.node.topology_note
+        if note and note != self._topology_note:
+            log.warning("node.topology-incomplete", node=machine.node.name, note=note)
+        self._topology_note = note
+        return machine
 
     async def _warm(self) -> None:
         """What decides is compiled when it is first used on a machine; that is told, as it takes a while."""
@@ -191,7 +203,7 @@ class _Server:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             try:
-                machine = await asyncio.to_thread(discover, self._machine, os.environ, self._cards)
+                machine = await asyncio.to_thread(self._discover)
                 service.nodes.heartbeat(machine.node)
             except UllageError as error:
                 log.warning("node.unreadable", error=error.message)

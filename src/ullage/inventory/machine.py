@@ -15,10 +15,13 @@ from pathlib import Path
 
 from ullage.inventory.cgroup import Limits, read_limits
 from ullage.inventory.facts import CardFacts, absent, tell
+from ullage.inventory.files import read_text
 from ullage.inventory.gpus import Override, detect
 from ullage.inventory.nvml import CardReader
-from ullage.model.error import Unavailable, invalid
+from ullage.inventory.topology_reader import TopologyReader
+from ullage.model.error import InvalidRequest, Unavailable, invalid
 from ullage.model.gpu import Gpu
+from ullage.model.idset import parse_ids
 from ullage.model.name import MAX_NAME, check_name
 from ullage.model.node import MAX_EXECUTORS, Node
 from ullage.model.part import Isolation
@@ -57,9 +60,16 @@ class Machine:
 
 
 def discover(
-    settings: MachineSettings, environment: Mapping[str, str], nvml: CardReader, *, root: Path = Path("/")
+    settings: MachineSettings,
+    environment: Mapping[str, str],
+    nvml: CardReader,
+    *,
+    root: Path = Path("/"),
+    topology: TopologyReader | None = None,
 ) -> Machine:
     """The machine as it is now; cheap enough to be repeated at each heartbeat.
+
+    `topology` remembers what it has read of this machine; without one everything is read anew.
 
     Raises:
         InvalidRequest: a setting is wrong; the message names it.
@@ -71,17 +81,21 @@ def discover(
     detection = detect(settings.gpus, environment, nvml, node=name)
     cards = tuple(_shareable(gpu, settings) for gpu in tell(detection.gpus, settings.facts))
     limits = read_limits(root)
+    cpus = _usable_cpus(root)
+    near = (topology or TopologyReader(root)).read(cards, nvml, cpus)
     node = Node(
         name=name,
-        cpu_milli=_cpu_milli(root, limits) if settings.cpu_milli is None else settings.cpu_milli,
+        cpu_milli=_cpu_milli(len(cpus), limits) if settings.cpu_milli is None else settings.cpu_milli,
         memory_bytes=_memory_bytes(root, limits) if settings.memory_bytes is None else settings.memory_bytes,
-        gpus=cards,
+        gpus=near.cards,
         reserved=settings.reserved,
         max_executors=settings.max_executors,
         labels=dict(settings.labels),
         arch=platform.machine() or None,
         os=platform.system().lower() or None,
         gpu_source=detection.source,
+        topology=near.topology,
+        topology_note=near.note,
     )
     unknown = ", ".join(absent(cards, settings.facts))
     return Machine(
@@ -119,47 +133,34 @@ def _check_amount(name: str, amount: object, least: int, most: int) -> None:
 
 
 def _host_name(root: Path) -> str:
-    return clean_name(_text(root / "proc/sys/kernel/hostname").strip() or socket.gethostname())
+    return clean_name(read_text(root / "proc/sys/kernel/hostname") or socket.gethostname())
 
 
-def _cpu_milli(root: Path, limits: Limits) -> int:
+def _cpu_milli(cpus: int, limits: Limits) -> int:
     """Thousandths of a cpu: as many cpus as the affinity allows, or the quota if that is less."""
-    usable = _usable_cpus(root) * MILLI
+    usable = cpus * MILLI
     return usable if limits.cpu_milli is None else min(usable, limits.cpu_milli)
 
 
-def _usable_cpus(root: Path) -> int:
+def _usable_cpus(root: Path) -> frozenset[int]:
     """Cpus that are both online and in the process's affinity mask, as sched_getaffinity(2) counts them.
 
     /proc/self/status shows the mask as it was set, which may name cpus that are not there.
     """
-    allowed = _ALLOWED.search(_text(root / "proc/self/status"))
-    if allowed is None:  # not every kernel writes the line; the system call always answers
-        return len(os.sched_getaffinity(0))
-    cpus = _cpu_list(allowed.group(1))
-    online = _text(root / "sys/devices/system/cpu/online").strip()
-    return len(cpus & _cpu_list(online) if online else cpus)
-
-
-def _cpu_list(text: str) -> set[int]:
-    """The kernel's list format: `0-3,8` is 0, 1, 2, 3 and 8."""
-    cpus: set[int] = set()
-    for entry in text.split(","):
-        first, _, last = entry.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return cpus
+    allowed = _ALLOWED.search(read_text(root / "proc/self/status") or "")
+    try:
+        cpus = frozenset(parse_ids(allowed[1], "Cpus_allowed_list")) if allowed else frozenset()
+        online = read_text(root / "sys/devices/system/cpu/online")
+        usable = cpus & frozenset(parse_ids(online, "cpu/online")) if online else cpus
+    except InvalidRequest:
+        usable = frozenset()
+    # Not every kernel writes these lines; the system call always answers.
+    return usable or frozenset(os.sched_getaffinity(0))
 
 
 def _memory_bytes(root: Path, limits: Limits) -> int:
-    total = _MEMORY.search(_text(root / "proc/meminfo"))
+    total = _MEMORY.search(read_text(root / "proc/meminfo") or "")
     if total is None:
         raise Unavailable("cannot read MemTotal in /proc/meminfo; set node.memory", code="memory-unreadable")
     installed = int(total.group(1)) * 1024
     return installed if limits.memory_bytes is None else min(installed, limits.memory_bytes)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

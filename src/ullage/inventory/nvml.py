@@ -7,15 +7,16 @@ number of times; so a driver that comes or goes between two readings is noticed.
 from __future__ import annotations
 
 import importlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
-from ullage.inventory.zone import kernel_bus_id, read_zone
+from ullage.inventory.nvlink import NvLinkEnd, read_ends
+from ullage.inventory.pci import kernel_address
 from ullage.model.error import Unavailable
 from ullage.model.gpu import Gpu
-from ullage.model.topology import zones_of
+from ullage.model.topology import MAX_ZONES
 
 VENDOR = "NVIDIA"
 
@@ -30,13 +31,22 @@ class CardsUnreadable(Unavailable):
 
 
 class CardReader(Protocol):
-    """Tells which cards the machine has."""
+    """Tells which cards the machine has, and what joins them."""
 
     def cards(self) -> tuple[Gpu, ...]:
         """All cards this process may use, in PCI order, `index` counting from 0 without gaps.
 
         Raises:
             CardsUnreadable: it cannot be known; no cards at all is an empty tuple instead.
+
+        """
+        ...
+
+    def nvlinks(self) -> tuple[NvLinkEnd, ...]:
+        """Ends of all active NVLinks of these cards.
+
+        Raises:
+            CardsUnreadable: it cannot be known.
 
         """
         ...
@@ -48,9 +58,8 @@ class NvmlCards:
     `library` is the pynvml module (nvidia-ml-py), imported at the first reading when not given.
     """
 
-    def __init__(self, library: Any = None, root: Path = Path("/")) -> None:
+    def __init__(self, library: Any = None) -> None:
         self._library = library
-        self._root = root
         self._last: tuple[Gpu, ...] = ()
 
     def cards(self) -> tuple[Gpu, ...]:
@@ -71,15 +80,32 @@ class NvmlCards:
             self._last = tuple(replace(gpu, healthy=False) for gpu in self._last)
         return self._last
 
+    def nvlinks(self) -> tuple[NvLinkEnd, ...]:
+        """Ends of all active NVLinks; a card that fails has none.
+
+        Raises:
+            CardsUnreadable: as for `cards`.
+
+        """
+        with self._started() as library:
+            named = [(handle, _Card(library, handle).uuid) for handle in _handles(library) if handle is not None]
+            return tuple(end for handle, uuid in named if uuid for end in read_ends(library, handle, uuid))
+
     def _read(self) -> tuple[Gpu, ...]:
+        with self._started() as library:
+            readings = [_Card(library, handle) for handle in _handles(library)]
+            return self._identify([card.read(index) for index, card in enumerate(readings)])
+
+    @contextmanager
+    def _started(self) -> Iterator[Any]:
+        """The library between its start and its stop."""
         library = self._library = self._library or _load()
         try:
             library.nvmlInit()
         except library.NVMLError as error:
             raise CardsUnreadable(f"NVML does not start: {error}") from error
         try:
-            readings = [_Card(library, handle) for handle in _handles(library)]
-            return self._identify([card.read(self._root, index) for index, card in enumerate(readings)])
+            yield library
         except library.NVMLError as error:
             raise CardsUnreadable(f"NVML cannot count the cards: {error}") from error
         finally:
@@ -104,25 +130,41 @@ class _Card:
         self._handle = handle
         self._works = True
 
-    def read(self, root: Path, index: int) -> Gpu | None:
-        """The card's facts, or None if it does not say who it is."""
-        uuid = self._ask("nvmlDeviceGetUUID") if self._handle is not None else None
+    @property
+    def uuid(self) -> str | None:
+        """Who it is, if it says so."""
+        uuid: str | None = self._ask("nvmlDeviceGetUUID") if self._handle is not None else None
+        return uuid
+
+    def read(self, index: int) -> Gpu | None:
+        """The card's facts, or None if it does not say who it is. `zones` are NVML's word alone."""
+        uuid = self.uuid
         if uuid is None:
             return None
         model = self._ask("nvmlDeviceGetName")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         pci = self._ask("nvmlDeviceGetPciInfo")
-        bus_id = None if pci is None else kernel_bus_id(pci.busId)
         return Gpu(
             uuid,
             index,
             model=model,
             vendor=VENDOR,
             vram_bytes=None if memory is None else memory.total,
-            zones=zones_of(None if bus_id is None else read_zone(root, bus_id)),
-            bus_id=bus_id,
+            zones=self._near(),
+            bus_id=None if pci is None else kernel_address(pci.busId),
             healthy=self._works,
         )
+
+    def _near(self) -> tuple[int, ...]:
+        """NUMA nodes whose memory NVML calls near. Not every driver answers, so that no answer is no failure."""
+        ask = getattr(self._library, "nvmlDeviceGetMemoryAffinity", None)
+        if ask is None:
+            return ()
+        try:
+            (bits,) = ask(self._handle, 1, self._library.NVML_AFFINITY_SCOPE_NODE)
+        except self._library.NVMLError:
+            return ()
+        return tuple(zone for zone in range(MAX_ZONES) if bits >> zone & 1)
 
     def _ask(self, question: str) -> Any:
         """The answer, or None; a failure that is not merely a missing answer marks the card as not working."""

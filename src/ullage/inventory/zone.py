@@ -1,31 +1,32 @@
-"""The NUMA zone a PCI device hangs on, as the kernel tells it in sysfs.
+"""The zones a device is near to: the first of four sources that knows one decides.
 
-NVML is not asked: its nvmlDeviceGetNumaNodeId "only applies to platforms where the GPUs are NUMA
-nodes" and there names the card's own memory, a zone without processors, not the zone beside it.
+The kernel's word on the device, then on the nearest bridge above it, then the CPUs it calls near, then
+what NVML says. NVML comes last: where cards are NUMA nodes themselves, it names the card's own memory, a
+zone without processors. Where nobody knows, the zone stays unknown.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+
+from ullage.inventory.pci import PciDevice
+from ullage.model.topology import zones_of
 
 
-def read_zone(root: Path, bus_id: str) -> int | None:
-    """Zone of the device at `bus_id` (`0000:3b:00.0`), else of the nearest bridge above it, else None.
+def find_zones(
+    device: PciDevice | None, heard: Sequence[int], zones: Collection[int], zone_of_cpu: Mapping[int, int]
+) -> tuple[int, ...]:
+    """Zones of a device, ascending; none: unknown. `heard` is what NVML says.
 
-    Firmware may leave a device without a zone (-1) and still give one to the bridge it sits behind.
+    `zones` are those of the machine, with `zone_of_cpu`. A zone that is not among them says nothing, nor
+    does a set of all that have processors.
     """
-    device = (root / "sys/bus/pci/devices" / bus_id).resolve()
-    for place in (device, *device.parents):
-        try:
-            zone = int((place / "numa_node").read_text(encoding="ascii"))
-        except (OSError, ValueError):
-            return None  # above the last bridge, or no such device
-        if zone >= 0:
-            return zone
-    return None
-
-
-def kernel_bus_id(bus_id: str) -> str:
-    """NVML's `00000000:3B:00.0` as sysfs and lspci write it: `0000:3b:00.0`."""
-    domain, _, rest = bus_id.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}"
+    if device is not None:
+        told = [zone for zone in device.told_zones if zone in zones]
+        if told:
+            return (told[0],)
+        near = {zone_of_cpu.get(cpu) for cpu in device.local_cpus}
+        if len(near) == 1 and None not in near:
+            return zones_of(near)
+    working = set(zone_of_cpu.values())
+    return zones_of(heard) if set(heard) < working else ()

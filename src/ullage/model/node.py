@@ -44,7 +44,10 @@ def move_node(state: NodeState, to: NodeState) -> NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Inventory of one machine. `reserved` is kept from work: allocatable = capacity - reserved."""
+    """Inventory of one machine. `reserved` is kept from work: allocatable = capacity - reserved.
+
+    A `topology` of None is not known; `topology_note` says what of it was refused or left out.
+    """
 
     name: str
     cpu_milli: int
@@ -59,6 +62,7 @@ class Node:
     cordoned: bool = False
     gpu_source: str | None = None
     topology: Topology | None = None
+    topology_note: str = ""
 
     @property
     def schedulable(self) -> bool:

@@ -101,7 +101,8 @@ class Cpu:
 class Device:
     """A device that is no card, such as a NIC: `resource` is what a cluster asks for it by.
 
-    It may lie in several zones; none means that they are not known.
+    It may lie in several zones; none means that they are not known. Without a driver `model` is its PCI
+    vendor and device, `15b3:1021`.
     """
 
     resource: str
@@ -110,6 +111,7 @@ class Device:
     bus_id: str | None = None
     zones: tuple[int, ...] = ()
     healthy: bool = True
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ EVENT_COUNTERS = (
     ("ullage_allocation_expiries", "allocation.expired", "Reservations that nobody committed in time"),
     ("ullage_nominations", "allocation.nominated", "Requests that others were to give way to"),
     ("ullage_preemptions", "allocation.preempted", "Requests that were to give way to others"),
+    (
+        "ullage_topology_troubles",
+        "node.topology-incomplete",
+        "Reports of machines whose topology was refused or incomplete",
+    ),
 )
 """Counters, each with the kind of event that it counts."""
 

@@ -56,6 +56,8 @@ class Nodes:
         self._state.nodes[node.name] = node
         if known is None or known.state is not NodeState.READY:
             self._events.add("node.ready", **node_facts(node))
+        if node.topology_note and (known is None or known.topology_note != node.topology_note):
+            self._events.add("node.topology-incomplete", message=node.topology_note, node=node.name)
         self._rebuild()
 
     def heartbeat(self, node: Node) -> None:

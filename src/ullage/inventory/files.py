@@ -1,0 +1,47 @@
+"""Small files of the kernel: read with bounds, so that nothing found there floods or stalls the reader."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+MAX_BYTES = 1 << 20
+"""A longer file is not what the kernel writes, and counts as unreadable."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}|0x[0-9a-f]{1,15}", re.ASCII)
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a regular file without blanks around it; None if there is none to be read."""
+    try:
+        # A pipe would keep an open that blocks waiting for somebody who writes.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            found = file.read(MAX_BYTES + 1)
+    except OSError:
+        return None
+    return None if len(found) > MAX_BYTES else found.decode("utf-8", "replace").strip()
+
+
+def read_number(path: Path) -> int | None:
+    """The whole number in a file, decimal or as `0x10de`; None if there is no such number."""
+    text = read_text(path)
+    return int(text, 0 if "x" in text else 10) if text is not None and _NUMBER.fullmatch(text) else None
+
+
+def list_names(directory: Path, most: int) -> list[str] | None:
+    """Names in a directory, sorted; None if it cannot be read or holds more than `most`."""
+    names: list[str] = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                if len(names) > most:
+                    return None
+    except OSError:
+        return None
+    return sorted(names)

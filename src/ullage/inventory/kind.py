@@ -1,0 +1,54 @@
+"""Which PCI devices matter to work: a table, so that a vendor is an entry of data."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+
+from ullage.inventory.pci import PciDevice
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """Devices of one resource; an empty set and a vendor of None fit any.
+
+    `listed` ones are cards that the library of their driver lists, with facts that PCI has not.
+    """
+
+    resource: str
+    vendor: int | None = None
+    kinds: frozenset[int] = frozenset()
+    devices: frozenset[int] = frozenset()
+    listed: bool = False
+
+    def fits(self, device: PciDevice) -> bool:
+        """Whether `device` is one of them."""
+        return (
+            self.vendor in (None, device.vendor)
+            and (not self.kinds or device.kind in self.kinds)
+            and (not self.devices or device.device in self.devices)
+        )
+
+
+def kind_of(device: PciDevice) -> DeviceKind | None:
+    """The kind of a device; None if work has no use for it."""
+    return next((kind for kind in SHIPPED if kind.fits(device)), None)
+
+
+def load_kinds(text: str) -> tuple[DeviceKind, ...]:
+    """The kinds of a table in TOML, in its order."""
+    return tuple(
+        DeviceKind(
+            entry["resource"],
+            entry.get("vendor"),
+            frozenset(entry.get("kinds", ())),
+            frozenset(entry.get("devices", ())),
+            entry.get("listed", False),
+        )
+        for entry in tomllib.loads(text)["device"]
+    )
+
+
+SHIPPED = load_kinds((files(__package__) / "devices.toml").read_text(encoding="utf-8"))
+"""What Ullage looks for."""

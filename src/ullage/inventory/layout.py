@@ -1,0 +1,131 @@
+"""The zones of a machine with their CPUs, memory and distances, as the kernel tells them in sysfs.
+
+Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node and sysfs-devices-system-cpu. A piece
+that cannot be read is left out and said in `notes`; zones that contradict each other refuse all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ullage.inventory.files import list_names, read_number, read_text
+from ullage.model.error import InvalidRequest
+from ullage.model.idset import parse_ids
+from ullage.model.quantity import MAX_INT32
+from ullage.model.topology import MAX_DISTANCE, MAX_ZONE_BYTES, MAX_ZONES, Cpu, Room, Zone
+
+MAX_CPUS = 4096
+"""CPU ids are below this."""
+
+_NODES = "sys/devices/system/node"
+_CPUS = "sys/devices/system/cpu"
+_TOTAL = re.compile(r"MemTotal:\s+([0-9]{1,15}) kB$", re.MULTILINE | re.ASCII)
+_PAGES = re.compile(r"hugepages-([0-9]{1,12})kB", re.ASCII)
+_MAX_PAGE_SIZES = 64
+_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Zones by id, CPUs by id, and a row of distances per zone or none; `notes` say what was left out."""
+
+    zones: tuple[Zone, ...]
+    cpus: tuple[Cpu, ...]
+    distances: tuple[tuple[int, ...], ...]
+    notes: tuple[str, ...]
+
+
+def read_layout(root: Path) -> Layout | None:
+    """What the kernel tells below `root`; None if it tells of no zones at all.
+
+    Raises:
+        InvalidRequest: the list of zones names none or is no such list, or a CPU lies in two zones.
+
+    """
+    online = root / _NODES / "online"
+    if not online.exists():
+        return None
+    notes: list[str] = []
+    ids = parse_ids(read_text(online), "node/online", most=MAX_ZONES - 1)
+    if not ids:
+        raise InvalidRequest("node/online names no zone", field="node/online")
+    zone_of = _zone_of_cpus(root, ids, notes)
+    zones = tuple(_zone(root / _NODES / f"node{id_}", id_, notes) for id_ in ids)
+    return Layout(zones, _cpus(root, zone_of, notes), _distances(root, ids, notes), tuple(notes))
+
+
+def _zone_of_cpus(root: Path, ids: tuple[int, ...], notes: list[str]) -> dict[int, int]:
+    """The zone of each CPU that is online. A zone of memory alone has an empty list, not none."""
+    zone_of: dict[int, int] = {}
+    for id_ in ids:
+        try:
+            text = read_text(root / _NODES / f"node{id_}/cpulist")
+            cpus = parse_ids(text, f"node{id_}/cpulist", most=MAX_CPUS - 1)
+        except InvalidRequest as error:
+            notes.append(error.message)
+            continue
+        for cpu in cpus:
+            if zone_of.setdefault(cpu, id_) != id_:
+                raise InvalidRequest(f"CPU {cpu} lies in zone {zone_of[cpu]} and in zone {id_}", field="cpus")
+    return zone_of
+
+
+def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
+    """A zone with its memory less its huge pages, which no other use can have."""
+    found = _TOTAL.search(read_text(directory / "meminfo") or "")
+    total = int(found[1]) * _KIB if found else MAX_ZONE_BYTES + 1
+    if total > MAX_ZONE_BYTES:
+        notes.append(f"node{id_}/meminfo names no amount of memory")
+        return Zone(id_)
+    pages = _hugepages(directory / "hugepages")
+    huge = sum(room.total for room in pages.values())
+    if huge > total:
+        notes.append(f"node{id_}/hugepages hold more than the memory of the zone")
+        pages, huge = {}, 0
+    return Zone(id_, Room(total, total - huge), pages)
+
+
+def _hugepages(directory: Path) -> Mapping[int, Room]:
+    """Bytes of huge pages per size of page in bytes; sizes without pages are left out."""
+    pages = {}
+    for name in list_names(directory, _MAX_PAGE_SIZES) or ():
+        match = _PAGES.fullmatch(name)
+        count = read_number(directory / name / "nr_hugepages")
+        if match and count is not None and count > 0:
+            size = int(match[1]) * _KIB
+            pages[size] = Room(size * count, size * count)
+    return pages
+
+
+def _distances(root: Path, ids: tuple[int, ...], notes: list[str]) -> tuple[tuple[int, ...], ...]:
+    """The firmware's table (ACPI SLIT), whole or not at all."""
+    rows = []
+    for id_ in ids:
+        words = (read_text(root / _NODES / f"node{id_}/distance") or "").split()
+        numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= len("255")]
+        if len(words) != len(ids) or len(numbers) != len(ids) or max(numbers) > MAX_DISTANCE:
+            notes.append(f"node{id_}/distance is not a distance for each of {len(ids)} zones")
+            return ()
+        rows.append(tuple(numbers))
+    return tuple(rows)
+
+
+def _cpus(root: Path, zone_of: Mapping[int, int], notes: list[str]) -> tuple[Cpu, ...]:
+    """CPUs by id. Where one does not tell its core, no two are taken for threads of the same core."""
+    places = {cpu: _core(root / _CPUS / f"cpu{cpu}/topology") for cpu in sorted(zone_of)}
+    unknown = [cpu for cpu, place in places.items() if place is None]
+    if unknown:
+        notes.append(f"CPU {unknown[0]} does not tell its core: each CPU is taken for a core, each zone for a socket")
+        places = {cpu: (zone_of[cpu], cpu) for cpu in places}
+    return tuple(Cpu(cpu, zone_of[cpu], *place) for cpu, place in places.items() if place is not None)
+
+
+def _core(directory: Path) -> tuple[int, int] | None:
+    """Socket and core. Some platforms write -1 for what they do not know."""
+    socket, core = read_number(directory / "physical_package_id"), read_number(directory / "core_id")
+    if socket is None or core is None or not (0 <= socket <= MAX_INT32 and 0 <= core <= MAX_INT32):
+        return None
+    return socket, core

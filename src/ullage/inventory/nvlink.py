@@ -1,0 +1,84 @@
+"""NVLinks between cards, counted from what each card says of its own ends.
+
+A link ends at another card or at a switch (NVSwitch); through a switch every card behind one reaches every
+other with as many links as both have. Where two cards do not agree on their links, the fewer count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from ullage.inventory.pci import kernel_address
+
+_USUAL_LINKS = 18
+"""Links to ask for where the library does not say how many a card may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvLinkEnd:
+    """The near end of one active link: the card's uuid, and the PCI address it leads to or that of a switch."""
+
+    card: str
+    remote: str | None
+    switch: bool = False
+
+
+def read_ends(library: Any, handle: Any, uuid: str) -> tuple[NvLinkEnd, ...]:
+    """Ends of the active links of one card as NVML tells them; a link it says nothing about is left out."""
+    ask = getattr(library, "nvmlDeviceGetNvLinkState", None)
+    if ask is None:
+        return ()
+    ends = []
+    for link in range(getattr(library, "NVML_NVLINK_MAX_LINKS", _USUAL_LINKS)):
+        with suppress(library.NVMLError):
+            if ask(handle, link):
+                ends.append(_end(library, handle, uuid, link))
+    return tuple(ends)
+
+
+def _end(library: Any, handle: Any, uuid: str, link: int) -> NvLinkEnd:
+    """Where an active link leads. Older libraries do not tell what kind of device is there."""
+    switch, remote = False, None
+    kind = getattr(library, "nvmlDeviceGetNvLinkRemoteDeviceType", None)
+    if kind is not None:
+        with suppress(library.NVMLError):
+            switch = kind(handle, link) == library.NVML_NVLINK_DEVICE_TYPE_SWITCH
+    with suppress(library.NVMLError):
+        remote = kernel_address(_word(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId))
+    return NvLinkEnd(uuid, remote, switch)
+
+
+def _word(text: str | bytes) -> str:
+    return text.decode("ascii", "replace") if isinstance(text, bytes) else text
+
+
+def count_links(
+    ends: Iterable[NvLinkEnd], cards: Mapping[str, str], switches: Iterable[str]
+) -> tuple[dict[tuple[str, str], int], tuple[str, ...]]:
+    """Bonded links per pair of cards, and a sentence per pair whose ends disagree.
+
+    `cards` are uuids by PCI address, in order; a pair has the earlier one first. `switches` are the
+    addresses of switches, for ends that do not say what they lead to.
+    """
+    known = set(switches)
+    direct: Counter[tuple[str, str]] = Counter()
+    switched: Counter[str] = Counter()
+    for end in ends:
+        if end.switch or end.remote in known:
+            switched[end.card] += 1
+        elif (peer := cards.get(end.remote or "")) is not None:
+            direct[end.card, peer] += 1
+    counts, notes = {}, []
+    for a, b in combinations(cards.values(), 2):
+        there, back = direct[a, b], direct[b, a]
+        if there != back:
+            notes.append(f"{a} has {there} NVLinks to {b}, which has {back} back: the fewer count")
+        links = min(there, back) + min(switched[a], switched[b])
+        if links:
+            counts[a, b] = links
+    return counts, tuple(notes)

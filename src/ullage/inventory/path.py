@@ -1,0 +1,46 @@
+"""The way between two PCI devices, named as `nvidia-smi topo -m` names it.
+
+A switch shows itself as bridges: one port up, and one port down to each device. Two devices below one
+switch therefore have one bridge each between them and the port they share.
+"""
+
+from __future__ import annotations
+
+from ullage.inventory.pci import PciDevice, is_host_bridge
+from ullage.model.topology import Path
+
+Place = tuple[PciDevice, tuple[int, ...]]
+"""A device and the zones it is near to."""
+
+
+def find_path(one: Place, other: Place, *, one_zone: bool) -> Path:
+    """What a copy from one device to the other crosses. `one_zone`: the machine has no other.
+
+    Devices of one slot, or of one bus below a bridge, are on one board: a PCIe slot takes one device.
+    """
+    (a, zones_a), (b, zones_b) = one, other
+    shared = _shared(a.parents, b.parents)
+    if not shared:
+        return _between_host_bridges(zones_a, zones_b, one_zone=one_zone)
+    if a.slot == b.slot:
+        return Path.BOARD
+    if is_host_bridge(a.parents[shared - 1]):
+        return Path.PHB
+    bridges = max(len(a.parents), len(b.parents)) - shared
+    return (Path.BOARD, Path.PIX)[bridges] if bridges <= 1 else Path.PXB
+
+
+def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """How many bridges from the top are above both."""
+    same = 0
+    for above, beside in zip(one, other, strict=False):
+        if above != beside:
+            break
+        same += 1
+    return same
+
+
+def _between_host_bridges(one: tuple[int, ...], other: tuple[int, ...], *, one_zone: bool) -> Path:
+    if one_zone or set(one) & set(other):
+        return Path.NODE
+    return Path.SYS if one and other else Path.UNKNOWN

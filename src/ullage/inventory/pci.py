@@ -1,0 +1,117 @@
+"""PCI devices and the bridges above them, as the kernel shows them in sysfs.
+
+Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci. A device is a link into /sys/devices, whose
+directories are nested as the bridges are: `pci0000:3a/0000:3a:00.0/0000:3b:00.0` hangs on a port of the
+host bridge `pci0000:3a`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ullage.inventory.files import list_names, read_number, read_text
+from ullage.inventory.layout import MAX_CPUS
+from ullage.model.error import InvalidRequest
+from ullage.model.idset import parse_ids
+
+MAX_DEVICES = 4096
+"""PCI devices of a machine; of a machine with more none is known."""
+
+_DEVICES = "sys/bus/pci/devices"
+_ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII)
+_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """A device at `address` (`0000:3b:00.0`) with its numbers; `kind` is the class code, 24 bits.
+
+    `parents` are the bridges above it from the host bridge down. `told_zones` are the NUMA nodes that it
+    and its bridges name, nearest first, without those that name none. `local_cpus` are near to it. A
+    `virtual` one is a function that SR-IOV made of another device.
+    """
+
+    address: str
+    vendor: int
+    device: int
+    kind: int
+    parents: tuple[str, ...] = ()
+    told_zones: tuple[int, ...] = ()
+    local_cpus: tuple[int, ...] = ()
+    virtual: bool = False
+
+    @property
+    def name(self) -> str:
+        """Vendor and device, `15b3:1021`: what is known without a driver."""
+        return f"{self.vendor:04x}:{self.device:04x}"
+
+    @property
+    def slot(self) -> str:
+        """The address without the function: functions of one slot are one piece of hardware."""
+        return self.address.rpartition(".")[0]
+
+
+def list_addresses(root: Path) -> tuple[str, ...] | None:
+    """Addresses of all devices, ascending; None if there are too many to be true."""
+    names = list_names(root / _DEVICES, MAX_DEVICES)
+    if names is None:
+        return None if (root / _DEVICES).is_dir() else ()
+    return tuple(sorted(filter(_ADDRESS.fullmatch, names), key=address_order))
+
+
+def address_order(address: str) -> tuple[int, ...]:
+    """What addresses are sorted by: domain, bus, slot, function as numbers."""
+    match = _ADDRESS.fullmatch(address)
+    assert match is not None, "an address of sysfs"
+    return tuple(int(part, 16) for part in match.groups())
+
+
+def read_devices(root: Path, addresses: Iterable[str]) -> dict[str, PciDevice]:
+    """The devices by address; one that does not say what it is is left out."""
+    found = (_read_device(root, address) for address in addresses)
+    return {device.address: device for device in found if device is not None}
+
+
+def is_host_bridge(parent: str) -> bool:
+    """Whether one of `parents` is where a tree of PCI begins."""
+    return _HOST_BRIDGE.fullmatch(parent) is not None
+
+
+def kernel_address(bus_id: str) -> str | None:
+    """NVML's `00000000:3B:00.0` as sysfs and lspci write it: `0000:3b:00.0`; None if it is no address."""
+    domain, _, rest = bus_id.lower().partition(":")
+    address = f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
+    return address if _ADDRESS.fullmatch(address) else None
+
+
+def _read_device(root: Path, address: str) -> PciDevice | None:
+    link = root / _DEVICES / address
+    vendor, device, kind = (read_number(link / name) for name in ("vendor", "device", "class"))
+    if vendor is None or device is None or kind is None:
+        return None
+    try:
+        place = link.resolve()
+    except (OSError, RuntimeError):  # a circle of links
+        return None
+    bridges = [above for above in place.parents if is_host_bridge(above.name) or _ADDRESS.fullmatch(above.name)]
+    zones = (read_number(where / "numa_node") for where in (place, *bridges))
+    return PciDevice(
+        address,
+        vendor,
+        device,
+        kind,
+        parents=tuple(bridge.name for bridge in reversed(bridges)),
+        told_zones=tuple(zone for zone in zones if zone is not None and zone >= 0),
+        local_cpus=_local_cpus(link),
+        virtual=(link / "physfn").exists(),
+    )
+
+
+def _local_cpus(link: Path) -> tuple[int, ...]:
+    try:
+        return parse_ids(read_text(link / "local_cpulist"), "local_cpulist", most=MAX_CPUS - 1)
+    except InvalidRequest:  # what is told is no set of CPUs: nothing is told
+        return ()

@@ -1,0 +1,102 @@
+"""The record of a machine's topology, put together from the kernel's word and NVML's.
+
+Everything here is given what was read and touches no file (see `topology_reader.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, combinations, islice, product
+
+from ullage.inventory.kind import kind_of
+from ullage.inventory.layout import Layout
+from ullage.inventory.path import find_path
+from ullage.inventory.pci import PciDevice
+from ullage.inventory.zone import find_zones
+from ullage.model.gpu import Gpu
+from ullage.model.topology import MAX_ZONES, Device, Link, Path, Topology
+
+SOURCE = "sysfs"
+
+MAX_PAIRS = 1 << 16
+"""Pairs of devices whose path is told; so many are 250 cards with 12 adapters."""
+
+
+def place_cards(cards: Sequence[Gpu], devices: Mapping[str, PciDevice], layout: Layout | None) -> tuple[Gpu, ...]:
+    """The cards with their zones. Their `zones` before are what NVML says of them.
+
+    Without a layout the kernel's word on a device stands by itself.
+    """
+    zones, zone_of_cpu = _zones(layout)
+    return tuple(replace(gpu, zones=find_zones(_at(gpu, devices), gpu.zones, zones, zone_of_cpu)) for gpu in cards)
+
+
+def compose_topology(
+    layout: Layout,
+    devices: Mapping[str, PciDevice],
+    cards: Sequence[Gpu],
+    nvlinks: Mapping[tuple[str, str], int],
+    usable_cpus: Collection[int],
+) -> Topology:
+    """The record of a machine with `cards`, placed, and `devices` by address in their order.
+
+    CPUs that are not `usable_cpus` are reserved: this process and all it starts are kept off them.
+    """
+    others = _others(devices, layout)
+    return Topology(
+        zones=layout.zones,
+        distances=layout.distances,
+        cpus=layout.cpus,
+        devices=others,
+        links=tuple(islice(_links(cards, others, devices, nvlinks, one_zone=len(layout.zones) == 1), MAX_PAIRS)),
+        reserved_cpus=frozenset(cpu.id for cpu in layout.cpus) - frozenset(usable_cpus),
+        source=SOURCE,
+    )
+
+
+def _zones(layout: Layout | None) -> tuple[Collection[int], Mapping[int, int]]:
+    if layout is None:
+        return range(MAX_ZONES), {}
+    return [zone.id for zone in layout.zones], {cpu.id: cpu.zone for cpu in layout.cpus if cpu.zone is not None}
+
+
+def _at(gpu: Gpu, devices: Mapping[str, PciDevice]) -> PciDevice | None:
+    return None if gpu.bus_id is None else devices.get(gpu.bus_id)
+
+
+def _others(devices: Mapping[str, PciDevice], layout: Layout) -> tuple[Device, ...]:
+    """Devices that work may use and that are not cards of the node, counted by resource from 0."""
+    zones, zone_of_cpu = _zones(layout)
+    counted: Counter[str] = Counter()
+    found = []
+    for address, device in devices.items():
+        kind = kind_of(device)
+        if kind is None or kind.listed or device.virtual:
+            continue
+        near = find_zones(device, (), zones, zone_of_cpu)
+        index = counted[kind.resource]
+        found.append(Device(kind.resource, index, address, address, near, model=device.name))
+        counted[kind.resource] += 1
+    return tuple(found)
+
+
+def _links(
+    cards: Sequence[Gpu],
+    others: Sequence[Device],
+    devices: Mapping[str, PciDevice],
+    nvlinks: Mapping[tuple[str, str], int],
+    *,
+    one_zone: bool,
+) -> Iterable[Link]:
+    """What joins each card to each other card, and then to each other device; what is not known is left out."""
+    pairs: Iterable[tuple[Gpu, Gpu | Device]] = chain(combinations(cards, 2), product(cards, others))
+    for a, b in pairs:
+        one, other = (None if end.bus_id is None else devices.get(end.bus_id) for end in (a, b))
+        path = Path.UNKNOWN
+        if one is not None and other is not None:
+            path = find_path((one, a.zones), (other, b.zones), one_zone=one_zone)
+        bonded = nvlinks.get((a.uuid, b.uuid), 0)
+        if bonded or path is not Path.UNKNOWN:
+            yield Link(a.uuid, b.uuid, path, bonded)

@@ -1,0 +1,138 @@
+"""Reads the topology of this machine, again when something may have changed.
+
+A record that contradicts itself is refused as a whole, and the machine goes on without one; a piece that
+cannot be read is left out. Either is said in a note, for people and for the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ullage.inventory.driver import DriverCard, read_driver, tell_place
+from ullage.inventory.files import read_text
+from ullage.inventory.layout import read_layout
+from ullage.inventory.nvlink import NvLinkEnd, count_links
+from ullage.inventory.nvml import CardReader, CardsUnreadable
+from ullage.inventory.pci import MAX_DEVICES, PciDevice, list_addresses, read_devices
+from ullage.inventory.topology import compose_topology, place_cards
+from ullage.model.error import InvalidRequest
+from ullage.model.gpu import Gpu
+from ullage.model.topology import Topology
+
+REREAD_S = 60.0
+"""What shows no sign of a change is read again after so long: links fail, and so do switches."""
+
+_NVSWITCH = (0x10DE, 0x068000)
+"""Vendor and kind of a switch between cards."""
+
+_SHOWN_NOTES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The record, or None; the cards with their zones; and in one sentence what was refused or left out."""
+
+    topology: Topology | None
+    cards: tuple[Gpu, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was read at last: the zones of cards by uuid, and what the driver says of them."""
+
+    topology: Topology | None = None
+    zones: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    told: Mapping[str, DriverCard] = field(default_factory=dict)
+    note: str = ""
+
+
+class TopologyReader:
+    """Reads one machine below `root`, and remembers what it read. One instance serves one caller at a time.
+
+    `now` is in seconds since the epoch; `steady` never jumps.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        now: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root = root
+        self._now = now
+        self._steady = steady
+        self._signs: object = None
+        self._read_at = 0.0
+        self._found = _Found()
+        self._ends: tuple[NvLinkEnd, ...] = ()
+
+    def read(self, cards: Sequence[Gpu], nvml: CardReader, usable_cpus: Collection[int]) -> Reading:
+        """The topology of a machine that offers `cards`, and whose work may use `usable_cpus`.
+
+        Whatever is found below the root: the worst is a record of None.
+        """
+        addresses = list_addresses(self._root)
+        signs = (
+            [read_text(self._root / "sys/devices/system" / name) for name in ("node/online", "cpu/online")],
+            addresses,
+            [(gpu.uuid, gpu.bus_id, gpu.zones, gpu.healthy) for gpu in cards],
+            sorted(usable_cpus),
+        )
+        if signs != self._signs or self._steady() - self._read_at >= REREAD_S:
+            self._found = self._read(cards, addresses, nvml, usable_cpus)
+            self._signs, self._read_at = signs, self._steady()
+        found = self._found
+        named = (tell_place(gpu, found.told.get(gpu.uuid)) for gpu in cards)
+        placed = tuple(replace(gpu, zones=found.zones[gpu.uuid]) for gpu in named)
+        return Reading(found.topology, placed, found.note)
+
+    def _read(
+        self, cards: Sequence[Gpu], addresses: Sequence[str] | None, nvml: CardReader, usable_cpus: Collection[int]
+    ) -> _Found:
+        told = read_driver(self._root)
+        cards = [tell_place(gpu, told.get(gpu.uuid)) for gpu in cards]
+        devices = read_devices(self._root, addresses or ())
+        nvlinks, notes = self._nvlinks(cards, devices, nvml)
+        if addresses is None:
+            notes = (*notes, f"more than {MAX_DEVICES} PCI devices: none is taken")
+        topology = None
+        try:
+            layout = read_layout(self._root)
+            cards = place_cards(cards, devices, layout)
+            if layout is not None:
+                notes = (*layout.notes, *notes)
+                topology = self._dated(compose_topology(layout, devices, cards, nvlinks, usable_cpus))
+        except InvalidRequest as error:
+            cards = [replace(gpu, zones=()) for gpu in cards]
+            notes = (f"the topology is not used: {error.message}",)
+        return _Found(topology, {gpu.uuid: gpu.zones for gpu in cards}, told, _sentence(notes))
+
+    def _nvlinks(
+        self, cards: Sequence[Gpu], devices: Mapping[str, PciDevice], nvml: CardReader
+    ) -> tuple[Mapping[tuple[str, str], int], tuple[str, ...]]:
+        """NVLinks between the cards. Where NVML does not answer, they are as it told them last."""
+        at = {gpu.bus_id: gpu.uuid for gpu in cards if gpu.bus_id is not None}
+        if len(at) < 2:  # noqa: PLR2004 - a link has two ends; and without cards the driver is left alone
+            return {}, ()
+        with suppress(CardsUnreadable):
+            self._ends = nvml.nvlinks()
+        switches = [address for address, device in devices.items() if (device.vendor, device.kind) == _NVSWITCH]
+        return count_links(self._ends, at, switches)
+
+    def _dated(self, topology: Topology) -> Topology:
+        """The record with its time; one that says nothing new stays the one it was, so that nobody looks again."""
+        last = self._found.topology
+        if last is not None and replace(last, observed_at=None) == topology:
+            return last
+        return replace(topology, observed_at=self._now())
+
+
+def _sentence(notes: Sequence[str]) -> str:
+    shown = "; ".join(notes[:_SHOWN_NOTES])
+    left = len(notes) - _SHOWN_NOTES
+    return f"{shown}; and {left} more" if left > 0 else shown
