@@ -1,0 +1,139 @@
+"""NodeResourceTopology (`topology.node.k8s.io/v1alpha2`): what a zone has, in amounts alone.
+
+Written by node-feature-discovery or the resource topology exporter; cluster-scoped, named after its node.
+There are no ids in it, so amounts stay amounts. Its `available` is not read: what is free is what may be
+had less what the ledger says is held.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ullage.model.error import InvalidRequest, invalid
+from ullage.model.node_record import NodeRecord
+from ullage.model.quantity import MAX_INT32
+from ullage.model.resources import MILLI
+from ullage.model.topology import (
+    CPU,
+    MAX_DISTANCE,
+    MAX_ZONE_BYTES,
+    MAX_ZONES,
+    MEMORY,
+    Kubelet,
+    Room,
+    Scope,
+    Topology,
+    Zone,
+    ZonePolicy,
+)
+from ullage.wire.document import Document, text, whole
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.vendors import HUGEPAGES, as_resource
+from ullage.wire.topology.dropped import Dropped, as_object
+
+KIND = "NodeResourceTopology"
+SOURCE = "noderesourcetopology"
+
+_NODE = re.compile(r"node-([0-9]{1,9})", re.ASCII)
+
+
+def read_noderesourcetopology(document: object) -> tuple[NodeRecord, tuple[str, ...]]:
+    """The record of a node, and a sentence for each entry that was dropped.
+
+    The CPU and the memory manager are taken to be on where zones tell of CPUs and memory: the document does
+    not say, and a resource that is not aligned on a node is taken out by configuration.
+
+    Raises:
+        InvalidRequest: it is no NodeResourceTopology, or a zone is there twice or has an id above 63
+            (`topology-invalid`).
+
+    """
+    found, name = as_object(document, KIND)
+    dropped = Dropped()
+    rows = _zone_rows(found, dropped)
+    zones = tuple(_zone(id_, *rows[id_], dropped) for id_ in sorted(rows))
+    topology = Topology(
+        zones=zones,
+        distances=_distances(rows, dropped),
+        kubelet=_kubelet(found, zones, dropped),
+        source=SOURCE,
+    )
+    return NodeRecord(node=name, topology=topology), dropped.warnings
+
+
+def _zone_rows(document: Document, dropped: Dropped) -> dict[int, tuple[str, Document]]:
+    """The path and the entry of each NUMA node, by its id; zones of other types are not looked at."""
+    rows: dict[int, tuple[str, Document]] = {}
+    for path, entry in dropped.rows(document.get("zones"), "zones"):
+        if text(entry.get("type")) != "Node":
+            continue
+        match = _NODE.fullmatch(text(entry.get("name")))
+        if match is None:
+            dropped.say(invalid(f"{path}.name", entry.get("name"), "a name such as node-0 is needed").message)
+        elif int(match[1]) in rows or int(match[1]) >= MAX_ZONES:
+            fix = f"each zone is there once, with an id from 0 to {MAX_ZONES - 1}"
+            message = invalid(f"{path}.name", entry["name"], fix).message
+            raise InvalidRequest(message, code="topology-invalid", field=f"{path}.name")
+        else:
+            rows[int(match[1])] = path, entry
+    return rows
+
+
+def _zone(id_: int, path: str, entry: Document, dropped: Dropped) -> Zone:
+    memory: Room | None = None
+    hugepages: dict[int, Room] = {}
+    amounts: dict[str, Room] = {}
+    for here, told in dropped.rows(entry.get("resources"), f"{path}.resources"):
+        with dropped.entry():
+            name = text(told.get("name"))
+            if name == MEMORY:
+                memory = _room(told, here, 1, MAX_ZONE_BYTES)
+            elif name.startswith(HUGEPAGES):
+                size = parse_quantity(name.removeprefix(HUGEPAGES), f"{here}.name")
+                hugepages[size] = _room(told, here, 1, MAX_ZONE_BYTES)
+            elif name:
+                amounts[as_resource(name)] = _room(told, here, MILLI, MAX_INT32)
+    return Zone(id_, memory, hugepages, amounts)
+
+
+def _room(told: Document, path: str, parts: int, most: int) -> Room:
+    """What the zone has of a resource in whole units; a part of a CPU is none that could be had alone."""
+    total = parse_quantity(told.get("capacity", 0), f"{path}.capacity", units=parts, maximum=most * parts)
+    allocatable = told.get("allocatable", told.get("capacity", 0))
+    usable = parse_quantity(allocatable, f"{path}.allocatable", units=parts, maximum=most * parts)
+    return Room(total // parts, usable // parts)
+
+
+def _distances(rows: dict[int, tuple[str, Document]], dropped: Dropped) -> tuple[tuple[int, ...], ...]:
+    """A row and a column per zone, ascending; none at all where one of them is not told."""
+    matrix = []
+    for id_ in sorted(rows):
+        path, entry = rows[id_]
+        costs = {}
+        for here, told in dropped.rows(entry.get("costs"), f"{path}.costs"):
+            with dropped.entry():
+                costs[text(told.get("name"))] = whole(told.get("value"), f"{here}.value", MAX_DISTANCE)
+        matrix.append(tuple(costs[f"node-{other}"] for other in sorted(rows) if f"node-{other}" in costs))
+    if all(len(row) == len(rows) for row in matrix):
+        return tuple(matrix)
+    if any(matrix):
+        dropped.say("zones.costs: a distance between two zones is missing; the distances are left out")
+    return ()
+
+
+def _kubelet(document: Document, zones: tuple[Zone, ...], dropped: Dropped) -> Kubelet:
+    told = {
+        text(entry.get("name")): text(entry.get("value"))
+        for _, entry in dropped.rows(document.get("attributes"), "attributes")
+    }
+    policy = told.get("topologyManagerPolicy") or ZonePolicy.NONE.value
+    scope = told.get("topologyManagerScope") or Scope.CONTAINER.value
+    for name, value, known in (("Policy", policy, [*ZonePolicy]), ("Scope", scope, [*Scope])):
+        if value not in known:
+            dropped.say(f"attributes.topologyManager{name}: {value!r} is not known; it is read as {known[0]}")
+    return Kubelet(
+        policy=ZonePolicy(policy) if policy in [*ZonePolicy] else ZonePolicy.NONE,
+        scope=Scope(scope) if scope in [*Scope] else Scope.CONTAINER,
+        static_cpus=any(CPU in zone.amounts for zone in zones),
+        static_memory=any(zone.memory for zone in zones),
+    )

@@ -1,0 +1,117 @@
+"""NodeResourceTopology objects: amounts by zone, distances, and how the kubelet aligns."""
+
+import pytest
+from hypothesis import given
+
+from tests.wire.topology.hostile import shaped
+from ullage.model.error import InvalidRequest
+from ullage.model.topology import Kubelet, Room, Scope, Zone, ZonePolicy
+from ullage.wire.topology.noderesourcetopology import read_noderesourcetopology
+
+GI = 2**30
+
+
+def zone(id_, costs=None, **resources):
+    amounts = [
+        {"name": name, "capacity": total, "allocatable": usable, "available": "0"}
+        for name, (total, usable) in resources.items()
+    ]
+    return {
+        "name": f"node-{id_}",
+        "type": "Node",
+        "costs": [{"name": f"node-{other}", "value": cost} for other, cost in (costs or {}).items()],
+        "resources": amounts,
+    }
+
+
+def told(*zones, **attributes):
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "n1"},
+        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
+        "zones": list(zones),
+    }
+
+
+def read(document):
+    record, warnings = read_noderesourcetopology(document)
+    assert warnings == ()
+    return record.topology
+
+
+DOCUMENT = told(
+    zone(10, {0: 20, 10: 10}, cpu=("16", "15500m"), memory=("64Gi", "63Gi"), **{"nvidia.com/gpu": ("4", "4")}),
+    zone(0, {10: 21, 0: 10}, cpu=("16", "16"), **{"hugepages-2Mi": ("1Gi", "1Gi"), "example.com/nic": (2, 1)}),
+    topologyManagerPolicy="single-numa-node",
+    topologyManagerScope="pod",
+)
+
+
+def test_amounts_stay_amounts_and_zones_are_in_numeric_order():
+    record, warnings = read_noderesourcetopology(DOCUMENT)
+    topology = record.topology
+    assert (record.node, warnings, topology.source) == ("n1", (), "noderesourcetopology")
+    assert topology.zones == (
+        Zone(0, None, {2**21: Room(GI, GI)}, {"cpu": Room(16, 16), "example.com/nic": Room(2, 1)}),
+        Zone(10, Room(64 * GI, 63 * GI), {}, {"cpu": Room(16, 15), "gpu": Room(4, 4)}),
+    )
+    assert topology.distances == ((10, 21), (20, 10))
+    assert topology.kubelet == Kubelet(ZonePolicy.SINGLE_ZONE, Scope.POD, static_cpus=True, static_memory=True)
+    assert (topology.cpus, record.cards, record.use) == ((), (), None)
+
+
+def test_what_no_zone_tells_of_is_not_aligned():
+    kubelet = read(told(zone(0, **{"nvidia.com/gpu": ("4", "4")}))).kubelet
+    assert kubelet == Kubelet(static_cpus=False, static_memory=False)
+
+
+def test_zones_of_other_types_are_not_numa_nodes():
+    assert read(told({"name": "socket-0", "type": "Socket"})).zones == ()
+
+
+@pytest.mark.parametrize("ids", [(0, 0), (64,), (0, 10**8)])
+def test_a_zone_that_is_there_twice_or_is_above_63_refuses_the_record(ids):
+    with pytest.raises(InvalidRequest) as refused:
+        read_noderesourcetopology(told(*map(zone, ids)))
+    assert refused.value.code == "topology-invalid"
+
+
+def test_a_missing_distance_leaves_all_of_them_out():
+    record, warnings = read_noderesourcetopology(told(zone(0, {0: 10, 1: 20}), zone(1, {1: 10})))
+    assert record.topology.distances == ()
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        ({"name": "zone0", "type": "Node"}, "zones[1].name"),
+        ({"name": "node--1", "type": "Node"}, "zones[1].name"),
+        ("node-1", "zones[1]"),
+        (zone(1, cpu=("-4", "4")), "zones[1].resources[0].capacity"),
+        (zone(1, memory=("1Ei", "1Ei")), "zones[1].resources[0].capacity"),
+        (zone(1, **{"hugepages-big": ("1", "1")}), "zones[1].resources[0].name"),
+        (zone(1, {0: 256}), "zones[1].costs[0].value"),
+    ],
+)
+def test_a_malformed_entry_is_dropped_and_named_and_the_rest_stays(entry, named):
+    record, warnings = read_noderesourcetopology(told(zone(0, cpu=("4", "4")), entry))
+    assert len(warnings) == 1
+    assert named in warnings[0]
+    assert record.topology.zones[0].amounts == {"cpu": Room(4, 4)}
+
+
+def test_a_policy_that_is_not_known_is_none_and_is_told():
+    record, warnings = read_noderesourcetopology(told(topologyManagerPolicy="strict", topologyManagerScope="node"))
+    assert record.topology.kubelet == Kubelet()
+    assert len(warnings) == 2
+
+
+@given(shaped(DOCUMENT, ["zones", "name", "value", "resources", "costs"]))
+def test_any_document_is_a_record_or_refused(document):
+    try:
+        record, _ = read_noderesourcetopology(document)
+    except InvalidRequest:
+        return
+    assert record.node

@@ -1,0 +1,147 @@
+"""ResourceSlices: where devices lie, and which pools count."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wire.topology.hostile import anything, shaped
+from ullage.model.slice_device import SliceDevice, common_zones
+from ullage.wire.topology.resourceslice import read_resource_slices
+
+
+def device(name, **attributes):
+    return {"name": name, "attributes": attributes}
+
+
+def zoned(name, zone):
+    return device(name, **{"resource.kubernetes.io/numaNode": zone})
+
+
+def told(name, *devices, driver="gpu.example.com", pool="n1", generation=1, count=1, **spec):
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {
+            "driver": driver,
+            "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
+            "nodeName": "n1",
+            "devices": list(devices),
+            **spec,
+        },
+    }
+
+
+def read(*documents):
+    devices, warnings = read_resource_slices(documents)
+    assert warnings == ()
+    return devices
+
+
+def names(devices):
+    return [device.name for device in devices]
+
+
+DOCUMENT = told(
+    "s1",
+    device(
+        "gpu-0",
+        uuid={"string": "GPU-1"},
+        **{
+            "resource.kubernetes.io/numaNode": {"int": 0},
+            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:17"},
+            "resource.kubernetes.io/pciBusID": {"string": "0000:19:00.0"},
+        },
+    ),
+)
+
+
+def test_a_device_with_all_that_is_told_of_its_place():
+    expected = SliceDevice("gpu.example.com", "n1", "gpu-0", "n1", (0,), "GPU-1", "pci0000:17", "0000:19:00.0")
+    assert read(DOCUMENT) == (expected,)
+
+
+def test_case_67_a_cpu_device_and_a_nic_with_a_list_match():
+    cpu, nic = read(
+        told("c", zoned("cpudev", {"int": 4}), driver="dra.cpu"),
+        told("n", zoned("nic-0", {"ints": [6, 4, 5, 7]}), driver="dra.net"),
+    )
+    assert common_zones((cpu, nic)) == (4,)
+
+
+def test_devices_without_a_common_zone_do_not_match():
+    places = [SliceDevice("d", "p", str(zones), zones=zones) for zones in ((0, 1), (1, 2), (0, 2), ())]
+    assert common_zones(places[:2]) == (1,)
+    assert common_zones(places[:3]) == ()
+    assert common_zones((places[0], places[3])) == ()
+    assert common_zones(()) == ()
+
+
+@pytest.mark.parametrize("zone", [None, {}, {"int": -1}, {"string": "0"}, {"ints": []}, {"int": 64}, {"bool": True}, 0])
+def test_what_is_no_zone_is_unknown_and_not_zone_0(zone):
+    assert read(told("s", zoned("gpu-0", zone)))[0].zones == ()
+    assert read(told("s", device("gpu-0")))[0].zones == ()
+
+
+@pytest.mark.parametrize("name", ["numa", "gpu.example.com/numa", "numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID"])
+def test_older_names_of_the_zone_are_read(name):
+    assert read(told("s", device("gpu-0", **{name: {"int": 1}})))[0].zones == (1,)
+
+
+def test_older_names_come_from_configuration_and_the_common_one_counts_first():
+    document = told("s", device("gpu-0", socket={"int": 1}), device("gpu-1", numa={"int": 1}))
+    found, _ = read_resource_slices([document], older_names=("socket",))
+    assert [one.zones for one in found] == [(1,), ()]
+    both = device("gpu-0", **{"numa": {"int": 1}, "resource.kubernetes.io/numaNode": {"int": 0}})
+    assert read(told("s", both))[0].zones == (0,)
+
+
+# --- which pools count ---
+
+
+def test_only_the_newest_generation_counts():
+    old, new = told("s1", device("a"), generation=1), told("s2", device("b"), generation=2)
+    assert names(read(old, new)) == names(read(new, old)) == ["b"]
+
+
+def test_a_pool_of_which_slices_are_missing_is_left_out_though_an_older_one_was_whole():
+    documents = [told("s1", device("a")), told("s2", device("b"), generation=2, count=2)]
+    devices, warnings = read_resource_slices(documents)
+    assert devices == ()
+    assert "1 of 2 slices" in warnings[0]
+    assert names(read(*documents, told("s3", device("c"), generation=2, count=2))) == ["b", "c"]
+
+
+def test_pools_of_other_drivers_stand_for_themselves():
+    whole, part = told("s1", device("a")), told("s2", device("b"), driver="other", count=2)
+    assert names(read_resource_slices([part, whole])[0]) == ["a"]
+
+
+def test_a_pool_that_names_a_device_twice_is_left_out():
+    documents = [told("s1", device("a"), count=2), told("s2", device("a"), count=2)]
+    devices, warnings = read_resource_slices(documents)
+    assert devices == ()
+    assert "twice" in warnings[0]
+
+
+def test_a_slice_that_is_seen_twice_is_one():
+    assert names(read(DOCUMENT, DOCUMENT)) == ["gpu-0"]
+
+
+def test_a_device_may_name_its_node_itself_or_be_reached_by_several():
+    own = {**device("a"), "nodeName": "n2"}
+    found = read(told("s", own, device("b"), nodeName=None, perDeviceNodeSelection=True))
+    assert [one.node for one in found] == ["n2", ""]
+
+
+def test_malformed_devices_and_slices_are_dropped_and_named():
+    devices, warnings = read_resource_slices([told("s1", "gpu", device(None), device("a")), {"kind": "Pod"}, 7])
+    assert names(devices) == ["a"]
+    assert len(warnings) == 4
+
+
+@given(st.lists(shaped(DOCUMENT, ["spec", "pool", "devices", "int", "ints"]) | anything("spec"), max_size=3))
+def test_any_documents_give_devices_or_sentences(documents):
+    devices, warnings = read_resource_slices(documents)
+    assert all(one.driver and one.pool and one.name for one in devices)
+    assert all(isinstance(warning, str) for warning in warnings)
