@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.model.gpu import Gpu
@@ -17,6 +17,22 @@ class Stock:
 
     total: int
     free: tuple[int, ...] = ()
+
+
+def stock_of_cards(cards: Iterable[Gpu], use: Use) -> Stock:
+    """The stock of a node's cards: free are the healthy ones of which no container holds anything.
+
+    Cards are found by uuid. A holder of a part has an id of its own that starts with the uuid (`GPU-1::2`).
+    """
+    held = {
+        id_.partition("::")[0]
+        for pod in use.pods
+        for container in pod.containers
+        for _, ids in container.devices
+        for id_ in ids
+    }
+    known = tuple(cards)
+    return Stock(len(known), tuple(sorted(card.index for card in known if card.healthy and card.uuid not in held)))
 
 
 @dataclass(frozen=True, slots=True)

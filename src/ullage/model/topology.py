@@ -22,6 +22,9 @@ MAX_ZONE_BYTES = 2**56
 MAX_DISTANCE = 255
 """Of the firmware's table (ACPI SLIT); 10 is a zone to itself."""
 
+MAX_DIGITS = 9
+"""Of a count of zones in an option."""
+
 CARD = "gpu"
 """The resource that stands for the cards of a node, whatever a cluster calls them."""
 CPU = "cpu"
@@ -147,7 +150,7 @@ class Kubelet:
     def most_zones(self) -> int:
         """Zones above which its topology manager does not start, unless its policy is none."""
         text = self.options.get("max-allowable-numa-nodes", "")
-        return int(text) if text.isascii() and text.isdigit() else 8
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.document import Document, mapping
+
+Read = TypeVar("Read")
+Other = TypeVar("Other")
 
 
 class Dropped:
@@ -31,6 +35,14 @@ class Dropped:
             yield
         except InvalidRequest as error:
             self.say(error.message)
+
+    def read(self, read: Callable[[], Read], otherwise: Other) -> Read | Other:
+        """What `read` gives, and `otherwise` where it cannot."""
+        try:
+            return read()
+        except InvalidRequest as error:
+            self.say(error.message)
+            return otherwise
 
     def section(self, value: object, path: str) -> Document:
         """The mapping at a path; an empty one if there is none or it is something else."""

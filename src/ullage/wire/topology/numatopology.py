@@ -53,7 +53,7 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
     cards = _cards(spec, told, stock.get(CARD, Stock(0)), dropped)
     cpus = (*_cpus(spec, dropped), *more.cpus)
     reserved = _reserved(spec, dropped)
-    reserved_cpus = _reserved_cpus(more, dropped)
+    reserved_cpus = frozenset(dropped.read(lambda: parse_ids(more.reserved_cpus, "reserved_cpus"), ()))
     zones = {zone.id: zone for zone in more.zones}
     for place in (*((cpu.zone,) for cpu in cpus if cpu.zone is not None), *(card.zones for card in cards)):
         for id_ in place:
@@ -111,13 +111,6 @@ def _reserved(spec: Document, dropped: Dropped) -> Resources:
         with dropped.entry():
             amounts[name] = parse_quantity(told.get(name, 0), f"{path}.{name}", units=units, maximum=most)
     return Resources(amounts["cpu"], amounts["memory"])
-
-
-def _reserved_cpus(more: Supplement, dropped: Dropped) -> frozenset[int]:
-    ids: tuple[int, ...] = ()
-    with dropped.entry():
-        ids = parse_ids(more.reserved_cpus, "reserved_cpus")
-    return frozenset(ids)
 
 
 # --- places ---
@@ -191,8 +184,7 @@ def _kubelet(spec: Document, told: Supplement | None, dropped: Dropped) -> Kubel
 
 def _moment(annotations: Document, dropped: Dropped) -> float | None:
     """Seconds since the epoch, as the writer noted them."""
-    told, seconds = annotations.get("timestamp"), None
-    if told is not None:
-        with dropped.entry():
-            seconds = float(parse_count(text(told), "metadata.annotations.timestamp", MAX_INT64))
-    return seconds
+    told = annotations.get("timestamp")
+    if told is None:
+        return None
+    return dropped.read(lambda: float(parse_count(text(told), "metadata.annotations.timestamp", MAX_INT64)), None)

@@ -1,0 +1,42 @@
+"""The file in which a kubelet's CPU manager keeps its state (`cpu_manager_state`).
+
+Written at the next change only: what it says is shown as stale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.model.holding import Holding, PodHolding, Use
+from ullage.model.idset import parse_ids
+from ullage.wire.document import mapping, text
+from ullage.wire.topology.dropped import Dropped
+
+
+@dataclass(frozen=True, slots=True)
+class CpuState:
+    """Whether the policy is static, the CPUs that nobody has alone, and who has the others, by uid of the pod."""
+
+    static: bool
+    shared: tuple[int, ...]
+    use: Use
+
+
+def read_cpu_state(document: object) -> tuple[CpuState, tuple[str, ...]]:
+    """The state, and a sentence for each entry that was dropped.
+
+    Raises:
+        InvalidRequest: it is no mapping.
+
+    """
+    found, dropped = mapping(document, "cpu_manager_state"), Dropped()
+    shared = dropped.read(lambda: parse_ids(text(found.get("defaultCpuSet")), "defaultCpuSet"), ())
+    pods = []
+    for uid, told in dropped.section(found.get("entries"), "entries").items():
+        containers = []
+        for name, ids in dropped.section(told, f"entries.{uid}").items():
+            with dropped.entry():
+                containers.append(Holding(text(name), parse_ids(ids, f"entries.{uid}.{name}")))
+        pods.append(PodHolding(uid=text(uid), containers=tuple(containers)))
+    static = found.get("policyName") == "static"
+    return CpuState(static, shared, Use(tuple(pods), stale=True)), dropped.warnings

@@ -1,0 +1,72 @@
+"""The file in which a kubelet keeps the devices it gave out (`kubelet_internal_checkpoint`).
+
+Written at the next allocation only, so that pods stay in it after their end: what it says is shown as
+stale. The ids of an entry stand by zone, "-1" for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ullage.model.holding import Holding, PodHolding, Use
+from ullage.wire.document import mapping, sequence, text
+from ullage.wire.pod.vendors import as_resource
+from ullage.wire.topology.dropped import Dropped
+from ullage.wire.topology.zone_id import read_zones
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """Who holds which devices, by uid of the pod, the zones of those, and all ids of each resource, sorted."""
+
+    use: Use
+    zones: Mapping[str, tuple[int, ...]]
+    registered: Mapping[str, tuple[str, ...]]
+
+
+def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
+    """The state, and a sentence for each entry that was dropped.
+
+    Raises:
+        InvalidRequest: it is no mapping.
+
+    """
+    dropped = Dropped()
+    data = dropped.section(mapping(document, "checkpoint").get("Data"), "Data")
+    held: dict[str, dict[str, dict[str, set[str]]]] = {}
+    zones: dict[str, set[int]] = {}
+    for path, entry in dropped.rows(data.get("PodDeviceEntries"), "Data.PodDeviceEntries"):
+        with dropped.entry():
+            ids = _ids_by_zone(entry.get("DeviceIDs"), f"{path}.DeviceIDs")
+            containers = held.setdefault(text(entry.get("PodUID")), {})
+            devices = containers.setdefault(text(entry.get("ContainerName")), {})
+            devices.setdefault(as_resource(text(entry.get("ResourceName"))), set()).update(ids)
+            for id_, places in ids.items():
+                zones.setdefault(id_, set()).update(places)
+    registered = {}
+    for name, listed in dropped.section(data.get("RegisteredDevices"), "Data.RegisteredDevices").items():
+        with dropped.entry():
+            ids_of = sequence(listed, f"Data.RegisteredDevices.{name}")
+            registered[as_resource(text(name))] = tuple(sorted({text(id_) for id_ in ids_of}))
+    pods = tuple(
+        PodHolding(uid=uid, containers=tuple(_holding(name, devices) for name, devices in sorted(containers.items())))
+        for uid, containers in sorted(held.items())
+    )
+    placed = {id_: tuple(sorted(places)) for id_, places in sorted(zones.items())}
+    return DeviceState(Use(pods, stale=True), placed, registered), dropped.warnings
+
+
+def _ids_by_zone(told: object, path: str) -> dict[str, set[int]]:
+    """The zones of each id; kubelets before 1.20 wrote a list, of no zone."""
+    if isinstance(told, list):
+        return {text(id_): set() for id_ in told}
+    ids: dict[str, set[int]] = {}
+    for key, listed in mapping(told, path).items():
+        for id_ in sequence(listed, f"{path}.{key}"):
+            ids.setdefault(text(id_), set()).update(read_zones([key]))
+    return ids
+
+
+def _holding(name: str, devices: Mapping[str, set[str]]) -> Holding:
+    return Holding(name, devices=tuple((resource, tuple(sorted(ids))) for resource, ids in sorted(devices.items())))

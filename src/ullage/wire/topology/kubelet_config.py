@@ -1,0 +1,111 @@
+"""How a kubelet is configured: its file (KubeletConfiguration), or its `configz` answer, which knows flags too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.model.idset import parse_ids
+from ullage.model.quantity import MAX_INT32, MAX_INT64, PPM, parse_decimal
+from ullage.model.resources import MILLI, Resources
+from ullage.model.topology import MAX_ZONE_BYTES, MAX_ZONES, Kubelet, Scope, ZonePolicy
+from ullage.wire.document import Document, mapping, text, whole
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.topology.dropped import Dropped
+
+_EVICTION_DEFAULT = "100Mi"
+"""What the kubelet keeps of memory where `evictionHard` is not set."""
+
+_ALL = 100
+"""Percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletSettings:
+    """How it aligns, and what it keeps from pods: CPUs by id or by amount, memory, and bytes by zone and kind."""
+
+    kubelet: Kubelet
+    reserved: Resources
+    reserved_cpus: frozenset[int] = frozenset()
+    reserved_memory: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+def read_kubelet_config(document: object, memory_bytes: int = 0) -> tuple[KubeletSettings, tuple[str, ...]]:
+    """The settings, and a sentence for each one that was left out; `memory_bytes` is the node's, for percentages.
+
+    Named CPUs (`reservedSystemCPUs`) stand for the CPU of `kubeReserved` and `systemReserved`.
+
+    Raises:
+        InvalidRequest: it is no mapping.
+
+    """
+    found, dropped = mapping(document, "kubelet"), Dropped()
+    config = dropped.section(found.get("kubeletconfig", found), "kubeletconfig")
+    cpus = dropped.read(lambda: parse_ids(text(config.get("reservedSystemCPUs")), "reservedSystemCPUs"), ())
+    kept = [dropped.section(config.get(name), name) for name in ("kubeReserved", "systemReserved")]
+    cpu_milli = sum(_amount(told, "cpu", MILLI, MAX_INT32, dropped) for told in kept)
+    memory = sum(_amount(told, "memory", 1, MAX_INT64, dropped) for told in kept)
+    return KubeletSettings(
+        kubelet=_kubelet(config, dropped),
+        reserved=Resources(len(cpus) * MILLI or cpu_milli, memory + _eviction(config, memory_bytes, dropped)),
+        reserved_cpus=frozenset(cpus),
+        reserved_memory=_reserved_memory(config, dropped),
+    ), dropped.warnings
+
+
+def _kubelet(config: Document, dropped: Dropped) -> Kubelet:
+    return Kubelet(
+        policy=ZonePolicy(_choice(config, "topologyManagerPolicy", [*ZonePolicy], dropped)),
+        scope=Scope(_choice(config, "topologyManagerScope", [*Scope], dropped)),
+        options=_options(config, "topologyManagerPolicyOptions", dropped),
+        static_cpus=_choice(config, "cpuManagerPolicy", ["none", "static"], dropped) == "static",
+        cpu_options=_options(config, "cpuManagerPolicyOptions", dropped),
+        static_memory=_choice(config, "memoryManagerPolicy", ["None", "Static"], dropped) == "Static",
+    )
+
+
+def _choice(config: Document, name: str, known: list[str], dropped: Dropped) -> str:
+    """The value of a key; the first that is known is the kubelet's own default."""
+    value = text(config.get(name)) or known[0]
+    if value in known:
+        return value
+    dropped.say(f"{name}: {value!r} is not known; it is read as {known[0]}")
+    return known[0]
+
+
+def _options(config: Document, name: str, dropped: Dropped) -> dict[str, str]:
+    options = {}
+    for key, value in dropped.section(config.get(name), name).items():
+        if isinstance(key, str) and isinstance(value, str):
+            options[key] = value
+        else:
+            dropped.say(f"{name}.{key}: {value!r} is no text; it is left out")
+    return options
+
+
+def _amount(told: Document, name: str, units: int, most: int, dropped: Dropped) -> int:
+    return dropped.read(lambda: parse_quantity(told.get(name, 0), name, units=units, maximum=most * units), 0)
+
+
+def _eviction(config: Document, memory_bytes: int, dropped: Dropped) -> int:
+    """Bytes that stay free (`memory.available`): an amount, or a percentage of the node's memory."""
+    told = config.get("evictionHard")
+    limits = {"memory.available": _EVICTION_DEFAULT} if told is None else dropped.section(told, "evictionHard")
+    value, path = limits.get("memory.available", 0), "evictionHard.memory.available"
+    if not isinstance(value, str) or not value.endswith("%"):
+        return dropped.read(lambda: parse_quantity(value, path), 0)
+    share = dropped.read(lambda: parse_decimal(value.removesuffix("%"), path, _ALL * PPM), 0)
+    return memory_bytes * share // (_ALL * PPM)
+
+
+def _reserved_memory(config: Document, dropped: Dropped) -> dict[int, dict[str, int]]:
+    zones: dict[int, dict[str, int]] = {}
+    for path, told in dropped.rows(config.get("reservedMemory"), "reservedMemory"):
+        with dropped.entry():
+            zone = whole(told.get("numaNode"), f"{path}.numaNode", MAX_ZONES - 1)
+            limits = mapping(told.get("limits"), f"{path}.limits")
+            zones[zone] = {
+                text(kind): parse_quantity(amount, f"{path}.limits.{kind}", maximum=MAX_ZONE_BYTES)
+                for kind, amount in limits.items()
+            }
+    return zones

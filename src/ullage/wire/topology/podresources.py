@@ -1,0 +1,119 @@
+"""A kubelet's PodResources API (v1): who holds which devices, CPUs and memory, and what could be had.
+
+Answers are plain mappings with the names of the protocol. Its writers leave zeros out: a node of a topology
+without an `ID` is zone 0, while no topology at all is an unknown zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
+from ullage.model.idset import MAX_ID
+from ullage.model.quantity import MAX_INT64, parse_count
+from ullage.wire.document import Document, mapping, sequence, text
+from ullage.wire.pod.vendors import as_resource
+from ullage.wire.topology.dropped import Dropped
+from ullage.wire.topology.zone_id import read_zones
+
+
+@dataclass(frozen=True, slots=True)
+class Allocatable:
+    """What containers could have: CPUs, ascending; the zones of each device by resource and id; memory by zones."""
+
+    cpus: tuple[int, ...] = ()
+    devices: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    memory: tuple[MemoryHolding, ...] = ()
+
+
+def read_pod_resources(answer: object) -> tuple[Use, tuple[str, ...]]:
+    """Who holds what, by the answer to `List`, and a sentence for each entry that was dropped.
+
+    A device of a claim has its driver as the resource, and `pool/device` as its id.
+
+    Raises:
+        InvalidRequest: it is no mapping.
+
+    """
+    dropped = Dropped()
+    pods = tuple(
+        PodHolding(
+            namespace=text(pod.get("namespace")),
+            name=text(pod.get("name")),
+            containers=tuple(
+                _holding(container, here, dropped)
+                for here, container in dropped.rows(pod.get("containers"), f"{path}.containers")
+            ),
+        )
+        for path, pod in dropped.rows(mapping(answer, "answer").get("pod_resources"), "pod_resources")
+    )
+    return Use(pods), dropped.warnings
+
+
+def read_allocatable(answer: object) -> tuple[Allocatable, tuple[str, ...]]:
+    """What could be had, by the answer to `GetAllocatableResources`, and a sentence for each entry dropped.
+
+    Raises:
+        InvalidRequest: it is no mapping.
+
+    """
+    dropped = Dropped()
+    found = mapping(answer, "answer")
+    devices: dict[str, dict[str, tuple[int, ...]]] = {}
+    for path, told in dropped.rows(found.get("devices"), "devices"):
+        with dropped.entry():
+            zones = _zones(told, path)
+            for id_ in _ids(told, path):
+                known = devices.setdefault(as_resource(text(told.get("resource_name"))), {})
+                known[id_] = tuple(sorted({*known.get(id_, ()), *zones}))
+    return Allocatable(_cpus(found, "cpu_ids", dropped), devices, _memory(found, "memory", dropped)), dropped.warnings
+
+
+def _holding(container: Document, path: str, dropped: Dropped) -> Holding:
+    devices: dict[str, list[str]] = {}
+    for here, told in dropped.rows(container.get("devices"), f"{path}.devices"):
+        with dropped.entry():
+            ids = _ids(told, here)
+            devices.setdefault(as_resource(text(told.get("resource_name"))), []).extend(ids)
+    for here, claim in dropped.rows(container.get("dynamic_resources"), f"{path}.dynamic_resources"):
+        for _, told in dropped.rows(claim.get("claim_resources"), f"{here}.claim_resources"):
+            name = f"{text(told.get('pool_name'))}/{text(told.get('device_name'))}"
+            devices.setdefault(text(told.get("driver_name")), []).append(name)
+    return Holding(
+        container=text(container.get("name")),
+        cpus=_cpus(container, f"{path}.cpu_ids", dropped),
+        devices=tuple(sorted((resource, tuple(sorted(set(ids)))) for resource, ids in devices.items() if ids)),
+        memory=_memory(container, f"{path}.memory", dropped),
+    )
+
+
+def _ids(told: Document, path: str) -> list[str]:
+    return [text(id_) for id_ in sequence(told.get("device_ids"), f"{path}.device_ids")]
+
+
+def _cpus(told: Document, path: str, dropped: Dropped) -> tuple[int, ...]:
+    return dropped.read(
+        lambda: tuple(sorted({_number(id_, path, MAX_ID) for id_ in sequence(told.get("cpu_ids"), path)})), ()
+    )
+
+
+def _memory(told: Document, path: str, dropped: Dropped) -> tuple[MemoryHolding, ...]:
+    blocks = []
+    for here, block in dropped.rows(told.get("memory"), path):
+        with dropped.entry():
+            size = _number(block.get("size"), f"{here}.size", MAX_INT64)
+            blocks.append(MemoryHolding(text(block.get("memory_type")), _zones(block, here), size))
+    return tuple(blocks)
+
+
+def _zones(told: Document, path: str) -> tuple[int, ...]:
+    """The zones of an entry; none where it has no topology, or one that cannot be."""
+    topology = mapping(told.get("topology"), f"{path}.topology")
+    nodes = sequence(topology.get("nodes"), f"{path}.topology.nodes")
+    return read_zones([mapping(node, f"{path}.topology.nodes").get("ID", 0) for node in nodes])
+
+
+def _number(value: object, path: str, most: int) -> int:
+    """A number, which JSON may bring as a text; 0 if it was left out."""
+    return parse_count(text(0 if value is None else value), path, most)
