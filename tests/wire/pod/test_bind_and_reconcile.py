@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wire.pod.placements import PLACEMENTS
 from tests.wire.pod.pods import DOMAINS, GI, pod
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.claim import Qos
@@ -179,6 +180,7 @@ def test_an_allocation_comes_back_as_it_was(data, keys, domain):
         request.claim,
         data.draw(TIMES),
         data.draw(TIMES),
+        placement=data.draw(st.none() | PLACEMENTS),
     )
     capacities = dict.fromkeys(allocation.gpus, 71_000)
     written = bind_annotations(allocation, domain, capacities=capacities)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wire.pod.placements import PLACEMENTS
 from tests.wire.pod.pods import pod
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.gpu import Gpu
@@ -24,23 +25,6 @@ CARDS = (Gpu("g0", 0, zones=(0,)), Gpu("g1", 1, zones=(1,)), Gpu("g2", 2))
 
 def written(annotations):
     return pod(metadata={"annotations": annotations})
-
-
-ZONES = st.integers(0, 63)
-PLACEMENTS = st.builds(
-    ZonePlacement,
-    zones=st.sets(ZONES).map(lambda ids: tuple(sorted(ids))),
-    cpus=st.sets(st.integers(0, 4095), max_size=20).map(lambda ids: tuple(sorted(ids))),
-    devices=st.dictionaries(st.text(min_size=1), st.lists(st.text(), max_size=3).map(tuple)).map(
-        lambda found: tuple(sorted(found.items()))
-    ),
-    memory=st.dictionaries(ZONES, st.integers(0, 2**56)).map(lambda found: tuple(sorted(found.items()))),
-    rank=st.sampled_from(Rank),
-    rule=st.sampled_from(["", "kubelet", "current-best"]),
-    amounts=st.dictionaries(st.tuples(ZONES, st.text(min_size=1)), st.integers(0, 2**56)).map(
-        lambda found: tuple(sorted((zone, name, amount) for (zone, name), amount in found.items()))
-    ),
-)
 
 
 @given(PLACEMENTS, st.sampled_from(["ullage.io", "tensor-fusion.ai"]))

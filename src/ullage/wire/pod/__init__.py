@@ -16,6 +16,7 @@ from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.document import parse_pod
 from ullage.wire.pod.gang import gang_annotations
 from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.placement import decision_annotations, placement_annotations, read_placement
 from ullage.wire.pod.reconcile import read_allocation
 from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
 from ullage.wire.pod.split import split_container_gpus
@@ -35,9 +36,12 @@ __all__ = [
     "check_admission",
     "check_scheduler",
     "compose_request",
+    "decision_annotations",
     "effective_hard_sm_percent",
     "gang_annotations",
     "parse_pod",
+    "placement_annotations",
     "read_allocation",
+    "read_placement",
     "split_container_gpus",
 ]

@@ -12,6 +12,7 @@ from ullage.model.error import invalid
 from ullage.model.part import Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.placement import placement_annotations
 from ullage.wire.pod.record import Record
 from ullage.wire.pod.split import split_container_gpus
 
@@ -27,7 +28,8 @@ def bind_annotations(
     """The annotations of a pod that is bound: `gpu-ids`, and what else there is to say; none without cards.
 
     `capacities` are GFLOPS by card, needed for a hard limit in GFLOPS; `index` is the device index. The
-    key `allocation` keeps the charges, slots and times, so that `read_allocation` gives the same again.
+    keys `allocation` and `numa-placement` keep the charges, slots and times and the place in the machine, so
+    that `read_allocation` gives the same again.
 
     Raises:
         InvalidRequest: a capacity that is needed is missing, or the split does not come to the cards.
@@ -49,7 +51,8 @@ def bind_annotations(
     if container_gpu_counts:
         split = split_container_gpus(container_gpu_counts, allocation.gpus)
         written["container-gpus"] = msgspec.json.encode(split).decode()
-    return {f"{domain}/{name}": text for name, text in written.items()}
+    placed = {} if allocation.placement is None else placement_annotations(allocation.placement, domain)
+    return {f"{domain}/{name}": text for name, text in written.items()} | placed
 
 
 def effective_hard_sm_percent(limit_gflops: int, capacity_gflops: int) -> int:

@@ -31,28 +31,25 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_ZONE_BYTES)]
 
 
 class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`numa-placement`: `cpus` is a set such as 0-3,8; `memory` and `amounts` are by zone."""
+    """`numa-placement`: `cpus` is a set such as 0-3,8, the rest is as in the placement."""
 
     zones: tuple[_Zone, ...] = ()
     cpus: str = ""
     devices: dict[str, tuple[str, ...]] = {}
-    memory: dict[_Zone, _Bytes] = {}
-    amounts: dict[_Zone, dict[str, _Bytes]] = {}
+    memory: tuple[tuple[_Zone, _Bytes], ...] = ()
+    amounts: tuple[tuple[_Zone, str, _Bytes], ...] = ()
     rank: Rank = Rank.PREDICTED
     rule: str = ""
 
 
 def placement_annotations(placement: ZonePlacement, domain: str = DOMAIN) -> dict[str, str]:
     """`numa-placement` of a pod, with its key in full."""
-    amounts: dict[int, dict[str, int]] = {}
-    for zone, resource, amount in placement.amounts:
-        amounts.setdefault(zone, {})[resource] = amount
     placed = _Placed(
         zones=placement.zones,
         cpus=format_ids(placement.cpus),
         devices=dict(placement.devices),
-        memory=dict(placement.memory),
-        amounts=amounts,
+        memory=placement.memory,
+        amounts=placement.amounts,
         rank=placement.rank,
         rule=placement.rule,
     )
@@ -91,14 +88,10 @@ def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
         zones=tuple(sorted(set(placed.zones))),
         cpus=cpus or (),
         devices=tuple(sorted(placed.devices.items())),
-        memory=tuple(sorted(placed.memory.items())),
+        memory=placed.memory,
         rank=placed.rank,
         rule=placed.rule,
-        amounts=tuple(
-            (zone, resource, amount)
-            for zone, held in sorted(placed.amounts.items())
-            for resource, amount in sorted(held.items())
-        ),
+        amounts=placed.amounts,
     )
 
 

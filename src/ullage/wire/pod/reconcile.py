@@ -9,6 +9,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.keys import DOMAIN, Keys
+from ullage.wire.pod.placement import read_placement
 from ullage.wire.pod.record import Record, record_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults
 
@@ -56,4 +57,5 @@ def read_allocation(
         claim=request.claim,
         assumed_at=record.assumed_at,
         bound_at=record.bound_at,
+        placement=read_placement(pod, domain),
     )
