@@ -12,6 +12,7 @@ ALL = (
     "allocator",
     "placement",
     "links",
+    "zones",
     "gang",
     "reclaim",
     "room",
