@@ -261,6 +261,19 @@ def test_more_zones_than_are_enumerated():
         assert found is expected if expected else isinstance(found, Allocation)
 
 
+def test_the_most_zones_that_a_record_may_have():
+    zones = range(64)
+    books = allocator(machine(cards=list(zones), cpus=[1] * 64, zones=zones))
+    assert isinstance(place(books, asked("gpu=2,numa=best-effort")), Allocation)
+
+
+def test_a_resource_that_the_record_does_not_list_has_no_entry():  # 39
+    for policy in (None, SINGLE):
+        node = machine(cpus=(), kubelet=None if policy is None else kubelet(policy))
+        found = place(allocator(replace(node, cpu_milli=8000)), asked("cpu=4,gpu=2,numa=single-numa-node"))
+        assert (indices(found), found.placement.cpus) == ([0, 1], ())
+
+
 def test_unknown_zones_are_taken_last_and_claim_nothing():
     books = allocator(machine(cards=(None, 0, 0, 1, 1, 1)))
     assert indices(place(books, asked("gpu=2,numa=restricted"))) == [1, 2]

@@ -6,6 +6,7 @@ import itertools
 import random
 
 import pytest
+from tests.core.zone_oracle import product_merge
 
 from ullage.core.topology.hints import Hint, Merged, WidthRule, device_hints, merge_hints
 from ullage.model.error import InvalidRequest
@@ -136,37 +137,7 @@ def test_amounts_out_of_range_are_refused(asked):
     assert refused.value.code == "amount-out-of-range"
 
 
-# --- the oracle: every choice of one hint per resource ---
-
-
-def product_merge(zones: int, lists: list[list[Hint] | None], policy: ZonePolicy, far: list[list[int]]) -> Merged:
-    every = frozenset(range(zones))
-    padded = [[Hint(None, True)] if one is None else one or [Hint(None, False)] for one in lists]
-    if policy is SINGLE:
-        far = []
-        padded = [
-            [one for one in some if one.preferred and (one.zones is None or len(one.zones) == 1)] for some in padded
-        ]
-    candidates = set()
-    for choice in itertools.product(*padded):
-        named = [frozenset(one.zones) for one in choice if one.zones is not None]
-        mask = every.intersection(*named) if named else every
-        if mask:
-            candidates.add((mask, all(one.preferred for one in choice) and len(set(named)) < 2))
-
-    def rank(mask: frozenset[int]) -> tuple[int, int, int]:
-        return len(mask), sum(far[a][b] for a in mask for b in mask) if far else 0, sum(1 << zone for zone in mask)
-
-    preferred = [mask for mask, liked in candidates if liked]
-    masks = [mask for mask, _ in candidates]
-    widths = [[len(one.zones) for one in some if one.zones is not None] for some in padded]
-    most = max((min(some) for some in widths if some), default=0)
-    exact = [mask for mask in masks if len(mask) == most]
-    below = [mask for mask in masks if len(mask) < most]
-    widest = [mask for mask in below if len(mask) == max(map(len, below))]
-    found = min(preferred or exact or widest or masks or [every], key=rank)
-    zones_of = None if policy is SINGLE and found == every else tuple(sorted(found))
-    return Merged(Hint(zones_of, bool(preferred)), bool(preferred) or policy is BEST)
+# --- against every choice of one hint per resource ---
 
 
 def some_hints(chance: random.Random, zones: int) -> list[Hint] | None:
@@ -195,7 +166,7 @@ def test_the_merge_is_what_the_product_of_all_hints_gives(zones):
         far = [[10 if a == b else 11 + (a ^ b) % 3 for b in range(zones)] for a in range(zones)]
         for policy in (BEST, RESTRICTED, SINGLE):
             for distances in ([], far):
-                expected = product_merge(zones, lists, policy, distances)
+                expected = product_merge(range(zones), lists, policy, distances)
                 assert merge_hints(range(zones), lists, policy, distances) == expected, (lists, policy)
 
 

@@ -158,15 +158,21 @@ def align(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: B
         return
     verdict[KNOWN] = 1
     _open_supplies(board, machine, taken)
-    scope = machines[machine, POD_SCOPE] if machines[machine, KUBELET] >= 0 else 0
+    alone, mask = len(needs), NIL
+    while alone and needs[alone - 1, SCOPE]:
+        alone -= 1
+    as_one = machines[machine, KUBELET] >= 0 and machines[machine, POD_SCOPE] and alone < len(needs)
+    if as_one:
+        mask = _merged(nodes, cards, row, by, needs[alone:], board, units)
     begin = 0
-    while begin < len(needs) and verdict[CODE] == ALIGNED:
+    while begin < alone and verdict[CODE] == ALIGNED:
         end = begin + 1
-        while end < len(needs) and needs[end, CONTAINER] == needs[begin, CONTAINER]:
+        while end < alone and needs[end, CONTAINER] == needs[begin, CONTAINER]:
             end += 1
-        if needs[begin, SCOPE] == scope:
-            verdict[CONTAINER_OF] = needs[begin, CONTAINER]
-            _align_container(nodes, cards, row, by, needs[begin:end], board, units, taken, verdict)
+        if not as_one:
+            mask = _merged(nodes, cards, row, by, needs[begin:end], board, units)
+        if verdict[CODE] == ALIGNED:
+            _start(nodes, cards, row, by, needs[begin:end], mask, board, units)
         begin = end
     _measure(nodes, cards, row, board, units, taken, verdict)
 
@@ -213,58 +219,51 @@ def in_bytes(total: int) -> bool:
 
 
 @compiled
-def _align_container(
-    nodes: Rows,
-    cards: Rows,
-    row: int,
-    policy: int,
-    needs: Rows,
-    board: Board,
-    units: Rows,
-    taken: Rows,
-    verdict: Rows,
-) -> None:
-    """Align one container: hints, merge, verdict; then take what it needs."""
-    machine = nodes[row, MACHINE]
-    mask = NIL
-    if policy > NONE:
-        masks = 1 << board[0][machine, ZONE_COUNT]
-        hints = np.zeros((len(needs), masks), np.int64)
-        damage = np.zeros(masks if board[0][machine, KUBELET] < 0 else 0, np.int64)
-        for k in range(len(needs)):
-            _hint_of(nodes, cards, row, policy, needs[k], board, units, taken, hints[k])
-        if len(damage):
-            _free_cards(nodes, cards, row, units, damage)
-        mask, preferred = merge(hints, policy, distances_of(board, machine), damage)
-        verdict[MERGED] = mask
-        if not admits(policy, preferred):
-            verdict[CODE] = NOT_ALIGNED
-            return
-    before = taken[:, BYTES].copy()
+def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows) -> int:
+    """The mask that a container, or a pod as one, is aligned by; the verdict says so if its policy refuses it."""
+    machine, verdict = nodes[row, MACHINE], board[4]
+    if policy <= NONE:
+        return NIL
+    masks = 1 << board[0][machine, ZONE_COUNT]
+    hints = np.zeros((len(needs), masks), np.int64)
+    damage = np.zeros(masks if board[0][machine, KUBELET] < 0 else 0, np.int64)
     for k in range(len(needs)):
-        if is_handed_out(board, machine, policy, needs[k, NEEDED]):
-            short = _take(nodes, cards, row, needs[k], mask, board, units, taken)
-            if short:
-                verdict[CODE] = SHORT
-                return
-    if needs[0, STAGE] == INIT:
-        _give_back(units, taken, before)
+        _hint_of(nodes, cards, row, policy, needs[k], board, units, hints[k])
+    if len(damage):
+        _free_cards(nodes, cards, row, units, damage)
+    mask, preferred = merge(hints, policy, distances_of(board, machine), damage)
+    verdict[MERGED], verdict[CONTAINER_OF] = mask, needs[0, CONTAINER]
+    if not admits(policy, preferred):
+        verdict[CODE] = NOT_ALIGNED
+    return int(mask)
+
+
+@compiled
+def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, board: Board, units: Rows) -> None:
+    """Let a container have what it needs; an init container gives it back to its pod."""
+    machine, taken, verdict = nodes[row, MACHINE], board[3], board[4]
+    ended = needs[0, STAGE] == INIT
+    had, before = units[: len(units) * ended].copy(), taken[: len(taken) * ended].copy()
+    for k in range(len(needs)):
+        managed = is_handed_out(board, machine, policy, needs[k, NEEDED])
+        if managed and _take(nodes, cards, row, needs[k], mask, board, units):
+            verdict[CODE], verdict[CONTAINER_OF] = SHORT, needs[0, CONTAINER]
+            return
+    if ended:
+        _give_back(units, taken, had, before)
 
 
 @compiled
 def is_handed_out(board: Board, machine: int, policy: int, resource: int) -> bool:
-    """Whether a resource has owners of its own there: cards always, CPUs and memory where somebody manages them."""
+    """Whether a resource has owners of its own there: cards always, others if they are recorded and managed."""
     machines = board[0]
-    kubelet = machines[machine, KUBELET] >= 0
-    if resource == CPUS:
-        return bool(machines[machine, STATIC_CPUS] if kubelet else policy > NONE)
     if resource == CARDS:
         return True
-    if resource == MEMORY:
-        return bool(machines[machine, STATIC_MEMORY] if kubelet else policy > NONE) and _recorded(
-            board, machine, resource
-        )
-    return _recorded(board, machine, resource)
+    managed = True
+    if resource in (CPUS, MEMORY):
+        managed = bool(machines[machine, STATIC_CPUS if resource == CPUS else STATIC_MEMORY])
+        managed = managed if machines[machine, KUBELET] >= 0 else policy > NONE
+    return managed and _recorded(board, machine, resource)
 
 
 @compiled
@@ -295,11 +294,10 @@ def _hint_of(
     need: Rows,
     board: Board,
     units: Rows,
-    taken: Rows,
     hints: Rows,
 ) -> None:
     """The hints of one resource for one container; nil, preferred, if it has nothing to say."""
-    machine, resource = nodes[row, MACHINE], need[NEEDED]
+    machine, taken, resource = nodes[row, MACHINE], board[3], need[NEEDED]
     total, free, reuse = np.zeros_like(hints), np.zeros_like(hints), np.zeros_like(hints)
     if is_handed_out(board, machine, policy, resource):
         if resource == CARDS:
@@ -313,7 +311,7 @@ def _hint_of(
         hints[NIL] = PREFERRED
         return
     kept = 0
-    for mask in range(len(reuse)):
+    for mask in range(1, len(reuse)):
         kept += reuse[mask]
     gather(total)
     gather(free)
@@ -363,14 +361,14 @@ def _free_cards(nodes: Rows, cards: Rows, row: int, units: Rows, damage: Rows) -
 
 
 @compiled
-def _take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Board, units: Rows, taken: Rows) -> bool:
+def _take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Board, units: Rows) -> bool:
     """Take what a container needs of one resource, its zones first. Whether it was too little."""
     machine, resource, amount = nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
-    first, last = board[0][machine, FIRST_SUPPLY], board[0][machine, AFTER_SUPPLIES]
+    first, last, taken = board[0][machine, FIRST_SUPPLY], board[0][machine, AFTER_SUPPLIES], board[3]
     if resource == CARDS:
         return _take_cards(nodes, cards, row, amount, mask, board, units)
     if resource == CPUS:
-        return take_cpus(board[1][first:last], amount, mask, taken)
+        return take_cpus(board[1][first:last], amount, mask, taken, board[0][machine, KUBELET] < 0)
     return _take_supplies(board[1][first:last], resource, amount, mask, taken)
 
 
@@ -391,6 +389,7 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, boar
     Of more than are needed in a step a kubelet takes the lowest; Ullage those that are joined best and break least.
     """
     first, binds = nodes[row, FIRST_CARD], board[0][nodes[row, MACHINE], KUBELET] < 0
+    by_index = board[6].by_index[first : first + len(units)]
     may = np.zeros(len(units), np.int64)
     for step in range(_STEPS):
         some = 0
@@ -404,7 +403,7 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, boar
             may[:] = 0
             for card in chosen:
                 may[card - first] = 1
-        for k in range(len(units)):
+        for k in by_index:
             if amount > 0 and may[k]:
                 units[k] = HELD
                 amount -= 1
@@ -431,16 +430,16 @@ def _take_supplies(supplies: Rows, resource: int, amount: int, mask: int, taken:
 
 
 @compiled
-def _give_back(units: Rows, taken: Rows, before: Rows) -> None:
-    """What a finished init container held, the next ones may have."""
+def _give_back(units: Rows, taken: Rows, had: Rows, before: Rows) -> None:
+    """What a finished init container took, the next ones may have; not what sidecars held before it."""
     for k in range(len(units)):
-        if units[k] == HELD:
+        if units[k] == HELD != had[k]:
             units[k] = REUSABLE
     for at in range(len(taken)):
-        if taken[at, MARK] == HELD:
+        if taken[at, MARK] == HELD != before[at, MARK]:
             taken[at, MARK] = REUSABLE
         taken[at, PEAK] = max(taken[at, PEAK], taken[at, BYTES])
-        taken[at, BYTES] = before[at]
+        taken[at, BYTES] = before[at, BYTES]
 
 
 @compiled

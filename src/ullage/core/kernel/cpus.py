@@ -15,15 +15,16 @@ from ullage.core.kernel.masks import NIL
 
 
 @compiled
-def take_cpus(supplies: Rows, amount: int, mask: int, taken: Rows) -> bool:
-    """Take so many CPUs: those it had before, then in the zones of the mask, then others. Whether it was too few.
+def take_cpus(supplies: Rows, amount: int, mask: int, taken: Rows, again: bool) -> bool:
+    """Take so many CPUs, in the zones of the mask first. Whether it was too few.
 
-    `supplies` are those of one machine, CPUs first and by id.
+    `supplies` are those of one machine, CPUs first and by id. What an init container left is taken first
+    (`again`), or else as if it had never been taken: so a kubelet does.
     """
     cpus = 0
     while cpus < len(supplies) and supplies[cpus, RESOURCE] == CPUS:
         cpus += 1
-    for at in range(cpus):
+    for at in range(cpus if again else 0):
         if amount > 0 and taken[at, MARK] == REUSABLE:
             taken[at, MARK] = HELD
             amount -= 1
@@ -31,7 +32,7 @@ def take_cpus(supplies: Rows, amount: int, mask: int, taken: Rows) -> bool:
     for near in (True, False):
         for at in range(cpus):
             inside = mask == NIL or supplies[at, ZONES] & mask != 0
-            may[at] = taken[at, MARK] == OPEN and (inside or not near)
+            may[at] = taken[at, MARK] in (OPEN, REUSABLE) and (inside or not near)
         amount = _take_packed(supplies, amount, may, taken)
     return bool(amount > 0)
 

@@ -136,7 +136,7 @@ def merge(hints: Rows, policy: int, distances: Rows, damage: Rows) -> tuple[int,
     zone policy that is all zones is nil. All other policies merge alike: what they admit is `admits`.
     """
     if policy == SINGLE_ZONE:
-        return _merge_single(hints, distances, damage)
+        return _merge_single(hints, damage)
     found = _preferred_by_all(hints, distances, damage)
     if found != NIL:
         return found, True
@@ -189,7 +189,7 @@ def _preferred_by_all(hints: Rows, distances: Rows, damage: Rows) -> int:
 
 
 @compiled
-def _merge_single(hints: Rows, distances: Rows, damage: Rows) -> tuple[int, bool]:
+def _merge_single(hints: Rows, damage: Rows) -> tuple[int, bool]:
     """Only nil that is preferred, and preferred masks of one zone, count: they agree on a zone, or nothing does."""
     masks = hints.shape[1]
     one_zone = np.zeros_like(hints)
@@ -199,7 +199,7 @@ def _merge_single(hints: Rows, distances: Rows, damage: Rows) -> tuple[int, bool
         while mask < masks:
             one_zone[resource, mask] = hints[resource, mask] & PREFERRED
             mask *= 2
-    found = _preferred_by_all(one_zone, distances, damage)
+    found = _preferred_by_all(one_zone, hints[:0], damage)  # without distances
     return (NIL if found == masks - 1 else found), found != NIL
 
 

@@ -140,7 +140,7 @@ class Board:
     def placement(self, machine: int, cards: Sequence[tuple[str, int]]) -> ZonePlacement | None:
         """What was decided last on a machine, as a value; `cards` are the uuids and masks of its cards.
 
-        None where its zones are not told apart, and where nothing lies in them.
+        None where its zones are not told apart, and for cards alone of which no zone is known.
         """
         if machine < 0 or not self._verdict[at.KNOWN]:
             return None
@@ -163,7 +163,7 @@ class Board:
                 memory.append((int(supplies[row, at.ID]), int(taken[row, at.BYTES :].max())))
             else:
                 devices.setdefault(self._names[int(code)], []).append(str(names[row]))
-        if not mask and not cpus:
+        if not mask and not cpus and devices.keys() <= {CARD}:
             return None
         rule = WidthRule.KUBELET if topology.kubelet is not None else WidthRule.CURRENT_BEST
         zones_of = tuple(zone for bit, zone in enumerate(topology.zone_ids) if mask >> bit & 1)
@@ -198,7 +198,7 @@ class Board:
     def _supplies(self, node: Node, topology: Topology) -> tuple[Rows, list[tuple[int, object]]]:
         """What lies in the zones of a machine, CPUs first, each with the name it is found by."""
         zones = topology.zone_ids
-        place = {zone: 1 << number for number, zone in enumerate(zones)} | {None: 0}
+        place = {zone: as_mask([number]) for number, zone in enumerate(zones)} | {None: 0}
         cpus = sorted(topology.cpus, key=lambda cpu: cpu.id)
         rows = [
             (at.CPUS, place[cpu.zone], 1, int(cpu.id not in topology.reserved_cpus), cpu.id, socket, core)
@@ -265,7 +265,7 @@ def _reserve(supplies: Rows, count: int) -> None:
     """Keep so many CPUs from work, in packing order."""
     taken = np.zeros((len(supplies), at.TAKEN_COLUMNS), np.int64)
     taken[:, at.MARK] = np.where(supplies[:, at.RESOURCE] == at.CPUS, at.OPEN, at.OUT_OF_REACH)
-    take_cpus(supplies, count, NIL, taken)
+    take_cpus(supplies, count, NIL, taken, False)
     supplies[taken[:, at.MARK] == at.HELD, at.FREE] = 0
 
 
