@@ -99,8 +99,20 @@ def test_preemption_is_said_of_the_gang_and_a_domain_is_a_label(http: httpx2.Cli
     assert (gang["domain"], gang["domains"]) == ("rack", 1)
 
 
+def test_a_gang_may_name_levels_and_have_to_stay_within_one(http: httpx2.Client):
+    body = {"members": members("a"), "within": "rack", "preempt": True}
+    assert http.put("/v1/gangs/x", json=body).json()["field"] == "gang.within"
+    gang = http.put("/v1/gangs/x", json={"members": members("a"), "domain": "block, rack", "within": "block"}).json()
+    assert (gang["phase"], gang["domain"], gang["domains"]) == ("running", "rack", 1)
+
+
 def test_the_command_line_says_over_how_many_domains_a_gang_is_spread(
     http: httpx2.Client, capsys: pytest.CaptureFixture[str]
 ):
     assert main(["gang", "submit", "t", "a", "b", "-r", "gpu=1", "--domain", "rack", "--preempt"]) == 0
     assert "t: running, in 1 of rack" in capsys.readouterr().out
+    main(["gang", "end", "t"])
+    assert main(["gang", "submit", "t", "a", "b", "-r", "gpu=1", "--domain", "block,rack", "--within", "block"]) == 0
+    assert "t: running, in 1 of rack" in capsys.readouterr().out
+    assert main(["gang", "submit", "u", "c", "-r", "gpu=1", "--within", "block", "--preempt"]) != 0
+    assert "--within" in capsys.readouterr().err

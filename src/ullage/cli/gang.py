@@ -40,7 +40,13 @@ def configure_gang(parser: argparse.ArgumentParser) -> None:
         "--timeout", metavar="TIME", help="back off after waiting for 90, 90s, 30m, 12h or 2d (default: never)"
     )
     submit.add_argument(
-        "--domain", metavar="LABEL", help="put them on nodes with the same value of this label (a rack), if they can be"
+        "--domain",
+        metavar="LABEL[,LABEL...]",
+        help="put them on nodes with the same value of this label (a rack), if they can be; of several levels, the "
+        "outermost first, the last that has room for all",
+    )
+    submit.add_argument(
+        "--within", metavar="LABEL", help="put them on nodes with the same value of this label, or nowhere"
     )
     submit.add_argument("--preempt", action="store_true", help="let work of lower priority leave for all of them")
     add_output(submit)
@@ -62,10 +68,10 @@ def _submit(arguments: argparse.Namespace) -> int:
         timeout_s=0.0 if arguments.timeout is None else parse_duration(arguments.timeout, "--timeout"),
         domain=arguments.domain,
         preempt=arguments.preempt,
+        within=arguments.within,
     )
-    with as_typed(
-        {**REQUEST_OPTIONS, "gang.required": "--required", "timeout_s": "--timeout", "gang.domain": "--domain"}
-    ):
+    named = {"gang.required": "--required", "timeout_s": "--timeout", "gang.domain": "--domain"}
+    with as_typed({**REQUEST_OPTIONS, **named, "gang.within": "--within"}):
         body = reach_allocations().put_gang(arguments.key, gang)
     _print(body, arguments.output)
     return 0

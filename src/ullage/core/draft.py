@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ullage.core.domain import Mask, nearest
+from ullage.core.domain import Mask, Wanted, most_within, nearest
 from ullage.core.feasibility import countable, ever, quota_allows, room, runs, summable
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
@@ -54,8 +54,8 @@ def fit_together(
     """Where all of these go, placed one after the other in this order; or the first that finds no room.
 
     If they do not fit by the strategies that apply to them, they are packed as tightly as can be. A gang with
-    a domain is near itself and the nodes `beside` which it runs. Room that is kept for these very requests
-    keeps none of them away.
+    a domain is near itself and the nodes `beside` which it runs; one that has to stay within one does. Room that
+    is kept for these very requests keeps none of them away.
     """
     alike = list(runs(requests))
     never = _shortage(fleet, rules, alike)
@@ -70,8 +70,7 @@ def fit_together(
             if isinstance(found, dict):
                 return found
             first = first or found
-    assert first is not None, "all nodes together are tried at last"
-    return first
+    return first or _too_small(fleet, rules, alike, beside)
 
 
 def _shortage(fleet: Fleet, rules: Rules, alike: list[list[Request]]) -> Misfit | None:
@@ -85,12 +84,30 @@ def _shortage(fleet: Fleet, rules: Rules, alike: list[list[Request]]) -> Misfit 
 
 
 def _nearest(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Iterator[Mask | None]:
-    """The nodes to try, near each other first where the gang has a domain; at last all of them."""
+    """The nodes to try, near each other first where the gang has a domain; at last all of them, if it may."""
     gang = alike[0][0].claim.gang if alike else None
-    if gang is not None and gang.domain is not None:
-        rooms = [room(fleet, rules, run[0]) for run in alike]
-        yield from nearest(fleet, gang.domain, rooms, [len(run) for run in alike], beside)
-    yield None
+    if gang is not None and gang.nearest is not None:
+        yield from nearest(fleet, gang.levels, _wanted(fleet, rules, alike, beside), gang.within)
+    if gang is None or gang.within is None:
+        yield None
+
+
+def _wanted(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Wanted:
+    return Wanted.of(fleet, [len(run) for run in alike], [room(fleet, rules, run[0]) for run in alike], beside)
+
+
+def _too_small(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Misfit:
+    """No domain of the level within which the gang has to stay has room for all of it."""
+    gang = alike[0][0].claim.gang
+    assert gang is not None, "all nodes together are tried at last where it may be anywhere"
+    assert gang.within is not None, "as above"
+    units = sum(map(len, alike))
+    had = most_within(fleet, gang.within, _wanted(fleet, rules, alike, beside))
+    empty = fleet.emptied()
+    at_best = most_within(empty, gang.within, _wanted(empty, rules, alike, beside))
+    told = (Cure.CAPACITY, units, had) if at_best >= units else (Cure.NODE_CHANGE, units, at_best)
+    last = [request for run in alike for request in run][min(had, units - 1)]
+    return Misfit(last.uid, Refusal((Rejection(Code.GANG_DOMAIN, *told),)), had)
 
 
 def _ways(rules: Rules, alike: list[list[Request]]) -> Iterator[list[list[Request]]]:

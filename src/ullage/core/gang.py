@@ -190,15 +190,16 @@ class Gangs:
     def explain(self, uid: str, allocator: Allocator) -> Answer | None:
         """`answer`; where not even one member finds room, with what stands in the way of this one alone."""
         answer = self.answer(uid)
-        if isinstance(answer, Allocation | None) or answer.code is not Code.GANG_ROOM or answer.rejections[0].had:
+        whole = (Code.GANG_ROOM, Code.GANG_DOMAIN)
+        if isinstance(answer, Allocation | None) or answer.code not in whole or answer.rejections[0].had:
             return answer
         alone = allocator.simulate(self._gangs[self._key_of[uid]].members[uid]).outcome
         return alone if isinstance(alone, Refusal) else answer
 
     def domain(self, key: str) -> str | None:
-        """The label of nodes that says what is near, as the newest member names it."""
+        """The deepest level that says what is near, as the newest member names it."""
         gang = self._gangs.get(key)
-        return gang.claim.domain if gang is not None and gang.members else None
+        return gang.claim.nearest if gang is not None and gang.members else None
 
     def key_of(self, uid: str) -> str | None:
         """The gang of which this is a member; None if it is of none."""
@@ -399,8 +400,8 @@ class _Step:
 
     def _does_not_fit(self, waiting: list[Request], misfit: Misfit) -> dict[str, Allocation]:
         told = misfit.refusal.rejections[0]
-        if told.code is Code.GANG_ROOM:
-            return self._refuse(waiting, Code.GANG_ROOM, told.needed, told.had, told.cure)
+        if told.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):  # of all of them together
+            return self._refuse(waiting, told.code, told.needed, told.had, told.cure)
         self._refuse(waiting, Code.GANG_ROOM, len(waiting), misfit.placed)
         self.gang.answers[misfit.uid] = misfit.refusal
         return {}

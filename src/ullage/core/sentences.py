@@ -25,6 +25,7 @@ CURES: dict[Code, Cure] = {
     Code.SHARE: Cure.CAPACITY,
     Code.GANG_INCOMPLETE: Cure.OWNER,
     Code.GANG_ROOM: Cure.CAPACITY,
+    Code.GANG_DOMAIN: Cure.CAPACITY,
     Code.BIND_FAILURES: Cure.OWNER,
     Code.BACKOFF: Cure.CAPACITY,
     Code.RECLAIMING: Cure.CAPACITY,
@@ -100,6 +101,7 @@ MEANINGS: dict[Code, str] = {
     Code.SHARE: "the session holds its fair share; the rest belongs to others",
     Code.GANG_INCOMPLETE: "a gang starts together and some of its members are not there yet",
     Code.GANG_ROOM: "the nodes have no room for all of the gang, and a gang starts together or not at all",
+    Code.GANG_DOMAIN: "the gang has to stay within one domain, and none has room for all of it",
     Code.BIND_FAILURES: "its executors failed to start too often; mend the cause, then `ullage retry` it",
     Code.BACKOFF: "its gang did not come together in time; it is tried again in a moment",
     Code.RECLAIMING: "room is being made: others above their share finish their running task first",
@@ -252,7 +254,7 @@ def reject_text(rejection: Rejection) -> str:
     """One node's answer."""
     if rejection.quota is not None:
         return f"{MEANINGS[rejection.code]}: {_quota_numbers(rejection.code, rejection.quota)}"
-    if rejection.code is Code.GANG_ROOM and rejection.needed:
+    if rejection.code in (Code.GANG_ROOM, Code.GANG_DOMAIN) and rejection.needed:
         empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
         return f"{MEANINGS[rejection.code]}: {rejection.had} of {rejection.needed} would fit{empty}"
     if rejection.zones:

@@ -70,8 +70,10 @@ def _percent(ppm: int) -> str:
 class GangClaim:
     """Membership in a group that is placed together: `required` of `desired` members, within `timeout_s`.
 
-    `domain` is a label of nodes: members are placed where it has one value, or few, if they can be. With
-    `preempt` work of lower priority gives way to the gang as a whole.
+    `domain` is a label of nodes, or several with commas, the outermost level first: members are placed where
+    the last has one value, else the one before it, else few, if they can be. `within` is a label that has one
+    value for all of them, or none is placed. With `preempt` work of lower priority gives way to the gang as a
+    whole.
     """
 
     key: str
@@ -80,12 +82,29 @@ class GangClaim:
     timeout_s: float | None = None
     domain: str | None = None
     preempt: bool = False
+    within: str | None = None
 
     def __post_init__(self) -> None:
-        if self.domain is not None and not self.domain:
-            raise invalid("gang.domain", self.domain, "name a label of nodes, or leave it out")
+        if self.domain is not None and (not all(self.levels) or len(set(self.levels)) != len(self.levels)):
+            fix = "name a label of nodes, or several with commas, each once; or leave it out"
+            raise invalid("gang.domain", self.domain, fix)
+        if self.within is not None and (not self.within or "," in self.within):
+            raise invalid("gang.within", self.within, "name one label of nodes, or leave it out")
+        if self.within is not None and self.preempt:
+            fix = "a gang that stays in one domain does not preempt; leave out one of preempt and within"
+            raise invalid("gang.within", self.within, fix)
         if not 1 <= self.required <= self.desired:
             raise invalid("gang.required", self.required, f"1 to the desired number ({self.desired}) is needed")
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The labels that say what is near, the outermost level first."""
+        return () if self.domain is None else tuple(label.strip() for label in self.domain.split(","))
+
+    @property
+    def nearest(self) -> str | None:
+        """The deepest level that it names, if any."""
+        return self.levels[-1] if self.levels else self.within
 
 
 @dataclass(frozen=True, slots=True)

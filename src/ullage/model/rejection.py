@@ -34,6 +34,7 @@ class Code(StrEnum):
     SHARE = "fair-share-reached"
     GANG_INCOMPLETE = "gang-incomplete"
     GANG_ROOM = "gang-does-not-fit"
+    GANG_DOMAIN = "gang-domain-too-small"
     BIND_FAILURES = "bind-failures"
     BACKOFF = "gang-backoff"
     RECLAIMING = "waiting-for-reclaim"

@@ -59,7 +59,7 @@ class GangApi:
                 raise invalid("members.preempt", member.uid, "a gang preempts as a whole; say it beside the members")
         timeout_s = seconds_of("timeout_s", body.timeout_s) or None
         required = len(uids) if body.required is None else body.required
-        claim = GangClaim(key, required, len(uids), timeout_s, body.domain, body.preempt)
+        claim = GangClaim(key, required, len(uids), timeout_s, body.domain, body.preempt, body.within)
         requests = [self._allocations.request(member) for member in body.members]
         return [replace(request, claim=replace(request.claim, gang=claim)) for request in requests]
 

@@ -26,7 +26,7 @@ from ullage.service.store_port import DropAllocation, PutAllocation
 class GangStatus:
     """How a gang stands: the answer per member, None for one that was not looked at yet.
 
-    `domain` is the label that says what is near, `domains` over how many of its values the members are spread
+    `domain` is the last level that says what is near, `domains` over how many of its values the members are spread
     that have cards.
     """
 

@@ -10,8 +10,10 @@ class PutGang(Schema, frozen=True, kw_only=True):
     """Requests that are placed together, over several nodes if need be; `required` of them or none.
 
     Without `required` all are. A wait longer than `timeout_s` ends in a back-off; 0 waits for ever. With
-    `domain`, a label of nodes, members are put where it has one value, or few, if they can be. With `preempt`
-    work of lower priority gives way: all that is needed leaves, or nobody.
+    `domain`, a label of nodes, members are put where it has one value, or few, if they can be; it may name
+    several levels with commas, the outermost first (`block,rack`), and then the last that has one value for all
+    of them counts. With `within`, a label too, they are put where it has one value, or nowhere. With `preempt`
+    work of lower priority gives way: all that is needed leaves, or nobody; not together with `within`.
     """
 
     members: list[CreateAllocation]
@@ -19,6 +21,7 @@ class PutGang(Schema, frozen=True, kw_only=True):
     timeout_s: float = 0.0
     domain: str | None = None
     preempt: bool = False
+    within: str | None = None
 
 
 class GangMember(View, frozen=True, kw_only=True):
@@ -33,7 +36,8 @@ class GangMember(View, frozen=True, kw_only=True):
 class GangBody(View, frozen=True, kw_only=True):
     """A gang. `phase` is pending, waiting, scheduling, running, timed-out or failed.
 
-    `domains` is over how many values of the label `domain` the members with cards are spread.
+    `domain` is the last level that says what is near, `domains` over how many of its values the members with
+    cards are spread.
     """
 
     key: str
