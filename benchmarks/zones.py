@@ -72,7 +72,7 @@ def one_node(cards: int, zones: int, cpus: int) -> None:
     for policy in ZonePolicy:
         asked = ResourceRequirement(8000, 0, 2, alignment=Alignment(policy))
         shape = shape_of(fleet, asked).rows
-        arguments = fleet.node_rows, fleet.card_rows, shape, free, np.zeros(cards, np.int64), fleet.board.rows()
+        arguments = fleet.node_rows, fleet.card_rows, shape, free, np.zeros(cards, np.int64), fleet.board.rows
         run(*arguments, 1)  # type: ignore[operator]
         started = time.process_time()
         run(*arguments, _TIMES)  # type: ignore[operator]

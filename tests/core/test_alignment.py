@@ -305,7 +305,8 @@ def test_small_jobs_go_to_zones_that_are_broken():
 
 
 def test_what_is_not_asked_to_be_aligned_has_no_cpus_of_its_own():
-    assert place(allocator(machine()), asked("cpu=4,gpu=2")).placement.cpus == ()
+    assert place(allocator(machine()), asked("cpu=4,gpu=2")).placement is None
+    assert place(allocator(machine()), asked("cpu=4,gpu=2,numa=none")).placement.cpus == ()
 
 
 # --- links ---

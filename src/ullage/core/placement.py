@@ -16,6 +16,7 @@ from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.alignment import settle
+from ullage.core.kernel.board import CLOSENESS, SCALE
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.reclaim import Leaving, reclaiming
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
@@ -203,18 +204,24 @@ class Table:
         self._strategy = strategy
         self._rows = shape.rows.copy()
         self._rows[0, at.CAP] = -1 if cap is None else cap
+        if self._rows[0, at.NEEDS]:
+            first = len(self._rows) - self._rows[0, at.NAMED] - self._rows[0, at.NEEDS]
+            self._rows[first, CLOSENESS] = round(strategy.closeness * SCALE)
         self._said = _said_of(fleet, shape.asked.nodes, strategy.notes)
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
-        self._board = fleet.board.rows(strategy.closeness)
-        self._own: tuple[Any, ...] = self._rows, self._space, self._board, self._said, self._tree, strategy.state
+        self._own: tuple[Any, ...] = self._rows, self._space, fleet.board.store, self._said, self._tree, strategy.state
         self.partitioned = shape.partitioned
         """Whether room on a card is not a matter of sums."""
         self._mode = mode_asked(shape.asked)
         self._out = np.zeros(shape.asked.gpu_count, dtype=np.int64)
         self._aligned = bool(shape.rows[0, at.NEEDS])
+        self._seated = self._aligned and fleet.board.seats(shape.asked)
         self.placed: ZonePlacement | None = None
-        """In which zones the unit lies that was chosen, taken or picked last, and what it has there."""
+        """In which zones the unit lies that was chosen, taken or picked last, and what it has there.
+
+        None where nobody asked for that: its cards tell their zones, and it has no CPUs of its own.
+        """
         self._room: Column = np.zeros(0, dtype=np.int64)
         self._room_clock = -1
         self.ranked = self._tree[len(self._tree) // 2 :][: len(fleet.nodes)]
@@ -234,7 +241,7 @@ class Table:
                 open_ = self._said[row, at.OPEN]
                 self._room[row] = open_ and room_on(fleet.node_rows, row, self._rows, self._units_on(row))
         else:
-            board, said = self._board, self._said
+            board, said = fleet.board.store, self._said
             refresh_room(*self._books, fleet.newest, since, self._rows, self._space, board, said, self._room)
         return self._room
 
@@ -302,7 +309,7 @@ class Table:
     def _seat(self, row: int, cards: list[int]) -> list[int]:
         """Remember what was decided of zones for these cards of a node."""
         fleet = self._fleet
-        if self._aligned:
+        if self._seated:
             machine, at_cards = fleet.board.machine_of[row], fleet.card_rows[cards, at.ZONES].tolist()
             self.placed = fleet.board.placement(machine, list(zip(fleet.uuids(cards), at_cards, strict=True)))
         return cards
@@ -326,7 +333,15 @@ class Table:
             tree[len(tree) // 2 :][: len(rows)][~rows] = NO_ROOM
             grow(tree)
         found = np.zeros(units, np.int64), np.zeros((units, count), np.int64), np.zeros(units)
-        own = self._rows, self._space, self._board, self._said.copy(), tree, self._strategy.state, self._mode
+        own = (
+            self._rows,
+            self._space,
+            self._fleet.board.store,
+            self._said.copy(),
+            tree,
+            self._strategy.state,
+            self._mode,
+        )
         placed = self._strategy.drafts.several(*self._books, *own, *found)
         at_row, at_cards, at_score = found
         return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
@@ -337,7 +352,7 @@ class Table:
         So many of the first are `known` not to be enough. Not for partitions.
         """
         go = np.zeros(len(leaving[0]) - 1, np.bool_)
-        asked = self._rows, self._space, self._said, self._board
+        asked = self._rows, self._space, self._said, self._fleet.board.rows
         fits = reclaiming()(*self._books, asked, self.room.copy(), leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None
 
@@ -377,7 +392,7 @@ class Table:
         if self._aligned:
             first = self._fleet.cards_on(row).start
             units = self._strategy.units(self._fleet, row, eligible)
-            if not settle(*self._books, row, self._rows, units, self._board):
+            if not settle(*self._books, row, self._rows, units, self._fleet.board.rows):
                 return None
             eligible = [first + k for k in units.nonzero()[0].tolist()]
         if not self._asked.gpu_count:

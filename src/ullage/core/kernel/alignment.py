@@ -16,6 +16,7 @@ from ullage.core.kernel.board import (
     AMOUNT,
     BYTES,
     CARDS,
+    CLOSENESS,
     CODE,
     CONTAINER,
     CONTAINER_OF,
@@ -24,6 +25,7 @@ from ullage.core.kernel.board import (
     FIRST_SUPPLY,
     FREE,
     HELD,
+    ID,
     INIT,
     KNOWN,
     KUBELET,
@@ -32,12 +34,14 @@ from ullage.core.kernel.board import (
     MERGED,
     NEEDED,
     NOT_ALIGNED,
+    ONLY_CARDS,
     OPEN,
     OUT_OF_REACH,
     PEAK,
     POD_SCOPE,
     RESOURCE,
     REUSABLE,
+    SCALE,
     SCOPE,
     SHORT,
     SPAN,
@@ -74,6 +78,9 @@ from ullage.core.kernel.masks import (
 _BEFORE_ALL = float(2**32)
 """Of a score: one part in a hundred of closeness goes before all that strategies say."""
 
+_COUNTS = 3
+"""Counts by mask for one resource: in all, free, given back."""
+
 _AGAIN, _NEAR, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
 
 
@@ -82,12 +89,26 @@ def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: 
     """Whether a request may have cards of a node, which has enough, as zones are; `units` keeps those it then has.
 
     Of whole cards these are as many as it asks for; of others, those that lie in the zones it was aligned to.
+    What it takes beside cards is left in the board.
     """
+    return _settle(nodes, cards, row, shape, units, board, False)
+
+
+@compiled
+def may_settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board) -> bool:
+    """The same answer sooner: nothing is said of what it takes beside cards, but in which zones that would be."""
     behind = len(shape) - shape[0, NAMED]
-    whole, asked, verdict = shape[0, WHOLE], shape[0, COUNT], board[4]
+    first = behind - shape[0, NEEDS]
+    return _settle(nodes, cards, row, shape, units, board, shape[first, CONTAINER] + 1 >= shape[behind - 1, CONTAINER])
+
+
+@compiled
+def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board, only_cards: bool) -> bool:
+    behind = len(shape) - shape[0, NAMED]
+    whole, asked, verdict = shape[0, WHOLE], shape[0, COUNT], board.verdict
     for k in range(len(units)):
         units[k] = OPEN if units[k] > 0 else OUT_OF_REACH
-    align(nodes, cards, row, shape[0, POLICY], shape[behind - shape[0, NEEDS] : behind], board, units)
+    align(nodes, cards, row, shape[0, POLICY], shape[behind - shape[0, NEEDS] : behind], board, units, only_cards)
     if verdict[CODE] != ALIGNED:
         units[:] = 0
         return False
@@ -112,7 +133,7 @@ def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, b
 
     `units` says how many shares each card has room for; of parts of cards only the first unit is looked at.
     """
-    machines, supplies, machine = board[0], board[1], nodes[row, MACHINE]
+    machines, supplies, machine = board.machines, board.supplies, nodes[row, MACHINE]
     begin, end = (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
     free, left, there = supplies[begin:end, FREE].copy(), units.copy(), 0
     while there < room:
@@ -120,11 +141,11 @@ def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, b
             units[k] = left[k] > 0
         if not settle(nodes, cards, row, shape, units, board):
             break
-        if not board[4][KNOWN] or (shape[0, COUNT] and not shape[0, WHOLE]):
+        if not board.verdict[KNOWN] or (shape[0, COUNT] and not shape[0, WHOLE]):
             there = room
             break
         there += 1
-        spend(machines, supplies, machine, board[3], 1)
+        spend(machines, supplies, machine, board.taken, 1)
         for k in range(len(units)):
             left[k] -= units[k]
     supplies[begin:end, FREE] = free
@@ -137,27 +158,32 @@ def closeness_of(shape: Rows, board: Board) -> float:
 
     Where alignment is asked for, more than anything else. Zones that are not known count as none that are near.
     """
-    verdict, weight = board[4], float(board[5][0])
+    verdict = board.verdict
+    weight = shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], CLOSENESS] / SCALE
     near = 100 // max(1, verdict[SPAN]) if verdict[KNOWN] else 0
-    return near * max(weight, _BEFORE_ALL if shape[0, POLICY] > NONE else 0.0)
+    return float(near * max(weight, _BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))
 
 
 @compiled
-def align(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows) -> None:
+def align(
+    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows, only_cards: bool
+) -> None:
     """Decide over a request of this policy (-1: as the node says) on a node; the verdict is left in the board.
 
     `units` says which cards it could have (0 or `OPEN`) and is turned into which it takes (`HELD`; init
-    containers leave `REUSABLE` ones, which are its own too).
+    containers leave `REUSABLE` ones, which are its own too). With `only_cards`, for a request of one container,
+    nothing else is picked.
     """
-    machines, taken, verdict = board[0], board[3], board[4]
+    machines, taken, verdict = board.machines, board.taken, board.verdict
     machine = nodes[row, MACHINE]
     verdict[:] = 0
-    taken[:] = 0
+    verdict[ONLY_CARDS] = only_cards
     by = _policy_there(board, machine, policy, verdict)
     if verdict[CODE] != ALIGNED or machine < 0 or machines[machine, ZONE_COUNT] > MOST_ZONES:
         return
     verdict[KNOWN] = 1
-    _open_supplies(board, machine, taken)
+    if not only_cards:
+        _open_supplies(board, machine, taken)
     alone, mask = len(needs), NIL
     while alone and needs[alone - 1, SCOPE]:
         alone -= 1
@@ -189,16 +215,34 @@ def spend(machines: Rows, supplies: Rows, machine: int, taken: Rows, sign: int) 
 
 
 @compiled
+def taken_of(machines: Rows, supplies: Rows, machine: int, taken: Rows, found: Rows) -> int:
+    """Write the supplies of a machine that were decided to be taken: row there, resource, zones, id, bytes."""
+    first, count = machines[machine, FIRST_SUPPLY], 0
+    for at in range(first, machines[machine, AFTER_SUPPLIES]):
+        own = taken[at - first]
+        amount = max(own[BYTES], own[PEAK])
+        if own[MARK] >= HELD or amount:
+            found[count, 0], found[count, 1], found[count, 2] = (
+                at - first,
+                supplies[at, RESOURCE],
+                supplies[at, SUPPLY_ZONES],
+            )
+            found[count, 3], found[count, 4] = supplies[at, ID], amount
+            count += 1
+    return count
+
+
+@compiled
 def _policy_there(board: Board, machine: int, asked: int, verdict: Rows) -> int:
     """The policy that a request meets on a machine, or why it cannot go there whatever is free."""
     if machine < 0:
         verdict[CODE] = UNKNOWN if asked >= RESTRICTED else ALIGNED
         return NONE
-    there = board[0][machine, KUBELET]
+    there = board.machines[machine, KUBELET]
     if asked >= RESTRICTED and 0 <= there < asked:
         verdict[CODE] = WEAKER
     by = there if there >= 0 else max(asked, NONE)
-    if by >= RESTRICTED and board[0][machine, ZONE_COUNT] > MOST_ZONES:
+    if by >= RESTRICTED and board.machines[machine, ZONE_COUNT] > MOST_ZONES:
         verdict[CODE] = TOO_MANY
     return int(by)
 
@@ -206,10 +250,11 @@ def _policy_there(board: Board, machine: int, asked: int, verdict: Rows) -> int:
 @compiled
 def _open_supplies(board: Board, machine: int, taken: Rows) -> None:
     """All supplies of a machine that anything is left of are open; of bytes nothing is taken yet."""
-    first = board[0][machine, FIRST_SUPPLY]
-    for at in range(first, board[0][machine, AFTER_SUPPLIES]):
-        counted = not in_bytes(board[1][at, TOTAL])
-        taken[at - first, MARK] = OPEN if counted and board[1][at, FREE] > 0 else OUT_OF_REACH
+    first = board.machines[machine, FIRST_SUPPLY]
+    for at in range(first, board.machines[machine, AFTER_SUPPLIES]):
+        counted = not in_bytes(board.supplies[at, TOTAL])
+        taken[at - first, BYTES] = taken[at - first, PEAK] = 0
+        taken[at - first, MARK] = OPEN if counted and board.supplies[at, FREE] > 0 else OUT_OF_REACH
 
 
 @compiled
@@ -221,14 +266,17 @@ def in_bytes(total: int) -> bool:
 @compiled
 def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows) -> int:
     """The mask that a container, or a pod as one, is aligned by; the verdict says so if its policy refuses it."""
-    machine, verdict = nodes[row, MACHINE], board[4]
+    machine, verdict = nodes[row, MACHINE], board.verdict
     if policy <= NONE:
         return NIL
-    masks = 1 << board[0][machine, ZONE_COUNT]
-    hints = np.zeros((len(needs), masks), np.int64)
-    damage = np.zeros(masks if board[0][machine, KUBELET] < 0 else 0, np.int64)
+    masks = 1 << board.machines[machine, ZONE_COUNT]
+    work = board.counts[: len(needs) + _COUNTS, :masks]
+    if len(work) < len(needs) + _COUNTS:
+        work = np.zeros((len(needs) + _COUNTS, masks), np.int64)
+    hints, counts = work[_COUNTS:], work[:_COUNTS]
     for k in range(len(needs)):
-        _hint_of(nodes, cards, row, policy, needs[k], board, units, hints[k])
+        _hint_of(nodes, cards, row, policy, needs[k], board, units, hints[k], counts)
+    damage = counts[0, : masks if board.machines[machine, KUBELET] < 0 else 0]
     if len(damage):
         _free_cards(nodes, cards, row, units, damage)
     mask, preferred = merge(hints, policy, distances_of(board, machine), damage)
@@ -241,12 +289,18 @@ def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board:
 @compiled
 def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, board: Board, units: Rows) -> None:
     """Let a container have what it needs; an init container gives it back to its pod."""
-    machine, taken, verdict = nodes[row, MACHINE], board[3], board[4]
+    machine, taken, verdict = nodes[row, MACHINE], board.taken, board.verdict
     ended = needs[0, STAGE] == INIT
     had, before = units[: len(units) * ended].copy(), taken[: len(taken) * ended].copy()
     for k in range(len(needs)):
         managed = is_handed_out(board, machine, policy, needs[k, NEEDED])
-        if managed and _take(nodes, cards, row, needs[k], mask, board, units):
+        if not managed:
+            continue
+        if verdict[ONLY_CARDS] and needs[k, NEEDED] != CARDS:
+            short = _left(board, machine, needs[k, NEEDED]) < needs[k, AMOUNT]
+        else:
+            short = _take(nodes, cards, row, needs[k], mask, board, units)
+        if short:
             verdict[CODE], verdict[CONTAINER_OF] = SHORT, needs[0, CONTAINER]
             return
     if ended:
@@ -256,7 +310,7 @@ def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: i
 @compiled
 def is_handed_out(board: Board, machine: int, policy: int, resource: int) -> bool:
     """Whether a resource has owners of its own there: cards always, others if they are recorded and managed."""
-    machines = board[0]
+    machines = board.machines
     if resource == CARDS:
         return True
     managed = True
@@ -267,10 +321,20 @@ def is_handed_out(board: Board, machine: int, policy: int, resource: int) -> boo
 
 
 @compiled
+def _left(board: Board, machine: int, resource: int) -> int:
+    """How much of a resource is free on a machine."""
+    left = 0
+    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
+        if board.supplies[at, RESOURCE] == resource:
+            left += max(0, board.supplies[at, FREE])
+    return left
+
+
+@compiled
 def _recorded(board: Board, machine: int, resource: int) -> bool:
     """Whether a machine says anything of a resource."""
-    for at in range(board[0][machine, FIRST_SUPPLY], board[0][machine, AFTER_SUPPLIES]):
-        if board[1][at, RESOURCE] == resource:
+    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
+        if board.supplies[at, RESOURCE] == resource:
             return True
     return False
 
@@ -278,8 +342,8 @@ def _recorded(board: Board, machine: int, resource: int) -> bool:
 @compiled
 def distances_of(board: Board, machine: int) -> Rows:
     """The distances that its masks are compared by, if they are."""
-    first, zones = board[0][machine, FIRST_DISTANCE], board[0][machine, ZONE_COUNT]
-    return board[2][first : first + zones, :zones] if first >= 0 else board[2][:0, :0]
+    first, zones = board.machines[machine, FIRST_DISTANCE], board.machines[machine, ZONE_COUNT]
+    return board.distances[first : first + zones, :zones] if first >= 0 else board.distances[:0, :0]
 
 
 # --- hints ---
@@ -295,15 +359,17 @@ def _hint_of(
     board: Board,
     units: Rows,
     hints: Rows,
+    counts: Rows,
 ) -> None:
     """The hints of one resource for one container; nil, preferred, if it has nothing to say."""
-    machine, taken, resource = nodes[row, MACHINE], board[3], need[NEEDED]
-    total, free, reuse = np.zeros_like(hints), np.zeros_like(hints), np.zeros_like(hints)
+    machine, resource, total, free, reuse = nodes[row, MACHINE], need[NEEDED], counts[0], counts[1], counts[2]
+    counts[:] = 0
+    hints[:] = 0
     if is_handed_out(board, machine, policy, resource):
         if resource == CARDS:
             _count_cards(nodes, cards, row, units, total, free, reuse)
         else:
-            _count_supplies(board, machine, resource, taken, total, free, reuse)
+            _count_supplies(board, machine, resource, total, free, reuse)
     known = 0
     for mask in range(1, len(total)):
         known += total[mask]
@@ -315,7 +381,7 @@ def _hint_of(
         kept += reuse[mask]
     gather(total)
     gather(free)
-    hint(need[AMOUNT], total if board[0][machine, KUBELET] >= 0 else free, free, hints)
+    hint(need[AMOUNT], total if board.machines[machine, KUBELET] >= 0 else free, free, hints)
     if kept:
         gather(reuse)
         keep_masks(hints, reuse, kept)
@@ -332,16 +398,19 @@ def _count_cards(nodes: Rows, cards: Rows, row: int, units: Rows, total: Rows, f
 
 
 @compiled
-def _count_supplies(
-    board: Board, machine: int, resource: int, taken: Rows, total: Rows, free: Rows, reuse: Rows
-) -> None:
+def _count_supplies(board: Board, machine: int, resource: int, total: Rows, free: Rows, reuse: Rows) -> None:
     """Count supplies of a resource by the exact set of zones they lie in."""
-    first, supplies = board[0][machine, FIRST_SUPPLY], board[1]
-    for at in range(first, board[0][machine, AFTER_SUPPLIES]):
+    first, supplies, taken = board.machines[machine, FIRST_SUPPLY], board.supplies, board.taken
+    untouched = board.verdict[ONLY_CARDS]
+    for at in range(first, board.machines[machine, AFTER_SUPPLIES]):
         if supplies[at, RESOURCE] != resource:
             continue
-        zones, own = supplies[at, SUPPLY_ZONES], taken[at - first, MARK]
+        zones = supplies[at, SUPPLY_ZONES]
         total[zones] += supplies[at, TOTAL]
+        if untouched:
+            free[zones] += max(0, supplies[at, FREE])
+            continue
+        own = taken[at - first, MARK]
         if in_bytes(supplies[at, TOTAL]):
             free[zones] += max(0, supplies[at, FREE] - taken[at - first, BYTES])
         else:
@@ -352,6 +421,7 @@ def _count_supplies(
 @compiled
 def _free_cards(nodes: Rows, cards: Rows, row: int, units: Rows, damage: Rows) -> None:
     """By mask, the cards that are free there: a set of zones with few is broken already, and does least damage."""
+    damage[:] = 0
     for k in range(len(units)):
         damage[cards[nodes[row, FIRST_CARD] + k, ZONES]] += units[k] == OPEN
     gather(damage)
@@ -364,12 +434,12 @@ def _free_cards(nodes: Rows, cards: Rows, row: int, units: Rows, damage: Rows) -
 def _take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Board, units: Rows) -> bool:
     """Take what a container needs of one resource, its zones first. Whether it was too little."""
     machine, resource, amount = nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
-    first, last, taken = board[0][machine, FIRST_SUPPLY], board[0][machine, AFTER_SUPPLIES], board[3]
+    first, last, taken = board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES], board.taken
     if resource == CARDS:
         return _take_cards(nodes, cards, row, amount, mask, board, units)
     if resource == CPUS:
-        return take_cpus(board[1][first:last], amount, mask, taken, board[0][machine, KUBELET] < 0)
-    return _take_supplies(board[1][first:last], resource, amount, mask, taken)
+        return take_cpus(board.supplies[first:last], amount, mask, taken, board.machines[machine, KUBELET] < 0)
+    return _take_supplies(board.supplies[first:last], resource, amount, mask, taken)
 
 
 @compiled
@@ -388,9 +458,9 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, boar
 
     Of more than are needed in a step a kubelet takes the lowest; Ullage those that are joined best and break least.
     """
-    first, binds = nodes[row, FIRST_CARD], board[0][nodes[row, MACHINE], KUBELET] < 0
-    by_index = board[6].by_index[first : first + len(units)]
-    may = np.zeros(len(units), np.int64)
+    first, binds = nodes[row, FIRST_CARD], board.machines[nodes[row, MACHINE], KUBELET] < 0
+    by_index = board.links.by_index[first : first + len(units)]
+    may, chosen = board.spare[0, : len(units)], board.spare[1]
     for step in range(_STEPS):
         some = 0
         for k in range(len(units)):
@@ -398,11 +468,10 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, boar
             may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAR or not binds)
             some += may[k]
         if binds and some > amount > 0:
-            chosen = np.zeros(amount, np.int64)
-            pick_linked(board[6], nodes, row, may, may[:0], chosen)
+            pick_linked(board.links, nodes, row, may, may[:0], chosen[:amount])
             may[:] = 0
-            for card in chosen:
-                may[card - first] = 1
+            for k in range(amount):
+                may[chosen[k] - first] = 1
         for k in by_index:
             if amount > 0 and may[k]:
                 units[k] = HELD
@@ -449,9 +518,13 @@ def _measure(nodes: Rows, cards: Rows, row: int, board: Board, units: Rows, take
     for k in range(len(units)):
         if units[k] >= HELD:
             union |= cards[nodes[row, FIRST_CARD] + k, ZONES]
-    first = board[0][nodes[row, MACHINE], FIRST_SUPPLY]
-    for at in range(first, board[0][nodes[row, MACHINE], AFTER_SUPPLIES]):
+    first = board.machines[nodes[row, MACHINE], FIRST_SUPPLY]
+    if verdict[ONLY_CARDS]:
+        union |= verdict[MERGED]  # what is taken beside cards lies there
+        verdict[UNION], verdict[SPAN] = union, width_of(union)
+        return
+    for at in range(first, board.machines[nodes[row, MACHINE], AFTER_SUPPLIES]):
         own = taken[at - first]
         if own[MARK] >= HELD or max(own[BYTES], own[PEAK]) > 0:
-            union |= board[1][at, SUPPLY_ZONES]
+            union |= board.supplies[at, SUPPLY_ZONES]
     verdict[UNION], verdict[SPAN] = union, width_of(union)

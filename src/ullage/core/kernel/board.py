@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ullage.core.kernel.columns import Rows, Scores
+from typing import NamedTuple
+
+import numpy as np
+
+from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiled import inlined
 from ullage.core.kernel.links import Links
 
 # A machine.
@@ -37,13 +42,16 @@ CPUS, CARDS, MEMORY, OTHERS = 0, 1, 2, 3
 # A need: what a container of a request is aligned by. Those of one container follow each other.
 SCOPE, CONTAINER, STAGE, NEEDED, AMOUNT = 0, 1, 2, 3, 4
 """0 where containers are aligned one by one, 1 for a whole pod; which container; when it runs; of what; how much."""
+CLOSENESS = 5
+"""In the first row: what a hundredth of closeness adds to the score of a node, times `SCALE`."""
+SCALE = 1 << 20
 INIT, SIDECAR, APP = 0, 1, 2
 
 # What became of it.
-CODE, UNION, SPAN, CONTAINER_OF, MERGED, KNOWN = 0, 1, 2, 3, 4, 5
+CODE, UNION, SPAN, CONTAINER_OF, MERGED, KNOWN, ONLY_CARDS = 0, 1, 2, 3, 4, 5, 6
 """Why it is refused; the zones of all that was taken, and how many; the container that was aligned last, and its
-merged mask; 1 if the zones of the machine are known and told apart."""
-VERDICT_COLUMNS = 6
+merged mask; 1 if the zones of the machine are known and told apart; 1 if only cards are picked."""
+VERDICT_COLUMNS = 7
 ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT = 0, 1, 2, 3, 4, 5
 """Reasons: no record of zones, a weaker policy of the node, more zones than are enumerated, no mask that will do,
 too little there."""
@@ -55,6 +63,76 @@ TAKEN_COLUMNS = 3
 OUT_OF_REACH, OPEN, HELD, REUSABLE = 0, 1, 2, 3
 """A card or a supply for one request: not to be had, free, taken by it, or given back by a finished init container."""
 
-Board = tuple[Rows, Rows, Rows, Rows, Rows, Scores, Links]
-"""Machines, supplies, distances; then room for one decision: what is taken of each supply, and the verdict. Then how
-much closeness counts in the score of a node; and how cards are joined."""
+
+class Board(NamedTuple):
+    """The machines of a fleet, and room for one decision.
+
+    `taken` is what that decision takes of each supply of its machine, `verdict` what came of it; `counts` is room
+    for counts by mask, `spare` for cards of a node.
+    """
+
+    machines: Rows
+    supplies: Rows
+    distances: Rows
+    taken: Rows
+    verdict: Rows
+    counts: Rows
+    spare: Rows
+    links: Links
+
+
+_HEAD = 4
+"""Numbers that say where a part of a store lies: its begin, and its shape in three dimensions."""
+
+
+def packed(board: Board) -> tuple[Rows, Board]:
+    """All parts of a board in one array, and the same parts as views of it.
+
+    Handing a compiled function an array costs as much as a decision: one is handed instead of sixteen.
+    """
+    parts = *board[:-1], *board.links
+    at, heads = _HEAD * len(parts), []
+    for part in parts:
+        heads.append((at, *part.shape, *(1,) * (_HEAD - 1 - part.ndim)))
+        at += part.size
+    store = np.empty(at, np.int64)
+    store[: _HEAD * len(parts)] = np.array(heads).ravel()
+    for (begin, *_), part in zip(heads, parts, strict=True):
+        store[begin : begin + part.size] = part.ravel()
+    return store, opened(store)
+
+
+@inlined
+def opened(store: Rows) -> Board:
+    """The parts of a store, as views."""
+    links = Links(_line(store, 7), _line(store, 8), _cube(store, 9), _cube(store, 10), *_rest_of_links(store))
+    tables = _table(store, 0), _table(store, 1), _table(store, 2), _table(store, 3)
+    return Board(*tables, _line(store, 4), _table(store, 5), _table(store, 6), links)
+
+
+@inlined
+def _rest_of_links(store: Rows) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+    return _line(store, 11), _table(store, 12), _line(store, 13), _line(store, 14), _line(store, 15)
+
+
+@inlined
+def _line(store: Rows, part: int) -> Rows:
+    begin = store[_HEAD * part]
+    return store[begin : begin + store[_HEAD * part + 1]]
+
+
+@inlined
+def _table(store: Rows, part: int) -> Rows:
+    begin, rows, columns = store[_HEAD * part], store[_HEAD * part + 1], store[_HEAD * part + 2]
+    return store[begin : begin + rows * columns].reshape((rows, columns))
+
+
+@inlined
+def _cube(store: Rows, part: int) -> Rows:
+    begin, rows, columns, deep = (
+        store[_HEAD * part],
+        store[_HEAD * part + 1],
+        store[_HEAD * part + 2],
+        store[_HEAD * part + 3],
+    )
+    return store[begin : begin + rows * columns * deep].reshape((rows, columns, deep))

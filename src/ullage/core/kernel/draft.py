@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ullage.core.kernel.alignment import spend
-from ullage.core.kernel.board import FREE, Board
+from ullage.core.kernel.board import FREE, opened
 from ullage.core.kernel.charge import charge_unit
 from ullage.core.kernel.columns import COUNT, MACHINE, NEEDS, Rows, Scores
 from ullage.core.kernel.compiled import code_of, compiled
@@ -32,7 +32,7 @@ class Drafts(NamedTuple):
 @cache
 def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
     """Compile the loops around a strategy's functions, for strategies that select the first best and follow nothing."""
-    key = code_of(node, pick, score, charge_unit, look_at_zones, spend, enter, winner)
+    key = code_of(node, pick, score, charge_unit, look_at_zones, spend, opened, enter, winner)
 
     @compiled
     def several(
@@ -40,7 +40,7 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
         cards: Rows,
         shape: Rows,
         space: Rows,
-        board: Board,
+        store: Rows,
         said: Rows,
         tree: Scores,
         state: Any,
@@ -50,9 +50,10 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
         at_score: Scores,
     ) -> int:
         key  # noqa: B018  part of the cache key, see `code_of`
+        board = opened(store)
         old_nodes = np.empty((len(at_row), nodes.shape[1]), np.int64)
         old_cards = np.empty((len(at_row), at_cards.shape[1], cards.shape[1]), np.int64)
-        placed, free = 0, board[1][:, FREE].copy() if shape[0, NEEDS] else board[1][:0, FREE].copy()
+        placed, free = 0, board.supplies[:, FREE].copy() if shape[0, NEEDS] else board.supplies[:0, FREE].copy()
         while placed < len(at_row):
             row = winner(tree)
             if row < 0:
@@ -62,7 +63,7 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
             if shape[0, COUNT] or shape[0, NEEDS]:
                 units = look_at_zones(nodes, cards, row, shape, space, board)
                 if shape[0, NEEDS]:
-                    spend(board[0], board[1], nodes[row, MACHINE], board[3], 1)
+                    spend(board.machines, board.supplies, nodes[row, MACHINE], board.taken, 1)
                 pick(nodes, cards, row, shape, units, state, chosen)
             old_nodes[placed] = nodes[row]
             for k in range(len(chosen)):
@@ -75,7 +76,7 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
             for k in range(at_cards.shape[1]):
                 cards[at_cards[unit, k]] = old_cards[unit, k]
         if shape[0, NEEDS]:
-            board[1][:, FREE] = free
+            board.supplies[:, FREE] = free
         return placed
 
     return Drafts(several)

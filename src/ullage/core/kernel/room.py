@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ullage.core.kernel.alignment import aligned_room
-from ullage.core.kernel.board import Board
+from ullage.core.kernel.board import Board, opened
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     AGAINST,
@@ -173,10 +173,10 @@ def units_there(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, bo
 
 @compiled
 def refresh_room(
-    nodes: Rows, cards: Rows, newest: int, since: int, shape: Rows, space: Rows, board: Board, said: Rows, room: Rows
+    nodes: Rows, cards: Rows, newest: int, since: int, shape: Rows, space: Rows, store: Rows, said: Rows, room: Rows
 ) -> None:
     """Write the room of the nodes that changed since a clock, the newest first."""
-    row = newest
+    row, board = newest, opened(store)
     while row >= 0 and nodes[row, CHANGED] >= since:
         room[row] = _room_now(nodes, cards, row, shape, space, board, said)
         row = nodes[row, BEFORE]

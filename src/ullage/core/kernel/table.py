@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from ullage.core.kernel.alignment import closeness_of, settle
-from ullage.core.kernel.board import Board
+from ullage.core.kernel.alignment import closeness_of, may_settle, settle
+from ullage.core.kernel.board import Board, opened
 from ullage.core.kernel.charge import charge_unit, touch
 from ullage.core.kernel.columns import BEFORE, BONUS, CHANGED, COUNT, FREED, NEEDS, OPEN, TABLE_COLUMNS, Rows, Scores
 from ullage.core.kernel.compiled import code_of, compiled, inlined
@@ -63,7 +63,7 @@ def score(
     units = look_at_cards(nodes, cards, row, shape, space)
     if not enough(units, shape[0, COUNT]):
         return NO_ROOM
-    if shape[0, NEEDS] and not settle(nodes, cards, row, shape, units, board):
+    if shape[0, NEEDS] and not may_settle(nodes, cards, row, shape, units, board):
         return NO_ROOM
     return rank(node, nodes, cards, row, shape, units, board, said, state)
 
@@ -126,14 +126,17 @@ def loops_over(
 
     What they close over must read the same in every process, or they would be compiled anew in each.
     """
-    parts = node, pick, select, follow, score, rank, _refresh, look_at_cards, look_at_zones, enough, settle, enter, grow
-    key = code_of(*parts, charge_unit, touch)
+    own = node, pick, select, follow, score, rank, _refresh
+    key = code_of(
+        *own, look_at_cards, look_at_zones, enough, settle, may_settle, enter, grow, charge_unit, touch, opened
+    )
 
     @compiled
     def judge(
-        nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board, said: Rows, tree: Scores, state: Any
+        nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, said: Rows, tree: Scores, state: Any
     ) -> None:
         key  # noqa: B018  part of the cache key, see `code_of`
+        board = opened(store)
         follow(nodes, cards, row, state)
         fits = said[row, OPEN] and fits_beside_cards(nodes, row, shape) and enough(units, shape[0, COUNT])
         if fits and shape[0, NEEDS]:
@@ -142,9 +145,10 @@ def loops_over(
 
     @compiled
     def fill(
-        nodes: Rows, cards: Rows, shape: Rows, space: Rows, board: Board, said: Rows, tree: Scores, state: Any
+        nodes: Rows, cards: Rows, shape: Rows, space: Rows, store: Rows, said: Rows, tree: Scores, state: Any
     ) -> None:
         key  # noqa: B018  as above
+        board = opened(store)
         size = len(tree) // 2
         for row in range(len(nodes)):
             follow(nodes, cards, row, state)
@@ -161,12 +165,13 @@ def loops_over(
         since: int,
         shape: Rows,
         space: Rows,
-        board: Board,
+        store: Rows,
         said: Rows,
         tree: Scores,
         state: Any,
     ) -> None:
         key  # noqa: B018  as above
+        board = opened(store)
         _refresh(node, follow, nodes, cards, newest, since, shape, space, board, said, tree, state)
 
     @compiled
@@ -177,7 +182,7 @@ def loops_over(
         since: int,
         shape: Rows,
         space: Rows,
-        board: Board,
+        store: Rows,
         said: Rows,
         tree: Scores,
         state: Any,
@@ -186,6 +191,7 @@ def loops_over(
         mode: int,
     ) -> int:
         key  # noqa: B018  as above
+        board = opened(store)
         _refresh(node, follow, nodes, cards, newest, since, shape, space, board, said, tree, state)
         row = select(nodes, cards, shape, space, said, tree, state)
         if row >= 0 and (shape[0, COUNT] or shape[0, NEEDS]):

@@ -140,13 +140,13 @@ def units_open(books: Books, row: int) -> Rows:
 def fits(books: Books, row: int) -> bool:
     """Whether one unit fits on a node."""
     there = room_on(books[0], row, books[2], units_open(books, row)) > 0
-    return bool(there and (not books[2][0, NEEDS] or books[5][4][CODE] == ALIGNED))
+    return bool(there and (not books[2][0, NEEDS] or books[5].verdict[CODE] == ALIGNED))
 
 
 @compiled
 def supplies_of(books: Books, row: int) -> tuple[int, int]:
     """The first supply of a node's machine, and one behind the last."""
-    machine, machines = books[0][row, MACHINE], books[5][0]
+    machine, machines = books[0][row, MACHINE], books[5].machines
     return (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
 
 
@@ -160,13 +160,13 @@ def release(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
         if occupants[4][entry] == STAYS:
             hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
         elif occupants[4][entry] == MAY_GO:
-            charge(books[0], books[1], books[5][1], occupants[1], occupants[3], row, entry, -1)
+            charge(books[0], books[1], books[5].supplies, occupants[1], occupants[3], row, entry, -1)
 
 
 @compiled
 def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> bool:
     """Put an entry back if a unit fits beside it; else it is a victim. Whether it is back."""
-    charge(books[0], books[1], books[5][1], occupants[1], occupants[3], row, entry, 1)
+    charge(books[0], books[1], books[5].supplies, occupants[1], occupants[3], row, entry, 1)
     hold(books[0], books[1], occupants[1], occupants[3], row, entry, before)
     if fits(books, row):
         occupants[4][entry] = BACK
@@ -178,7 +178,7 @@ def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: in
 @compiled
 def take_out(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> None:
     """The last entry that was put back is a victim after all."""
-    charge(books[0], books[1], books[5][1], occupants[1], occupants[3], row, entry, -1)
+    charge(books[0], books[1], books[5].supplies, occupants[1], occupants[3], row, entry, -1)
     let_go(books[0], books[1], occupants[1], occupants[3], row, entry, before)
     occupants[4][entry] = VICTIM
 
@@ -298,7 +298,7 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
         copy_row(cards, card, kept[2], card - nodes[row, FIRST_CARD])
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        kept[5][at - first] = books[5][1][at, FREE]
+        kept[5][at - first] = books[5].supplies[at, FREE]
     release(books, occupants, kept, row)
     if not fits(books, row):
         return False
@@ -316,7 +316,7 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
     for entry in range(begin, end):
         status[entry] = kept[4][entry]
         if status[entry] == BACK:
-            charge(books[0], books[1], books[5][1], occupants[1], occupants[3], row, entry, 1)
+            charge(books[0], books[1], books[5].supplies, occupants[1], occupants[3], row, entry, 1)
             hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
     return True
 
@@ -344,7 +344,7 @@ def put_back(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
         copy_row(kept[2], card - nodes[row, FIRST_CARD], cards, card)
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        books[5][1][at, FREE] = kept[5][at - first]
+        books[5].supplies[at, FREE] = kept[5][at - first]
 
 
 @compiled
@@ -449,7 +449,7 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
                     if shape[0, COUNT]:
                         pick(nodes, cards, row, shape, units_open(books, row), state, chosen)
                     if shape[0, NEEDS]:
-                        spend(books[5][0], books[5][1], nodes[row, MACHINE], books[5][3], 1)
+                        spend(books[5].machines, books[5].supplies, nodes[row, MACHINE], books[5].taken, 1)
                     charge_unit(nodes, cards, row, shape, mode, chosen)
                     for card in chosen:
                         kept[0][card] |= mode

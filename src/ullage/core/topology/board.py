@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ullage.core.kernel import board as at
+from ullage.core.kernel.alignment import taken_of
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.cpus import take_cpus
 from ullage.core.kernel.masks import MOST_ZONES, NIL
@@ -22,6 +23,11 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, MAX_ZONES, Cpu, Topology, Zone, ZonePolicy, as_mask
 from ullage.model.zone_placement import Rank, ZonePlacement
+
+_MOST_NEEDS = 12
+"""Counts by mask that have their room from the start."""
+
+_FOUND_COLUMNS = 5
 
 _STAGES = {Stage.INIT: at.INIT, Stage.SIDECAR: at.SIDECAR, Stage.APP: at.APP}
 
@@ -52,28 +58,39 @@ class Board:
             self.topologies.append(topology)
             self._rows_of.append({name: first + row for row, name in enumerate(names)})
             self._names_of.append(names)
-        self._machines: Rows = np.array(machines, np.int64).reshape(-1, at.MACHINE_COLUMNS)
-        self.supplies = np.concatenate(supplies)
-        self._distances = np.concatenate(distances)
         most = max((len(rows) for rows in supplies), default=0)
-        self._taken: Rows = np.zeros((most, at.TAKEN_COLUMNS), np.int64)
-        self._verdict: Rows = np.zeros(at.VERDICT_COLUMNS, np.int64)
-        self._links = links_over(nodes)
+        widest = min(max((len(topology.zones) for topology in self.topologies), default=0), MOST_ZONES)
+        self.store, self.rows = at.packed(
+            at.Board(
+                np.array(machines, np.int64).reshape(-1, at.MACHINE_COLUMNS),
+                np.concatenate(supplies),
+                np.concatenate(distances),
+                np.zeros((most, at.TAKEN_COLUMNS), np.int64),
+                np.zeros(at.VERDICT_COLUMNS, np.int64),
+                np.zeros((_MOST_NEEDS, 1 << widest), np.int64),
+                np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
+                links_over(nodes),
+            )
+        )
+        """All of it in one array, and its parts: as compiled functions take it."""
+        self._found: Rows = np.zeros((most, _FOUND_COLUMNS), np.int64)
+        self._masks: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._rules = WidthRule.CURRENT_BEST.value, WidthRule.KUBELET.value
         self.aligns = any(topology.kubelet is not None for topology in self.topologies)
         """Whether some node aligns what asks for no alignment."""
         self.held = 0
         """Allocations that hold something of the supplies."""
 
-    def rows(self, closeness: float = 0.0) -> at.Board:
-        """As the kernel takes it, where a hundredth of closeness counts so much in the score of a node."""
-        room = self._taken, self._verdict
-        return self._machines, self.supplies, self._distances, *room, np.array([closeness]), self._links
+    @property
+    def supplies(self) -> Rows:
+        """What lies in the zones, with what is free of it."""
+        return self.rows.supplies
 
     def copy(self) -> Board:
         """The same machines with books of their own."""
         twin = object.__new__(Board)
         twin.__dict__.update(self.__dict__)
-        twin.supplies = self.supplies.copy()
+        twin.store, twin.rows = at.packed(self.rows)
         return twin
 
     def mask_of(self, row: int, zones: Iterable[int]) -> int:
@@ -87,19 +104,23 @@ class Board:
     @property
     def code(self) -> int:
         """What the last decision came to (`core/kernel/board.py`)."""
-        return int(self._verdict[at.CODE])
+        return int(self.rows.verdict[at.CODE])
 
     @property
     def container(self) -> int:
         """The container that the last decision was about at its end."""
-        return int(self._verdict[at.CONTAINER_OF])
+        return int(self.rows.verdict[at.CONTAINER_OF])
 
     def cpus_of(self, machine: int) -> Rows:
         """The rows of a machine's CPUs."""
-        first, last = self._machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
+        first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
         rows: Rows = self.supplies[first:last]
         found: Rows = rows[rows[:, at.RESOURCE] == at.CPUS]
         return found
+
+    def seats(self, asked: ResourceRequirement) -> bool:
+        """Whether it is told where in its machine a request lies: it asked for alignment, or a kubelet may align it."""
+        return self.aligns or asked.alignment.policy is not None
 
     # --- what requests need ---
 
@@ -142,33 +163,41 @@ class Board:
 
         None where its zones are not told apart, and for cards alone of which no zone is known.
         """
-        if machine < 0 or not self._verdict[at.KNOWN]:
+        if machine < 0 or not self.rows.verdict[at.KNOWN]:
             return None
-        topology = self.topologies[machine]
-        first, last = self._machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
-        supplies, taken = self.supplies[first:last], self._taken[: last - first]
-        names = [name for _, name in self._names_of[machine]]
         cpus: list[int] = []
         devices: dict[str, list[str]] = {CARD: [uuid for uuid, _ in cards]} if cards else {}
         memory: list[tuple[int, int]] = []
         mask = 0
         for _, zones in cards:
             mask |= zones
-        for row in np.flatnonzero((taken[:, at.MARK] >= at.HELD) | (taken[:, at.BYTES :].max(axis=1, initial=0) > 0)):
-            code, zones = supplies[row, at.RESOURCE], int(supplies[row, at.ZONES])
+        for row, code, zones, name, amount in self._held_by(machine):
             mask |= zones
             if code == at.CPUS:
-                cpus.append(int(supplies[row, at.ID]))
-            elif supplies[row, at.TOTAL] > 1:
-                memory.append((int(supplies[row, at.ID]), int(taken[row, at.BYTES :].max())))
+                cpus.append(name)
+            elif code == at.MEMORY:
+                memory.append((name, amount))
             else:
-                devices.setdefault(self._names[int(code)], []).append(str(names[row]))
+                devices.setdefault(self._names[code], []).append(str(self._names_of[machine][row][1]))
         if not mask and not cpus and devices.keys() <= {CARD}:
             return None
-        rule = WidthRule.KUBELET if topology.kubelet is not None else WidthRule.CURRENT_BEST
-        zones_of = tuple(zone for bit, zone in enumerate(topology.zone_ids) if mask >> bit & 1)
         held = tuple(sorted((name, tuple(uuids)) for name, uuids in devices.items()))
-        return ZonePlacement(zones_of, tuple(sorted(cpus)), held, tuple(memory), Rank.BOUND, rule.value)
+        rule = self._rules[self.topologies[machine].kubelet is not None]
+        return ZonePlacement(self._zones_in(machine, mask), tuple(cpus), held, tuple(memory), Rank.BOUND, rule)
+
+    def _held_by(self, machine: int) -> list[tuple[int, int, int, int, int]]:
+        """Of each supply that was decided to be taken its row on its machine, resource, zones, id, and bytes."""
+        held = taken_of(self.rows.machines, self.supplies, machine, self.rows.taken, self._found)
+        rows: list[tuple[int, int, int, int, int]] = self._found[:held].tolist()
+        return rows
+
+    def _zones_in(self, machine: int, mask: int) -> tuple[int, ...]:
+        known = self._masks.get((machine, mask))
+        if known is None:
+            ids = self.topologies[machine].zone_ids
+            known = tuple(zone for bit, zone in enumerate(ids) if mask >> bit & 1)
+            self._masks[machine, mask] = known
+        return known
 
     def hold(self, row: int, placement: ZonePlacement, sign: int) -> None:
         """Take (1) what an allocation has in the zones of its node, or give it back (-1).

@@ -29,7 +29,8 @@ _CODES = {
 def placement_on(fleet: Fleet, asked: ResourceRequirement, node: str, cards: Sequence[int]) -> ZonePlacement | None:
     """What a unit has in the zones of a node if it gets exactly these cards; None where they are not told apart."""
     row = fleet.row_of.get(node)
-    if row is None or not _matters(fleet, asked) or not _settle(fleet, asked, row, cards):
+    seated = _matters(fleet, asked) and fleet.board.seats(asked)
+    if row is None or not seated or not _settle(fleet, asked, row, cards):
         return None
     masks = fleet.card_rows[list(cards), columns.ZONES].tolist()
     return fleet.board.placement(fleet.board.machine_of[row], list(zip(fleet.uuids(cards), masks, strict=True)))
@@ -65,7 +66,7 @@ def _settle(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Iterable[
     units: Rows = np.zeros(len(fleet.cards_on(row)), np.int64)
     units[[card - first for card in cards]] = 1
     shape = shape_of(fleet, asked).rows
-    return bool(settle(fleet.node_rows, fleet.card_rows, row, shape, units, fleet.board.rows()))
+    return bool(settle(fleet.node_rows, fleet.card_rows, row, shape, units, fleet.board.rows))
 
 
 def _needed(fleet: Fleet, asked: ResourceRequirement) -> tuple[int, str]:
