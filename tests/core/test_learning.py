@@ -13,7 +13,6 @@ from ullage.core.policy import Policy
 from ullage.core.selection import WHOLE_BY, Choice, Rules
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.leftover import leftover
-from ullage.core.workload import COLD
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu
@@ -21,6 +20,8 @@ from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
 
 pytestmark = pytest.mark.timeout(900)
+ESTIMATED, AGAIN = 63, 94
+"""After so many arrivals there are new estimates, one right after the other."""
 TEXTS = ("cpu=2,gpu=0.3", "cpu=2,gpu=0.6", "cpu=4,gpu=1", "cpu=8,gpu=2")
 
 
@@ -68,24 +69,24 @@ class Beside:
         take(work())
 
 
-def test_until_enough_arrived_it_is_best_fit():
-    mine, best = allocator(rules=Rules("leftover")), allocator(rules=Rules("best-fit"))
-    for number in range(COLD - 1):
+def test_until_it_is_made_ready_it_is_best_fit():
+    mine = allocator(rules=Rules("leftover"), learning=Learning(Beside()))
+    best = allocator(rules=Rules("best-fit"))
+    for number in range(49):
         placed = [books.alloc(request(number), 0.0) for books in (mine, best)]
         where = [(held.node, held.gpus) if isinstance(held, Allocation) else held.code for held in placed]
         assert where[0] == where[1]
-    assert mine.learning.workload is None
     assert mine.learning.missing == 1
 
 
 def test_then_it_is_our_own_placement_for_what_arrived():
     books = allocator(rules=Rules("leftover"))
-    ask(books, range(COLD))
+    ask(books, range(ESTIMATED))
     estimate = books.learning.workload
     assert estimate is not None
-    assert estimate.tasks == COLD
+    assert estimate.tasks == ESTIMATED
     known = leftover(books.fleet.copy(), estimate, live=True)
-    for number in range(COLD, COLD + 20):
+    for number in range(ESTIMATED, ESTIMATED + 20):
         other = allocator(rules=Rules(known))
         for uid, held in books.fleet.ledger.items():
             other.assume(Request(uid, held.requirement), held.gpus, 0.0)
@@ -95,22 +96,23 @@ def test_then_it_is_our_own_placement_for_what_arrived():
 
 def test_a_new_estimate_makes_it_anew_and_drops_the_tables_of_the_old_one():
     books = allocator(rules=Rules("leftover"))
-    ask(books, range(60))
+    ask(books, range(ESTIMATED))
     before = books.fleet.strategies["leftover"]
+    ask(books, [ESTIMATED])
     assert tables(books.fleet, before)
-    ask(books, range(60, 80))
+    ask(books, range(ESTIMATED + 1, AGAIN))
     after = books.fleet.strategies["leftover"]
     assert after is not before
     assert not tables(books.fleet, before)
-    assert books.learning.workload.tasks == 75
+    assert books.learning.workload.tasks == AGAIN
 
 
 def test_new_inventory_has_it_made_for_the_new_books():
     books = allocator(rules=Rules("leftover"))
-    ask(books, range(60))
+    ask(books, range(ESTIMATED + 5))
     books.set_nodes([node("m1", 8), node("m2", 8)])
     assert books.fleet.strategies["leftover"].name == "leftover"
-    assert books.learning.workload.tasks == COLD
+    assert books.learning.workload.tasks == ESTIMATED
     assert {place[0] for place in ask(books, range(100, 110))} <= {"m1", "m2"}
 
 
@@ -126,22 +128,23 @@ def test_what_is_asked_again_and_again_arrived_once():
 def test_beside_the_old_one_decides_until_the_new_one_is_ready():
     beside = Beside()
     books = allocator(rules=Rules("leftover"), learning=Learning(beside))
-    ask(books, range(60))
-    assert books.learning.workload is None
-    ask(books, range(60, 90))
+    ask(books, range(ESTIMATED))
     assert len(beside.waiting) == 1, "one at a time"
     beside.run()
-    assert books.learning.workload.tasks == COLD
+    assert books.learning.workload.tasks == 2, "the first that went by it had one made"
+    ask(books, range(ESTIMATED, AGAIN))
     beside.run()
-    assert books.learning.workload.tasks == 75
+    assert books.learning.workload.tasks == ESTIMATED
+    beside.run()
+    assert books.learning.workload.tasks == AGAIN
     assert not beside.waiting
 
 
 def test_what_was_made_beside_knows_the_changes_since():
     beside, rules = Beside(), Rules("leftover")
     books = allocator(rules=rules, learning=Learning(beside))
-    ask(books, range(COLD))
-    for number in range(COLD, COLD + 12):
+    ask(books, range(ESTIMATED))
+    for number in range(ESTIMATED, ESTIMATED + 12):
         books.alloc(request(number), 0.0)
     beside.run()
     at_once = Allocator(books.fleet.copy(), Rules(leftover(books.fleet.copy(), books.learning.workload, live=True)))
@@ -156,7 +159,7 @@ def test_what_was_made_beside_knows_the_changes_since():
 def test_what_was_made_for_other_books_is_not_taken():
     beside = Beside()
     books = allocator(learning=Learning(beside))
-    ask(books, range(COLD))
+    ask(books, range(ESTIMATED))
     books.set_nodes([node("m1")])
     beside.run()
     assert books.fleet.strategies["leftover"] is strategy_named("leftover")
@@ -168,11 +171,11 @@ def test_what_was_made_for_other_books_is_not_taken():
 def test_nothing_is_made_ready_before_something_goes_by_it(rules):
     beside = Beside()
     books = allocator(rules=rules, learning=Learning(beside))
-    numbers = range(2, 4 * COLD, 4) if rules.strategy is None else range(COLD)
+    numbers = range(2, 4 * ESTIMATED, 4) if rules.strategy is None else range(ESTIMATED)
     ask(books, numbers)
-    assert books.learning.workload.tasks == COLD
+    assert books.learning.workload.tasks == ESTIMATED
     books.set_nodes([node("m1", 8)])
-    assert books.learning.workload.tasks == COLD
+    assert books.learning.workload.tasks == ESTIMATED
     assert not beside.waiting
     ask(books, [1000, 1001], strategy="leftover")
     assert len(beside.waiting) == 1
@@ -195,7 +198,7 @@ def test_parts_of_cards_go_by_it_if_nothing_is_said_and_whole_ones_do_not(text, 
 
 def test_parts_that_sessions_ask_for_go_by_it_too_unless_the_policy_says_otherwise():
     books = allocator()
-    ask(books, range(COLD))
+    ask(books, range(ESTIMATED))
     made, half = books.fleet.strategies["leftover"], ResourceRequirement.from_string("cpu=1,gpu=0.5")
     for policy, expected in ((Policy(), made), (Policy(strategy="spread"), strategy_named("spread"))):
         Placer(books.fleet, policy).room(half)
@@ -212,7 +215,7 @@ def test_a_slice_of_hardware_goes_by_the_default_for_whole_cards():
 
 def test_a_simulation_says_what_happens_then():
     books = allocator(rules=Rules("leftover"))
-    ask(books, range(COLD))
+    ask(books, range(ESTIMATED))
     for number in range(100, 140):
         told = books.simulate(request(number)).outcome
         done = books.alloc(request(number), 0.0)
@@ -224,7 +227,7 @@ def test_a_simulation_says_what_happens_then():
 def test_a_simulation_tells_what_the_choice_costs():
     books = allocator(rules=Rules("leftover"))
     assert books.simulate(request(1)).terms == {}
-    ask(books, range(COLD))
+    ask(books, range(ESTIMATED))
     for number in range(100, 130):
         decision = books.simulate(request(number))
         if isinstance(decision.outcome, Choice):
@@ -236,7 +239,7 @@ def test_a_simulation_tells_what_the_choice_costs():
 
 def test_a_gang_of_parts_is_placed_by_it():
     books = allocator(rules=Rules("leftover"))
-    ask(books, range(COLD))
+    ask(books, range(ESTIMATED))
     asked = ResourceRequirement.from_string("cpu=2,gpu=0.3")
     gang = [Request(f"w{k}", asked, Claim(gang=GangClaim("g", 7, 7))) for k in range(7)]
     found = fit_together(books.fleet, books.rules, gang, 0.0)
@@ -248,7 +251,7 @@ def test_a_gang_of_parts_is_placed_by_it():
 
 def test_a_copy_of_the_books_has_no_strategy_of_its_own():
     books = allocator()
-    ask(books, range(COLD))
+    ask(books, range(ESTIMATED))
     assert books.fleet.strategies
     assert not books.fleet.copy().strategies
     assert not books.fleet.emptied().strategies

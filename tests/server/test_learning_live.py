@@ -9,6 +9,9 @@ from tests.system.live_server import LiveServer, wait_until
 
 pytestmark = pytest.mark.timeout(900)
 
+LEARNED = 63
+"""After so many arrivals there is a new estimate."""
+
 
 def plan(http: httpx2.Client, resreq: str, **more: str) -> dict[str, object]:
     answer = http.post("/v1/plan", json={"resreq": resreq, **more})
@@ -20,20 +23,20 @@ def test_parts_go_by_leftover_and_it_is_learned_from_requests_as_they_come(serve
     with server.client() as http:
         first = plan(http, "gpu=0.5")
         assert (first["strategy"], first["learned_from"]) == ("leftover", None)
-        for number in range(50):
+        for number in range(LEARNED):
             uid = f"part-{number}"
             assert http.post("/v1/allocations", json={"uid": uid, "resreq": "cpu=1,gpu=0.3"}).status_code == 201
             http.delete(f"/v1/allocations/{uid}")
-        wait_until(lambda: plan(http, "gpu=0.5")["learned_from"] == 50, "the strategy is made ready")
+        wait_until(lambda: plan(http, "gpu=0.5")["learned_from"] == LEARNED, "the strategy is made ready")
         assert plan(http, "gpu=0.5")["terms"].keys() == {"leftover", "prices"}
         assert plan(http, "gpu=1")["strategy"] == "node-compact-gpu-low-load"
-        assert plan(http, "gpu=1", strategy="leftover")["learned_from"] == 50
+        assert plan(http, "gpu=1", strategy="leftover")["learned_from"] == LEARNED
         assert plan(http, "gpu=0.5", strategy="spread")["learned_from"] is None
         room = http.get("/v1/overview").json()["room"]
-        assert (room["tasks"], room["missing"], room["fragments_milli"]) == (50, 0, 0)
+        assert (room["tasks"], room["missing"], room["fragments_milli"]) == (LEARNED, 0, 0)
         http.post("/v1/allocations", json={"uid": "most", "resreq": "gpu=0.8"})
         assert http.get("/v1/overview").json()["room"]["fragments_milli"] == 200
     server.kill()
     server.start()
     with server.client() as http:
-        wait_until(lambda: plan(http, "gpu=0.5")["learned_from"] == 50, "it is learned again after a crash")
+        wait_until(lambda: plan(http, "gpu=0.5")["learned_from"] == LEARNED, "it is learned again after a crash")

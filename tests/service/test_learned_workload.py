@@ -83,7 +83,7 @@ def test_a_restart_finds_the_estimate_again(machine):
         machine.service.allocations.alloc(asked(uid, "gpu=0.5" if number % 3 else "gpu=1"), nothing)
         machine.service.allocations.dealloc(uid, None, nothing)
     before = machine.service.learning.workload
-    assert before.tasks == 50
+    assert before.tasks == 42
     machine.pump()
     machine.restart()
     assert machine.service.learning.workload == before

@@ -1,9 +1,10 @@
 """The strategy `leftover` while the workload is learned: what arrives is counted, and each estimate makes it anew.
 
-Until the first estimate, and while a new one is made ready, `leftover` is best fit, or what the estimate
-before made of it. Making it ready costs a look at every node for every shape in use, so whoever must answer
-meanwhile gives `later`, which does that beside: on a copy of the books, from which nothing is read but what
-new decisions start with. Where nothing goes by `leftover` nothing is made ready, until something does.
+The first unit that arrives is estimate enough. Until the strategy is made ready for it, and while it is made
+ready for a new one, `leftover` is best fit, or what the estimate before made of it. That costs a look at every
+node for every shape in use, so whoever must answer meanwhile gives `later`, which does it beside: on a copy of
+the books, from which nothing is read but what new decisions start with. Where nothing goes by `leftover`
+nothing is made ready, until something does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ullage.core.placement import drop_tables, shapes_under, table_of
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.leftover import NAME, leftover
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.workload import COLD, LiveWorkload, Workload, whole_workload
+from ullage.core.workload import LiveWorkload, Workload, whole_workload
 from ullage.model.request import ResourceRequirement
 
 Later = Callable[[Callable[[], Any], Callable[[Any], None]], None]
@@ -25,6 +26,9 @@ Later = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 _SHAPES = 128
 """Shapes, of those in use, that a new strategy is made ready for."""
+
+_ENOUGH = 50
+"""Units after which the estimate is a likely workload; placing is better off with any."""
 
 
 def at_once(work: Callable[[], Any], take: Callable[[Any], None]) -> None:
@@ -47,8 +51,8 @@ class Learning:
 
     @property
     def missing(self) -> int:
-        """Units that must arrive before there is a first estimate."""
-        return max(0, COLD - self.seen)
+        """Units that must arrive before the estimate says which tasks are likely."""
+        return max(0, _ENOUGH - self.seen)
 
     def see(self, asked: ResourceRequirement) -> None:
         """Count a unit that arrived, placed or not."""

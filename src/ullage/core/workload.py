@@ -21,9 +21,6 @@ from ullage.model.resources import MILLI
 COVERED = 0.95
 """The part of all tasks that the classes of a typical workload cover."""
 
-COLD = 50
-"""Tasks seen before the first estimate of a workload that is learned live."""
-
 _GROWTH = 1.5
 """An estimate is made again after the number of tasks seen has grown by this factor."""
 
@@ -109,14 +106,15 @@ def typical_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
 class LiveWorkload:
     """The workload learned from tasks as they come.
 
-    Cold (`estimate` is None) for 50 tasks; then estimated from all tasks seen so far, again at every
-    growth by half (50, 75, 112, ...), so that a long history costs few estimates.
+    Estimated from the first task on, for the first places decide for long: no rule that knows nothing of
+    the workload does as well. Then again at every growth by half (1, 2, 3, 4, 6, 9, ...) from all tasks seen
+    so far, so that a long history costs few estimates.
     """
 
     def __init__(self) -> None:
         self._tasks = Counter[TaskClass]()
         self._seen = 0
-        self._due = COLD
+        self._due = 1
         self.estimate: Workload | None = None
 
     def see(self, asked: ResourceRequirement) -> bool:
@@ -125,7 +123,7 @@ class LiveWorkload:
         self._seen += 1
         if self._seen < self._due:
             return False
-        self._due = int(self._seen * _GROWTH)
+        self._due = max(self._seen + 1, int(self._seen * _GROWTH))
         self.estimate = Workload.counted(_most_popular_first(self._tasks))
         return True
 

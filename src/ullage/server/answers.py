@@ -284,7 +284,7 @@ class Answers:
         """What is idle, how much of it is fragments, and what fits."""
         fleet, learning = self._service.state.fleet, self._service.learning
         found = fragments_of(fleet, learning.workload or NOTHING)
-        known = learning.workload is not None
+        known = learning.workload is not None and not learning.missing
 
         def milli(idle: Idle) -> int | None:
             return round(idle.fragments_milli) if known else None
