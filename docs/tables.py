@@ -44,7 +44,7 @@ from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
 from ullage.server.routes import Endpoint
 from ullage.server.streams import Streams
-from ullage.wire import allocation, allocation_report, api, consolidation, gang, preemption, simulation
+from ullage.wire import allocation, allocation_report, api, consolidation, gang, node_topology, preemption, simulation
 
 REFERENCE = Path(__file__).parent / "reference"
 SOURCE = Path(ullage.__file__).parent
@@ -406,7 +406,7 @@ def bodies() -> str:
     """Every schema of the API."""
     kinds = [
         kind
-        for module in (api, allocation, preemption, consolidation, gang, simulation, allocation_report)
+        for module in (api, node_topology, allocation, preemption, consolidation, gang, simulation, allocation_report)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
     ]

@@ -55,6 +55,7 @@ VERBS = {
     ),
     "nodes": Verb("fleet", "machines: what they have and what is held", "ullage nodes"),
     "gpus": Verb("fleet", "cards and who holds them", "ullage gpus -o wide"),
+    "topo": Verb("topo", "what is near what in a machine: zones, cards, links", "ullage topo node-1"),
     "executors": Verb("fleet", "worker processes", "ullage executors"),
     "queues": Verb("fleet", "the share tree", "ullage queues"),
     "show": Verb("show", "every field of one thing", "ullage show task command-7/1"),

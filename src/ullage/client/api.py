@@ -34,6 +34,7 @@ from ullage.wire.api import (
     TaskBody,
     UpdateSession,
 )
+from ullage.wire.node_topology import TopologyBody
 
 T = TypeVar("T")
 PAGE = 1000
@@ -102,6 +103,10 @@ class Api:
     def nodes(self) -> list[NodeBody]:
         """All nodes."""
         return self._call("GET", "/v1/nodes", list[NodeBody])
+
+    def topology(self, node: str) -> TopologyBody:
+        """What is near what in one machine."""
+        return self._call("GET", f"/v1/nodes/{_part(node)}/topology", TopologyBody)
 
     def gpus(self) -> list[GpuBody]:
         """All cards."""

@@ -25,6 +25,7 @@ from ullage.wire.api import (
     ServerBody,
     SessionBody,
 )
+from ullage.wire.node_topology import TopologyBody
 
 _EVENTS_S = 1.0
 """Seconds between looks for new events."""
@@ -121,6 +122,15 @@ class Client:
     def nodes(self) -> list[NodeBody]:
         """All nodes."""
         return self._api.nodes()
+
+    def topology(self, node: str) -> TopologyBody:
+        """What is near what in a node: zones with CPUs, memory and cards, and the links between cards.
+
+        Raises:
+            NotFound: there is no such node.
+
+        """
+        return self._api.topology(node)
 
     def gpus(self) -> list[GpuBody]:
         """All cards and who holds them."""

@@ -15,6 +15,7 @@ from ullage.core.sentences import MEANINGS, reject_text, summary
 from ullage.core.shares import dominant_share
 from ullage.core.world import WORKING
 from ullage.model.application import BUILT_IN, Application, ApplicationState
+from ullage.model.error import NotFound
 from ullage.model.event import Event
 from ullage.model.grant import Grant
 from ullage.model.node import Node
@@ -27,6 +28,8 @@ from ullage.service.service import Service
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
 from ullage.wire import api
+from ullage.wire.node_drawing import placed_card, topology_body
+from ullage.wire.node_topology import PlacedCardBody, TopologyBody
 
 _BUILT_IN = frozenset(application.name for application in BUILT_IN)
 
@@ -189,6 +192,25 @@ class Answers:
             arch=node.arch,
             os=node.os,
         )
+
+    def topology(self, name: str) -> TopologyBody:
+        """What is near what in a machine.
+
+        Raises:
+            NotFound: no such node.
+
+        """
+        state = self._service.state
+        if name not in state.nodes:
+            raise NotFound(f"node {name} does not exist", field="node")
+        fleet = state.fleet
+        cards = sorted(fleet.cards_on(fleet.row_of[name]), key=lambda card: fleet.cards[card].index)
+        return topology_body(state.nodes[name], map(self._placed, cards))
+
+    def _placed(self, card: int) -> PlacedCardBody:
+        body = self._gpu(card)
+        holders = (holder.session or holder.executor for holder in body.holders)
+        return placed_card(self._service.state.fleet.cards[card], body.free.fraction, tuple(holders))
 
     def queues(self) -> list[api.QueueBody]:
         """The share tree, parents before children; a queue counts what the queues below it hold."""

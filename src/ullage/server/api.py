@@ -20,6 +20,7 @@ from ullage.service.service import Service
 from ullage.service.store_port import Page
 from ullage.service.tasks import STOP_GRACE_S
 from ullage.wire import api
+from ullage.wire.node_topology import TopologyBody
 
 BODY_LIMIT = 8 * 1024 * 1024
 TASKS_LIMIT = 512 * 1024 * 1024
@@ -62,6 +63,7 @@ class Api:
             ),
             Endpoint("DELETE", "/v1/queues/{name}", self.drop_queue, "remove a queue that nobody uses"),
             Endpoint("GET", "/v1/nodes", self.nodes, "machines", list[api.NodeBody]),
+            Endpoint("GET", "/v1/nodes/{name}/topology", self.topology, "what is near what in a machine", TopologyBody),
             Endpoint("POST", "/v1/nodes/{name}/cordon", self.cordon, "keep new work off a node", api.NodeBody),
             Endpoint("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "let work back on a node", api.NodeBody),
             Endpoint("GET", "/v1/gpus", self.gpus, "cards and who holds them", list[api.GpuBody]),
@@ -160,6 +162,9 @@ class Api:
 
     async def nodes(self, _: Request) -> list[api.NodeBody]:
         return self._answers.nodes()
+
+    async def topology(self, request: Request) -> TopologyBody:
+        return self._answers.topology(_name(request))
 
     async def cordon(self, request: Request) -> api.NodeBody:
         return self._answers.node(self._service.nodes.cordon(_name(request), cordoned=True))
