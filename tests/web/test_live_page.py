@@ -97,6 +97,21 @@ def test_a_shared_card_is_as_full_as_its_parts_together(server, window):
         assert window.complaints() == []
 
 
+def test_zones_and_links_are_asked_for_when_they_are_opened(server, window):
+    with server.up():
+        enter(window, server)
+        assert window.run("return document.querySelectorAll('.zone').length") == 0
+        window.run("document.querySelector('.topology summary').click()")
+        window.until("document.querySelectorAll('.topology .chip.idle').length === 4")
+        said = window.run("return document.querySelector('.topology').innerText")
+        assert "zone unknown" in said
+        assert "as sysfs said" in said or "its topology is not known" in said
+        server.create_session("train", "gpu=1", min_instances=1)
+        window.until("document.querySelectorAll('.topology .chip.taken').length === 1")
+        assert window.run("return document.querySelector('.topology .chip.taken').title").endswith("held by train")
+        assert window.complaints() == []
+
+
 def test_a_session_that_can_never_run_waits_with_its_reason(server, window):
     with server.up():
         enter(window, server)

@@ -2,6 +2,7 @@
 
 import { keep, make, setAttribute, setClass, setPart, setText } from "./dom.js";
 import { tintOf } from "./tints.js";
+import { newTopology, updateTopology } from "./topology.js";
 import { counted, fraction, ofBytes, ofMilli, partOfBytes, partOfMilli } from "./words.js";
 
 const DIMENSIONS = [
@@ -57,16 +58,17 @@ function byNode(gpus) {
 function newNode() {
   const title = make("h3", "", make("span", "node-name"), make("span", "badge"));
   const list = make("ul", "cards");
-  return make("article", "node", title, make("p", "facts"), list, make("p", "small note"));
+  return make("article", "node", title, make("p", "facts"), list, make("p", "small note"), newTopology());
 }
 
 function updateNode(element, node, cards) {
-  const [title, facts, list, note] = element.children;
+  const [title, facts, list, note, topology] = element.children;
   updateNodeTitle(title, node);
   setText(facts, `${factsOf(node)} · ${counted(node.executors, "executor")}`);
   setAttribute(list, "aria-label", `Cards of ${node.name}`);
   keep(list, cards.get(node.name), (gpu) => gpu.uuid, newCard, updateCard);
   setText(note, node.note);
+  updateTopology(topology, node.name);
 }
 
 function updateNodeTitle(title, node) {
