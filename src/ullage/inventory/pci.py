@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ullage.inventory.files import list_names, read_number, read_text
-from ullage.inventory.layout import MAX_CPUS
+from ullage.inventory.zone_record import MAX_CPUS
 from ullage.model.error import InvalidRequest
 from ullage.model.idset import parse_ids
 

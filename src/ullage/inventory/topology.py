@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import chain, combinations, islice, product
 
 from ullage.inventory.kind import kind_of
-from ullage.inventory.layout import Layout
 from ullage.inventory.path import find_path
 from ullage.inventory.pci import PciDevice
 from ullage.inventory.zone import find_zones
+from ullage.inventory.zone_record import ZoneRecord
 from ullage.model.gpu import Gpu
 from ullage.model.topology import MAX_ZONES, Device, Link, Path, Topology
 
@@ -24,17 +24,17 @@ MAX_PAIRS = 1 << 16
 """Pairs of devices whose path is told; so many are 250 cards with 12 adapters."""
 
 
-def place_cards(cards: Sequence[Gpu], devices: Mapping[str, PciDevice], layout: Layout | None) -> tuple[Gpu, ...]:
+def place_cards(cards: Sequence[Gpu], devices: Mapping[str, PciDevice], record: ZoneRecord | None) -> tuple[Gpu, ...]:
     """The cards with their zones. Their `zones` before are what NVML says of them.
 
-    Without a layout the kernel's word on a device stands by itself.
+    Without a record the kernel's word on a device stands by itself.
     """
-    zones, zone_of_cpu = _zones(layout)
+    zones, zone_of_cpu = _zones(record)
     return tuple(replace(gpu, zones=find_zones(_at(gpu, devices), gpu.zones, zones, zone_of_cpu)) for gpu in cards)
 
 
 def compose_topology(
-    layout: Layout,
+    record: ZoneRecord,
     devices: Mapping[str, PciDevice],
     cards: Sequence[Gpu],
     nvlinks: Mapping[tuple[str, str], int],
@@ -44,31 +44,31 @@ def compose_topology(
 
     CPUs that are not `usable_cpus` are reserved: this process and all it starts are kept off them.
     """
-    others = _others(devices, layout)
+    others = _others(devices, record)
     return Topology(
-        zones=layout.zones,
-        distances=layout.distances,
-        cpus=layout.cpus,
+        zones=record.zones,
+        distances=record.distances,
+        cpus=record.cpus,
         devices=others,
-        links=tuple(islice(_links(cards, others, devices, nvlinks, one_zone=len(layout.zones) == 1), MAX_PAIRS)),
-        reserved_cpus=frozenset(cpu.id for cpu in layout.cpus) - frozenset(usable_cpus),
+        links=tuple(islice(_links(cards, others, devices, nvlinks, one_zone=len(record.zones) == 1), MAX_PAIRS)),
+        reserved_cpus=frozenset(cpu.id for cpu in record.cpus) - frozenset(usable_cpus),
         source=SOURCE,
     )
 
 
-def _zones(layout: Layout | None) -> tuple[Collection[int], Mapping[int, int]]:
-    if layout is None:
+def _zones(record: ZoneRecord | None) -> tuple[Collection[int], Mapping[int, int]]:
+    if record is None:
         return range(MAX_ZONES), {}
-    return [zone.id for zone in layout.zones], {cpu.id: cpu.zone for cpu in layout.cpus if cpu.zone is not None}
+    return [zone.id for zone in record.zones], {cpu.id: cpu.zone for cpu in record.cpus if cpu.zone is not None}
 
 
 def _at(gpu: Gpu, devices: Mapping[str, PciDevice]) -> PciDevice | None:
     return None if gpu.bus_id is None else devices.get(gpu.bus_id)
 
 
-def _others(devices: Mapping[str, PciDevice], layout: Layout) -> tuple[Device, ...]:
+def _others(devices: Mapping[str, PciDevice], record: ZoneRecord) -> tuple[Device, ...]:
     """Devices that work may use and that are not cards of the node, counted by resource from 0."""
-    zones, zone_of_cpu = _zones(layout)
+    zones, zone_of_cpu = _zones(record)
     counted: Counter[str] = Counter()
     found = []
     for address, device in devices.items():

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from ullage.inventory.driver import DriverCard, read_driver, tell_place
 from ullage.inventory.files import read_text
-from ullage.inventory.layout import read_layout
 from ullage.inventory.nvlink import NvLinkEnd, count_links
 from ullage.inventory.nvml import CardReader, CardsUnreadable
 from ullage.inventory.pci import MAX_DEVICES, PciDevice, list_addresses, read_devices
 from ullage.inventory.topology import compose_topology, place_cards
+from ullage.inventory.zone_record import read_zones
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.topology import Topology
@@ -102,11 +102,11 @@ class TopologyReader:
             notes = (*notes, f"more than {MAX_DEVICES} PCI devices: none is taken")
         topology = None
         try:
-            layout = read_layout(self._root)
-            cards = place_cards(cards, devices, layout)
-            if layout is not None:
-                notes = (*layout.notes, *notes)
-                topology = self._dated(compose_topology(layout, devices, cards, nvlinks, usable_cpus))
+            record = read_zones(self._root)
+            cards = place_cards(cards, devices, record)
+            if record is not None:
+                notes = (*record.notes, *notes)
+                topology = self._dated(compose_topology(record, devices, cards, nvlinks, usable_cpus))
         except InvalidRequest as error:
             cards = [replace(gpu, zones=()) for gpu in cards]
             notes = (f"the topology is not used: {error.message}",)

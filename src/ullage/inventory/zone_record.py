@@ -29,7 +29,7 @@ _KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ZoneRecord:
     """Zones by id, CPUs by id, and a row of distances per zone or none; `notes` say what was left out."""
 
     zones: tuple[Zone, ...]
@@ -38,7 +38,7 @@ class Layout:
     notes: tuple[str, ...]
 
 
-def read_layout(root: Path) -> Layout | None:
+def read_zones(root: Path) -> ZoneRecord | None:
     """What the kernel tells below `root`; None if it tells of no zones at all.
 
     Raises:
@@ -54,7 +54,7 @@ def read_layout(root: Path) -> Layout | None:
         raise InvalidRequest("node/online names no zone", field="node/online")
     zone_of = _zone_of_cpus(root, ids, notes)
     zones = tuple(_zone(root / _NODES / f"node{id_}", id_, notes) for id_ in ids)
-    return Layout(zones, _cpus(root, zone_of, notes), _distances(root, ids, notes), tuple(notes))
+    return ZoneRecord(zones, _cpus(root, zone_of, notes), _distances(root, ids, notes), tuple(notes))
 
 
 def _zone_of_cpus(root: Path, ids: tuple[int, ...], notes: list[str]) -> dict[int, int]:
