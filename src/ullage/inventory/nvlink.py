@@ -49,12 +49,8 @@ def _end(library: Any, handle: Any, uuid: str, link: int) -> NvLinkEnd:
         with suppress(library.NVMLError):
             switch = kind(handle, link) == library.NVML_NVLINK_DEVICE_TYPE_SWITCH
     with suppress(library.NVMLError):
-        remote = kernel_address(_word(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId))
+        remote = kernel_address(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
     return NvLinkEnd(uuid, remote, switch)
-
-
-def _word(text: str | bytes) -> str:
-    return text.decode("ascii", "replace") if isinstance(text, bytes) else text
 
 
 def count_links(

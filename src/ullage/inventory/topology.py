@@ -50,7 +50,7 @@ def compose_topology(
         distances=record.distances,
         cpus=record.cpus,
         devices=others,
-        links=tuple(islice(_links(cards, others, devices, nvlinks, one_zone=len(record.zones) == 1), MAX_PAIRS)),
+        links=tuple(_links(cards, others, devices, nvlinks, one_zone=len(record.zones) == 1)),
         reserved_cpus=frozenset(cpu.id for cpu in record.cpus) - frozenset(usable_cpus),
         source=SOURCE,
     )
@@ -62,8 +62,8 @@ def _zones(record: ZoneRecord | None) -> tuple[Collection[int], Mapping[int, int
     return [zone.id for zone in record.zones], {cpu.id: cpu.zone for cpu in record.cpus if cpu.zone is not None}
 
 
-def _at(gpu: Gpu, devices: Mapping[str, PciDevice]) -> PciDevice | None:
-    return None if gpu.bus_id is None else devices.get(gpu.bus_id)
+def _at(end: Gpu | Device, devices: Mapping[str, PciDevice]) -> PciDevice | None:
+    return None if end.bus_id is None else devices.get(end.bus_id)
 
 
 def _others(devices: Mapping[str, PciDevice], record: ZoneRecord) -> tuple[Device, ...]:
@@ -92,8 +92,8 @@ def _links(
 ) -> Iterable[Link]:
     """What joins each card to each other card, and then to each other device; what is not known is left out."""
     pairs: Iterable[tuple[Gpu, Gpu | Device]] = chain(combinations(cards, 2), product(cards, others))
-    for a, b in pairs:
-        one, other = (None if end.bus_id is None else devices.get(end.bus_id) for end in (a, b))
+    for a, b in islice(pairs, MAX_PAIRS):
+        one, other = _at(a, devices), _at(b, devices)
         path = Path.UNKNOWN
         if one is not None and other is not None:
             path = find_path((one, a.zones), (other, b.zones), one_zone=one_zone)
