@@ -168,7 +168,7 @@ def test_more_devices_than_can_be_are_not_taken(tmp_path):
     for number in range(4097):
         (tmp_path / f"sys/bus/pci/devices/{number}").touch()
     found = read(tmp_path, library)
-    assert found.note == "more than 4096 PCI devices: none is taken"
+    assert found.note == "the PCI devices cannot be listed, or are more than 4096: none is taken"
     assert (found.topology.zone_ids, {gpu.zones for gpu in found.cards}) == ((0, 1), {()})
 
 
@@ -188,7 +188,7 @@ def test_names_that_are_no_addresses_are_passed_over(tmp_path):
     assert [gpu.zones for gpu in read(tmp_path, library).cards] == [(0,)] * 4 + [(1,)] * 4
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(FILES), st.binary(max_size=200) | st.text("0123456789-, x\n", max_size=40).map(str.encode))
 def test_nothing_that_is_written_anywhere_is_a_crash(tmp_path_factory, name, content):
     root = tmp_path_factory.mktemp("machine")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from fake_nvml import FakeNvml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from recorded import GIB, write
 from recorded_topology import (
     ADAPTER,
@@ -29,7 +31,8 @@ from recorded_topology import (
 
 from ullage.inventory.nvml import NvmlCards
 from ullage.inventory.topology_reader import TopologyReader
-from ullage.model.topology import Cpu, Device, Path, Room, Zone
+from ullage.model.idset import format_ids
+from ullage.model.topology import Cpu, Device, Path, Room, Topology, Zone
 
 
 def matrix(reading):
@@ -191,6 +194,39 @@ def test_seventeen_zones_and_zones_with_gaps(tmp_path):
     zones(tmp_path / "gaps", {0: "0-3", 8: "4-7", 63: ""})
     found = read(tmp_path / "gaps")
     assert (found.topology.zone_ids, {cpu.zone for cpu in found.topology.cpus}) == ((0, 8, 63), {0, 8})
+    assert found.note == ""
+
+
+@st.composite
+def records(draw):
+    """The zones of some machine, and per CPU its zone, socket and core."""
+    ids = sorted(draw(st.sets(st.integers(0, 63), min_size=1, max_size=6)))
+    places = st.tuples(st.sampled_from(ids), st.integers(0, 3), st.integers(0, 2**31 - 1))
+    row = st.lists(st.integers(0, 255), min_size=len(ids), max_size=len(ids))
+    return (
+        ids,
+        draw(st.dictionaries(st.integers(0, 4095), places, max_size=12)),
+        draw(st.lists(row, min_size=len(ids), max_size=len(ids))),
+        draw(st.integers(0, 2**46)),
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(records())
+def test_whatever_the_kernel_writes_is_read_as_it_is(tmp_path_factory, record):
+    ids, cpus, distances, memory_kb = record
+    root = tmp_path_factory.mktemp("machine")
+    inside = {zone: format_ids(cpu for cpu, place in cpus.items() if place[0] == zone) for zone in ids}
+    zones(root, inside, memory_kb, distances, lambda cpu: cpus[cpu][1:])
+    found = read(root, usable=[cpu for cpu in cpus if cpu % 2])
+    assert found.topology == Topology(
+        zones=tuple(Zone(zone, Room(memory_kb * 1024, memory_kb * 1024)) for zone in ids),
+        distances=tuple(map(tuple, distances)),
+        cpus=tuple(Cpu(cpu, *cpus[cpu]) for cpu in sorted(cpus)),
+        reserved_cpus=frozenset(cpu for cpu in cpus if cpu % 2 == 0),
+        source="sysfs",
+        observed_at=100.0,
+    )
     assert found.note == ""
 
 

@@ -55,7 +55,7 @@ class PciDevice:
 
 
 def list_addresses(root: Path) -> tuple[str, ...] | None:
-    """Addresses of all devices, ascending; None if there are too many to be true."""
+    """Addresses of all devices, ascending; None if they cannot be listed or are too many to be true."""
     names = list_names(root / _DEVICES, MAX_DEVICES)
     if names is None:
         return None if (root / _DEVICES).is_dir() else ()

@@ -99,7 +99,7 @@ class TopologyReader:
         devices = read_devices(self._root, addresses or ())
         nvlinks, notes = self._nvlinks(cards, devices, nvml)
         if addresses is None:
-            notes = (*notes, f"more than {MAX_DEVICES} PCI devices: none is taken")
+            notes = (*notes, f"the PCI devices cannot be listed, or are more than {MAX_DEVICES}: none is taken")
         topology = None
         try:
             record = read_zones(self._root)
