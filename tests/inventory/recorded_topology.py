@@ -19,7 +19,7 @@ CARD, ADAPTER, NVSWITCH, PORT = 0x030200, 0x020700, 0x068000, 0x060400
 def zones(root, cpus, memory_kb=64 * 2**20, distances=None, core_of=None):
     """A machine whose zones are the keys of `cpus`; `core_of` tells (socket, core) of a CPU, or is None."""
     everything = [cpu for text in cpus.values() for cpu in parse_ids(text, "cpus")]
-    machine(root, cpus=format_ids(everything), online=format_ids(everything))
+    machine(root, format_ids(everything), format_ids(everything), memory_kb * len(cpus))
     write(root, f"{NODES}/online", format_ids(cpus))
     for row, (zone, text) in enumerate(cpus.items()):
         write(root, f"{NODES}/node{zone}/cpulist", text)

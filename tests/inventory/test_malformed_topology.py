@@ -155,6 +155,16 @@ def test_a_piece_that_cannot_be_read_is_left_out_and_said(recorded, name, conten
     assert found.note.startswith(said)
 
 
+def test_zones_that_have_much_less_memory_than_the_machine_do_not_tell_which_has_how_much(tmp_path):
+    zones(tmp_path, {0: "0-3", 1: "4-7"}, memory_kb=1000)
+    write(tmp_path, "proc/meminfo", "MemTotal:       2200 kB")
+    assert [zone.memory.total for zone in read(tmp_path).topology.zones] == [1_024_000, 1_024_000]
+    write(tmp_path, "proc/meminfo", "MemTotal:       2300 kB")
+    found = read(tmp_path)
+    assert [zone.memory for zone in found.topology.zones] == [None, None]
+    assert found.note == "the zones have less memory together than the machine: which of them has how much is not known"
+
+
 def test_cpus_whose_cores_are_not_known_are_no_threads_of_each_other(recorded):
     root, library = recorded
     (root / f"{CPUS}/cpu5/topology/core_id").unlink()
@@ -173,7 +183,7 @@ def test_more_devices_than_can_be_are_not_taken(tmp_path):
 
 
 def test_a_long_list_of_troubles_is_cut_short(tmp_path):
-    zones(tmp_path, {zone: str(zone) for zone in range(17)}, memory_kb="no")
+    zones(tmp_path, {zone: str(zone) for zone in range(17)}, memory_kb=2**52)
     note = read(tmp_path).note
     assert note.endswith("; and 14 more")
     assert len(note) < 200

@@ -7,8 +7,8 @@ that cannot be read is left out and said in `notes`; zones that contradict each 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ullage.inventory.files import list_names, read_number, read_text
@@ -26,6 +26,9 @@ _TOTAL = re.compile(r"MemTotal:\s+([0-9]{1,15}) kB$", re.MULTILINE | re.ASCII)
 _PAGES = re.compile(r"hugepages-([0-9]{1,12})kB", re.ASCII)
 _MAX_PAGE_SIZES = 64
 _KIB = 1024
+
+_LEAST_TOLD = 0.9
+"""Part of the machine's memory that its zones must have; they are read one after the other while it may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def read_zones(root: Path) -> ZoneRecord | None:
     if not ids:
         raise InvalidRequest("node/online names no zone", field="node/online")
     zone_of = _zone_of_cpus(root, ids, notes)
-    zones = tuple(_zone(root / _NODES / f"node{id_}", id_, notes) for id_ in ids)
+    zones = _believed([_zone(root / _NODES / f"node{id_}", id_, notes) for id_ in ids], root, notes)
     return ZoneRecord(zones, _cpus(root, zone_of, notes), _distances(root, ids, notes), tuple(notes))
 
 
@@ -75,9 +78,8 @@ def _zone_of_cpus(root: Path, ids: tuple[int, ...], notes: list[str]) -> dict[in
 
 def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
     """A zone with its memory less its huge pages, which no other use can have."""
-    found = _TOTAL.search(read_text(directory / "meminfo") or "")
-    total = int(found[1]) * _KIB if found else MAX_ZONE_BYTES + 1
-    if total > MAX_ZONE_BYTES:
+    total = _total(directory / "meminfo")
+    if total is None or total > MAX_ZONE_BYTES:
         notes.append(f"node{id_}/meminfo names no amount of memory")
         return Zone(id_)
     pages = _hugepages(directory / "hugepages")
@@ -86,6 +88,25 @@ def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
         notes.append(f"node{id_}/hugepages hold more than the memory of the zone")
         pages, huge = {}, 0
     return Zone(id_, Room(total, total - huge), pages)
+
+
+def _believed(zones: Sequence[Zone], root: Path, notes: list[str]) -> tuple[Zone, ...]:
+    """The zones, without their memory where they have much less of it together than the machine has.
+
+    Some virtual machines grow without saying in which zone.
+    """
+    told = sum(zone.memory.total for zone in zones if zone.memory is not None)
+    whole = _total(root / "proc/meminfo") or 0
+    if all(zone.memory for zone in zones) and told < whole * _LEAST_TOLD:
+        notes.append("the zones have less memory together than the machine: which of them has how much is not known")
+        return tuple(replace(zone, memory=None) for zone in zones)
+    return tuple(zones)
+
+
+def _total(path: Path) -> int | None:
+    """Bytes of memory in a file such as /proc/meminfo."""
+    found = _TOTAL.search(read_text(path) or "")
+    return int(found[1]) * _KIB if found else None
 
 
 def _hugepages(directory: Path) -> Mapping[int, Room]:
