@@ -46,7 +46,13 @@ def test_ranges_that_repeat_without_end_come_to_no_more_than_they_name():
     assert len(parse_ids(",".join([f"0-{MAX_ID}"] * 5000), "cpus")) == MAX_ID + 1
 
 
-def test_a_reader_may_ask_for_fewer():
+def test_a_reader_may_bound_how_many_are_named():
+    assert parse_ids("0-3,2-7", "ids", count=8) == tuple(range(8))
+    with pytest.raises(InvalidRequest, match="at most 7"):
+        parse_ids("0-3,2-7", "ids", count=7)
+
+
+def test_a_reader_may_ask_for_lower_ids():
     assert parse_ids("0-63", "nodes", most=63) == tuple(range(64))
     with pytest.raises(InvalidRequest, match="at most 63"):
         parse_ids("0-64", "nodes", most=63)

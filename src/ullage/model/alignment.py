@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ullage.model.error import invalid
-from ullage.model.quantity import MAX_INT32
+from ullage.model.quantity import MAX_INT32, check_amount
 from ullage.model.topology import MAX_ZONE_BYTES, MAX_ZONES, ZonePolicy
 
 MAX_CONTAINERS = 64
@@ -44,10 +44,7 @@ class ContainerNeeds:
         counts = (self.cpus, MAX_INT32), *((count, MAX_INT32) for _, count in self.devices)
         amounts = (self.memory_bytes, *(amount for _, amount in self.hugepages))
         for amount, most in (*counts, *((amount, MAX_ZONES * MAX_ZONE_BYTES) for amount in amounts)):
-            if not 0 <= amount <= most:
-                error = invalid("containers", amount, f"an amount from 0 to {most} is needed")
-                error.code = "amount-out-of-range"
-                raise error
+            check_amount(amount, "containers", most)
 
 
 @dataclass(frozen=True, slots=True)

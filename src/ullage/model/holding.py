@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ullage.model.quantity import check_amount
+from ullage.model.topology import MAX_ZONE_BYTES, MAX_ZONES
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryHolding:
-    """Bytes of memory, or of huge pages (`kind` is `hugepages-2Mi`), that were taken from these zones together."""
+    """Bytes of memory, or of huge pages (`kind` is `hugepages-2Mi`), that were taken from these zones together.
+
+    Raises:
+        InvalidRequest: the amount is negative or too large (`amount-out-of-range`).
+
+    """
 
     kind: str
     zones: tuple[int, ...]
     amount_bytes: int
+
+    def __post_init__(self) -> None:
+        check_amount(self.amount_bytes, self.kind, MAX_ZONES * MAX_ZONE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

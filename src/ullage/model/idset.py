@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import chain
 
 from ullage.model.error import invalid
 
@@ -18,21 +19,25 @@ _RANGE = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", re.ASCII)
 _FIX = "write ids and ranges such as 0-3,8"
 
 
-def parse_ids(text: object, field: str, *, most: int = MAX_ID) -> tuple[int, ...]:
+def parse_ids(text: object, field: str, *, most: int = MAX_ID, count: int = MAX_ID + 1) -> tuple[int, ...]:
     """The ids of a set, ascending, each once; an empty text is the empty set. Ranges may overlap.
 
     Raises:
-        InvalidRequest: it is no set, a range runs backwards, or an id is above `most`.
+        InvalidRequest: it is no set, a range runs backwards, an id is above `most`, or they are more than `count`.
 
     """
     if not isinstance(text, str):
         raise invalid(field, text, _FIX)
     if not text.strip():
         return ()
-    ids: list[int] = []
+    ranges: list[range] = []
+    after = 0
     for first, last in sorted(_range(part, text, field, most) for part in text.split(",")):
-        ids.extend(range(max(first, ids[-1] + 1) if ids else first, last + 1))
-    return tuple(ids)
+        ranges.append(range(max(first, after), last + 1))
+        after = max(after, last + 1)
+    if sum(map(len, ranges)) > count:
+        raise invalid(field, text, f"at most {count} ids can be named here")
+    return tuple(chain.from_iterable(ranges))
 
 
 def format_ids(ids: Iterable[int]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ullage.model.error import invalid
+from ullage.model.error import InvalidRequest, invalid
 
 MAX_INT64 = 2**63 - 1
 MAX_INT32 = 2**31 - 1
@@ -66,6 +66,18 @@ def parse_count(text: str, field: str, maximum: int) -> int:
     if len(text) > _DIGITS or int(text) > maximum:
         raise invalid(field, text, f"at most {maximum} can be asked")
     return int(text)
+
+
+def check_amount(amount: object, field: str, maximum: int) -> None:
+    """Refuse what is no whole number from 0 to `maximum`.
+
+    Raises:
+        InvalidRequest: with the code `amount-out-of-range`.
+
+    """
+    if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= maximum:
+        message = invalid(field, amount, f"a whole number from 0 to {maximum} is needed").message
+        raise InvalidRequest(message, code="amount-out-of-range", field=field)
 
 
 PPM = 1_000_000

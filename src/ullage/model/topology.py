@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
-from ullage.model.error import InvalidRequest
-from ullage.model.quantity import MAX_INT32
+from ullage.model.error import InvalidRequest, invalid
+from ullage.model.quantity import MAX_INT32, check_amount
 
 MAX_ZONES = 64
 """Zone ids are below this."""
@@ -188,16 +189,16 @@ class Topology:
         for zone in self.zones:
             for room in (zone.memory, *zone.hugepages.values()):
                 if room is not None:
-                    _check_amount("memory", room.total, MAX_ZONE_BYTES)
-                    _check_amount("memory", room.allocatable, MAX_ZONE_BYTES)
+                    check_amount(room.total, "memory", MAX_ZONE_BYTES)
+                    check_amount(room.allocatable, "memory", MAX_ZONE_BYTES)
             for resource, room in zone.amounts.items():
-                _check_amount(resource, room.total, MAX_INT32)
-                _check_amount(resource, room.allocatable, MAX_INT32)
+                check_amount(room.total, resource, MAX_INT32)
+                check_amount(room.allocatable, resource, MAX_INT32)
         for name in (device.index for device in self.devices):
-            _check_amount("index", name, MAX_INT32)
+            check_amount(name, "index", MAX_INT32)
         for link in self.links:
-            _check_amount("nvlinks", link.nvlinks, MAX_INT32)
-        _check_amount("reserved_count", self.reserved_count, MAX_INT32)
+            check_amount(link.nvlinks, "nvlinks", MAX_INT32)
+        check_amount(self.reserved_count, "reserved_count", MAX_INT32)
 
     def _check_distances(self) -> None:
         if not self.distances:
@@ -206,7 +207,7 @@ class Topology:
             raise _broken("distances", [len(row) for row in self.distances], "give a row and a column per zone")
         for row in self.distances:
             for distance in row:
-                _check_amount("distances", distance, MAX_DISTANCE)
+                check_amount(distance, "distances", MAX_DISTANCE)
 
     def _check_places(self, known: set[int]) -> None:
         ids = [cpu.id for cpu in self.cpus]
@@ -214,7 +215,7 @@ class Topology:
             raise _broken("cpus", _repeated(ids), "name each CPU once")
         for cpu in self.cpus:
             for number in (cpu.id, cpu.socket, cpu.core):
-                _check_amount("cpus", number, MAX_INT32)
+                check_amount(number, "cpus", MAX_INT32)
             if cpu.zone is not None and cpu.zone not in known:
                 raise _broken("cpus", cpu.zone, f"CPU {cpu.id} lies in a zone that is not listed")
         for device in self.devices:
@@ -240,18 +241,9 @@ def as_mask(zones: Iterable[int]) -> int:
     return mask - (1 << MAX_ZONES) if mask >> (MAX_ZONES - 1) else mask
 
 
-def _check_amount(name: str, amount: int, most: int) -> None:
-    if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= most:
-        raise InvalidRequest(
-            f"topology {name} {amount!r}: a whole number from 0 to {most} is needed",
-            code="amount-out-of-range",
-            field=name,
-        )
-
-
 def _broken(name: str, value: object, fix: str) -> InvalidRequest:
-    return InvalidRequest(f"topology {name} {value!r}: {fix}", code="topology-invalid", field=name)
+    return InvalidRequest(invalid(f"topology {name}", value, fix).message, code="topology-invalid", field=name)
 
 
 def _repeated(ids: list[int]) -> list[int]:
-    return sorted({id_ for id_ in ids if ids.count(id_) > 1})
+    return sorted({id_ for id_, next_ in pairwise(sorted(ids)) if id_ == next_})

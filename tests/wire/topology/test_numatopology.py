@@ -159,6 +159,32 @@ def test_a_zone_above_63_refuses_the_record(detail):
     assert refused.value.code == "topology-invalid"
 
 
+def test_many_short_sets_cannot_name_more_ids_than_a_machine_has():
+    """A megabyte of them would stand for a thousand million ids."""
+    allocations = [{"name": str(number), "allocations": {"cpu": "0-65535"}} for number in range(20_000)]
+    resources = {f"a.b/{number}": {"allocatable": "0-65535", "capacity": 1} for number in range(20_000)}
+    document = told(numares=resources, podAllocations=[{"uid": "u", "containerAllocations": allocations}])
+    record, warnings = read_numatopology(document)
+    assert sum(len(stock.free) for stock in record.stock.values()) == 2**18
+    assert len(warnings) == 40_000 - 4
+
+
+def test_a_cpu_that_is_there_twice_refuses_the_record_at_once():
+    detail = {str(id_): {} for id_ in range(60_000)}
+    with pytest.raises(InvalidRequest) as refused:
+        read_numatopology(told(cpuDetail={**detail, "00": {}}))
+    assert refused.value.code == "topology-invalid"
+    assert len(refused.value.message) < 300
+
+
+def test_an_annotation_with_an_amount_out_of_range_is_left_out():
+    memory = {"kind": "memory", "zones": [0], "amount_bytes": -1}
+    more = {"pods": [{"uid": "u", "containers": [{"name": "c", "memory": [memory]}]}]}
+    _, warnings = read_numatopology(told({"ullage.io/topology": json.dumps(more)}))
+    assert len(warnings) == 1
+    assert "ullage.io/topology" in warnings[0]
+
+
 def test_a_hundred_million_cards_are_not_listed():
     assert len(read(numares={"gpu": {"capacity": 2**31 - 1}}).cards) == 4096
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.model.holding import Holding, PodHolding, Use
-from ullage.model.idset import parse_ids
 from ullage.wire.document import mapping, text
 from ullage.wire.topology.dropped import Dropped
 
@@ -30,13 +29,13 @@ def read_cpu_state(document: object) -> tuple[CpuState, tuple[str, ...]]:
 
     """
     found, dropped = mapping(document, "cpu_manager_state"), Dropped()
-    shared = dropped.read(lambda: parse_ids(text(found.get("defaultCpuSet")), "defaultCpuSet"), ())
+    shared = dropped.read(lambda: dropped.ids(text(found.get("defaultCpuSet")), "defaultCpuSet"), ())
     pods = []
     for uid, told in dropped.section(found.get("entries"), "entries").items():
         containers = []
         for name, ids in dropped.section(told, f"entries.{uid}").items():
             with dropped.entry():
-                containers.append(Holding(text(name), parse_ids(ids, f"entries.{uid}.{name}")))
+                containers.append(Holding(text(name), dropped.ids(ids, f"entries.{uid}.{name}")))
         pods.append(PodHolding(uid=text(uid), containers=tuple(containers)))
     static = found.get("policyName") == "static"
     return CpuState(static, shared, Use(tuple(pods), stale=True)), dropped.warnings

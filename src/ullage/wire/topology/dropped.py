@@ -7,17 +7,22 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.idset import parse_ids
 from ullage.wire.document import Document, mapping
+
+_MOST_IDS = 2**18
+"""Ids that the sets of one document may name: those of the largest machine, many times over."""
 
 Read = TypeVar("Read")
 Other = TypeVar("Other")
 
 
 class Dropped:
-    """Collects why entries were dropped; the caller logs and counts `warnings`."""
+    """Reads entries, and collects why some were dropped; the caller logs and counts `warnings`."""
 
     def __init__(self) -> None:
         self._warnings: list[str] = []
+        self._ids_left = _MOST_IDS
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -43,6 +48,17 @@ class Dropped:
         except InvalidRequest as error:
             self.say(error.message)
             return otherwise
+
+    def ids(self, text: object, path: str) -> tuple[int, ...]:
+        """The ids of a set; ranges are short to write, so what all sets of a document may name is bounded.
+
+        Raises:
+            InvalidRequest: it is no set, or too long.
+
+        """
+        ids = parse_ids(text, path, count=self._ids_left)
+        self._ids_left -= len(ids)
+        return ids
 
     def section(self, value: object, path: str) -> Document:
         """The mapping at a path; an empty one if there is none or it is something else."""

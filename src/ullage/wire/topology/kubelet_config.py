@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ullage.model.idset import parse_ids
 from ullage.model.quantity import MAX_INT32, MAX_INT64, PPM, parse_decimal
 from ullage.model.resources import MILLI, Resources
 from ullage.model.topology import MAX_ZONE_BYTES, MAX_ZONES, Kubelet, Scope, ZonePolicy
@@ -41,7 +40,7 @@ def read_kubelet_config(document: object, memory_bytes: int = 0) -> tuple[Kubele
     """
     found, dropped = mapping(document, "kubelet"), Dropped()
     config = dropped.section(found.get("kubeletconfig", found), "kubeletconfig")
-    cpus = dropped.read(lambda: parse_ids(text(config.get("reservedSystemCPUs")), "reservedSystemCPUs"), ())
+    cpus = dropped.read(lambda: dropped.ids(text(config.get("reservedSystemCPUs")), "reservedSystemCPUs"), ())
     kept = [dropped.section(config.get(name), name) for name in ("kubeReserved", "systemReserved")]
     cpu_milli = sum(_amount(told, "cpu", MILLI, MAX_INT32, dropped) for told in kept)
     memory = sum(_amount(told, "memory", 1, MAX_INT64, dropped) for told in kept)

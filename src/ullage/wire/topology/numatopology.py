@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ullage.model.error import invalid
 from ullage.model.gpu import Gpu
-from ullage.model.idset import MAX_ID, parse_ids
+from ullage.model.idset import MAX_ID
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.quantity import MAX_INT32, MAX_INT64, parse_count
 from ullage.model.resources import MILLI, Resources
@@ -53,7 +53,7 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
     cards = _cards(spec, told, stock.get(CARD, Stock(0)), dropped)
     cpus = (*_cpus(spec, dropped), *more.cpus)
     reserved = _reserved(spec, dropped)
-    reserved_cpus = frozenset(dropped.read(lambda: parse_ids(more.reserved_cpus, "reserved_cpus"), ()))
+    reserved_cpus = frozenset(dropped.read(lambda: dropped.ids(more.reserved_cpus, "reserved_cpus"), ()))
     zones = {zone.id: zone for zone in more.zones}
     for place in (*((cpu.zone,) for cpu in cpus if cpu.zone is not None), *(card.zones for card in cards)):
         for id_ in place:
@@ -97,7 +97,7 @@ def _stock(spec: Document, dropped: Dropped) -> tuple[str, dict[str, Stock]]:
             continue
         with dropped.entry():
             entry = _entry(told, path)
-            free = parse_ids(entry.get("allocatable") or "", f"{path}.allocatable")
+            free = dropped.ids(entry.get("allocatable") or "", f"{path}.allocatable")
             total = whole(entry.get("capacity"), f"{path}.capacity", MAX_INT32)
             stock[CARD if name == card_name else text(name)] = Stock(total, free)
     return card_name, stock

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
-from ullage.model.idset import format_ids, parse_ids
+from ullage.model.idset import format_ids
 from ullage.model.quantity import MAX_INT32, MAX_INT64
 from ullage.model.topology import CARD, CPU, MEMORY
 from ullage.wire.document import Document, text
@@ -62,7 +62,7 @@ def _holding(path: str, told: Document, ids: ContainerIds, card_name: str, dropp
         here = f"{path}.allocations.{name}"
         with dropped.entry():
             if name == CPU:
-                cpus = parse_ids(amount, here)
+                cpus = dropped.ids(amount, here)
             elif _in_bytes(text(name)):
                 memory.append(MemoryHolding(text(name), (), parse_quantity(amount, here, maximum=MAX_INT64)))
             else:

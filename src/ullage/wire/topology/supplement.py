@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
 from ullage.model.idset import MAX_ID, format_ids
@@ -88,7 +89,7 @@ def read_supplement(text: object, field: str, dropped: Dropped) -> Supplement | 
         return None
     try:
         return msgspec.json.decode(text if isinstance(text, str) else b"", type=Supplement)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, InvalidRequest) as error:
         dropped.say(f"{field}: it cannot be read and is left out: {error}")
         return None
 
