@@ -251,8 +251,25 @@ PODS = st.builds(
     NAMES,
     NAMES,
     NAMES,
-    st.lists(HOLDINGS, max_size=2, unique_by=lambda one: one.container).map(tuple),
+    st.lists(HOLDINGS, max_size=2, unique_by=lambda one: one.container).map(
+        lambda found: tuple(sorted(found, key=lambda one: one.container))
+    ),
 )
+
+
+LINKS = st.lists(
+    st.builds(Link, NAMES, NAMES, st.sampled_from(Path), st.integers(0, 18)),
+    max_size=2,
+    unique_by=lambda link: (link.a, link.b),
+).map(lambda found: tuple(sorted(found, key=lambda link: (link.a, link.b))))
+
+
+def pod_key(pod):
+    return pod.namespace, pod.name, pod.uid
+
+
+def pods_in_order(pods):
+    return tuple(sorted(pods, key=pod_key))
 
 
 @st.composite
@@ -287,9 +304,7 @@ def records(draw):
             Device("example.com/nic", index, draw(NAMES), draw(st.none() | NAMES), draw(ZONE_SETS))
             for index in range(draw(st.integers(0, 2)))
         ),
-        links=tuple(
-            draw(st.lists(st.builds(Link, NAMES, NAMES, st.sampled_from(Path), st.integers(0, 18)), max_size=2))
-        ),
+        links=draw(LINKS),
         reserved_cpus=reserved_cpus,
         reserved_count=0 if reserved_cpus else -(-reserved.cpu_milli // 1000),
         kubelet=draw(
@@ -315,8 +330,7 @@ def records(draw):
         stock={"gpu": Stock(len(cards), draw(ID_SETS)), "cpu": Stock(len(cpus), draw(ID_SETS))},
         reserved=reserved,
         use=draw(
-            st.none()
-            | st.builds(Use, st.lists(PODS, max_size=2, unique_by=lambda pod: pod.uid).map(tuple), st.booleans())
+            st.none() | st.builds(Use, st.lists(PODS, max_size=2, unique_by=pod_key).map(pods_in_order), st.booleans())
         ),
     )
 
@@ -325,6 +339,26 @@ def records(draw):
 def test_a_record_comes_back_as_it_was_written(record, domain):
     document = json.loads(json.dumps(numatopology_object(record, domain)))
     assert read_numatopology(document, domain) == (record, ())
+
+
+def backwards(record):
+    machine, use = record.topology, record.use
+    turned = {name: getattr(machine, name)[::-1] for name in ("cpus", "devices", "links")}
+    return replace(
+        record,
+        topology=replace(machine, **turned),
+        cards=record.cards[::-1],
+        stock=dict(reversed(record.stock.items())),
+        use=use and replace(use, pods=tuple(replace(pod, containers=pod.containers[::-1]) for pod in use.pods[::-1])),
+    )
+
+
+@given(records())
+def test_the_order_of_a_record_does_not_change_the_object(record):
+    assert json.dumps(numatopology_object(backwards(record))["metadata"]) == json.dumps(
+        numatopology_object(record)["metadata"]
+    )
+    assert numatopology_object(backwards(record))["spec"] == numatopology_object(record)["spec"]
 
 
 # --- hostile documents ---

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from ullage.model.idset import format_ids
@@ -19,8 +21,11 @@ API_VERSION = "nodeinfo.volcano.sh/v1alpha1"
 def numatopology_object(record: NodeRecord, domain: str = DOMAIN, *, node_uid: str = "") -> dict[str, Any]:
     """The object that tells of a node; with `node_uid` it goes when its Node does.
 
-    Cards of unknown zone are in `numares` alone. What its schema cannot hold is in the annotation `topology`.
+    The same record in another order gives the same object, so that nothing need be written where nothing
+    changed. Cards of unknown zone are in `numares` alone. What its schema cannot hold is in the annotation
+    `topology`.
     """
+    record = _in_order(record)
     annotations = {f"{domain}/topology": supplement_of(record)}
     if record.topology.observed_at is not None:
         annotations["timestamp"] = str(int(record.topology.observed_at))
@@ -29,6 +34,20 @@ def numatopology_object(record: NodeRecord, domain: str = DOMAIN, *, node_uid: s
         owner = {"apiVersion": "v1", "kind": "Node", "name": record.node, "uid": node_uid}
         metadata["ownerReferences"] = [owner]
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": _spec(record)}
+
+
+def _in_order(record: NodeRecord) -> NodeRecord:
+    machine, use = record.topology, record.use
+    if use is not None:
+        pods = (replace(pod, containers=tuple(sorted(pod.containers, key=attrgetter("container")))) for pod in use.pods)
+        use = replace(use, pods=tuple(sorted(pods, key=attrgetter("namespace", "name", "uid"))))
+    topology = replace(
+        machine,
+        cpus=tuple(sorted(machine.cpus, key=attrgetter("id"))),
+        devices=tuple(sorted(machine.devices, key=attrgetter("resource", "index", "uuid"))),
+        links=tuple(sorted(machine.links, key=attrgetter("a", "b"))),
+    )
+    return replace(record, topology=topology, cards=tuple(sorted(record.cards, key=attrgetter("index"))), use=use)
 
 
 def _spec(record: NodeRecord) -> dict[str, Any]:
