@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.topology.hostile import anything, shaped
+from tests.wire.topology.hostile import anything, shaped, unhurried
 from ullage.model.slice_device import SliceDevice, common_zones
 from ullage.wire.topology.resourceslice import read_resource_slices
 
@@ -140,6 +140,7 @@ def test_malformed_devices_and_slices_are_dropped_and_named():
     assert len(warnings) == 4
 
 
+@unhurried
 @given(st.lists(shaped(DOCUMENT, ["spec", "pool", "devices", "int", "ints"]) | anything("spec"), max_size=3))
 def test_any_documents_give_devices_or_sentences(documents):
     devices, warnings = read_resource_slices(documents)
