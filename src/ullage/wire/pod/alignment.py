@@ -15,7 +15,7 @@ from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, ZonePolicy
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.containers import container_amount, containers_of
+from ullage.wire.pod.containers import container_amount, containers_of, limited_resources
 from ullage.wire.pod.guaranteed import has_own_cpus
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.vendors import HUGEPAGES, as_resource
@@ -73,7 +73,7 @@ def _containers(pod: Document) -> Iterator[ContainerNeeds]:
 def _devices(container: Document, path: str) -> dict[str, int]:
     """How many devices the limits name, cards under one name whatever their vendor calls them."""
     found: dict[str, int] = {}
-    for name in _resources(container, path):
+    for name in limited_resources(container, path):
         if "/" in name and "kubernetes.io/" not in name:
             resource = as_resource(name)
             found[resource] = found.get(resource, 0) + container_amount(container, path, name, 1, ("limits",))
@@ -83,17 +83,11 @@ def _devices(container: Document, path: str) -> dict[str, int]:
 def _hugepages(container: Document, path: str) -> dict[int, int]:
     """Bytes by page size in bytes."""
     found: dict[int, int] = {}
-    for name in _resources(container, path):
+    for name in limited_resources(container, path):
         if name.startswith(HUGEPAGES):
             size = parse_quantity(name.removeprefix(HUGEPAGES), f"{path}.resources.limits.{name}")
             found[size] = found.get(size, 0) + container_amount(container, path, name, 1, ("limits",))
     return {size: amount for size, amount in found.items() if amount}
-
-
-def _resources(container: Document, path: str) -> list[str]:
-    """Names of the resources that a container limits."""
-    resources = mapping(container.get("resources"), f"{path}.resources")
-    return [name for name in mapping(resources.get("limits"), f"{path}.resources.limits") if isinstance(name, str)]
 
 
 def _with_cards(

@@ -11,7 +11,7 @@ from ullage.model.part import GFLOPS_PER_TFLOPS, CardSelector, Isolation, Part
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.model.request import MAX_CARDS
 from ullage.wire.document import Document
-from ullage.wire.pod.containers import containers_amount
+from ullage.wire.pod.containers import containers_amount, containers_of, limited_resources
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.record import record_of
 from ullage.wire.pod.request import PodDefaults
@@ -173,7 +173,9 @@ def _count(keys: Keys, spec: Document, indices: tuple[int, ...]) -> tuple[int, s
 
 def _native_cards(spec: Document) -> tuple[str, int]:
     """The resource of a device plugin that the containers limit, and how many cards; "" and 0 if there is none."""
-    found = {name: count for name in NATIVE_RESOURCES if (count := containers_amount(spec, name, 1, "limits"))}
+    named = {name for _, path, container in containers_of(spec) for name in limited_resources(container, path)}
+    kinds = [name for name in NATIVE_RESOURCES if name in named]
+    found = {name: count for name in kinds if (count := containers_amount(spec, name, 1, "limits"))}
     if len(found) > 1:
         raise invalid("spec.containers", ", ".join(found), "ask for cards of one kind")
     for name, count in found.items():

@@ -54,6 +54,12 @@ def container_amount(container: Document, path: str, resource: str, units: int, 
     return 0
 
 
+def limited_resources(container: Document, path: str) -> list[str]:
+    """Names of the resources that a container limits."""
+    resources = mapping(container.get("resources"), f"{path}.resources")
+    return [name for name in mapping(resources.get("limits"), f"{path}.resources.limits") if isinstance(name, str)]
+
+
 def _amount_in(amounts: object, path: str, resource: str, units: int) -> int | None:
     value = mapping(amounts, path).get(resource)
     return None if value is None else parse_quantity(value, f"{path}.{resource}", units=units)
