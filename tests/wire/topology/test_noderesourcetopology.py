@@ -66,6 +66,11 @@ def test_what_no_zone_tells_of_is_not_aligned():
     assert kubelet == Kubelet(static_cpus=False, static_memory=False)
 
 
+def test_cards_of_two_vendors_are_cards_of_one_zone():
+    both = zone(0, **{"nvidia.com/gpu": ("4", "4"), "amd.com/gpu": ("2", "1")})
+    assert read(told(both)).zones[0].amounts == {"gpu": Room(6, 5)}
+
+
 def test_zones_of_other_types_are_not_numa_nodes():
     assert read(told({"name": "socket-0", "type": "Socket"})).zones == ()
 
@@ -93,6 +98,8 @@ def test_a_missing_distance_leaves_all_of_them_out():
         (zone(1, memory=("1Ei", "1Ei")), "zones[1].resources[0].capacity"),
         (zone(1, **{"hugepages-big": ("1", "1")}), "zones[1].resources[0].name"),
         (zone(1, {0: 256}), "zones[1].costs[0].value"),
+        ({**zone(1), "resources": [{"name": "cpu"}, {"name": "cpu"}]}, "zones[1].resources[1].name"),
+        ({**zone(1), "resources": [{"capacity": "1"}]}, "zones[1].resources[0].name"),
     ],
 )
 def test_a_malformed_entry_is_dropped_and_named_and_the_rest_stays(entry, named):

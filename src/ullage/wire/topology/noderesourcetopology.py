@@ -83,16 +83,22 @@ def _zone(id_: int, path: str, entry: Document, dropped: Dropped) -> Zone:
     memory: Room | None = None
     hugepages: dict[int, Room] = {}
     amounts: dict[str, Room] = {}
+    seen: set[str] = set()
     for here, told in dropped.rows(entry.get("resources"), f"{path}.resources"):
         with dropped.entry():
             name = text(told.get("name"))
+            if not name or name in seen:
+                raise invalid(f"{here}.name", name, "each resource of a zone is named once")
+            seen.add(name)
             if name == MEMORY:
                 memory = _room(told, here, 1, MAX_ZONE_BYTES)
             elif name.startswith(HUGEPAGES):
                 size = parse_quantity(name.removeprefix(HUGEPAGES), f"{here}.name")
                 hugepages[size] = _room(told, here, 1, MAX_ZONE_BYTES)
-            elif name:
-                amounts[as_resource(name)] = _room(told, here, MILLI, MAX_INT32)
+            else:
+                resource, room = as_resource(name), _room(told, here, MILLI, MAX_INT32)
+                known = amounts.get(resource, Room(0, 0))
+                amounts[resource] = Room(known.total + room.total, known.allocatable + room.allocatable)
     return Zone(id_, memory, hugepages, amounts)
 
 
