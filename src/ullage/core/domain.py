@@ -79,7 +79,10 @@ def _by_level(columns: Sequence[Column], limits: Column, wanted: Wanted) -> Iter
         for domain in _alone(of, wanted):
             for inside in _alone(limits, wanted.inside(domain)):
                 here = domain & inside
-                yield from (mask & here for mask in _few(columns[-1], wanted.inside(here)))
+                if of is columns[-1]:
+                    yield here
+                else:
+                    yield from (mask & here for mask in _few(columns[-1], wanted.inside(here)))
     for inside in _alone(limits, wanted):
         yield from (mask & inside for mask in _few(columns[0] if columns else limits, wanted.inside(inside)))
 
