@@ -38,6 +38,8 @@ class By(Enum):
     KIND = "kind"
     CARD = "card"
     NODE = "node"
+    MACHINE = "machine"
+    """Its node, and what lies in the zones of that one."""
     AFFINITY = "affinity"
     """Whether the request's terms allow the node."""
     COUNT = "count"
@@ -134,6 +136,9 @@ class _Classes:
         """Per card of `left`."""
         if by is By.ITSELF:
             return left
+        if by is By.MACHINE:
+            rows: Column = self.fleet.card_row[left]
+            return rows
         if by is By.COUNT:
             rows = self.fleet.card_row[left]
             return np.bincount(rows)[rows]

@@ -25,6 +25,9 @@ from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.victim import Victim
 
+_BY_COUNT = ("same-node", "zones")
+"""Stages that judge the cards of a node together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -164,11 +167,13 @@ def _still_able(look: Look, able: Sequence[int], added: Allocation) -> list[int]
     what node and quota say, which is the same for each. Unless the quota depends on the card.
     """
     fleet, own = look.fleet, set(added.gpus)
+    if fleet.board.decides(look.request.requirement):  # cards of a node are judged together then
+        return [fleet.card_of[uuid] for uuids in look.find(able).by_node.values() for uuid in uuids]
     others = [card for card in able if fleet.cards[card].uuid not in own]
     looked_at = others[:1] if look.same_on_all_cards else others
     touched = [card for card in able if fleet.cards[card].uuid in own]
     stages = look.find([*looked_at, *touched]).stages
-    kept_cards = frozenset(stages[-2 if look.request.requirement.gpu_count > 1 else -1].kept)
+    kept_cards = frozenset(next(stage.kept for stage in reversed(stages) if stage.filter not in _BY_COUNT))
     if look.same_on_all_cards and others and fleet.cards[others[0]].uuid not in kept_cards:
         return []
     unseen = frozenset(others[len(looked_at) :])

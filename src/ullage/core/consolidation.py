@@ -250,6 +250,7 @@ class _Holders:
     def __init__(self, look: _Look, movable: Sequence[Allocation]) -> None:
         fleet, there, may = look.fleet, Occupancy.of(look.fleet).columns(), {allocation.id for allocation in movable}
         self.allocations, self.starts = there.who, there.first
+        self.entries, self.charges = there.entries, there.charges
         self.rows: Rows = np.zeros((len(there.who), at.HOLDER_COLUMNS), dtype=np.int64)
         self.rows[:, at.MASK] = _masks(fleet, there)
         self.rows[:, at.ITS_CPU] = there.entries[:, victims.CPU]
@@ -308,7 +309,7 @@ def _masks(fleet: Fleet, there: Columns) -> Rows:
     rows = np.repeat(np.arange(len(fleet.nodes)), np.diff(there.first))
     first, after = there.entries[:, victims.FIRST_CHARGE], there.entries[:, victims.AFTER_CHARGE]
     who, cards = np.repeat(np.arange(len(rows)), after - first), there.charges[:, victims.CARD]
-    here = fleet.card_row[cards] == rows[who]
+    here = (cards >= 0) & (fleet.card_row[cards] == rows[who])
     bits = np.left_shift(1, np.minimum(cards - fleet.gpu_start[rows[who]], at.BITS))
     masks: Rows = np.zeros(len(rows), dtype=np.int64)
     np.bitwise_or.at(masks, who[here], bits[here])
@@ -391,7 +392,8 @@ class _Search:
         fleet, holders = self._fleet, self._holders
         books = fleet.node_rows, fleet.card_rows, self._empty.card_rows, self._opened, self._shape
         ways = np.array(bans, dtype=np.int64).reshape(-1, 3)
-        at.freeing()(*books, holders.starts, holders.rows, holders.stays, rows, ways, self._costs, self._picks)
+        zones = holders.entries, holders.charges, fleet.board.rows
+        at.freeing()(*books, holders.starts, holders.rows, holders.stays, rows, ways, zones, self._costs, self._picks)
 
     # --- where everybody goes ---
 
@@ -414,7 +416,8 @@ class _Search:
         for number in range(count):
             able = find(fleet, look.rules, look.wanted, cards).by_node.get(node, ())
             freed_first = sorted(able, key=lambda uuid: not mask >> fleet.card_of[uuid] - cards.start & 1)
-            choice = select(fleet, look.rules, look.wanted, {node: freed_first[: asked.gpu_count]})
+            first = len(able) if fleet.board.decides(asked) else asked.gpu_count  # zones say which go together
+            choice = select(fleet, look.rules, look.wanted, {node: freed_first[:first]})
             if not isinstance(choice, Choice):
                 return  # what it may use is not a matter of cards alone
             uid = f"unit {number} on {node}"  # no request has such a name
@@ -480,7 +483,8 @@ def _asked(allocation: Allocation) -> Request:
 
 
 def _at(allocation: Allocation, to: Choice) -> Allocation:
-    return replace(allocation, node=to.node, gpus=to.gpus, charges=to.charges, cards=())
+    moved = replace(allocation, node=to.node, gpus=to.gpus, charges=to.charges, cards=())
+    return replace(moved, placement=to.placement)
 
 
 # --- in which order ---

@@ -140,7 +140,8 @@ def place_run(
     Only on these `rows`, if they are given.
     """
     request = run[0]
-    if len(run) == 1 or not countable(rules, request) or not quota_allows(fleet, rules, request, len(run)):
+    alike = countable(rules, request) and not fleet.board.decides(request.requirement)  # its CPUs are chosen with it
+    if len(run) == 1 or not alike or not quota_allows(fleet, rules, request, len(run)):
         return _one_by_one(fleet, rules, run, now, nominations, rows)
     with kept(fleet, nominations.before(fleet, request)):
         table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
@@ -184,7 +185,8 @@ def _choose(
         cards = None if ranked[row] == NO_ROOM else table.pick(row)
         if cards is None:
             return Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, 1, 0),))
-        return Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards), float(ranked[row]))
+        node, gpus, charges = fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards)
+        return Choice(node, gpus, charges, float(ranked[row]), placement=table.placed)
 
 
 def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], now: float) -> None:

@@ -192,7 +192,9 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
     # Its limit is promised too; of no namespace, so that it counts in no quota.
     claim = None if request.claim.limit is None else Claim(namespace="", limit=request.claim.limit)
     uid, asked = f"{request.uid} at its next place" if request.uid in fleet.ledger else request.uid, request.requirement
-    placement = placement_on(fleet, asked, nomination.node, [fleet.card_of[uuid] for uuid in gpus])
+    with trial(fleet):  # what it is to have in zones is with those who leave for it
+        let_leave(fleet, row)
+        placement = placement_on(fleet, asked, nomination.node, [fleet.card_of[uuid] for uuid in gpus])
     return Allocation(uid, nomination.node, asked, gpus, charges=charges, claim=claim, placement=placement)
 
 

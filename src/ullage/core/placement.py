@@ -378,12 +378,21 @@ class Table:
         return [first + k for k in self._units_on(row).nonzero()[0].tolist()]
 
     def pick(self, row: int, also: Table | None = None) -> list[int] | None:
-        """Cards for one unit, free in the books of `also` too; None if they are not enough."""
+        """Cards for one unit, free in the books of `also` too (as what else it has); None if they are not enough."""
         eligible = self.eligible(row)
-        if also is not None:
-            there = set(also.eligible(row))
-            eligible = [card for card in eligible if card in there]
-        return self.pick_among(row, eligible)
+        if also is None:
+            return self.pick_among(row, eligible)
+        there = set(also.eligible(row))
+        free = self.supplies_free(row)
+        alone = free.copy()
+        np.minimum(free, also.supplies_free(row), out=free)
+        cards = self.pick_among(row, [card for card in eligible if card in there])
+        free[:] = alone
+        return cards
+
+    def supplies_free(self, row: int) -> Column:
+        """What is free of each supply in the zones of a node, as a view."""
+        return self._fleet.board.free_on(row)
 
     def pick_among(self, row: int, eligible: Sequence[int]) -> list[int] | None:
         """Cards for one unit out of these of a node; None if they are not enough, or not as its zones have to be."""

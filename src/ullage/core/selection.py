@@ -336,7 +336,7 @@ def find(
 
         steps.take("same-node", Kind.NODE, By.COUNT, enough)
     if shape_of(fleet, asked).rows[0, columns.NEEDS]:
-        steps.take("zones", Kind.NODE, By.NODE, _zones_of(fleet, asked, steps.left.positions.tolist()))
+        steps.take("zones", Kind.NODE, By.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
     by_node: dict[str, list[str]] = {}
     for card in steps.left.positions.tolist():
         by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)

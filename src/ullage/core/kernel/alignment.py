@@ -32,6 +32,7 @@ from ullage.core.kernel.board import (
     MARK,
     MEMORY,
     MERGED,
+    NEAR,
     NEEDED,
     NOT_ALIGNED,
     ONLY_CARDS,
@@ -81,7 +82,7 @@ _BEFORE_ALL = float(2**32)
 _COUNTS = 3
 """Counts by mask for one resource: in all, free, given back."""
 
-_AGAIN, _NEAR, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
+_AGAIN, _NEAREST, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
 
 
 @compiled
@@ -114,11 +115,11 @@ def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board:
         return False
     if not verdict[KNOWN]:
         return True
-    mask, near = verdict[MERGED], 0
+    mask, near = verdict[NEAR], 0
     for k in range(len(units)):
         near += units[k] != 0 and (cards[nodes[row, FIRST_CARD] + k, ZONES] & mask) != 0
     for k in range(len(units)):
-        if whole:
+        if whole or mask < 0:
             units[k] = units[k] >= HELD
         elif near >= asked:
             units[k] = units[k] != 0 and (cards[nodes[row, FIRST_CARD] + k, ZONES] & mask) != 0
@@ -131,7 +132,7 @@ def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board:
 def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board, room: int) -> int:
     """How many of the `room` units that a node has beside zones may be there, each with those before it taken.
 
-    `units` says how many shares each card has room for; of parts of cards only the first unit is looked at.
+    `units` says how many shares each card has room for. Of parts of several cards no way to place them has more.
     """
     machines, supplies, machine = board.machines, board.supplies, nodes[row, MACHINE]
     begin, end = (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
@@ -141,15 +142,35 @@ def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, b
             units[k] = left[k] > 0
         if not settle(nodes, cards, row, shape, units, board):
             break
-        if not board.verdict[KNOWN] or (shape[0, COUNT] and not shape[0, WHOLE]):
+        if not board.verdict[KNOWN] or (shape[0, COUNT] and not shape[0, WHOLE] and _only_cards(board, end - begin)):
             there = room
             break
         there += 1
         spend(machines, supplies, machine, board.taken, 1)
-        for k in range(len(units)):
-            left[k] -= units[k]
+        _share_out(left, units, shape[0, COUNT])
     supplies[begin:end, FREE] = free
     return there
+
+
+@compiled
+def _only_cards(board: Board, supplies: int) -> bool:
+    """Whether a decision takes nothing but cards, in any zone."""
+    for own in board.taken[:supplies]:
+        if own[MARK] >= HELD or own[BYTES] or own[PEAK]:
+            return False
+    return bool(board.verdict[NEAR] == NIL)
+
+
+@compiled
+def _share_out(left: Rows, units: Rows, count: int) -> None:
+    """A unit takes a share of `count` of these cards, of those that have most."""
+    for _ in range(count):
+        most = -1
+        for k in range(len(units)):
+            if units[k] and (most < 0 or left[k] > left[most]):
+                most = k
+        units[most] = 0
+        left[most] -= 1
 
 
 @compiled
@@ -293,6 +314,8 @@ def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: i
     ended = needs[0, STAGE] == INIT
     had, before = units[: len(units) * ended].copy(), taken[: len(taken) * ended].copy()
     for k in range(len(needs)):
+        if needs[k, NEEDED] == CARDS:
+            verdict[NEAR] = mask if verdict[NEAR] == NIL else -1
         managed = is_handed_out(board, machine, policy, needs[k, NEEDED])
         if not managed:
             continue
@@ -449,7 +472,7 @@ def _comes(step: int, mark: int, zones: int, mask: int) -> bool:
         return mark == REUSABLE
     if mark != OPEN:
         return False
-    return bool(mask == NIL or zones & mask) if step == _NEAR else bool(zones or step == _ANYWHERE)
+    return bool(mask == NIL or zones & mask) if step == _NEAREST else bool(zones or step == _ANYWHERE)
 
 
 @compiled
@@ -465,7 +488,7 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, boar
         some = 0
         for k in range(len(units)):
             zones = cards[first + k, ZONES]
-            may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAR or not binds)
+            may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAREST or not binds)
             some += may[k]
         if binds and some > amount > 0:
             pick_linked(board.links, nodes, row, may, may[:0], chosen[:amount])

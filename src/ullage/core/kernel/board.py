@@ -48,10 +48,11 @@ SCALE = 1 << 20
 INIT, SIDECAR, APP = 0, 1, 2
 
 # What became of it.
-CODE, UNION, SPAN, CONTAINER_OF, MERGED, KNOWN, ONLY_CARDS = 0, 1, 2, 3, 4, 5, 6
+CODE, UNION, SPAN, CONTAINER_OF, MERGED, KNOWN, NEAR, ONLY_CARDS = 0, 1, 2, 3, 4, 5, 6, 7
 """Why it is refused; the zones of all that was taken, and how many; the container that was aligned last, and its
-merged mask; 1 if the zones of the machine are known and told apart; 1 if only cards are picked."""
-VERDICT_COLUMNS = 7
+merged mask; 1 if the zones of the machine are known and told apart; the merged mask of those that have cards, if one
+has, -1 if several have; 1 if only cards are picked."""
+VERDICT_COLUMNS = 8
 ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT = 0, 1, 2, 3, 4, 5
 """Reasons: no record of zones, a weaker policy of the node, more zones than are enumerated, no mask that will do,
 too little there."""

@@ -11,6 +11,8 @@ from functools import cache
 
 import numpy as np
 
+from ullage.core.kernel.alignment import aligned_room
+from ullage.core.kernel.board import FREE, Board
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     COUNT,
@@ -19,11 +21,17 @@ from ullage.core.kernel.columns import (
     FIRST_CARD,
     MEMORY,
     MEMORY_FREE,
+    NEEDS,
     Rows,
 )
 from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.masks import width_of
 from ullage.core.kernel.room import slots_left, units_on
 from ullage.core.kernel.shares import Flags
+from ullage.core.kernel.victims import AFTER_CHARGE, CARD, COMPUTE, FIRST_CHARGE
+
+Zones = tuple[Rows, Rows, Board]
+"""What holders have in the zones of their machines: their entries and charges, as in `kernel/victims.py`, and these."""
 
 NEVER = 2**62
 """The cost of what cannot be."""
@@ -44,7 +52,7 @@ _MOST = 16
 def freeable(
     cards: Rows, empty: Rows, first: int, after: int, shape: Rows, holders: Rows, stays: int
 ) -> tuple[int, Rows]:
-    """How many cards of a node could be taken now, and the positions of those that could if their holders moved.
+    """Which cards of a node could be taken now, as bits; the positions of those that could if their holders moved.
 
     None of the cards in `stays`.
     """
@@ -60,7 +68,7 @@ def freeable(
         if units_on(empty, first + k, shape) == 0:
             continue
         if units_on(cards, first + k, shape) > 0:
-            idle += 1
+            idle |= 1 << k
         elif (movable & ~stays) >> k & 1:
             price, at = 0, taken
             for j in range(len(holders)):
@@ -84,37 +92,79 @@ def free_on_node(
     holders: Rows,
     stays: int,
     bans: Rows,
+    zones: Zones,
+    begin: int,
     costs: Rows,
     picks: Rows,
 ) -> None:
     """Write, per number of units, the least cost with which so many fit, and the cards to be freed, as bits.
 
-    A ban is a node, a number of units, and cards that are not to be freed for them.
+    A ban is a node, a number of units, and cards that are not to be freed for them. The entries of the node
+    `begin` there.
     """
-    node = nodes[row]
-    idle, spots = freeable(cards, empty, node[FIRST_CARD], node[AFTER_CARDS], shape, holders, stays)
+    idle, spots = freeable(cards, empty, nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS], shape, holders, stays)
     slots = slots_left(nodes, row, shape)
     for subset in range(1 << len(spots)):
-        mask, number = 0, idle
+        mask = 0
         for k in range(len(spots)):
             if subset >> k & 1:
                 mask |= 1 << spots[k]
-                number += 1
-        cpu, memory, left, cost = node[CPU_FREE], node[MEMORY_FREE], slots, 0
-        for j in range(len(holders)):
-            if holders[j, MASK] & mask:
-                cpu += holders[j, ITS_CPU]
-                memory += holders[j, ITS_MEMORY]
-                cost += holders[j, COST]
-                left += 1
-        units = min(number // shape[0, COUNT], left)
-        if shape[0, CPU]:
-            units = min(units, cpu // shape[0, CPU])
-        if shape[0, MEMORY]:
-            units = min(units, memory // shape[0, MEMORY])
-        for some in range(1, min(units, len(costs) - 1) + 1):
+        units, cost = units_by_sums(nodes[row], shape, holders, mask, idle | mask, slots)
+        units, better = min(units, len(costs) - 1), False
+        for some in range(1, units + 1):
+            better |= cost < costs[some]
+        if better and shape[0, NEEDS]:
+            units = units_in_zones(nodes, cards, row, shape, holders, mask, idle | mask, zones, begin, units)
+        for some in range(1, units + 1):
             if cost < costs[some] and not banned(bans, row, some, mask):
                 costs[some], picks[some] = cost, mask
+
+
+@compiled
+def units_by_sums(node: Rows, shape: Rows, holders: Rows, freed: int, free: int, slots: int) -> tuple[int, int]:
+    """How many units fit on a node when some cards are freed, and so many are `free`; what that costs."""
+    cpu, memory, cost = node[CPU_FREE], node[MEMORY_FREE], 0
+    for j in range(len(holders)):
+        if holders[j, MASK] & freed:
+            cpu += holders[j, ITS_CPU]
+            memory += holders[j, ITS_MEMORY]
+            cost += holders[j, COST]
+            slots += 1
+    units = min(width_of(free) // shape[0, COUNT], slots)
+    if shape[0, CPU]:
+        units = min(units, cpu // shape[0, CPU])
+    if shape[0, MEMORY]:
+        units = min(units, memory // shape[0, MEMORY])
+    return int(units), int(cost)
+
+
+@compiled
+def units_in_zones(
+    nodes: Rows,
+    cards: Rows,
+    row: int,
+    shape: Rows,
+    holders: Rows,
+    freed: int,
+    free: int,
+    zones: Zones,
+    begin: int,
+    units: int,
+) -> int:
+    """How many of these units may be on a node when some cards are freed, and so many are `free`."""
+    entries, charges, board = zones
+    for sign in (1, -1):
+        for j in range(len(holders)):
+            if holders[j, MASK] & freed:
+                for at in range(entries[begin + j, FIRST_CHARGE], entries[begin + j, AFTER_CHARGE]):
+                    if charges[at, CARD] < 0:
+                        board.supplies[-1 - charges[at, CARD], FREE] += sign * charges[at, COMPUTE]
+        if sign > 0:
+            may = np.zeros(nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD], np.int64)
+            for k in range(len(may)):
+                may[k] = free >> k & 1
+            units = aligned_room(nodes, cards, row, shape, may, board, units)
+    return units
 
 
 @compiled
@@ -133,7 +183,7 @@ def freeing() -> Callable[..., None]:
     `starts` says where the holders of each node begin among all of them, `stays` which of its cards are not to
     be freed, as bits; `rows` which nodes to look at.
     """
-    key = code_of(free_on_node, freeable, units_on, banned)
+    key = code_of(free_on_node, freeable, units_on, banned, units_in_zones)
 
     @compiled
     def free(
@@ -147,6 +197,7 @@ def freeing() -> Callable[..., None]:
         stays: Rows,
         rows: Rows,
         bans: Rows,
+        zones: Zones,
         costs: Rows,
         picks: Rows,
     ) -> None:
@@ -156,7 +207,8 @@ def freeing() -> Callable[..., None]:
             costs[row, 0] = 0
             if opened[row] and nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD] <= BITS:
                 here = holders[starts[row] : starts[row + 1]]
-                free_on_node(nodes, cards, empty, row, shape, here, stays[row], bans, costs[row], picks[row])
+                there = bans, zones, starts[row], costs[row], picks[row]
+                free_on_node(nodes, cards, empty, row, shape, here, stays[row], *there)
 
     return free
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from ullage.core.kernel import board as at
 from ullage.core.kernel.alignment import taken_of
@@ -111,6 +112,15 @@ class Board:
         """The container that the last decision was about at its end."""
         return int(self.rows.verdict[at.CONTAINER_OF])
 
+    def free_on(self, row: int) -> npt.NDArray[np.int64]:
+        """What is free of each supply of a node, as a view."""
+        machine = self.machine_of[row]
+        first, last = (
+            (0, 0) if machine < 0 else self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
+        )
+        found: npt.NDArray[np.int64] = self.supplies[first:last, at.FREE]
+        return found
+
     def cpus_of(self, machine: int) -> Rows:
         """The rows of a machine's CPUs."""
         first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
@@ -123,6 +133,10 @@ class Board:
         return self.aligns or asked.alignment.policy is not None
 
     # --- what requests need ---
+
+    def decides(self, asked: ResourceRequirement) -> bool:
+        """Whether zones may refuse a request, or hand out to it more than its cards."""
+        return bool(asked.alignment.policy or (asked.alignment.containers and self.topologies) or self.aligns)
 
     def needs(self, asked: ResourceRequirement) -> list[tuple[int, int, int, int, int]]:
         """What a request is aligned by, as rows; none if zones do not matter to it here.
