@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -15,12 +16,15 @@ import cloudpickle
 import pytest
 
 from ullage.engines.local.engine import LocalEngine
+from ullage.model.alignment import Alignment
 from ullage.model.application import FUNCTION, Application
 from ullage.model.error import AlreadyExists
 from ullage.model.executor import BindCode, Gang
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
+from ullage.model.topology import ZonePolicy
+from ullage.model.zone_placement import ZonePlacement
 from ullage.service.engine_port import (
     BindOrder,
     Bound,
@@ -122,13 +126,21 @@ def call(task: int, function: Callable[..., object], *arguments: object, session
     return TaskOrder(session, task, task + 1000, cloudpickle.dumps((function, arguments, {})))
 
 
-async def launched(engine: Engine, log: Log, name: str = "e") -> None:
-    engine.launch(LaunchOrder(name, "here", FUNCTION, Setup(), SMALL))
+async def launched(engine: Engine, log: Log, name: str = "e", cpus: tuple[int, ...] = ()) -> None:
+    engine.launch(on_cpus(name, cpus))
     await log.until(lambda: any(event.executor == name for event in log.of(Registered)))
 
 
-async def bound(engine: Engine, log: Log, name: str = "e") -> None:
-    await launched(engine, log, name)
+def on_cpus(name: str, cpus: tuple[int, ...], policy: ZonePolicy = ZonePolicy.RESTRICTED) -> LaunchOrder:
+    """A launch on CPUs of its own, if there are any."""
+    if not cpus:
+        return LaunchOrder(name, "here", FUNCTION, Setup(), SMALL)
+    asked = replace(SMALL, alignment=Alignment(policy))
+    return LaunchOrder(name, "here", FUNCTION, Setup(), asked, placement=ZonePlacement((0,), cpus))
+
+
+async def bound(engine: Engine, log: Log, name: str = "e", cpus: tuple[int, ...] = ()) -> None:
+    await launched(engine, log, name, cpus)
     engine.bind(BindOrder(name, "s"))
     await log.until(lambda: any(event.executor == name for event in log.of(Bound)))
 
@@ -161,6 +173,89 @@ def test_a_name_in_use_is_refused_and_its_holder_unharmed(play: Play) -> None:
             engine.launch(LaunchOrder("e", "here", FUNCTION, Setup(), SMALL))
         engine.bind(BindOrder("e", "s"))
         assert (await log.first(Bound)).code is BindCode.OK
+
+    play(scenario)
+
+
+CPUS = tuple(sorted(os.sched_getaffinity(0)))
+two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="CPUs are kept apart where there are two")
+
+
+async def runs_on(engine: Engine, log: Log, name: str, task: int) -> list[tuple[int, ...]]:
+    """The CPUs of a worker, of a program that it starts, and of one that runs already."""
+
+    def look() -> list[tuple[int, ...]]:
+        import subprocess  # noqa: PLC0415  # this runs in a worker
+        import sys  # noqa: PLC0415
+
+        if "KEPT" not in os.environ:
+            os.environ["KEPT"] = str(subprocess.Popen(["sleep", "3600"]).pid)
+        text = "import os; print(*sorted(os.sched_getaffinity(0)))"
+        started = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True).stdout
+        return [
+            tuple(sorted(os.sched_getaffinity(0))),
+            tuple(map(int, started.split())),
+            tuple(sorted(os.sched_getaffinity(int(os.environ["KEPT"])))),
+        ]
+
+    log.hand_out(engine, call(task, look), to=name)
+    await log.until(lambda: task + 1000 in log.outcomes())
+    output = log.outcomes()[task + 1000].output
+    assert output is not None, log.outcomes()[task + 1000].message
+    found: list[tuple[int, ...]] = cloudpickle.loads(output)
+    return found
+
+
+@two_cpus
+def test_all_that_an_executor_runs_stays_on_the_cpus_it_has_alone(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log, "e", CPUS[1:])
+        assert await runs_on(engine, log, "e", 1) == [CPUS[1:]] * 3
+        assert [event.note for event in log.of(Registered)] == [""]
+
+    play(scenario)
+
+
+@two_cpus
+def test_executors_that_share_cpus_keep_off_those_of_another_until_it_is_gone(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log, "shares")
+        assert await runs_on(engine, log, "shares", 1) == [CPUS] * 3
+        await bound(engine, log, "alone", CPUS[:1])
+        assert await runs_on(engine, log, "alone", 2) == [CPUS[:1]] * 3
+        await bound(engine, log, "later")
+        assert await runs_on(engine, log, "shares", 3) == [CPUS[1:]] * 3
+        assert await runs_on(engine, log, "later", 4) == [CPUS[1:]] * 3
+        engine.stop("alone", 0.0)
+        await log.first(Gone)
+        assert await runs_on(engine, log, "shares", 5) == [CPUS] * 3
+        assert await runs_on(engine, log, "later", 6) == [CPUS] * 3
+
+    play(scenario)
+
+
+NO_CPU = 2**15
+"""The id of a CPU that no machine has."""
+
+
+def test_who_must_have_its_cpus_alone_does_not_start_without_them(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        engine.launch(on_cpus("e", (NO_CPU,)))
+        gone = await log.first(Gone)
+        assert gone.reason.endswith(f"the kernel does not let it run on all of the CPUs it was placed on: {NO_CPU}")
+        engine.launch(on_cpus("f", (CPUS[0], NO_CPU)))
+        gone = await log.first(Gone, 2)
+        assert gone.reason.endswith(f"CPUs it was placed on: {CPUS[0]},{NO_CPU}")
+        assert log.of(Registered) == []
+
+    play(scenario)
+
+
+def test_who_may_run_without_its_cpus_does_and_that_is_told(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        engine.launch(on_cpus("e", (NO_CPU,), ZonePolicy.BEST_EFFORT))
+        note = (await log.first(Registered)).note
+        assert note.startswith(f"it was placed on CPUs {NO_CPU} alone, and runs on ")
 
     play(scenario)
 

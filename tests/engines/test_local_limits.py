@@ -170,13 +170,16 @@ def test_a_delegated_cgroup_is_used_and_the_server_moves_aside(tmp_path: Path) -
     assert isinstance(found, Unified)
     assert found.layer == "cgroup v2: memory and cpu limited by the kernel"
     assert (own / "ullage-server/cgroup.procs").read_text() == str(os.getpid())
-    assert (own / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert (own / "cgroup.subtree_control").read_text() == "+cpu +cpuset +memory"
     cell = found.confine("e", ResourceRequirement.of(2, "1g"))
+    assert not (own / "ullage-1/e/cpuset.cpus").exists(), "it shares those of the server"
     assert cell.directories == (own / "ullage-1/e",)
     assert (own / "ullage-1/e/memory.max").read_text() == str(1 << 30)
     assert (own / "ullage-1/e/cpu.max").read_text() == "200000 100000"
     (own / "ullage-1/e/memory.events").write_text("low 0\nmax 12\noom 1\noom_kill 1\noom_group_kill 0\n")
     assert cell.kills() == 1
+    found.confine("alone", ResourceRequirement.of(4, "1g"), (0, 1, 2, 8))
+    assert (own / "ullage-1/alone/cpuset.cpus").read_text() == "0-2,8"
 
 
 def test_a_cgroup_shared_with_others_is_not_touched(tmp_path: Path) -> None:

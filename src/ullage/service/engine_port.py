@@ -17,6 +17,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
+from ullage.model.zone_placement import ZonePlacement
 
 # --- orders out ---
 
@@ -26,6 +27,8 @@ class LaunchOrder:
     """Start one worker process holding exactly `requirement`; `gpus` are the granted cards, in order.
 
     `charges` says what it was granted of each of them, in the same order; without any they are its alone.
+    The CPUs of its `placement` are its alone too, and all its processes stay on them. If it cannot have
+    them it is `Gone` where its policy is a strict one, else `Registered` says so.
     """
 
     executor: str
@@ -35,6 +38,7 @@ class LaunchOrder:
     requirement: ResourceRequirement
     gpus: tuple[Gpu, ...] = ()
     charges: tuple[Charge, ...] = ()
+    placement: ZonePlacement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +103,11 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The worker process is up and can be bound."""
+    """The worker process is up and can be bound. `note` says what of its placement it has to do without."""
 
     executor: str
     pid: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

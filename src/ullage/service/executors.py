@@ -13,7 +13,6 @@ from typing import Any
 
 from ullage.core.plan import Evict, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
-from ullage.model.allocation import Allocation
 from ullage.model.event import BIND_FAILED, RETRY_LIMIT_REACHED
 from ullage.model.executor import BindCode, ExecutorState, Gang, Operation, apply
 from ullage.model.session import RETRY_LIMIT
@@ -84,6 +83,7 @@ class Executors:
             node=action.allocation.node,
             requirement=asked,
             gpus=action.allocation.gpus,
+            placement=action.allocation.placement,
             application=application.name,
             setup=setup_key(record.session),
             delay_release_s=application.delay_release_s,
@@ -94,9 +94,7 @@ class Executors:
             bound_at=now,
         )
         executor.protected_until = now + self._protection(overdue=action.overdue)
-        self._state.fleet.charge(
-            Allocation(executor.id, executor.node, asked, executor.gpus, charges=action.allocation.charges)
-        )
+        self._state.fleet.charge(replace(action.allocation, id=executor.id))
         self._state.executors[executor.id] = executor
         record.executors[executor.id] = executor
         self._journal.write(PutExecutor(executor.id, executor.node, record.id, None, asked, executor.gpus, now))
@@ -111,6 +109,7 @@ class Executors:
                 asked,
                 tuple(cards[uuid] for uuid in executor.gpus),
                 action.allocation.charges,
+                action.allocation.placement,
             )
         )
 
@@ -182,7 +181,9 @@ class Executors:
         if executor.state is not ExecutorState.VOID:
             return
         executor.state = apply(executor.state, Operation.REGISTER)
-        executor.pid, executor.since = event.pid, self._clock()
+        executor.pid, executor.note, executor.since = event.pid, event.note, self._clock()
+        if event.note:
+            self._events.add("executor.misplaced", executor.session, message=event.note, executor=executor.id)
         record = self._state.sessions.get(executor.session or "")
         if record is None or not record.open:
             self._detach(executor)

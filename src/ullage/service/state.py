@@ -22,6 +22,7 @@ from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import RETRY_LIMIT, Session, SessionState
 from ullage.model.task import SHARED_KEPT, TaskResult, TaskState
+from ullage.model.zone_placement import ZonePlacement
 
 RECENT_RESULTS = 4096
 RECENT_BYTES = 8 << 20
@@ -199,7 +200,10 @@ class SessionRecord:
 
 @dataclass(slots=True)
 class ExecutorRecord:
-    """A worker process. `session` is whom it works for, also before its bind; `tasks` by claim."""
+    """A worker process. `session` is whom it works for, also before its bind; `tasks` by claim.
+
+    `placement` is where on its node it lies; `note` says what of that it has to do without.
+    """
 
     id: str
     node: str
@@ -222,6 +226,8 @@ class ExecutorRecord:
     spoilt: bool = False
     stopping: bool = False
     lost: bool = False
+    placement: ZonePlacement | None = None
+    note: str = ""
     shared_sent: deque[int] = field(default_factory=lambda: deque(maxlen=SHARED_KEPT))
 
     @property

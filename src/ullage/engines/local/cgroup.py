@@ -5,17 +5,20 @@
 3. Neither: the warden looks at the memory now and then, and ends who holds too much.
 
 `detect` chooses; `Confinement.layer` says in words which one it is. In the first two the kernel
-kills inside the cgroup when its memory is full, and counts that.
+kills inside the cgroup when its memory is full, and counts that. In the first an executor with CPUs of
+its own cannot leave them either; elsewhere its affinity, which the warden sets, is all that keeps it there.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ullage.model.idset import format_ids
 from ullage.model.request import ResourceRequirement
 
 PERIOD_US = 100_000
@@ -55,8 +58,8 @@ class Confinement(Protocol):
     layer: str
     roots: tuple[Path, ...]
 
-    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:
-        """Prepare the limits of an executor.
+    def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:
+        """Prepare the limits of an executor that runs on these CPUs only, if there are any.
 
         Raises:
             OSError: the kernel refuses; nothing is left behind.
@@ -70,7 +73,7 @@ class Watching:
     layer: str = "watched: memory is checked twice a second, cpu is not limited (no writable cgroup)"
     roots: tuple[Path, ...] = ()
 
-    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:  # noqa: ARG002  # as the protocol says
+    def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:  # noqa: ARG002  # as the protocol says
         """Leave the limit to the warden."""
         return Cell(watched_bytes=requirement.memory_bytes or None)
 
@@ -80,10 +83,11 @@ class Unified:
 
     def __init__(self, root: Path, controllers: frozenset[str]) -> None:
         self.roots: tuple[Path, ...] = (root,)
-        self.layer: str = f"cgroup v2: {' and '.join(sorted(controllers, reverse=True))} limited by the kernel"
+        limited = sorted(controllers & {"memory", "cpu"}, reverse=True)
+        self.layer: str = f"cgroup v2: {' and '.join(limited)} limited by the kernel"
         self._controllers = controllers
 
-    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:
+    def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:
         """Make the executor's cgroup and write its limits."""
         directory = self.roots[0] / _file_name(executor)
         cell = Cell(directories=(directory,), counter=directory / "memory.events")
@@ -95,6 +99,8 @@ class Unified:
                     _write(directory / "memory.swap.max", 0)
             if requirement.cpu_milli and "cpu" in self._controllers:
                 _write(directory / "cpu.max", f"{quota_us(requirement.cpu_milli)} {PERIOD_US}")
+            if cpus and "cpuset" in self._controllers:
+                _write(directory / "cpuset.cpus", format_ids(cpus))
         except OSError:
             cell.remove()
             raise
@@ -109,7 +115,7 @@ class Legacy:
         self.layer: str = f"cgroup v1: memory{'' if cpu is None else ' and cpu'} limited by the kernel"
         self._cpu = cpu
 
-    def confine(self, executor: str, requirement: ResourceRequirement) -> Cell:
+    def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:  # noqa: ARG002  # CPUs by affinity alone
         """Make the executor's cgroups and write their limits."""
         name = _file_name(executor)
         directories = tuple(root / name for root in self.roots)
@@ -163,7 +169,7 @@ def _unified(name: str, proc: Path) -> Unified | None:
     if own.name == _SERVER:  # an earlier engine of this process moved it here
         own = own.parent
     try:
-        offered = frozenset(_read(own / "cgroup.controllers").split()) & {"memory", "cpu"}
+        offered = frozenset(_read(own / "cgroup.controllers").split()) & {"memory", "cpu", "cpuset"}
         if "memory" not in offered or not _hand_down(own, offered):
             return None
         root = own / name

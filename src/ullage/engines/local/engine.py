@@ -17,7 +17,7 @@ from ullage.engines.local import cgroup, logs
 from ullage.engines.local.cgroup import Cell, Confinement
 from ullage.engines.local.door import WorkerLine
 from ullage.engines.local.environment import worker_command, worker_environment
-from ullage.engines.local.executor import LocalExecutor
+from ullage.engines.local.executor import LocalExecutor, own_cpus
 from ullage.engines.local.home import Home
 from ullage.engines.local.link import WardenLink
 from ullage.engines.local.sharing import Sharing, Unenforced
@@ -177,6 +177,8 @@ class LocalEngine:
             err=str(err),
             cgroups=[str(directory) for directory in executor.cell.directories],
             memory_bytes=executor.cell.watched_bytes,
+            cpus=own_cpus(order),
+            cpus_required=_required(order),
         )
 
     def bind(self, order: BindOrder) -> None:
@@ -212,7 +214,7 @@ class LocalEngine:
 
     def _confine(self, order: LaunchOrder) -> Cell:
         assert self._confinement is not None, "launch before open"
-        return self._confinement.confine(order.executor, order.requirement)
+        return self._confinement.confine(order.executor, order.requirement, own_cpus(order))
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -320,3 +322,9 @@ class LocalEngine:
     def _report(self, event: EngineEvent) -> None:
         assert self._listener is not None
         self._listener.on_engine_event(event)
+
+
+def _required(order: LaunchOrder) -> bool:
+    """Whether a worker that cannot have its CPUs alone must not start at all."""
+    policy = order.requirement.alignment.policy
+    return policy is not None and policy.required and bool(own_cpus(order))

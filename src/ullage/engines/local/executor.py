@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from ullage.engines.local import reason
 from ullage.engines.local.cgroup import Cell
 from ullage.engines.local.door import WorkerLine
 from ullage.model.executor import BindCode
+from ullage.model.idset import format_ids
 from ullage.model.quantity import format_bytes
 from ullage.service.engine_port import (
     BindOrder,
@@ -53,6 +55,7 @@ class LocalExecutor:
         self.work: Path | None = None  # the private directory, if it has one
         self.status: int | None = None
         self.running: set[tuple[str, int]] = set()  # session and number of the tasks in hand
+        self._cpus = own_cpus(order)
         self._memory = order.requirement.memory_bytes
         self._session = ""
         self._secret = secret
@@ -105,9 +108,19 @@ class LocalExecutor:
             return
         self.registered = True
         self.set_timer(None)
-        self._report(Registered(self.name, hello.pid))
+        self._report(Registered(self.name, hello.pid, self._misplaced(hello.pid)))
         waiting, self._waiting = self._waiting, []
         self._send(*waiting)
+
+    def _misplaced(self, pid: int) -> str:
+        """What the worker has to do without of its own CPUs, in words; "" if nothing."""
+        try:
+            runs_on = os.sched_getaffinity(pid)
+        except OSError:
+            return ""  # its end is reported anyway
+        if not self._cpus or runs_on <= set(self._cpus):
+            return ""
+        return f"it was placed on CPUs {format_ids(self._cpus)} alone, and runs on {format_ids(runs_on)}"
 
     def _outcome(self, outcome: frames.Outcome) -> TaskOutcome:
         self.running.discard((self._session, outcome.task))
@@ -231,3 +244,8 @@ def _bind_code(code: int) -> BindCode:
         return BindCode(code)
     except ValueError:
         return BindCode.UNKNOWN
+
+
+def own_cpus(order: LaunchOrder) -> tuple[int, ...]:
+    """The CPUs that a worker has alone; none if it shares those of the machine with others."""
+    return () if order.placement is None else order.placement.cpus

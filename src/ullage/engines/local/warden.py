@@ -13,7 +13,8 @@ once none of its processes is left there.
 Orders come as JSON lines on standard input, what happens goes out as JSON lines:
 
     {"do": "start", "executor", "argv", "env", "cwd", "out", "err", "cgroups": [dir],
-     "memory_bytes": null | bytes to be enforced by watching}
+     "memory_bytes": null | bytes to be enforced by watching,
+     "cpus": [id] it has alone, "cpus_required": whether it must not start without them}
     {"do": "stop", "executor", "grace_s"}
     {"do": "sweep", "marker": "NAME=VALUE", "cgroups": [dir]}
 
@@ -27,6 +28,7 @@ Orders come as JSON lines on standard input, what happens goes out as JSON lines
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import selectors
@@ -44,6 +46,9 @@ _TICK_S = 0.01
 _TICK_MAX_S = 0.5
 _WATCH_S = 0.5
 """Seconds between two looks at the memory of executors without a cgroup."""
+
+_MOST_MOVES = 8
+"""Rounds of moving threads to other CPUs: one that starts a thread meanwhile needs another, few need a third."""
 
 _OOM_SCORE_ADJ = 500
 """When the machine runs out of memory, workers go before servers and shells: proc_pid_oom_score_adj(5)."""
@@ -71,6 +76,7 @@ class Ward:
         self.markers = {f"{name}={order['env'][name]}".encode() for name in ("ULLAGE_HOME_ID", "ULLAGE_EXECUTOR")}
         self.cgroups: list[str] = order.get("cgroups") or []
         self.memory_bytes: int | None = order.get("memory_bytes")
+        self.cpus = frozenset(order.get("cpus") or ())
         self.pid = pid
         self.report_fd: int | None = report_fd  # where the child says that it could not start
         self.status: int | None = None
@@ -82,6 +88,7 @@ class Warden:
 
     def __init__(self) -> None:
         self._wards: dict[str, Ward] = {}
+        self._cpus = self._shared_cpus = frozenset(os.sched_getaffinity(0))
         self._sweep: tuple[bytes, list[str]] | None = None
         self._waiting: list[dict[str, Any]] = []  # orders that came during a sweep
         self._input = b""
@@ -138,6 +145,8 @@ class Warden:
             self._sweep = (order["marker"].encode(), order["cgroups"])
 
     def _start(self, order: dict[str, Any]) -> None:
+        own = frozenset(order.get("cpus") or ())
+        self._share_cpus(own)
         report_fd, child_fd = os.pipe()  # closed by exec: proof that the program runs
         warden = os.getpid()
         try:
@@ -146,9 +155,10 @@ class Warden:
             os.close(report_fd)
             os.close(child_fd)
             _say(event="failed", executor=order["executor"], message=f"cannot fork: {error.strerror}")
+            self._share_cpus()
             return
         if pid == 0:
-            _become(order, warden, child_fd)
+            _become(order, own or self._shared_cpus, warden, child_fd)
         os.close(child_fd)
         ward = self._wards[order["executor"]] = Ward(order, pid, report_fd)
         self._selector.register(report_fd, selectors.EVENT_READ, lambda: self._read_report(ward))
@@ -161,6 +171,7 @@ class Warden:
         ward.report_fd = None
         if message:
             del self._wards[ward.executor]  # the child has only its exit left to do
+            self._share_cpus()
             _say(event="failed", executor=ward.executor, message=message)
         else:
             _say(event="started", executor=ward.executor, pid=ward.pid)
@@ -233,6 +244,7 @@ class Warden:
 
     def _gone(self, ward: Ward) -> None:
         del self._wards[ward.executor]
+        self._share_cpus()
         if self._closing:
             _remove(ward.cgroups)  # nobody else is there to do it
         _say(event="gone", executor=ward.executor, status=ward.status)
@@ -300,6 +312,30 @@ class Warden:
             return None
         entries = set(environment.split(b"\0"))
         return next((ward.executor for ward in self._wards.values() if ward.markers <= entries), None)
+
+    # --- CPUs -----------------------------------------------------------------------------------
+
+    def _share_cpus(self, taken: frozenset[int] = frozenset()) -> None:
+        """Keep executors without CPUs of their own off those that others have, and off `taken`.
+
+        Where none is left for them they run on all, as somebody has to give way.
+        """
+        own = taken.union(*(ward.cpus for ward in self._wards.values()))
+        shared, before = self._cpus - own or self._cpus, self._shared_cpus
+        self._shared_cpus = shared
+        rounds = 0 if shared == before else _MOST_MOVES
+        while rounds and self._move(before, shared):
+            rounds -= 1
+
+    def _move(self, before: frozenset[int], shared: frozenset[int]) -> bool:
+        """Bring the threads of executors that share CPUs to `shared`; whether any had to be moved."""
+        sharing = {ward.executor for ward in self._wards.values() if not ward.cpus}
+        moved = False
+        for executor, processes in self._members().items():
+            if executor in sharing:
+                for process in processes:
+                    moved |= move_threads(process.pid, before, shared)
+        return moved
 
     # --- memory ---------------------------------------------------------------------------------
 
@@ -391,6 +427,24 @@ def proportional_bytes(pid: int) -> int:
         return 0
 
 
+def move_threads(pid: int, before: frozenset[int], after: frozenset[int]) -> bool:
+    """Bring all threads of a process to CPUs of `after`; whether one had to be moved.
+
+    Those on exactly `before` get all of `after`. Who chose fewer CPUs keeps what is left of them.
+    """
+    moved = False
+    try:
+        for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208  # as in `process_table`
+            now = os.sched_getaffinity(int(name))
+            wanted = after if now == before else now & after or after
+            if now != wanted:
+                os.sched_setaffinity(int(name), wanted)
+                moved = True
+    except OSError:
+        return moved  # it ended, or is not ours to move
+    return moved
+
+
 def _kill(processes: Iterable[Process]) -> None:
     for process in processes:
         _signal(process, signal.SIGKILL)
@@ -442,10 +496,11 @@ def _remove(directories: Iterable[str]) -> None:
             continue
 
 
-def _become(order: dict[str, Any], warden: int, report_fd: int) -> NoReturn:
+def _become(order: dict[str, Any], cpus: frozenset[int], warden: int, report_fd: int) -> NoReturn:
     """In the child: become the worker. What goes wrong is written to `report_fd`."""
     try:
         _prepare(order, warden)
+        _stay_on(cpus, required=order.get("cpus_required", False))
         argv = order["argv"]
         try:
             os.execvpe(argv[0], argv, order["env"])  # noqa: S606  # no shell is the point
@@ -481,6 +536,21 @@ def _join(cgroups: Iterable[str]) -> None:
     for directory in cgroups:
         with open(f"{directory}/cgroup.procs", "w", encoding="ascii") as file:  # noqa: PTH123  # as in `_remove`
             file.write("0")  # "0" is the writer itself: cgroups(7)
+
+
+def _stay_on(cpus: frozenset[int], *, required: bool) -> None:
+    """Have this process, and all that it starts, run on these CPUs only: sched_setaffinity(2).
+
+    The kernel leaves out those that a cpuset forbids without a word.
+    """
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError:
+        if not required:
+            return
+    if required and os.sched_getaffinity(0) != cpus:
+        shown = ",".join(map(str, sorted(cpus)))
+        raise OSError(errno.EINVAL, "the kernel does not let it run on all of the CPUs it was placed on", shown)
 
 
 def _offer_to_oom_killer() -> None:
