@@ -223,6 +223,9 @@ def check_books(service: Service) -> None:
     rebuilt = type(fleet)(fleet.nodes, fleet.ledger.values(), profiles=fleet.profiles)
     for name in ("cpu_free", "memory_free", "gpu_free", "slots_free", "compute_free", "vram_free", "card_users"):
         assert (getattr(fleet, name) == getattr(rebuilt, name)).all(), name
+    assert (fleet.board.supplies == rebuilt.board.supplies).all(), "what is free in zones"
+    pinned = [(held.node, cpu) for held in fleet.ledger.values() if held.placement for cpu in held.placement.cpus]
+    assert len(pinned) == len(set(pinned)), "a CPU has two owners"
     assert {uid for uid, held in fleet.ledger.items() if held.claim is None} == set(state.executors)
     for held in fleet.holders:
         assert len(held) < 2 or None not in held.values(), "a card that is held whole has two owners"

@@ -8,6 +8,7 @@ from ullage.cli.exits import TRY_AGAIN
 from ullage.cli.moment import parse_duration, show_time
 from ullage.cli.output import Column, add_output, print_list, print_row
 from ullage.cli.parts import show_part
+from ullage.cli.places import PLACE
 from ullage.cli.preemption import print_leaving
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
@@ -32,6 +33,7 @@ ALLOCATIONS = (
     Column("BOUND", lambda a: show_time(a.bound_at), wide=True),
     Column("RELEASE BY", lambda a: show_time(a.release_by), wide=True),
     Column("UUIDS", lambda a: ",".join(gpu.uuid for gpu in a.gpus), wide=True),
+    *PLACE,
 )
 
 

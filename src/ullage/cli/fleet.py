@@ -9,6 +9,7 @@ from typing import Any
 from ullage.cli.moment import show_age
 from ullage.cli.output import Column, add_output, print_list
 from ullage.cli.parts import show_compute, show_free, show_holders, show_owners, show_vram
+from ullage.cli.places import PLACE
 from ullage.cli.size import show_size
 from ullage.client.api import Api
 from ullage.client.local import reach
@@ -58,6 +59,8 @@ EXECUTORS = (
     Column("PID", lambda e: e.pid),
     Column("GANG", lambda e: e.gang, wide=True),
     Column("UUIDS", lambda e: ",".join(e.gpus), wide=True),
+    *PLACE,
+    Column("NOTE", lambda e: e.note, wide=True),
     Column("AGE", lambda e: show_age(e.since)),
 )
 

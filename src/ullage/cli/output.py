@@ -81,13 +81,15 @@ def _field(name: str, value: object) -> str:
     return _text(value)
 
 
-def _given(body: msgspec.Struct, above: str = "") -> Iterator[tuple[str, object]]:
-    """What a body says, fields of fields by their path: `total.vram`."""
-    for name in body.__struct_fields__:
-        value = getattr(body, name)
-        if isinstance(value, msgspec.Struct):
+def _given(body: msgspec.Struct | dict[Any, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    """What a body says, fields of fields and entries by their path: `total.vram`."""
+    named = body if isinstance(body, dict) else {name: getattr(body, name) for name in body.__struct_fields__}
+    for name, value in named.items():
+        if isinstance(value, msgspec.Struct | dict):
             yield from _given(value, f"{above}{name}.")
-        elif value is not None:
+        elif isinstance(value, list):
+            yield f"{above}{name}", ",".join(map(str, value)) or "-"
+        elif value not in (None, ""):
             yield f"{above}{name}", format_bytes(value) if name == "vram" and isinstance(value, int) else value
 
 

@@ -27,6 +27,7 @@ from ullage.model.quantity import PPM, format_decimal, parse_bytes
 from ullage.model.resources import show_milli
 from ullage.server import bodies
 from ullage.server.durable import durable
+from ullage.server.placements import placement_body
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
 from ullage.server.rejections import rejection_body
 from ullage.server.room_plan import room_plan
@@ -238,6 +239,7 @@ class AllocationApi:
             assumed_at=allocation.assumed_at,
             bound_at=allocation.bound_at,
             release_by=allocation.release_by,
+            placement=placement_body(allocation.placement),
         )
 
     def _gpus(self, uuids: tuple[str, ...], charges: tuple[Charge, ...]) -> list[wire.AllocatedGpu]:
@@ -249,7 +251,9 @@ class AllocationApi:
         choice = None
         if isinstance(outcome, Choice):
             gpus = self._gpus(outcome.gpus, outcome.charges)
-            choice = wire.ChoiceBody(node=outcome.node, gpus=gpus, score=outcome.score)
+            choice = wire.ChoiceBody(
+                node=outcome.node, gpus=gpus, score=outcome.score, placement=placement_body(outcome.placement)
+            )
         return wire.PlanBody(
             choice=choice,
             refusal=refusal_body(outcome) if isinstance(outcome, Refusal) else None,

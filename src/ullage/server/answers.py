@@ -24,6 +24,7 @@ from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
 from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskResult, TaskState
+from ullage.server.placements import placement_body
 from ullage.service.service import Service
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
@@ -116,6 +117,8 @@ class Answers:
                 tasks_running=len(executor.tasks),
                 gang=executor.gang.id if executor.gang else None,
                 since=executor.since,
+                placement=placement_body(executor.placement),
+                note=executor.note,
             )
             for executor in sorted(self._service.state.executors.values(), key=_age)
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ullage.model.quota import ALERT_THRESHOLD_PERCENT, MAX_WORKERS
-from ullage.wire.api import ErrorBody, RejectionBody, ResourceMap, Schema, View
+from ullage.wire.api import ErrorBody, PlacementBody, RejectionBody, ResourceMap, Schema, View
 from ullage.wire.consolidation import RoomPlan
 from ullage.wire.preemption import AttemptBody, PreemptionBody
 
@@ -127,7 +127,8 @@ class AllocatedGpu(View, frozen=True, kw_only=True):
 class AllocationBody(View, frozen=True, kw_only=True):
     """What a request holds. `state` is assumed, bound or releasing; then it is free at `release_by` at the latest.
 
-    `limit` is the most it may use of each card; without one it is its request.
+    `limit` is the most it may use of each card; without one it is its request. Without a `placement` nothing
+    is known of zones there, or nothing of it lies in them.
     """
 
     uid: str
@@ -145,6 +146,7 @@ class AllocationBody(View, frozen=True, kw_only=True):
     assumed_at: float | None
     bound_at: float | None
     release_by: float | None
+    placement: PlacementBody | None = None
 
 
 class FreedBody(View, frozen=True, kw_only=True):
@@ -218,6 +220,7 @@ class ChoiceBody(View, frozen=True, kw_only=True):
     node: str
     gpus: list[AllocatedGpu]
     score: float
+    placement: PlacementBody | None = None
 
 
 class PlanBody(View, frozen=True, kw_only=True):

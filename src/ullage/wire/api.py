@@ -30,7 +30,8 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     """A requirement as a mapping with the keys of its text; `mem` and `memory` mean the same, give one.
 
     A part of a card is `gpu` below 1, or `vram`, `tflops` or `percent` of each card. Alternatives of
-    `gpu_model`, `gpu_vendor` and `gpu_index` are separated by `|`.
+    `gpu_model`, `gpu_vendor` and `gpu_index` are separated by `|`. `numa` says how strictly CPUs and cards
+    are kept in the same zones.
     """
 
     cpu: int = 0
@@ -46,6 +47,7 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     pool: str | None = None
     isolation: str | None = None
     partition: str | None = None
+    numa: str | None = None
 
 
 class SetupBody(Schema, frozen=True, kw_only=True):
@@ -207,8 +209,23 @@ class SessionBody(View, frozen=True, kw_only=True):
     message: str
 
 
+class PlacementBody(View, frozen=True, kw_only=True):
+    """Where in its machine something lies: its zones, and the CPUs that it has alone, such as `0-3,8`.
+
+    `devices` has ids by resource, without cards; `memory_bytes` are by zone. `rank` says how well it is
+    known: observed, bound or predicted. `rule` is the rule of the least width that its zones were chosen by.
+    """
+
+    zones: list[int]
+    cpus: str
+    devices: dict[str, list[str]]
+    memory_bytes: dict[int, int]
+    rank: str
+    rule: str
+
+
 class ExecutorBody(View, frozen=True, kw_only=True):
-    """A worker process."""
+    """A worker process. `note` says what of its `placement` it has to do without."""
 
     id: str
     node: str
@@ -220,6 +237,8 @@ class ExecutorBody(View, frozen=True, kw_only=True):
     tasks_running: int
     gang: str | None
     since: float
+    placement: PlacementBody | None = None
+    note: str = ""
 
 
 class PartBody(View, frozen=True, kw_only=True):

@@ -1,0 +1,19 @@
+"""Where in a machine something lies, in tables."""
+
+from __future__ import annotations
+
+from ullage.cli.output import Column
+from ullage.wire.allocation import AllocationBody
+from ullage.wire.api import ExecutorBody
+
+
+def _zones(body: AllocationBody | ExecutorBody) -> str | None:
+    return ",".join(map(str, body.placement.zones)) if body.placement else None
+
+
+def _cpus(body: AllocationBody | ExecutorBody) -> str | None:
+    return body.placement.cpus if body.placement else None
+
+
+PLACE = (Column("ZONES", _zones, wide=True), Column("CPUS", _cpus, wide=True))
+"""The zones it lies in, and the CPUs that it has alone."""

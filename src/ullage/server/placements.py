@@ -1,0 +1,22 @@
+"""Where in a machine something lies, as a body."""
+
+from __future__ import annotations
+
+from ullage.model.idset import format_ids
+from ullage.model.topology import CARD
+from ullage.model.zone_placement import ZonePlacement
+from ullage.wire.api import PlacementBody
+
+
+def placement_body(placement: ZonePlacement | None) -> PlacementBody | None:
+    """A placement as it is shown; cards are shown with what is held of them."""
+    if placement is None:
+        return None
+    return PlacementBody(
+        zones=list(placement.zones),
+        cpus=format_ids(placement.cpus),
+        devices={resource: list(ids) for resource, ids in placement.devices if resource != CARD},
+        memory_bytes=dict(placement.memory),
+        rank=placement.rank.value,
+        rule=placement.rule,
+    )

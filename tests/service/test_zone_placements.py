@@ -1,0 +1,64 @@
+"""What the plan decides of zones is what the books hold, what the engine is told, and what is free again at the end."""
+
+from __future__ import annotations
+
+from tests.core.zones import machine
+from tests.lab import Lab
+
+from ullage.core.kernel import board as at
+from ullage.service.engine_port import Registered
+
+ASKED = "cpu=4,gpu=2,numa=single-numa-node"
+
+
+def free_cpus(lab: Lab) -> set[int]:
+    board = lab.service.state.fleet.board
+    cpus = board.cpus_of(0)
+    return {int(row[at.ID]) for row in cpus if row[at.FREE]}
+
+
+def test_executors_get_the_cpus_and_cards_of_one_zone_and_nobody_gets_them_twice():
+    with Lab(machine(cpus=(8, 8))) as lab:
+        lab.session("s", ASKED, tasks=8)
+        orders = lab.engine.launched
+        assert len(orders) == 4, "four cards and eight CPUs in each zone"
+        for order in orders:
+            placed = order.placement
+            assert placed is not None
+            assert len(placed.zones) == 1
+            assert len(placed.cpus) == 4
+            assert {gpu.zones for gpu in order.gpus} == {placed.zones}
+            assert {cpu // 8 for cpu in placed.cpus} == set(placed.zones)
+        assert {cpu for order in orders for cpu in order.placement.cpus} == set(range(16))
+        assert free_cpus(lab) == set()
+
+
+def test_cpus_come_back_when_the_executor_is_gone():
+    with Lab(machine(cpus=(8, 8))) as lab:
+        lab.session("s", ASKED, tasks=4)
+        one = next(iter(lab.engine.workers))
+        cpus = lab.service.state.executors[one].placement.cpus
+        lab.service.nodes.cordon("n", True)
+        lab.engine.kill(one)
+        lab.pump()
+        assert free_cpus(lab) == set(cpus)
+
+
+def test_an_executor_is_given_on_with_its_place():
+    with Lab(machine(cpus=(8, 8))) as lab:
+        lab.session("s", ASKED, tasks=4)
+        before = {executor.id: executor.placement for executor in lab.executors}
+        lab.finish("s", 4)
+        lab.session("t", ASKED, tasks=4)
+        assert {executor.id: executor.placement for executor in lab.executors} == before
+        assert len(lab.engine.launched) == 4
+
+
+def test_what_an_executor_has_to_do_without_is_told_once():
+    with Lab(machine(cpus=(8, 8))) as lab:
+        lab.engine.launch = lambda order: lab.engine.events.append(Registered(order.executor, 1, "it runs on 0"))
+        lab.engine.bind = lambda order: None
+        lab.session("s", ASKED, tasks=1)
+        told = [event for event in lab.service.events.recent if event.kind == "executor.misplaced"]
+        assert [(event.session, event.message) for event in told] == [("s", "it runs on 0")]
+        assert lab.executors[0].note == "it runs on 0"
