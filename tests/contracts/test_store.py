@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ullage.model.allocation import Charge
+from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.allocation import Allocation, Charge
 from ullage.model.application import Application
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable
@@ -21,7 +22,9 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
 from ullage.model.session import Session, SessionSpec, SessionState, Setup
 from ullage.model.task import TaskResult, TaskState
+from ullage.model.topology import ZonePolicy
 from ullage.model.victim import Gives, Victim
+from ullage.model.zone_placement import Rank, ZonePlacement
 from ullage.service.store_port import (
     AddClaims,
     AddEvent,
@@ -32,6 +35,7 @@ from ullage.service.store_port import (
     DropNomination,
     DropSession,
     Page,
+    PutAllocation,
     PutApplication,
     PutAttempts,
     PutExecutor,
@@ -178,6 +182,25 @@ def test_parts_of_cards_come_back_as_they_were_written(store: Store, text: str) 
     store.write(PutSession(Session("s", SessionSpec("app", asked), 1.0, 1))).result()
     found = store.load().sessions[0].session.spec.resreq
     assert (found, str(found)) == (asked, str(asked))
+
+
+def test_where_an_allocation_lies_comes_back_as_it_was_written(store: Store) -> None:
+    alignment = Alignment(
+        ZonePolicy.SINGLE_ZONE, (ContainerNeeds("c", Stage.INIT, 2, 5, (("gpu", 1),), ((2**21, 7),)),)
+    )
+    placement = ZonePlacement(
+        (1, 3),
+        (8, 9, 40),
+        (("gpu", ("GPU-1",)), ("nic", ("n", "m"))),
+        ((1, 2**40),),
+        Rank.BOUND,
+        "kubelet",
+        ((1, "cpu", 2),),
+    )
+    held = Allocation("a", "n", replace(HUGE, alignment=alignment), claim=Claim(), placement=placement)
+    plain = Allocation("b", "n", HUGE, claim=Claim())
+    store.write(PutAllocation(held), PutAllocation(plain)).result()
+    assert store.load().allocations == (held, plain)
 
 
 def test_kept_room_comes_back_with_its_victims_and_can_be_dropped(store: Store) -> None:

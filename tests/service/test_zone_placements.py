@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.zones import machine
 from tests.lab import Lab
 
 from ullage.core.kernel import board as at
 from ullage.service.engine_port import Registered
 
+pytestmark = pytest.mark.timeout(900)
 ASKED = "cpu=4,gpu=2,numa=single-numa-node"
 
 

@@ -19,10 +19,12 @@ from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.event import Event
+from ullage.model.gpu import Gpu
 from ullage.model.nomination import Nomination
 from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Session, SessionSpec
+from ullage.model.zone_placement import ZonePlacement
 from ullage.service.store_port import (
     AddEvent,
     AddTasks,
@@ -159,6 +161,33 @@ def test_a_file_of_the_first_version_is_brought_up_with_what_it_holds(path: Path
     snapshot = load_and_close(path)
     assert [(s.session.id, [task.task for task in s.tasks]) for s in snapshot.sessions] == [("s", [1])]
     assert snapshot.quotas == (quota,)
+
+
+def test_allocations_from_before_zones_were_known_lie_nowhere_in_particular(path: Path) -> None:
+    asked = ResourceRequirement.of(gpu=1)
+    held = Allocation("a", "n1", asked, ("g",), claim=Claim("team"), placement=ZonePlacement((0,), (1, 2)))
+    fill(path, PutAllocation(held))
+    with closing(sqlite3.connect(path)) as connection:
+        query = "UPDATE allocations SET value = json_remove(value, '$.placement', '$.requirement.alignment')"
+        assert connection.execute(query).rowcount == 1
+        connection.commit()
+    assert load_and_close(path).allocations == (replace(held, placement=None),)
+
+
+@pytest.mark.parametrize(("stored", "read"), [("1", (1,)), ("0", (0,)), ("null", ()), ("-1", ()), ("64", ())])
+def test_the_zone_of_a_card_becomes_its_zones(path: Path, stored: str, read: tuple[int, ...]) -> None:
+    asked, card = ResourceRequirement.of(memory=2**62, gpu=1), Gpu("g", 0, model="é")
+    held = Allocation("a", "n1", asked, ("g",), claim=Claim("team"), cards=(card,))
+    fill(path, PutAllocation(held))
+    with closing(sqlite3.connect(path)) as connection:
+        (value,) = connection.execute("SELECT value FROM allocations").fetchone()
+        old = value.replace('"zones":[]', f'"numa_zone":{stored}')
+        assert old != value
+        connection.execute("UPDATE allocations SET value = ?", (old,))
+        connection.execute("UPDATE alembic_version SET version_num = '0004'")
+        connection.commit()
+    (found,) = load_and_close(path).allocations
+    assert (found, found.cards) == (held, (replace(card, zones=read),))
 
 
 @pytest.mark.parametrize(("stored", "read"), [(10**30, 2**31 - 1), (-(2**40), -(2**31)), (-7, -7), (2**31 - 1,) * 2])
