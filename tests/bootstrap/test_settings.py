@@ -192,3 +192,18 @@ def test_a_file_of_profiles_is_read_whole_or_stops_the_start(tmp_path: Path, tex
         (tmp_path / "cards.toml").write_text(text)
     with pytest.raises(InvalidRequest, match=said):
         settings(tmp_path, 'profiles = ["cards.toml"]').card_profiles()
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
+def test_the_operator_may_say_how_work_is_aligned(tmp_path: Path, policy: str):
+    path = tmp_path / "ullage.toml"
+    path.write_text(f'numa = "{policy}"')
+    assert read_settings(path).zone_policy() == policy
+    assert read_settings(None).zone_policy() is None
+
+
+def test_a_policy_of_zones_that_nobody_knows_is_refused(tmp_path: Path):
+    path = tmp_path / "ullage.toml"
+    path.write_text('numa = "strict"')
+    with pytest.raises(InvalidRequest, match=r"numa: 'strict' .*choose one of none, best-effort, restricted"):
+        read_settings(path).zone_policy()

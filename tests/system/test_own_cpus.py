@@ -30,9 +30,16 @@ ALL_BUT_ONE = len(CPUS) - 1
 
 
 @pytest.fixture
-def server(home: Path, tmp_path: Path) -> Iterator[LiveServer]:
+def extra() -> str:
+    """What the settings say besides."""
+    return ""
+
+
+@pytest.fixture
+def server(home: Path, tmp_path: Path, extra: str) -> Iterator[LiveServer]:
     config = tmp_path / "lab.toml"
-    config.write_text("[node]\ncpu = 1000\ngpus = 8\n")  # so that nothing but the CPUs themselves can run out
+    # So many that nothing but the CPUs themselves can run out.
+    config.write_text(f"{extra}\n[node]\ncpu = 1000\ngpus = 8\n")
     live = LiveServer(home, f"--config={config}")
     live.start()
     yield live
@@ -90,3 +97,20 @@ def test_after_a_crash_every_cpu_is_held_by_whom_it_was_held(server: LiveServer)
         assert ask(http, "new", ALL_BUT_ONE).status_code == 201
         held = [body["placement"]["cpus"] for body in http.get("/v1/allocations").json()]
         assert sorted(held) == sorted([cpus["assumed"], format_ids({*CPUS} - {int(cpus["assumed"])})])
+
+
+@pytest.mark.parametrize("extra", ['numa = "best-effort"'])
+def test_the_settings_say_how_those_are_aligned_who_do_not(server: LiveServer) -> None:
+    with ullage.connect() as client, server.client() as http:
+        silent = client.session("silent", resreq="cpu=1", min_instances=1)
+        default = client.session("default", min_instances=1)
+        unaligned = client.session("unaligned", resreq={"cpu": 1, "numa": "none"}, min_instances=1)
+        for session in (silent, default, unaligned):
+            session.submit(runs_on).result(timeout=60)
+        placed = {body["session"]: body["placement"] for body in http.get("/v1/executors").json()}
+        assert [len(placed[name]["cpus"].split(",")) for name in ("silent", "default")] == [1, 1]
+        assert placed["unaligned"] is None or placed["unaligned"]["cpus"] == ""
+        body = http.post("/v1/allocations", json={"uid": "a", "resreq": {"gpu": 1}}).json()
+        assert body["resreq"].endswith(",numa=best-effort")
+        plan = http.post("/v1/plan", json={"resreq": "gpu=1,numa=restricted"}).json()
+        assert plan["choice"]["placement"] is None, "cards of no known zone lie in none"

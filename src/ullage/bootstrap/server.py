@@ -74,6 +74,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
         settings.card_profiles(),
         settings.share_tree(),
         settings.default_requirement(),
+        settings.zone_policy(),
     )
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     _log_plainly()
@@ -127,6 +128,7 @@ class _Server:
                 requests=self._settings.requests(machine.node.name),
                 profiles=self._settings.card_profiles(),
                 later=_Beside(self._fail),
+                numa=self._settings.zone_policy(),
             )
             ticker = _Ticker(service, clock, self._fail)
             await engine.open(_Reports(service, self._fail))

@@ -17,6 +17,7 @@ from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
 from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
+from ullage.model.alignment import parse_zone_policy
 from ullage.model.claim import Claim
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.name import check_name
@@ -30,6 +31,7 @@ from ullage.model.quantity import parse_bytes
 from ullage.model.queue import ROOT, Queue, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
+from ullage.model.topology import ZonePolicy
 
 PREFERRED_PORT = 7480
 """Taken when no port is named and it is free; else any free one."""
@@ -180,6 +182,9 @@ class QueueSection(_Section, frozen=True, kw_only=True):
 class Settings(_Section, frozen=True, kw_only=True):
     """The whole file. `resreq` is what a session gets that asks for nothing.
 
+    `numa` is how strictly CPUs and cards are kept in the same zones for whoever does not say: none,
+    best-effort, restricted or single-numa-node. Without it as `none`.
+
     `profiles` are files that say what partitions models of cards can be cut into; a relative path is
     relative to this file.
     """
@@ -190,6 +195,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     requests_: RequestsSection = msgspec.field(name="requests", default_factory=RequestsSection)
     queues: dict[str, QueueSection] = {}
     resreq: str | None = None
+    numa: str | None = None
     profiles: list[str] = []
 
     def machine(self, sharing: Sharing) -> MachineSettings:
@@ -306,6 +312,10 @@ class Settings(_Section, frozen=True, kw_only=True):
             return ResourceRequirement.from_string(self.resreq)
         except InvalidRequest as error:
             raise InvalidRequest(f"settings: resreq: {error.message}", field="resreq") from None
+
+    def zone_policy(self) -> ZonePolicy | None:
+        """How strictly those are aligned who do not say, if the operator does."""
+        return None if self.numa is None else parse_zone_policy(self.numa)
 
 
 def read_settings(path: Path | None) -> Settings:

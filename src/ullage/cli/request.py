@@ -31,7 +31,11 @@ class Asked(TypedDict):
 def add_request(parser: argparse.ArgumentParser, what: str) -> None:
     """The options of a request for cards; `what` says what `-r` is."""
     parser.add_argument(
-        "-r", "--resreq", metavar="LIST", required=True, help=f"{what}, such as gpu=2,vram=20g,tflops=60"
+        "-r",
+        "--resreq",
+        metavar="LIST",
+        required=True,
+        help=f"{what}, such as gpu=2,vram=20g,tflops=60; with numa= as in `ullage run`",
     )
     add_limit(parser, "its request")
     parser.add_argument("--namespace", default="default", help="whose quota counts (default: default)")

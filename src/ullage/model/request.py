@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, parse_zone_policy
@@ -24,6 +24,7 @@ from ullage.model.quantity import (
     parse_decimal,
 )
 from ullage.model.resources import MILLI, Resources, show_milli
+from ullage.model.topology import ZonePolicy
 
 MAX_CARDS = 128
 """Cards one request for parts, or with conditions on cards, may ask for."""
@@ -223,6 +224,12 @@ class ResourceRequirement:
         """
         share = MILLI if self.part is None else self.part.share_milli or MILLI
         return Resources(self.cpu_milli, self.memory_bytes, self.gpu_count * share)
+
+    def aligned(self, policy: ZonePolicy | None) -> ResourceRequirement:
+        """The same under a policy of zones, unless it names one itself."""
+        if policy is None or self.alignment.policy is not None:
+            return self
+        return replace(self, alignment=replace(self.alignment, policy=policy))
 
     def __str__(self) -> str:
         policy = self.alignment.policy

@@ -182,7 +182,8 @@ class AllocationApi:
             priority=PRIORITIES[qos] if body.priority is None else body.priority,
         )
         uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
-        asked = self._service.quotas.admit(Request(uid, bodies.requirement(body.resreq), claim, body.strategy))
+        resreq = bodies.requirement(body.resreq, self._service.numa)
+        asked = self._service.quotas.admit(Request(uid, resreq, claim, body.strategy))
         plan = self._plan(asked, self._allocations.simulate(asked))
         if plan.choice is not None:
             return plan
@@ -216,8 +217,8 @@ class AllocationApi:
             protected_until=now + seconds_of("protected_s", body.protected_s) if body.protected_s else 0.0,
             labels=body.labels,
         )
-        request = Request(check_name("uid", body.uid), bodies.requirement(body.resreq), claim, body.strategy)
-        return self._service.quotas.admit(request)
+        resreq = bodies.requirement(body.resreq, self._service.numa)
+        return self._service.quotas.admit(Request(check_name("uid", body.uid), resreq, claim, body.strategy))
 
     def body(self, allocation: Allocation) -> wire.AllocationBody:
         """An allocation as it is shown."""

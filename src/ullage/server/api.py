@@ -202,7 +202,8 @@ class Api:
 
     def _spec(self, body: api.CreateSession) -> SessionSpec:
         application = self._service.state.application(body.application)
-        return bodies.session_spec(body, application, self._service.sessions.default_requirement)
+        default = self._service.sessions.default_requirement
+        return bodies.session_spec(body, application, default, self._service.numa)
 
     async def update_session(self, request: Request) -> api.SessionBody:
         body = await bodies.read_body(request, api.UpdateSession, BODY_LIMIT)

@@ -13,6 +13,7 @@ from ullage.model.error import InvalidRequest, invalid
 from ullage.model.queue import Queue, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, Setup
+from ullage.model.topology import ZonePolicy
 from ullage.wire import api
 
 MSGPACK = "application/msgpack"
@@ -47,11 +48,13 @@ async def read_body(request: Request, kind: type[_Body], limit_bytes: int) -> _B
         raise InvalidRequest(f"body: it cannot be decoded: {error}", field="body") from None
 
 
-def session_spec(body: api.CreateSession, application: Application, default: ResourceRequirement) -> SessionSpec:
+def session_spec(
+    body: api.CreateSession, application: Application, default: ResourceRequirement, numa: ZonePolicy | None
+) -> SessionSpec:
     """The specification of a session: what is left out comes from its application and the operator."""
     return SessionSpec(
         application=body.application,
-        resreq=default if body.resreq is None else requirement(body.resreq),
+        resreq=default.aligned(numa) if body.resreq is None else requirement(body.resreq, numa),
         queue=body.queue,
         owner=body.owner,
         priority=application.default_priority if body.priority is None else body.priority,
@@ -67,14 +70,16 @@ def session_spec(body: api.CreateSession, application: Application, default: Res
     )
 
 
-def requirement(value: str | api.ResourceMap) -> ResourceRequirement:
-    """A requirement from its text or its mapping."""
+def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> ResourceRequirement:
+    """A requirement from its text or its mapping; `numa` is the operator's word where it has none."""
     if isinstance(value, str):
-        return ResourceRequirement.from_string(value)
+        return ResourceRequirement.from_string(value).aligned(numa)
     if value.mem is not None and value.memory is not None:
         raise invalid("resreq", "mem, memory", "give one of the two")
     given = {key: getattr(value, key) for key in value.__struct_fields__}
-    return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None})
+    return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None}).aligned(
+        numa
+    )
 
 
 def application(name: str, body: api.PutApplication) -> Application:

@@ -55,7 +55,7 @@ class ConsolidationApi:
 
     def _asked(self, body: wire.MakeRoom) -> Request:
         claim = Claim(namespace=check_name("namespace", body.namespace), priority=body.priority)
-        return self._service.quotas.admit(Request(UNNAMED, bodies.requirement(body.resreq), claim))
+        return self._service.quotas.admit(Request(UNNAMED, bodies.requirement(body.resreq, self._service.numa), claim))
 
 
 def _uids(body: wire.MakeRoom) -> list[str]:

@@ -20,6 +20,7 @@ from ullage.model.profiles import SHIPPED
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
+from ullage.model.topology import ZonePolicy
 from ullage.service.allocations import Allocations
 from ullage.service.catalog import Catalog
 from ullage.service.consolidation import Consolidations
@@ -56,7 +57,8 @@ from ullage.service.tasks import Tasks
 class Service:
     """All use cases. `wake` runs a callback on this thread; `on_failure` must end the process.
 
-    `later` is for what is learned from what arrives (see `core/learning.py`).
+    `later` is for what is learned from what arrives (see `core/learning.py`). `numa` is how fronts align what
+    does not say how strictly it is to be aligned.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class Service:
         requests: Rules | None = None,
         profiles: Profiles = SHIPPED,
         later: Later = at_once,
+        numa: ZonePolicy | None = None,
     ) -> None:
         self.learning = Learning(later)
         self.state = State(allocator=Allocator(Fleet((), profiles=profiles), requests, self.learning))
         self.news = News()
         self._clock = clock
         self.policy = policy
+        self.numa = numa
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         journal = Journal(store, wake, on_failure)
         self.events = Events(journal, self.news, clock)
