@@ -224,7 +224,7 @@ def test_what_ullage_gives_by_itself(seed):
         assert sum(memory.values()) == amounts.get(MEMORY, 0)
         assert all(books.bytes_free[zone] >= amount for zone, amount in memory.items())
         assert (found.placement or ZonePlacement()).zones == zones_held(node, found)
-        mask = int(fleet.board.rows()[4][MERGED])
+        mask = int(fleet.board.rows.verdict[MERGED])
         if expected is not None and amounts:
             assert width_of(mask) == len(expected), (node, asked)
         if policy not in (RESTRICTED, SINGLE) or not mask:

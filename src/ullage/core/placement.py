@@ -16,7 +16,7 @@ from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.alignment import settle
-from ullage.core.kernel.board import CLOSENESS, SCALE
+from ullage.core.kernel.board import CLOSENESS, OWN_PICK, SCALE
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.reclaim import Leaving, reclaiming
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
@@ -207,6 +207,7 @@ class Table:
         if self._rows[0, at.NEEDS]:
             first = len(self._rows) - self._rows[0, at.NAMED] - self._rows[0, at.NEEDS]
             self._rows[first, CLOSENESS] = round(strategy.closeness * SCALE)
+            self._rows[first, OWN_PICK] = not strategy.near
         self._said = _said_of(fleet, shape.asked.nodes, strategy.notes)
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)

@@ -38,6 +38,7 @@ from ullage.core.kernel.board import (
     ONLY_CARDS,
     OPEN,
     OUT_OF_REACH,
+    OWN_PICK,
     PEAK,
     POD_SCOPE,
     RESOURCE,
@@ -90,7 +91,7 @@ def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: 
     """Whether a request may have cards of a node, which has enough, as zones are; `units` keeps those it then has.
 
     Of whole cards these are as many as it asks for; of others, those that lie in the zones it was aligned to.
-    What it takes beside cards is left in the board.
+    All it could have, where nobody asks for alignment and the strategy picks by itself. What it takes beside cards is left in the board.
     """
     return _settle(nodes, cards, row, shape, units, board, False)
 
@@ -116,6 +117,11 @@ def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board:
     if not verdict[KNOWN]:
         return True
     mask, near = verdict[NEAR], 0
+    unasked = shape[0, POLICY] <= NONE and board.machines[nodes[row, MACHINE], KUBELET] < 0
+    if unasked and shape[behind - shape[0, NEEDS], OWN_PICK]:
+        for k in range(len(units)):
+            units[k] = units[k] != OUT_OF_REACH
+        return True
     for k in range(len(units)):
         near += units[k] != 0 and (cards[nodes[row, FIRST_CARD] + k, ZONES] & mask) != 0
     for k in range(len(units)):

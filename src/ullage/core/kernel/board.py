@@ -45,6 +45,8 @@ SCOPE, CONTAINER, STAGE, NEEDED, AMOUNT = 0, 1, 2, 3, 4
 CLOSENESS = 5
 """In the first row: what a hundredth of closeness adds to the score of a node, times `SCALE`."""
 SCALE = 1 << 20
+OWN_PICK = 6
+"""In the first row: 1 if the strategy picks cards by itself where nobody asks for alignment."""
 INIT, SIDECAR, APP = 0, 1, 2
 
 # What became of it.

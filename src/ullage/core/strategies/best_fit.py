@@ -142,9 +142,9 @@ def tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, out: 
 
 def best_fit() -> Strategy:
     """Nodes in use, then the tightest."""
-    return Strategy("best-fit", node, card, pick, (np.array([0]),), closeness=_CLOSENESS)
+    return Strategy("best-fit", node, card, pick, (np.array([0]),), closeness=_CLOSENESS, near=True)
 
 
 def spread() -> Strategy:
     """Empty nodes and the loosest fit first."""
-    return Strategy("spread", node, card, pick, (np.array([1]),), closeness=_CLOSENESS)
+    return Strategy("spread", node, card, pick, (np.array([1]),), closeness=_CLOSENESS, near=True)

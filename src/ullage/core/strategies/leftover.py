@@ -419,7 +419,7 @@ def leftover(
         np.zeros(_NOTES + 2 * cards, np.int64),
         np.zeros(len(without.sizes), np.int64),
     )
-    return Strategy(NAME, _node, alike, _pick, state, _select, _follow, _NOTES, _terms)
+    return Strategy(NAME, _node, alike, _pick, state, _select, _follow, _NOTES, _terms, near=True)
 
 
 def _cards_per_cpu(fleet: Fleet) -> float:

@@ -112,7 +112,7 @@ def load(cards: Rows, card: int, shape: Rows, numbers: Scores, full: bool) -> in
 
 def _strategy(name: str, weights: Weights, aggregate: str, *, full_nodes: bool, full_cards: bool) -> Strategy:
     numbers = np.array([*weights, full_nodes, full_cards, aggregate == "mean"], dtype=np.float64)
-    return Strategy(name, node, card, pick, (numbers,), closeness=_CLOSENESS)
+    return Strategy(name, node, card, pick, (numbers,), closeness=_CLOSENESS, near=True)
 
 
 def compact_first(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:

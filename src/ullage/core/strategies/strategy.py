@@ -45,7 +45,8 @@ class Strategy:
     """Scores nodes that have room, and picks cards among those that passed the filters.
 
     `name` is in kebab-case; `state` is what the functions read beside the books. `closeness` is what a hundredth of
-    the zones' closeness adds to a node's score where no alignment is asked for.
+    the zones' closeness adds to a node's score where no alignment is asked for. Where none is, a strategy picks
+    whole cards by itself; with `near` they are those that are joined best and lie in the fewest zones.
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class Strategy:
         notes: int = 0,
         terms: Callable[..., dict[str, float]] | None = None,
         closeness: float = 0.0,
+        near: bool = False,
     ) -> None:
         self.name = name
         self.state = state
         self.notes = notes
         self.closeness = closeness
+        self.near = near
         self._node, self._card, self._pick, self._select, self._follow = node, card, pick, select, follow
         self._terms = terms
 
