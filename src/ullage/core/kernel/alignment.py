@@ -91,7 +91,8 @@ def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: 
     """Whether a request may have cards of a node, which has enough, as zones are; `units` keeps those it then has.
 
     Of whole cards these are as many as it asks for; of others, those that lie in the zones it was aligned to.
-    All it could have, where nobody asks for alignment and the strategy picks by itself. What it takes beside cards is left in the board.
+    All it could have, where nobody asks for alignment and the strategy picks by itself. What it takes beside
+    cards is left in the board.
     """
     return _settle(nodes, cards, row, shape, units, board, False)
 
