@@ -278,6 +278,19 @@ def test_moves_open_a_zone_and_can_be_carried_out(text):
     assert_books_are_true(books)
 
 
+def test_moves_where_zones_have_more_cpus_than_there_are_cards():
+    books = allocator(
+        machine("a", cards=(0, 0), cpus=(8,), zones=(0,)), machine("b", cards=(0,), cpus=(8,), zones=(0,))
+    )
+    for uid, gpu in (("last", "a-g1"), ("first", "a-g0")):
+        hold(books, gpu, uid=uid, text=f",cpu=4,{SINGLE}")
+    books.dealloc("first", 0.0)
+    plan = books.consolidate(asked("gpu=2"), 1, 1.0)
+    assert isinstance(plan, Consolidation)
+    assert [(move.allocation.id, move.to.gpus) for move in plan.moves] == [("last", ("b-g0",))]
+    assert plan.moves[0].to.placement.cpus == (0, 1, 2, 3)
+
+
 # --- sessions ---
 
 

@@ -309,7 +309,8 @@ def _masks(fleet: Fleet, there: Columns) -> Rows:
     rows = np.repeat(np.arange(len(fleet.nodes)), np.diff(there.first))
     first, after = there.entries[:, victims.FIRST_CHARGE], there.entries[:, victims.AFTER_CHARGE]
     who, cards = np.repeat(np.arange(len(rows)), after - first), there.charges[:, victims.CARD]
-    here = (cards >= 0) & (fleet.card_row[cards] == rows[who])
+    who, cards = who[cards >= 0], cards[cards >= 0]
+    here = fleet.card_row[cards] == rows[who]
     bits = np.left_shift(1, np.minimum(cards - fleet.gpu_start[rows[who]], at.BITS))
     masks: Rows = np.zeros(len(rows), dtype=np.int64)
     np.bitwise_or.at(masks, who[here], bits[here])

@@ -13,7 +13,7 @@ exactly) or `keep` (the step becomes part of the enclosing trial). Nobody writes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from math import ceil
 from operator import add, attrgetter, sub
@@ -82,7 +82,7 @@ class Holding(NamedTuple):
 class Fleet:
     """Columns over nodes and cards, derived from `nodes` and the allocations charged so far.
 
-    Cards lie flat, those of node row r from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
+    Cards lie flat, those of node row r by index from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
     vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known.
     `profiles` say what partitions cards have.
     """
@@ -91,7 +91,7 @@ class Fleet:
         self, nodes: Iterable[Node], allocations: Iterable[Allocation] = (), *, profiles: Profiles = SHIPPED
     ) -> None:
         self.profiles = profiles
-        self.nodes: tuple[Node, ...] = tuple(sorted(nodes, key=lambda node: node.name))
+        self.nodes: tuple[Node, ...] = tuple(map(_by_index, sorted(nodes, key=lambda node: node.name)))
         self.row_of = {node.name: row for row, node in enumerate(self.nodes)}
         self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
         self.exclusion = Exclusion(Labels(self.nodes))
@@ -518,6 +518,12 @@ class Fleet:
         if self._requested is None:
             self._requested = Fleet(self.nodes, held, profiles=self.profiles)
         return self._requested
+
+
+def _by_index(node: Node) -> Node:
+    """The node with its cards in order, so that it does not matter in which order they were told."""
+    cards = tuple(sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
+    return node if cards == node.gpus else replace(node, gpus=cards)
 
 
 def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
