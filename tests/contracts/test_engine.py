@@ -182,21 +182,22 @@ two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="CPUs are kept apart where t
 
 
 async def runs_on(engine: Engine, log: Log, name: str, task: int) -> list[tuple[int, ...]]:
-    """The CPUs of a worker, of a program that it starts, and of one that runs already."""
+    """The CPUs of each thread of a worker, of a program that it starts, and of one that runs already; each set once."""
 
     def look() -> list[tuple[int, ...]]:
         import subprocess  # noqa: PLC0415  # this runs in a worker
         import sys  # noqa: PLC0415
+        import threading  # noqa: PLC0415
 
         if "KEPT" not in os.environ:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
             os.environ["KEPT"] = str(subprocess.Popen(["sleep", "3600"]).pid)
         text = "import os; print(*sorted(os.sched_getaffinity(0)))"
         started = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True).stdout
-        return [
-            tuple(sorted(os.sched_getaffinity(0))),
-            tuple(map(int, started.split())),
-            tuple(sorted(os.sched_getaffinity(int(os.environ["KEPT"])))),
-        ]
+        threads = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
+        assert len(threads) > 1
+        found = {tuple(sorted(os.sched_getaffinity(thread))) for thread in (*threads, int(os.environ["KEPT"]))}
+        return sorted({*found, tuple(map(int, started.split()))})
 
     log.hand_out(engine, call(task, look), to=name)
     await log.until(lambda: task + 1000 in log.outcomes())
@@ -210,7 +211,7 @@ async def runs_on(engine: Engine, log: Log, name: str, task: int) -> list[tuple[
 def test_all_that_an_executor_runs_stays_on_the_cpus_it_has_alone(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         await bound(engine, log, "e", CPUS[1:])
-        assert await runs_on(engine, log, "e", 1) == [CPUS[1:]] * 3
+        assert await runs_on(engine, log, "e", 1) == [CPUS[1:]]
         assert [event.note for event in log.of(Registered)] == [""]
 
     play(scenario)
@@ -220,16 +221,16 @@ def test_all_that_an_executor_runs_stays_on_the_cpus_it_has_alone(play: Play) ->
 def test_executors_that_share_cpus_keep_off_those_of_another_until_it_is_gone(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         await bound(engine, log, "shares")
-        assert await runs_on(engine, log, "shares", 1) == [CPUS] * 3
+        assert await runs_on(engine, log, "shares", 1) == [CPUS]
         await bound(engine, log, "alone", CPUS[:1])
-        assert await runs_on(engine, log, "alone", 2) == [CPUS[:1]] * 3
+        assert await runs_on(engine, log, "alone", 2) == [CPUS[:1]]
         await bound(engine, log, "later")
-        assert await runs_on(engine, log, "shares", 3) == [CPUS[1:]] * 3
-        assert await runs_on(engine, log, "later", 4) == [CPUS[1:]] * 3
+        assert await runs_on(engine, log, "shares", 3) == [CPUS[1:]]
+        assert await runs_on(engine, log, "later", 4) == [CPUS[1:]]
         engine.stop("alone", 0.0)
         await log.first(Gone)
-        assert await runs_on(engine, log, "shares", 5) == [CPUS] * 3
-        assert await runs_on(engine, log, "later", 6) == [CPUS] * 3
+        assert await runs_on(engine, log, "shares", 5) == [CPUS]
+        assert await runs_on(engine, log, "later", 6) == [CPUS]
 
     play(scenario)
 

@@ -331,7 +331,7 @@ class Warden:
         """Bring the threads of executors that share CPUs to `shared`; whether any had to be moved."""
         sharing = {ward.executor for ward in self._wards.values() if not ward.cpus}
         moved = False
-        for executor, processes in self._members().items():
+        for executor, processes in self._members().items() if sharing else ():
             if executor in sharing:
                 for process in processes:
                     moved |= move_threads(process.pid, before, shared)
@@ -433,16 +433,24 @@ def move_threads(pid: int, before: frozenset[int], after: frozenset[int]) -> boo
     Those on exactly `before` get all of `after`. Who chose fewer CPUs keeps what is left of them.
     """
     moved = False
-    try:
-        for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208  # as in `process_table`
-            now = os.sched_getaffinity(int(name))
+    for thread in thread_ids(pid):
+        try:
+            now = os.sched_getaffinity(thread)
             wanted = after if now == before else now & after or after
             if now != wanted:
-                os.sched_setaffinity(int(name), wanted)
+                os.sched_setaffinity(thread, wanted)
                 moved = True
-    except OSError:
-        return moved  # it ended, or is not ours to move
+        except OSError:
+            continue  # it ended, or is not ours to move
     return moved
+
+
+def thread_ids(pid: int) -> list[int]:
+    """The threads of a process; none if it has ended."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208  # as in `process_table`
+    except OSError:
+        return []
 
 
 def _kill(processes: Iterable[Process]) -> None:

@@ -1,0 +1,53 @@
+"""Which CPUs a process that shares them has after others came or went."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from ullage.engines.local.warden import move_threads, thread_ids
+
+CPUS = sorted(os.sched_getaffinity(0))
+pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+A, B, *_ = (*CPUS, 0, 0)
+GONE = 2**15  # a CPU that no machine has: the kernel leaves it out
+
+
+@pytest.fixture
+def pid() -> Iterator[int]:
+    """A process with a few threads."""
+    text = "import threading; [threading.Thread(target=input).start() for _ in range(3)]; print(flush=True)"
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("own", "before", "after", "then"),
+    [
+        ({A, B}, {A, B}, {B}, {B}),
+        ({B}, {B}, {A, B}, {A, B}),
+        ({B}, {A, B, GONE}, {B, GONE}, {B}),
+        ({B}, {A, GONE}, {A, B}, {B}),
+        ({B}, {A, B, GONE}, {A, GONE}, {A}),
+    ],
+    ids=["cut", "back", "keeps-its-choice", "not-widened", "its-choice-is-taken"],
+)
+def test_every_thread_gets_what_is_left_for_it(
+    pid: int, own: set[int], before: set[int], after: set[int], then: set[int]
+) -> None:
+    for thread in thread_ids(pid):
+        os.sched_setaffinity(thread, own)
+    assert move_threads(pid, frozenset(before), frozenset(after)) == (own != then)
+    assert [os.sched_getaffinity(thread) for thread in thread_ids(pid)] == [then] * 4
+
+
+def test_a_process_that_has_ended_is_no_matter() -> None:
+    assert not move_threads(2**22 + 1, frozenset(CPUS), frozenset(CPUS[:1]))
