@@ -75,6 +75,20 @@ def test_a_machine_with_all_that_is_known_and_what_is_not():
     assert draw_machine(topology_body(node, cards), 80) == DRAWN
 
 
+@pytest.mark.parametrize("width", [None, 80])
+def test_links_of_other_devices_are_not_drawn_where_there_are_no_cards(width: int | None):
+    text = draw_machine(topology_body(Node("n1", 8000, GIB, topology=MACHINE), ()), width)
+    assert "nic0" in text
+    assert "links" not in text
+
+
+def test_cpus_that_somebody_has_alone_are_named_in_their_zone():
+    node = Node("n1", 8000, GIB, topology=MACHINE)
+    lines = draw_machine(topology_body(node, (), {0, 1, 2, 8, 99})).splitlines()
+    assert "zone 0   CPUs 0-3,8-11 (4 cores, socket 0; held 0-2,8)   memory 64Gi" in lines
+    assert not any("held" in line for line in lines if line.startswith("zone 1"))
+
+
 def test_without_a_topology_the_cards_are_drawn_and_the_reason_is_said():
     text = drawn(None, CARDS[1:2])
     assert text.startswith("n1: its topology is not known; the kernel there tells of no zones\n\nzone 1\n  gpu1 ")

@@ -51,6 +51,13 @@ def runs_on() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
+def held_cpus(http: httpx2.Client) -> str:
+    """As the topology of the one node, which has one zone, is drawn."""
+    (node,) = http.get("/v1/nodes").json()
+    (zone,) = http.get(f"/v1/nodes/{node['name']}/topology").json()["zones"]
+    return str(zone["held_cpus"])
+
+
 def ask(http: httpx2.Client, uid: str, cpus: int, **more: object) -> httpx2.Response:
     return http.post("/v1/allocations", json={"uid": uid, "resreq": f"gpu=1,cpu={cpus},numa=restricted", **more})
 
@@ -67,6 +74,7 @@ def test_two_sessions_run_on_cpus_of_their_own_which_come_back(
         shown = {body["session"]: body["placement"] for body in bodies}
         assert [shown[name]["cpus"] for name in ("a", "b")] == [str(cpus[0]) for cpus in seen]
         assert {body["note"] for body in bodies} == {""}
+        assert held_cpus(http) == format_ids(cpus[0] for cpus in seen)
         main(["executors", "-o", "wide"])
         table = capsys.readouterr().out
         assert "CPUS" in table.splitlines()[0]
@@ -86,10 +94,12 @@ def test_after_a_crash_every_cpu_is_held_by_whom_it_was_held(server: LiveServer)
         for uid, commit in (("bound", True), ("assumed", False)):
             assert ask(http, uid, 1, commit=commit).status_code == 201
         before = http.get("/v1/allocations").json()
+        zones = held_cpus(http)
     server.kill()
     server.start()
     with server.client() as http:
         assert http.get("/v1/allocations").json() == before
+        assert held_cpus(http) == zones
         cpus = {body["uid"]: body["placement"]["cpus"] for body in before}
         assert len({*cpus.values()}) == 2
         assert ask(http, "new", ALL_BUT_ONE).status_code == 409

@@ -85,7 +85,8 @@ def _zone(zone: ZoneBody) -> str:
     said = [f"zone {zone.id}"]
     if zone.cpus:
         sockets = ",".join(map(str, zone.sockets))
-        said.append(f"CPUs {zone.cpus} ({_counted(zone.cores, 'core')}, socket {sockets})")
+        held = f"; held {zone.held_cpus}" if zone.held_cpus else ""
+        said.append(f"CPUs {zone.cpus} ({_counted(zone.cores, 'core')}, socket {sockets}{held})")
     elif not zone.amounts:
         said.append("no CPUs")
     said.append("memory unknown" if zone.memory is None else f"memory {_room(zone.memory)}")
@@ -136,7 +137,7 @@ def _aligned(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
 
 def _links(body: TopologyBody, width: int | None) -> str:
     """The matrix: cards across, cards and other devices down; as many tables as the width needs."""
-    if not body.links:
+    if not (body.links and body.cards):
         return ""
     known, called = {frozenset((link.a, link.b)): _link(link) for link in body.links}, names(body)
     across = [card.uuid for card in body.cards]

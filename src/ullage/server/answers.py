@@ -208,7 +208,9 @@ class Answers:
             raise NotFound(f"node {name} does not exist", field="node")
         fleet = state.fleet
         cards = sorted(fleet.cards_on(fleet.row_of[name]), key=lambda card: fleet.cards[card].index)
-        return topology_body(state.nodes[name], map(self._placed, cards))
+        here = [held.placement for held in fleet.ledger.values() if held.node == name and held.placement]
+        held_cpus = {cpu for placement in here for cpu in placement.cpus}
+        return topology_body(state.nodes[name], map(self._placed, cards), held_cpus)
 
     def _placed(self, card: int) -> PlacedCardBody:
         body = self._gpu(card)

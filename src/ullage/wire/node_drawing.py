@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ullage.model.gpu import Gpu
 from ullage.model.idset import format_ids
@@ -19,15 +19,17 @@ from ullage.wire.node_topology import (
 )
 
 
-def topology_body(node: Node, cards: Iterable[PlacedCardBody]) -> TopologyBody:
-    """The drawing of a machine with these cards."""
+def topology_body(
+    node: Node, cards: Iterable[PlacedCardBody], held_cpus: Collection[int] = frozenset()
+) -> TopologyBody:
+    """The drawing of a machine with these cards, and those of its CPUs that somebody has alone."""
     known = node.topology or Topology()
     return TopologyBody(
         node=node.name,
         source=None if node.topology is None else known.source,
         observed_at=known.observed_at,
         note=node.topology_note,
-        zones=[_zone(zone, known) for zone in known.zones],
+        zones=[_zone(zone, known, held_cpus) for zone in known.zones],
         distances=[list(row) for row in known.distances],
         unplaced_cpus=format_ids(cpu.id for cpu in known.cpus if cpu.zone is None),
         reserved_cpus=format_ids(known.reserved_cpus),
@@ -64,11 +66,12 @@ def placed_card(gpu: Gpu, free: float | None = None, holders: Sequence[str] = ()
     )
 
 
-def _zone(zone: Zone, known: Topology) -> ZoneBody:
+def _zone(zone: Zone, known: Topology, held_cpus: Collection[int]) -> ZoneBody:
     cpus = [cpu for cpu in known.cpus if cpu.zone == zone.id]
     return ZoneBody(
         id=zone.id,
         cpus=format_ids(cpu.id for cpu in cpus),
+        held_cpus=format_ids(cpu.id for cpu in cpus if cpu.id in held_cpus),
         cores=len({(cpu.socket, cpu.core) for cpu in cpus}),
         sockets=sorted({cpu.socket for cpu in cpus}),
         memory=None if zone.memory is None else _room(zone.memory),

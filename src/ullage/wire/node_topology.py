@@ -15,11 +15,13 @@ class ZoneRoomBody(View, frozen=True, kw_only=True):
 class ZoneBody(View, frozen=True, kw_only=True):
     """A NUMA node. `cpus` is a set such as `0-15,32-47`; `hugepages` are in bytes by the size of a page in bytes.
 
+    Of its CPUs somebody has `held_cpus` alone; none where nobody keeps books.
     `amounts` are of a source that knows how many there are of a resource, and not which.
     """
 
     id: int
     cpus: str
+    held_cpus: str
     cores: int
     sockets: list[int]
     memory: ZoneRoomBody | None

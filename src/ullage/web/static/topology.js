@@ -92,7 +92,7 @@ function blocksOf(body, devices) {
 
 function factsOf(zone) {
   const cores = `${counted(zone.cores, "core")}, socket ${zone.sockets.join(", ")}`;
-  const facts = [zone.cpus ? `CPUs ${zone.cpus} (${cores})` : "", zone.memory ? `memory ${roomOf(zone.memory)}` : "memory unknown"];
+  const facts = [zone.cpus ? `CPUs ${zone.cpus} (${cores}${zone.held_cpus ? `; held ${zone.held_cpus}` : ""})` : "", zone.memory ? `memory ${roomOf(zone.memory)}` : "memory unknown"];
   for (const [size, room] of Object.entries(zone.hugepages)) facts.push(`${ofBytes(Number(size))} pages ${ofBytes(room.total)}`);
   for (const [resource, room] of Object.entries(zone.amounts)) facts.push(`${resource} ${room.allocatable} of ${room.total}`);
   return facts.filter(Boolean).join(" · ");
