@@ -216,6 +216,33 @@ class Lab:
         check_books(self.service)
 
 
+class Machine(Lab):
+    """A lab on a file. `restart` ends the process with all its workers and starts it again."""
+
+    def __init__(self, path: str, *nodes: Node) -> None:
+        super().__init__()
+        self._path = path
+        self._nodes = nodes
+        self.restart()
+
+    def restart(self) -> None:
+        self.store.close()
+        self.store = open_store(self._path)
+        self._woken.clear()
+        self.engine = SimulatedEngine(lambda: self.now)
+        self.service = Service(
+            self.store, self.engine, Policy(), lambda: self.now, self._woken.append, self._fail, queues=self.queues
+        )
+        for node in self._nodes:
+            self.service.on_engine_event(NodeReported(node))
+        self.pump()
+
+    queues: tuple[Queue, ...] = ()
+
+    def claims(self) -> set[int]:
+        return {order.claim for worker in self.engine.workers.values() for order in worker.tasks}
+
+
 def check_books(service: Service) -> None:
     """Columns equal inventory minus ledger; nothing is over-committed; counts add up."""
     state = service.state

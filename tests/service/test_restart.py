@@ -5,45 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import pytest
-from tests.lab import Lab, SimulatedEngine, a_node
+from tests.lab import Machine, a_node
 
-from ullage.core.policy import Policy
 from ullage.model.application import Application
 from ullage.model.executor import BindCode
-from ullage.model.node import Node
 from ullage.model.queue import Queue
 from ullage.model.session import RETRY_LIMIT, SessionSpec
-from ullage.service.engine_port import NodeReported
-from ullage.service.service import Service
 from ullage.service.store_port import Page
-from ullage.storage.open import open_store
-
-
-class Machine(Lab):
-    """A lab on a file. `restart` ends the process with all its workers and starts it again."""
-
-    def __init__(self, path: str, *nodes: Node) -> None:
-        super().__init__()
-        self._path = path
-        self._nodes = nodes
-        self.restart()
-
-    def restart(self) -> None:
-        self.store.close()
-        self.store = open_store(self._path)
-        self._woken.clear()
-        self.engine = SimulatedEngine(lambda: self.now)
-        self.service = Service(
-            self.store, self.engine, Policy(), lambda: self.now, self._woken.append, self._fail, queues=self.queues
-        )
-        for node in self._nodes:
-            self.service.on_engine_event(NodeReported(node))
-        self.pump()
-
-    queues: tuple[Queue, ...] = ()
-
-    def claims(self) -> set[int]:
-        return {order.claim for worker in self.engine.workers.values() for order in worker.tasks}
 
 
 @pytest.fixture

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.core.zones import machine
-from tests.lab import Lab
+from tests.lab import Lab, Machine
 
 from ullage.core.kernel import board as at
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.request import ResourceRequirement
 from ullage.service.engine_port import Registered
 
 pytestmark = pytest.mark.timeout(900)
@@ -64,3 +67,17 @@ def test_what_an_executor_has_to_do_without_is_told_once():
         told = [event for event in lab.service.events.recent if event.kind == "executor.misplaced"]
         assert [(event.session, event.message) for event in told] == [("s", "it runs on 0")]
         assert lab.executors[0].note == "it runs on 0"
+
+
+def test_the_books_of_zones_are_the_same_after_a_restart(tmp_path):
+    with Machine(str(tmp_path / "state.db"), machine(cpus=(8, 8), memory=(64, 64))) as lab:
+        for uid, policy in (("a", "single-numa-node"), ("b", "restricted"), ("c", "best-effort"), ("d", "none")):
+            asked = ResourceRequirement.from_string(f"cpu=3,gpu=1,numa={policy}")
+            assert isinstance(lab.service.allocations.alloc(Request(uid, asked), lambda: None), Allocation)
+        lab.pump()
+        fleet = lab.service.state.fleet
+        ledger, supplies = dict(fleet.ledger), fleet.board.supplies.copy()
+        assert len(free_cpus(lab)) == 16 - 3 * 3, "whoever asks for no alignment has no CPUs alone"
+        lab.restart()
+        assert lab.service.state.fleet.ledger == ledger
+        assert (lab.service.state.fleet.board.supplies == supplies).all()
