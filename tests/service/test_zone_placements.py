@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.core.zones import machine
 from tests.lab import Lab, Machine
@@ -10,7 +12,7 @@ from ullage.core.kernel import board as at
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.request import ResourceRequirement
-from ullage.service.engine_port import Registered
+from ullage.service.engine_port import NodeReported, Registered
 
 pytestmark = pytest.mark.timeout(900)
 ASKED = "cpu=4,gpu=2,numa=single-numa-node"
@@ -67,6 +69,21 @@ def test_what_an_executor_has_to_do_without_is_told_once():
         told = [event for event in lab.service.events.recent if event.kind == "executor.misplaced"]
         assert [(event.session, event.message) for event in told] == [("s", "it runs on 0")]
         assert lab.executors[0].note == "it runs on 0"
+
+
+def test_who_follows_its_cards_to_another_machine_holds_no_cpus_there():
+    here, there = machine("n1", cpus=(8, 8)), machine("n2", cards=(), cpus=(8, 8))
+    with Lab(here, there) as lab:
+        asked = ResourceRequirement.from_string("cpu=2,gpu=1,numa=restricted")
+        before = lab.service.allocations.alloc(Request("a", asked), lambda: None)
+        assert isinstance(before, Allocation)
+        assert (before.node, len(before.placement.cpus)) == ("n1", 2)
+        lab.service.on_engine_event(NodeReported(replace(there, gpus=here.gpus)))
+        lab.pump()
+        after = lab.service.allocations.get("a")
+        assert (after.node, after.gpus, after.placement) == ("n2", before.gpus, None)
+        board = lab.service.state.fleet.board
+        assert all(board.cpus_of(number)[:, at.FREE].all() for number in (0, 1))
 
 
 def test_the_books_of_zones_are_the_same_after_a_restart(tmp_path):

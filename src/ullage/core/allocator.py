@@ -759,14 +759,17 @@ _NO_INDEX = -1
 
 
 def _followed(fleet: Fleet, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Allocation]]:
-    """New inventory with the cards that are held and gone, and the ledger on the nodes where its cards are now."""
+    """New inventory with the cards that are held and gone, and the ledger on the nodes where its cards are now.
+
+    What lay in zones of one machine lies in none that are known of another.
+    """
     home = {gpu.uuid: node.name for node in nodes for gpu in node.gpus}
     missing: dict[str, list[Gpu]] = {node.name: [] for node in nodes}
     placed = set(home)
     ledger = []
     for _, held in sorted(fleet.ledger.items()):
         node = next((home[uuid] for uuid in held.gpus if uuid in home), held.node)
-        ledger.append(held if node == held.node else replace(held, node=node))
+        ledger.append(held if node == held.node else replace(held, node=node, placement=None))
         for uuid, known in zip(held.gpus, fleet.last_known(held), strict=True):
             if uuid not in placed and node in missing:  # of several holders on different nodes the first has it
                 placed.add(uuid)
