@@ -34,7 +34,11 @@ class LiveServer:
             self.process = subprocess.Popen(
                 command, env=os.environ | {"ULLAGE_HOME": str(self.home)}, stdout=log, stderr=log
             )
-        wait_until(self._announced, "the server announces itself, which may have to be compiled first", 170)
+        try:
+            wait_until(self._announced, "the server announces itself, which may have to be compiled first", 170)
+        except AssertionError:
+            self.kill()
+            raise
 
     def _announced(self) -> bool:
         assert self.process is not None
