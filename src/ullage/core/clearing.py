@@ -61,7 +61,7 @@ class Clearing:
         shape[0, at.CAP] = rules.cap
         space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), np.int64)
         board = fleet.board.copy()
-        self._books = fleet.node_rows.copy(), fleet.card_rows.copy(), shape, space, self._locked(), board.rows
+        self._books = fleet.node_rows.copy(), fleet.card_rows.copy(), shape, space, self._locked(), board.store
         self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
         numbers, left = self._numbered(budgets)
         self._occupants = there.first, there.entries, there.since, there.charges, self._status, numbers, self._turn

@@ -393,7 +393,7 @@ class _Search:
         fleet, holders = self._fleet, self._holders
         books = fleet.node_rows, fleet.card_rows, self._empty.card_rows, self._opened, self._shape
         ways = np.array(bans, dtype=np.int64).reshape(-1, 3)
-        zones = holders.entries, holders.charges, fleet.board.rows
+        zones = holders.entries, holders.charges, fleet.board.store
         at.freeing()(*books, holders.starts, holders.rows, holders.stays, rows, ways, zones, self._costs, self._picks)
 
     # --- where everybody goes ---

@@ -181,12 +181,11 @@ def _share_out(left: Rows, units: Rows, count: int) -> None:
 
 
 @compiled
-def closeness_of(shape: Rows, board: Board) -> float:
+def closeness_of(shape: Rows, verdict: Rows) -> float:
     """What the zones of a decision add to the score of its node: 100 over their number, times the weight.
 
     Where alignment is asked for, more than anything else. Zones that are not known count as none that are near.
     """
-    verdict = board.verdict
     weight = shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], CLOSENESS] / SCALE
     near = 100 // max(1, verdict[SPAN]) if verdict[KNOWN] else 0
     return float(near * max(weight, _BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))

@@ -91,18 +91,38 @@ _HEAD = 4
 def packed(board: Board) -> tuple[Rows, Board]:
     """All parts of a board in one array, and the same parts as views of it.
 
-    Handing a compiled function an array costs as much as a decision: one is handed instead of sixteen.
+    Handing a compiled function an array costs as much as a decision: one is handed instead of sixteen. Its first
+    number is for the address of what decides (`core/kernel/zones.py`).
     """
     parts = *board[:-1], *board.links
-    at, heads = _HEAD * len(parts), []
+    at, heads = 1 + _HEAD * len(parts), []
     for part in parts:
         heads.append((at, *part.shape, *(1,) * (_HEAD - 1 - part.ndim)))
         at += part.size
     store = np.empty(at, np.int64)
-    store[: _HEAD * len(parts)] = np.array(heads).ravel()
+    store[0] = 0
+    store[1 : 1 + _HEAD * len(parts)] = np.array(heads).ravel()
     for (begin, *_), part in zip(heads, parts, strict=True):
         store[begin : begin + part.size] = part.ravel()
     return store, opened(store)
+
+
+@inlined
+def machines_in(store: Rows) -> Rows:
+    """The machines of a store."""
+    return _table(store, 0)
+
+
+@inlined
+def supplies_in(store: Rows) -> Rows:
+    """The supplies of a store."""
+    return _table(store, 1)
+
+
+@inlined
+def verdict_in(store: Rows) -> Rows:
+    """The verdict of a store."""
+    return _line(store, 4)
 
 
 @inlined
@@ -120,22 +140,22 @@ def _rest_of_links(store: Rows) -> tuple[Rows, Rows, Rows, Rows, Rows]:
 
 @inlined
 def _line(store: Rows, part: int) -> Rows:
-    begin = store[_HEAD * part]
-    return store[begin : begin + store[_HEAD * part + 1]]
+    begin = store[1 + _HEAD * part]
+    return store[begin : begin + store[2 + _HEAD * part]]
 
 
 @inlined
 def _table(store: Rows, part: int) -> Rows:
-    begin, rows, columns = store[_HEAD * part], store[_HEAD * part + 1], store[_HEAD * part + 2]
+    begin, rows, columns = store[1 + _HEAD * part], store[2 + _HEAD * part], store[3 + _HEAD * part]
     return store[begin : begin + rows * columns].reshape((rows, columns))
 
 
 @inlined
 def _cube(store: Rows, part: int) -> Rows:
     begin, rows, columns, deep = (
-        store[_HEAD * part],
-        store[_HEAD * part + 1],
-        store[_HEAD * part + 2],
-        store[_HEAD * part + 3],
+        store[1 + _HEAD * part],
+        store[2 + _HEAD * part],
+        store[3 + _HEAD * part],
+        store[4 + _HEAD * part],
     )
     return store[begin : begin + rows * columns * deep].reshape((rows, columns, deep))

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ullage.core.kernel.alignment import spend
-from ullage.core.kernel.board import FREE, opened
+from ullage.core.kernel.board import FREE, supplies_in
 from ullage.core.kernel.charge import charge_unit
-from ullage.core.kernel.columns import COUNT, MACHINE, NEEDS, Rows, Scores
+from ullage.core.kernel.columns import COUNT, NEEDS, Rows, Scores
 from ullage.core.kernel.compiled import code_of, compiled
 from ullage.core.kernel.table import look_at_zones, score
 from ullage.core.kernel.tree import enter, winner
+from ullage.core.kernel.zones import SPEND, decide
 
 
 class Drafts(NamedTuple):
@@ -32,7 +32,7 @@ class Drafts(NamedTuple):
 @cache
 def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
     """Compile the loops around a strategy's functions, for strategies that select the first best and follow nothing."""
-    key = code_of(node, pick, score, charge_unit, look_at_zones, spend, opened, enter, winner)
+    key = code_of(node, pick, score, charge_unit, look_at_zones, enter, winner)
 
     @compiled
     def several(
@@ -50,10 +50,9 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
         at_score: Scores,
     ) -> int:
         key  # noqa: B018  part of the cache key, see `code_of`
-        board = opened(store)
         old_nodes = np.empty((len(at_row), nodes.shape[1]), np.int64)
         old_cards = np.empty((len(at_row), at_cards.shape[1], cards.shape[1]), np.int64)
-        placed, free = 0, board.supplies[:, FREE].copy() if shape[0, NEEDS] else board.supplies[:0, FREE].copy()
+        placed, free = 0, supplies_in(store)[: len(supplies_in(store)) * (shape[0, NEEDS] > 0), FREE].copy()
         while placed < len(at_row):
             row = winner(tree)
             if row < 0:
@@ -61,22 +60,22 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
             chosen = at_cards[placed]
             at_row[placed], at_score[placed] = row, tree[len(tree) // 2 + row]
             if shape[0, COUNT] or shape[0, NEEDS]:
-                units = look_at_zones(nodes, cards, row, shape, space, board)
+                units = look_at_zones(nodes, cards, row, shape, space, store)
                 if shape[0, NEEDS]:
-                    spend(board.machines, board.supplies, nodes[row, MACHINE], board.taken, 1)
+                    decide(nodes, cards, row, shape, units, store, SPEND, 0)
                 pick(nodes, cards, row, shape, units, state, chosen)
             old_nodes[placed] = nodes[row]
             for k in range(len(chosen)):
                 old_cards[placed, k] = cards[chosen[k]]
             charge_unit(nodes, cards, row, shape, mode, chosen)
             placed += 1
-            enter(tree, row, score(node, nodes, cards, row, shape, space, board, said, state))
+            enter(tree, row, score(node, nodes, cards, row, shape, space, store, said, state))
         for unit in range(placed - 1, -1, -1):
             nodes[at_row[unit]] = old_nodes[unit]
             for k in range(at_cards.shape[1]):
                 cards[at_cards[unit, k]] = old_cards[unit, k]
         if shape[0, NEEDS]:
-            board.supplies[:, FREE] = free
+            supplies_in(store)[:, FREE] = free
         return placed
 
     return Drafts(several)

@@ -11,8 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from ullage.core.kernel.alignment import aligned_room
-from ullage.core.kernel.board import FREE, Board
+from ullage.core.kernel.board import FREE, supplies_in
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     COUNT,
@@ -29,8 +28,9 @@ from ullage.core.kernel.masks import width_of
 from ullage.core.kernel.room import slots_left, units_on
 from ullage.core.kernel.shares import Flags
 from ullage.core.kernel.victims import AFTER_CHARGE, CARD, COMPUTE, FIRST_CHARGE
+from ullage.core.kernel.zones import ROOM, decide
 
-Zones = tuple[Rows, Rows, Board]
+Zones = tuple[Rows, Rows, Rows]
 """What holders have in the zones of their machines: their entries and charges, as in `kernel/victims.py`, and these."""
 
 NEVER = 2**62
@@ -152,18 +152,18 @@ def units_in_zones(
     units: int,
 ) -> int:
     """How many of these units may be on a node when some cards are freed, and so many are `free`."""
-    entries, charges, board = zones
+    entries, charges, store = zones
     for sign in (1, -1):
         for j in range(len(holders)):
             if holders[j, MASK] & freed:
                 for at in range(entries[begin + j, FIRST_CHARGE], entries[begin + j, AFTER_CHARGE]):
                     if charges[at, CARD] < 0:
-                        board.supplies[-1 - charges[at, CARD], FREE] += sign * charges[at, COMPUTE]
+                        supplies_in(store)[-1 - charges[at, CARD], FREE] += sign * charges[at, COMPUTE]
         if sign > 0:
             may = np.zeros(nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD], np.int64)
             for k in range(len(may)):
                 may[k] = free >> k & 1
-            units = aligned_room(nodes, cards, row, shape, may, board, units)
+            units = decide(nodes, cards, row, shape, may, store, ROOM, units)
     return units
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ullage.core.kernel.alignment import aligned_room
-from ullage.core.kernel.board import Board, opened
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     AGAINST,
@@ -35,6 +33,7 @@ from ullage.core.kernel.columns import (
     Rows,
 )
 from ullage.core.kernel.compiled import compiled, lean
+from ullage.core.kernel.zones import ROOM, decide
 
 # --- one card ---
 
@@ -154,21 +153,21 @@ def units_over(per_card: Rows, count: int) -> int:
 
 
 @compiled
-def _room_now(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, board: Board, said: Rows) -> int:
+def _room_now(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, store: Rows, said: Rows) -> int:
     if not said[row, OPEN] or not fits_beside_cards(nodes, row, shape):
         return 0
-    return units_there(nodes, cards, row, shape, space, board)
+    return units_there(nodes, cards, row, shape, space, store)
 
 
 @compiled
-def units_there(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, board: Board) -> int:
+def units_there(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, store: Rows) -> int:
     """Units that fit on a node now."""
     first = nodes[row, FIRST_CARD]
     units = space[: nodes[row, AFTER_CARDS] - first]
     for k in range(len(units)):
         units[k] = units_on(cards, first + k, shape)
     room = room_on(nodes, row, shape, units)
-    return aligned_room(nodes, cards, row, shape, units, board, room) if room and shape[0, NEEDS] else room
+    return int(decide(nodes, cards, row, shape, units, store, ROOM, room)) if room and shape[0, NEEDS] else room
 
 
 @compiled
@@ -176,7 +175,7 @@ def refresh_room(
     nodes: Rows, cards: Rows, newest: int, since: int, shape: Rows, space: Rows, store: Rows, said: Rows, room: Rows
 ) -> None:
     """Write the room of the nodes that changed since a clock, the newest first."""
-    row, board = newest, opened(store)
+    row = newest
     while row >= 0 and nodes[row, CHANGED] >= since:
-        room[row] = _room_now(nodes, cards, row, shape, space, board, said)
+        room[row] = _room_now(nodes, cards, row, shape, space, store, said)
         row = nodes[row, BEFORE]

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from ullage.core.kernel.alignment import closeness_of, may_settle, settle
-from ullage.core.kernel.board import Board, opened
+from ullage.core.kernel.alignment import closeness_of
+from ullage.core.kernel.board import verdict_in
 from ullage.core.kernel.charge import charge_unit, touch
 from ullage.core.kernel.columns import BEFORE, BONUS, CHANGED, COUNT, FREED, NEEDS, OPEN, TABLE_COLUMNS, Rows, Scores
 from ullage.core.kernel.compiled import code_of, compiled, inlined
 from ullage.core.kernel.room import enough, fits_beside_cards, look_at_cards
 from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
+from ullage.core.kernel.zones import FIT, TAKE, decide
 
 
 @inlined
@@ -53,7 +54,7 @@ def score(
     row: int,
     shape: Rows,
     space: Rows,
-    board: Board,
+    store: Rows,
     said: Rows,
     state: Any,
 ) -> float:
@@ -63,17 +64,17 @@ def score(
     units = look_at_cards(nodes, cards, row, shape, space)
     if not enough(units, shape[0, COUNT]):
         return NO_ROOM
-    if shape[0, NEEDS] and not may_settle(nodes, cards, row, shape, units, board):
+    if shape[0, NEEDS] and not decide(nodes, cards, row, shape, units, store, FIT, 0):
         return NO_ROOM
-    return rank(node, nodes, cards, row, shape, units, board, said, state)
+    return rank(node, nodes, cards, row, shape, units, store, said, state)
 
 
 @compiled
-def look_at_zones(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, board: Board) -> Rows:
+def look_at_zones(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, store: Rows) -> Rows:
     """The cards that a unit may have on a node that takes it."""
     units = look_at_cards(nodes, cards, row, shape, space)
     if shape[0, NEEDS]:
-        settle(nodes, cards, row, shape, units, board)
+        decide(nodes, cards, row, shape, units, store, TAKE, 0)
     return units
 
 
@@ -85,13 +86,13 @@ def rank(
     row: int,
     shape: Rows,
     units: Rows,
-    board: Board,
+    store: Rows,
     said: Rows,
     state: Any,
 ) -> float:
     """How good a node is for a request that fits there: the strategy's word, preferred terms, near zones."""
     found = float(node(nodes, cards, row, shape, units, state, said[row, TABLE_COLUMNS:]) + said[row, BONUS])
-    return found + closeness_of(shape, board) if shape[0, NEEDS] else found
+    return found + closeness_of(shape, verdict_in(store)) if shape[0, NEEDS] else found
 
 
 @inlined
@@ -104,7 +105,7 @@ def _refresh(
     since: int,
     shape: Rows,
     space: Rows,
-    board: Board,
+    store: Rows,
     said: Rows,
     tree: Scores,
     state: Any,
@@ -114,7 +115,7 @@ def _refresh(
         follow(nodes, cards, row, state)
         stays_full = tree[size + row] == NO_ROOM and nodes[row, FREED] < since
         if said[row, OPEN] and not stays_full:
-            enter(tree, row, score(node, nodes, cards, row, shape, space, board, said, state))
+            enter(tree, row, score(node, nodes, cards, row, shape, space, store, said, state))
         row = nodes[row, BEFORE]
 
 
@@ -127,34 +128,30 @@ def loops_over(
     What they close over must read the same in every process, or they would be compiled anew in each.
     """
     own = node, pick, select, follow, score, rank, _refresh
-    key = code_of(
-        *own, look_at_cards, look_at_zones, enough, settle, may_settle, enter, grow, charge_unit, touch, opened
-    )
+    key = code_of(*own, look_at_cards, look_at_zones, enough, closeness_of, verdict_in, enter, grow, charge_unit, touch)
 
     @compiled
     def judge(
         nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, said: Rows, tree: Scores, state: Any
     ) -> None:
         key  # noqa: B018  part of the cache key, see `code_of`
-        board = opened(store)
         follow(nodes, cards, row, state)
         fits = said[row, OPEN] and fits_beside_cards(nodes, row, shape) and enough(units, shape[0, COUNT])
         if fits and shape[0, NEEDS]:
-            fits = settle(nodes, cards, row, shape, units, board)
-        enter(tree, row, rank(node, nodes, cards, row, shape, units, board, said, state) if fits else NO_ROOM)
+            fits = decide(nodes, cards, row, shape, units, store, TAKE, 0) != 0
+        enter(tree, row, rank(node, nodes, cards, row, shape, units, store, said, state) if fits else NO_ROOM)
 
     @compiled
     def fill(
         nodes: Rows, cards: Rows, shape: Rows, space: Rows, store: Rows, said: Rows, tree: Scores, state: Any
     ) -> None:
         key  # noqa: B018  as above
-        board = opened(store)
         size = len(tree) // 2
         for row in range(len(nodes)):
             follow(nodes, cards, row, state)
             tree[size + row] = NO_ROOM
             if said[row, OPEN]:
-                tree[size + row] = score(node, nodes, cards, row, shape, space, board, said, state)
+                tree[size + row] = score(node, nodes, cards, row, shape, space, store, said, state)
         grow(tree)
 
     @compiled
@@ -171,8 +168,7 @@ def loops_over(
         state: Any,
     ) -> None:
         key  # noqa: B018  as above
-        board = opened(store)
-        _refresh(node, follow, nodes, cards, newest, since, shape, space, board, said, tree, state)
+        _refresh(node, follow, nodes, cards, newest, since, shape, space, store, said, tree, state)
 
     @compiled
     def choose(
@@ -191,11 +187,10 @@ def loops_over(
         mode: int,
     ) -> int:
         key  # noqa: B018  as above
-        board = opened(store)
-        _refresh(node, follow, nodes, cards, newest, since, shape, space, board, said, tree, state)
+        _refresh(node, follow, nodes, cards, newest, since, shape, space, store, said, tree, state)
         row = select(nodes, cards, shape, space, said, tree, state)
         if row >= 0 and (shape[0, COUNT] or shape[0, NEEDS]):
-            units = look_at_zones(nodes, cards, row, shape, space, board)
+            units = look_at_zones(nodes, cards, row, shape, space, store)
             pick(nodes, cards, row, shape, units, state, out)
         if row >= 0 and mode:
             charge_unit(nodes, cards, row, shape, mode, out)

@@ -14,8 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ullage.core.kernel.alignment import settle, spend
-from ullage.core.kernel.board import AFTER_SUPPLIES, ALIGNED, CODE, FIRST_SUPPLY, FREE, Board
+from ullage.core.kernel.board import (
+    AFTER_SUPPLIES,
+    ALIGNED,
+    CODE,
+    FIRST_SUPPLY,
+    FREE,
+    machines_in,
+    supplies_in,
+    verdict_in,
+)
 from ullage.core.kernel.charge import charge_unit, follow_free
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
@@ -35,8 +43,9 @@ from ullage.core.kernel.columns import (
 )
 from ullage.core.kernel.compiled import code_of, compiled
 from ullage.core.kernel.room import enough, look_at_cards, room_on
+from ullage.core.kernel.zones import SPEND, TAKE, decide
 
-Books = tuple[Rows, Rows, Rows, Rows, Rows, Board]
+Books = tuple[Rows, Rows, Rows, Rows, Rows, Rows]
 """Nodes and cards (copies, which are changed), the shape, room for a node's cards, cards on which a lock stays;
 the zones of machines (what is free in them is a copy too)."""
 
@@ -126,13 +135,13 @@ def let_go(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, ent
 @compiled
 def units_open(books: Books, row: int) -> Rows:
     """How much room each card of a node has, none where a lock stays although all users go."""
-    nodes, cards, shape, space, locked, board = books
+    nodes, cards, shape, space, locked, store = books
     units = look_at_cards(nodes, cards, row, shape, space)
     for k in range(len(units)):
         if locked[nodes[row, FIRST_CARD] + k]:
             units[k] = 0
     if shape[0, NEEDS] and enough(units, shape[0, COUNT]):
-        settle(nodes, cards, row, shape, units, board)
+        decide(nodes, cards, row, shape, units, store, TAKE, 0)
     return units
 
 
@@ -140,13 +149,13 @@ def units_open(books: Books, row: int) -> Rows:
 def fits(books: Books, row: int) -> bool:
     """Whether one unit fits on a node."""
     there = room_on(books[0], row, books[2], units_open(books, row)) > 0
-    return bool(there and (not books[2][0, NEEDS] or books[5].verdict[CODE] == ALIGNED))
+    return bool(there and (not books[2][0, NEEDS] or verdict_in(books[5])[CODE] == ALIGNED))
 
 
 @compiled
 def supplies_of(books: Books, row: int) -> tuple[int, int]:
     """The first supply of a node's machine, and one behind the last."""
-    machine, machines = books[0][row, MACHINE], books[5].machines
+    machine, machines = books[0][row, MACHINE], machines_in(books[5])
     return (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
 
 
@@ -160,13 +169,13 @@ def release(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
         if occupants[4][entry] == STAYS:
             hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
         elif occupants[4][entry] == MAY_GO:
-            charge(books[0], books[1], books[5].supplies, occupants[1], occupants[3], row, entry, -1)
+            charge(books[0], books[1], supplies_in(books[5]), occupants[1], occupants[3], row, entry, -1)
 
 
 @compiled
 def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> bool:
     """Put an entry back if a unit fits beside it; else it is a victim. Whether it is back."""
-    charge(books[0], books[1], books[5].supplies, occupants[1], occupants[3], row, entry, 1)
+    charge(books[0], books[1], supplies_in(books[5]), occupants[1], occupants[3], row, entry, 1)
     hold(books[0], books[1], occupants[1], occupants[3], row, entry, before)
     if fits(books, row):
         occupants[4][entry] = BACK
@@ -178,7 +187,7 @@ def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: in
 @compiled
 def take_out(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> None:
     """The last entry that was put back is a victim after all."""
-    charge(books[0], books[1], books[5].supplies, occupants[1], occupants[3], row, entry, -1)
+    charge(books[0], books[1], supplies_in(books[5]), occupants[1], occupants[3], row, entry, -1)
     let_go(books[0], books[1], occupants[1], occupants[3], row, entry, before)
     occupants[4][entry] = VICTIM
 
@@ -298,7 +307,7 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
         copy_row(cards, card, kept[2], card - nodes[row, FIRST_CARD])
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        kept[5][at - first] = books[5].supplies[at, FREE]
+        kept[5][at - first] = supplies_in(books[5])[at, FREE]
     release(books, occupants, kept, row)
     if not fits(books, row):
         return False
@@ -316,7 +325,7 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
     for entry in range(begin, end):
         status[entry] = kept[4][entry]
         if status[entry] == BACK:
-            charge(books[0], books[1], books[5].supplies, occupants[1], occupants[3], row, entry, 1)
+            charge(books[0], books[1], supplies_in(books[5]), occupants[1], occupants[3], row, entry, 1)
             hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
     return True
 
@@ -344,7 +353,7 @@ def put_back(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
         copy_row(kept[2], card - nodes[row, FIRST_CARD], cards, card)
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        books[5].supplies[at, FREE] = kept[5][at - first]
+        supplies_in(books[5])[at, FREE] = kept[5][at - first]
 
 
 @compiled
@@ -413,7 +422,7 @@ def line_up(books: Books, occupants: Occupants, costs: Costs, kept: Kept, may_ta
 @cache
 def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
     """Compile the loop over units around how a strategy picks cards."""
-    key = code_of(pick, line_up, look, put_back, take, sift, charge_unit, follow_free, units_open, fits, spend)
+    key = code_of(pick, line_up, look, put_back, take, sift, charge_unit, follow_free, units_open, fits)
 
     @compiled
     def evict(
@@ -449,7 +458,7 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
                     if shape[0, COUNT]:
                         pick(nodes, cards, row, shape, units_open(books, row), state, chosen)
                     if shape[0, NEEDS]:
-                        spend(books[5].machines, books[5].supplies, nodes[row, MACHINE], books[5].taken, 1)
+                        decide(nodes, cards, row, shape, chosen, books[5], SPEND, 0)
                     charge_unit(nodes, cards, row, shape, mode, chosen)
                     for card in chosen:
                         kept[0][card] |= mode

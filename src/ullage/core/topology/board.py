@@ -16,6 +16,7 @@ from ullage.core.kernel.alignment import taken_of
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.cpus import take_cpus
 from ullage.core.kernel.masks import MOST_ZONES, NIL
+from ullage.core.kernel.zones import address
 from ullage.core.topology.hints import WidthRule
 from ullage.core.topology.links import links_over
 from ullage.model.alignment import ContainerNeeds, Stage
@@ -92,6 +93,7 @@ class Board:
         twin = object.__new__(Board)
         twin.__dict__.update(self.__dict__)
         twin.store, twin.rows = at.packed(self.rows)
+        twin.store[0] = self.store[0]
         return twin
 
     def mask_of(self, row: int, zones: Iterable[int]) -> int:
@@ -157,6 +159,8 @@ class Board:
         ]
         whole = _effective([container.stage for container in containers], each)
         rows += [(1, len(containers), at.APP, code, amount) for code, amount in sorted(whole.items())]
+        if rows and not self.store[0]:
+            self.store[0] = address()
         return rows
 
     def _amounts(self, needs: ContainerNeeds) -> dict[int, int]:
