@@ -312,7 +312,7 @@ class Table:
         fleet = self._fleet
         if self._seated:
             machine, at_cards = fleet.board.machine_of[row], fleet.card_rows[cards, at.ZONES].tolist()
-            self.placed = fleet.board.placement(machine, list(zip(fleet.uuids(cards), at_cards, strict=True)))
+            self.placed = fleet.board.placement(machine, fleet.uuids(cards), at_cards)
         return cards
 
     def _chosen(self, mode: int) -> int:

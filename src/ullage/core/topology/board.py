@@ -42,7 +42,7 @@ class Board:
         self.machine_of: list[int] = []
         self._codes = {CARD: at.CARDS}
         self._names: dict[int, str] = {at.CARDS: CARD}
-        self._rows_of: list[dict[tuple[int, object], int]] = []
+        self._rows_of: list[dict[int, dict[object, int]]] = []
         self._names_of: list[list[tuple[int, object]]] = []
         machines: list[list[int]] = []
         supplies: list[Rows] = [np.zeros((0, at.SUPPLY_COLUMNS), np.int64)]
@@ -58,7 +58,10 @@ class Board:
             supplies.append(rows)
             distances.append(_distances(topology))
             self.topologies.append(topology)
-            self._rows_of.append({name: first + row for row, name in enumerate(names)})
+            found: dict[int, dict[object, int]] = {at.CPUS: {}}
+            for row, (code, name) in enumerate(names, first):
+                found.setdefault(code, {})[name] = row
+            self._rows_of.append(found)
             self._names_of.append(names)
         most = max((len(rows) for rows in supplies), default=0)
         widest = min(max((len(topology.zones) for topology in self.topologies), default=0), MOST_ZONES)
@@ -176,18 +179,18 @@ class Board:
 
     # --- placements ---
 
-    def placement(self, machine: int, cards: Sequence[tuple[str, int]]) -> ZonePlacement | None:
-        """What was decided last on a machine, as a value; `cards` are the uuids and masks of its cards.
+    def placement(self, machine: int, uuids: Sequence[str], masks: Iterable[int]) -> ZonePlacement | None:
+        """What was decided last on a machine, as a value, with its cards and the masks these lie in.
 
         None where its zones are not told apart, and for cards alone of which no zone is known.
         """
         if machine < 0 or not self.rows.verdict[at.KNOWN]:
             return None
         cpus: list[int] = []
-        devices: dict[str, list[str]] = {CARD: [uuid for uuid, _ in cards]} if cards else {}
+        devices: dict[str, list[str]] = {CARD: list(uuids)} if uuids else {}
         memory: list[tuple[int, int]] = []
         mask = 0
-        for _, zones in cards:
+        for zones in masks:
             mask |= zones
         for row, code, zones, name, amount in self._held_by(machine):
             mask |= zones
@@ -225,22 +228,31 @@ class Board:
         machine = self.machine_of[row]
         if machine < 0:
             return
-        charges = self.charges(row, placement)
-        self.held += sign * bool(charges)
-        for supply, amount in charges:
-            self.supplies[supply, at.FREE] -= sign * amount
+        one_by_one, in_bytes = self._rows_held(machine, placement)
+        self.held += sign * bool(one_by_one or in_bytes)
+        if one_by_one:
+            self.rows.supplies[one_by_one, at.FREE] -= sign
+        for supply, amount in in_bytes:
+            self.rows.supplies[supply, at.FREE] -= sign * amount
 
     def charges(self, row: int, placement: ZonePlacement | None) -> list[tuple[int, int]]:
         """The supplies that a placement on a node has something of, and how much."""
         if placement is None or self.machine_of[row] < 0:
             return []
-        known = self._rows_of[self.machine_of[row]]
-        wanted: list[tuple[tuple[int, object], int]] = [((at.CPUS, cpu), 1) for cpu in placement.cpus]
-        wanted += [((at.MEMORY, zone), amount) for zone, amount in placement.memory]
+        one_by_one, in_bytes = self._rows_held(self.machine_of[row], placement)
+        return [*((supply, 1) for supply in one_by_one), *in_bytes]
+
+    def _rows_held(self, machine: int, placement: ZonePlacement) -> tuple[list[int], list[tuple[int, int]]]:
+        """The supplies a placement has one of each, and those it has bytes of; without any that are not recorded."""
+        known = self._rows_of[machine]
+        cpus = known[at.CPUS]
+        one_by_one = [cpus[cpu] for cpu in placement.cpus if cpu in cpus]
         for name, uuids in placement.devices:
-            if name in self._codes and name != CARD:
-                wanted += [((self._codes[name], uuid), 1) for uuid in uuids]
-        return [(known[name], amount) for name, amount in wanted if name in known]
+            if name != CARD and name in self._codes:
+                devices = known.get(self._codes[name], {})
+                one_by_one += [devices[uuid] for uuid in uuids if uuid in devices]
+        zones = known.get(at.MEMORY, {})
+        return one_by_one, [(zones[zone], amount) for zone, amount in placement.memory if zone in zones]
 
     def _supplies(self, node: Node, topology: Topology) -> tuple[Rows, list[tuple[int, object]]]:
         """What lies in the zones of a machine, CPUs first, each with the name it is found by."""

@@ -33,7 +33,7 @@ def placement_on(fleet: Fleet, asked: ResourceRequirement, node: str, cards: Seq
     if row is None or not seated or not _settle(fleet, asked, row, cards):
         return None
     masks = fleet.card_rows[list(cards), columns.ZONES].tolist()
-    return fleet.board.placement(fleet.board.machine_of[row], list(zip(fleet.uuids(cards), masks, strict=True)))
+    return fleet.board.placement(fleet.board.machine_of[row], fleet.uuids(cards), masks)
 
 
 def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int]) -> Rejection | None:
