@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.core.zones import kubelet, machine
+from tests.core.zones import GIB, kubelet, machine
 
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
@@ -18,7 +18,7 @@ from ullage.model.claim import Request
 from ullage.model.node import Node
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.model.topology import Link, Path, Scope, ZonePolicy
+from ullage.model.topology import Link, Path, Room, Scope, ZonePolicy
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -352,3 +352,22 @@ def test_two_pairs_by_their_links():  # 66
 
 def test_a_zone_goes_before_links_where_one_is_required():
     assert indices(place(allocator(X), asked("gpu=2,numa=single-numa-node"))) in ([0, 1], [2, 3])
+
+
+# --- memory and huge pages ---
+
+
+def test_memory_and_huge_pages_lie_in_the_zone_of_the_cards_and_come_back():
+    node = machine(memory=(8, 8), kubelet=kubelet(SINGLE, static_memory=True))
+    pages = tuple(replace(zone, hugepages={2 << 20: Room(4 * GIB, 4 * GIB)}) for zone in node.topology.zones)
+    books = allocator(replace(node, topology=replace(node.topology, zones=pages)))
+    before = books.fleet.board.supplies.copy()
+    wants = ContainerNeeds("main", cpus=2, memory_bytes=6 * GIB, devices=(("gpu", 2),), hugepages=((2 << 20, 3 * GIB),))
+    placements = [place(books, pod(wants, uid=uid)).placement for uid in ("a", "b")]
+    assert [placement.zones for placement in placements] == [(0,), (1,)]
+    assert placements[1].memory == ((1, 6 * GIB),)
+    assert placements[1].amounts == ((1, "hugepages:2097152", 3 * GIB),)
+    assert place(books, pod(wants, uid="c")) is Code.NOT_ALIGNED
+    for uid in ("a", "b"):
+        books.dealloc(uid, 1.0)
+    assert (books.fleet.board.supplies == before).all()

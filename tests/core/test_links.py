@@ -103,4 +103,4 @@ def test_nodes_with_the_same_links_share_a_layout_whatever_their_cards_are_calle
     told = tuple(Link(f"x{link.b}", f"x{link.a}", link.path, link.nvlinks) for link in dgx_1().topology.links[::-1])
     nodes = dgx_1(), Node("m", 0, 0, other, topology=Topology(links=told)), machine(8), Node("e", 0, 0), machine(8)
     assert links_over(nodes).layout_of.tolist() == [0, 0, 1, 2, 1]
-    assert links_over(()).space.tolist() == []
+    assert links_over(()).layout_of.tolist() == []

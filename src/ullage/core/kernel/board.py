@@ -91,7 +91,7 @@ _HEAD = 4
 def packed(board: Board) -> tuple[Rows, Board]:
     """All parts of a board in one array, and the same parts as views of it.
 
-    Handing a compiled function an array costs as much as a decision: one is handed instead of sixteen. Its first
+    Handing a compiled function an array costs as much as a decision: one is handed instead of fifteen. Its first
     number is for the address of what decides (`core/kernel/zones.py`).
     """
     parts = *board[:-1], *board.links
@@ -134,8 +134,8 @@ def opened(store: Rows) -> Board:
 
 
 @inlined
-def _rest_of_links(store: Rows) -> tuple[Rows, Rows, Rows, Rows, Rows]:
-    return _line(store, 11), _table(store, 12), _line(store, 13), _line(store, 14), _line(store, 15)
+def _rest_of_links(store: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+    return _line(store, 11), _table(store, 12), _line(store, 13), _line(store, 14)
 
 
 @inlined

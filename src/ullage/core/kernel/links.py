@@ -33,8 +33,7 @@ class Links(NamedTuple):
 
     `by_index` is per flat position: the n-th card by index of a node lies at its first position plus the number
     at its n-th position. `weights`, `places` and `uniform` are per layout, as `core/kernel/nearest.py` reads
-    them. `memo`, `key`, and `taken` (its slots in use) are what is remembered; `space` has room for the cards of
-    any node.
+    them. `memo`, `key`, and `taken` (its slots in use) are what is remembered.
     """
 
     layout_of: Rows
@@ -45,7 +44,6 @@ class Links(NamedTuple):
     memo: Rows
     key: Rows
     taken: Rows
-    space: Rows
 
 
 @compiled
@@ -73,12 +71,6 @@ def pick_linked(links: Links, nodes: Rows, row: int, units: Rows, required: Rows
             out[at] = first + order[card]
             at += 1
     return int(damage)
-
-
-@compiled
-def damage_of(links: Links, nodes: Rows, row: int, units: Rows, required: Rows, count: int) -> int:
-    """The damage of what `pick_linked` would take."""
-    return pick_linked(links, nodes, row, units, required, links.space[:count])
 
 
 @compiled

@@ -169,7 +169,7 @@ class Board:
     def _amounts(self, needs: ContainerNeeds) -> dict[int, int]:
         amounts = {at.CPUS: needs.cpus, at.MEMORY: needs.memory_bytes}
         amounts |= {self._code(name): count for name, count in needs.devices}
-        amounts |= {self._code(f"hugepages:{size}"): size_of for size, size_of in needs.hugepages}
+        amounts |= {self._code(_pages(size)): size_of for size, size_of in needs.hugepages}
         return {code: amount for code, amount in amounts.items() if amount}
 
     def _code(self, resource: str) -> int:
@@ -189,6 +189,7 @@ class Board:
         cpus: list[int] = []
         devices: dict[str, list[str]] = {CARD: list(uuids)} if uuids else {}
         memory: list[tuple[int, int]] = []
+        amounts: list[tuple[int, str, int]] = []
         mask = 0
         for zones in masks:
             mask |= zones
@@ -198,13 +199,16 @@ class Board:
                 cpus.append(name)
             elif code == at.MEMORY:
                 memory.append((name, amount))
+            elif amount:
+                amounts.append((name, self._names[code], amount))
             else:
                 devices.setdefault(self._names[code], []).append(str(self._names_of[machine][row][1]))
         if not mask and not cpus and devices.keys() <= {CARD}:
             return None
         held = tuple(sorted((name, tuple(uuids)) for name, uuids in devices.items()))
         rule = self._rules[self.topologies[machine].kubelet is not None]
-        return ZonePlacement(self._zones_in(machine, mask), tuple(cpus), held, tuple(memory), Rank.BOUND, rule)
+        zones_of, bytes_of = self._zones_in(machine, mask), tuple(memory)
+        return ZonePlacement(zones_of, tuple(cpus), held, bytes_of, Rank.BOUND, rule, tuple(amounts))
 
     def _held_by(self, machine: int) -> list[tuple[int, int, int, int, int]]:
         """Of each supply that was decided to be taken its row on its machine, resource, zones, id, and bytes."""
@@ -252,7 +256,11 @@ class Board:
                 devices = known.get(self._codes[name], {})
                 one_by_one += [devices[uuid] for uuid in uuids if uuid in devices]
         zones = known.get(at.MEMORY, {})
-        return one_by_one, [(zones[zone], amount) for zone, amount in placement.memory if zone in zones]
+        in_bytes = [(zones[zone], amount) for zone, amount in placement.memory if zone in zones]
+        for zone, name, amount in placement.amounts:
+            row = known.get(self._codes.get(name, -1), {}).get(zone)
+            in_bytes += [] if row is None else [(row, amount)]
+        return one_by_one, in_bytes
 
     def _supplies(self, node: Node, topology: Topology) -> tuple[Rows, list[tuple[int, object]]]:
         """What lies in the zones of a machine, CPUs first, each with the name it is found by."""
@@ -274,11 +282,20 @@ class Board:
                 left = zone.memory.allocatable
                 rows.append((at.MEMORY, place[zone.id], left, left, zone.id, 0, 0))
                 names.append((at.MEMORY, zone.id))
+            for size, room in sorted(zone.hugepages.items()):
+                code = self._code(_pages(size))
+                rows.append((code, place[zone.id], room.allocatable, room.allocatable, zone.id, 0, 0))
+                names.append((code, zone.id))
         found = np.array(rows, np.int64).reshape(-1, at.SUPPLY_COLUMNS)
         count = topology.reserved_count or (0 if topology.kubelet else -(-node.reserved.cpu_milli // MILLI))
         if count and not topology.reserved_cpus:
             _reserve(found, count)
         return found, names
+
+
+def _pages(size: int) -> str:
+    """The resource that huge pages of a size in bytes are."""
+    return f"hugepages:{size}"
 
 
 def _known(node: Node) -> Topology | None:

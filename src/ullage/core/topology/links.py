@@ -118,7 +118,6 @@ def links_over(nodes: Sequence[Node]) -> Links:
         empty_keys(_MEMO_SLOTS, MEMO_COLUMNS),
         np.zeros(KEY_COLUMNS, np.int64),
         np.zeros(1, np.int64),
-        np.zeros(most, np.int64),
     )
 
 

@@ -54,7 +54,8 @@ def fits_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> bool:
     if not _matters(fleet, asked):
         return True
     empty = fleet.emptied()
-    return _settle(empty, asked, row, empty.cards_on(row))
+    usable = [card for card in empty.cards_on(row) if empty.card_usable[card]]
+    return len(usable) >= asked.gpu_count and _settle(empty, asked, row, usable)
 
 
 def _matters(fleet: Fleet, asked: ResourceRequirement) -> bool:
