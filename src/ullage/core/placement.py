@@ -353,7 +353,8 @@ class Table:
         So many of the first are `known` not to be enough. Not for partitions.
         """
         go = np.zeros(len(leaving[0]) - 1, np.bool_)
-        asked = self._rows, self._space, self._said, self._fleet.board.store
+        board = self._fleet.board
+        asked = self._rows, self._space, self._said, board.store, board.supplies
         fits = reclaiming()(*self._books, asked, self.room.copy(), leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None
 

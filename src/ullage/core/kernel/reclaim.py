@@ -11,15 +11,14 @@ from functools import cache
 
 import numpy as np
 
-from ullage.core.kernel.board import supplies_in
 from ullage.core.kernel.columns import AFTER_CARDS, FIRST_CARD, MODES, OPEN, Rows
 from ullage.core.kernel.compiled import code_of, compiled, lean
 from ullage.core.kernel.room import units_there
 from ullage.core.kernel.shares import Flags
 from ullage.core.kernel.victims import AFTER_CHARGE, CARD, FIRST_CHARGE, charge, hold, let_go
 
-Asked = tuple[Rows, Rows, Rows, Rows]
-"""The shape, room for a node's cards, what the table says of each node, and the zones of machines."""
+Asked = tuple[Rows, Rows, Rows, Rows, Rows]
+"""The shape, room for a node's cards, what the table says of each node; zones of machines, and what lies in them."""
 
 Leaving = tuple[Rows, Rows, Rows, Rows, Rows]
 """Per victim its first entry, and one behind the last; per entry its node (-1: none that is known); entries; charges;
@@ -114,7 +113,7 @@ def _room_without(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: L
     """So many of the first victims go; how many units fit then."""
     first, total = leaving[0], 0
     for victim in range(known):
-        _release(nodes, cards, supplies_in(asked[3]), leaving, first[victim], first[victim + 1], modes)
+        _release(nodes, cards, asked[4], leaving, first[victim], first[victim + 1], modes)
     _count_anew(nodes, cards, asked, room, leaving, first[known])
     for row in range(len(room)):
         total += room[row]
@@ -129,11 +128,11 @@ def _spare(
     first, before = leaving[0], np.empty(len(leaving[3]), np.int64)
     for victim in range(tried - 1, -1, -1):
         begin, end = first[victim], first[victim + 1]
-        _put_back(nodes, cards, supplies_in(asked[3]), leaving, begin, end, before)
+        _put_back(nodes, cards, asked[4], leaving, begin, end, before)
         spare -= _lost(nodes, cards, asked, room, leaving, begin, end)
         go[victim] = spare < 0
         if spare < 0:
-            _take_out(nodes, cards, supplies_in(asked[3]), leaving, begin, end, before)
+            _take_out(nodes, cards, asked[4], leaving, begin, end, before)
             spare += _gained(nodes, cards, asked, room, leaving, begin, end)
 
 
@@ -155,13 +154,13 @@ def reclaiming() -> Callable[[Rows, Rows, Asked, Rows, Leaving, int, int, Flags]
         first, tried, modes = leaving[0], known, np.empty(len(leaving[3]), np.int64)
         fit = _room_without(nodes, cards, asked, room, leaving, known, modes)
         while fit < units and tried < len(go):
-            _release(nodes, cards, supplies_in(asked[3]), leaving, first[tried], first[tried + 1], modes)
+            _release(nodes, cards, asked[4], leaving, first[tried], first[tried + 1], modes)
             fit += _gained(nodes, cards, asked, room, leaving, first[tried], first[tried + 1])
             tried += 1
         go[:tried] = True
         if fit >= units:
             _spare(nodes, cards, asked, room, leaving, tried, fit - units, go)
-        _restore(nodes, cards, supplies_in(asked[3]), leaving, tried, go, modes)
+        _restore(nodes, cards, asked[4], leaving, tried, go, modes)
         return fit >= units
 
     return fewest
