@@ -23,13 +23,14 @@ from ullage.server.simulation import allocation_report, simulate_schedule
 GI = 2**30
 
 
-def card(name, tflops, gib, model="A100", pool="test-pool", phase=GpuPhase.RUNNING):
-    return Gpu(name, 0, model, "NVIDIA", gib * GI, tflops * 1000, pool=pool, phase=phase)
+def card(name, tflops, gib, model="A100", pool="test-pool", phase=GpuPhase.RUNNING, index=0):
+    return Gpu(name, index, model, "NVIDIA", gib * GI, tflops * 1000, pool=pool, phase=phase)
 
 
 def a_fleet():
     """The cards of the cases: node-1 can take work, the one of node-3 is not running, node-2 is of another pool."""
-    first = (card("gpu-1", 100, 16), card("gpu-5", 100, 16), card("gpu-6", 100, 16), card("gpu-2", 100, 32))
+    first = (card("gpu-1", 100, 16), card("gpu-5", 100, 16, index=1), card("gpu-6", 100, 16, index=2))
+    first = *first, card("gpu-2", 100, 32, index=3)
     third = (card("gpu-4", 150, 48, "H100", phase=GpuPhase.PENDING),)
     return Fleet(
         [

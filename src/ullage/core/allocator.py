@@ -301,17 +301,9 @@ class Allocator:
             return known
         if request.requirement.cards.pool is not None or request.strategy is not None:
             self.check_names(request)
-        self.see(request)
-        taken = None if self.nominations.entries else take(self.fleet, self.rules, request)
-        if taken is not None:
-            return self._enter_taken(request, taken, now)
-        choice = self._choose(request)
-        if isinstance(choice, Refusal):
-            return choice
-        self.withdraw(request.uid)
-        allocation = self._allocation(request, choice, now, AllocationState.BOUND)
-        self.fleet.charge(allocation, force=True, cards=choice.cards)
-        return self._changed(allocation)
+        placed = self._place(request, now)
+        self.see(request)  # afterwards: what `simulate` said of it holds
+        return placed
 
     def assume(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:
         """Reserve these cards for a request, until `commit` or `forget`.
@@ -617,6 +609,18 @@ class Allocator:
         return known
 
     # --- steps ---
+
+    def _place(self, request: Request, now: float) -> Allocation | Refusal:
+        taken = None if self.nominations.entries else take(self.fleet, self.rules, request)
+        if taken is not None:
+            return self._enter_taken(request, taken, now)
+        choice = self._choose(request)
+        if isinstance(choice, Refusal):
+            return choice
+        self.withdraw(request.uid)
+        allocation = self._allocation(request, choice, now, AllocationState.BOUND)
+        self.fleet.charge(allocation, force=True, cards=choice.cards)
+        return self._changed(allocation)
 
     def _choose(self, request: Request) -> Choice | Refusal:
         """The place that is held for the request, or the best."""

@@ -335,7 +335,7 @@ def find(
             return (_reject(fleet, card, Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked.gpu_count, found),)
 
         steps.take("same-node", Kind.NODE, By.COUNT, enough)
-    if shape_of(fleet, asked).rows[0, columns.NEEDS]:
+    if shape_of(fleet, asked).rows[0, columns.NEEDS] and fleet.board.seats(asked):  # else they refuse nobody
         steps.take("zones", Kind.NODE, By.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
     by_node: dict[str, list[str]] = {}
     for card in steps.left.positions.tolist():
