@@ -74,7 +74,7 @@ class Board:
                 np.zeros(at.VERDICT_COLUMNS, np.int64),
                 np.zeros((_MOST_NEEDS, 1 << widest), np.int64),
                 np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
-                links_over(nodes),
+                links_over(nodes if self.topologies else ()),  # where no zones are known nothing asks for links
             )
         )
         """All of it in one array, and its parts: as compiled functions take it."""
@@ -93,6 +93,8 @@ class Board:
 
     def copy(self) -> Board:
         """The same machines with books of their own."""
+        if not self.topologies:
+            return self  # there is nothing to write in
         twin = object.__new__(Board)
         twin.__dict__.update(self.__dict__)
         twin.store, twin.rows = at.packed(self.rows)

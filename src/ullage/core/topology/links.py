@@ -35,8 +35,11 @@ PATH_WEIGHT: Mapping[Path, int] = {
     Path.UNKNOWN: 0,
 }
 
-_MEMO_SLOTS = 1 << 14
-"""Answers that are remembered at a time; 8 cards with no required ones have 1,024 per layout."""
+_MEMO_SLOTS, _SLOTS_OF_A_LAYOUT = 1 << 14, 1 << 11
+"""Answers that are remembered at a time; 8 cards with no required ones have 1,024 per layout.
+
+Books are made often, and their copies copy what is remembered: no more room than the layouts can fill.
+"""
 
 _MOST_ZONES = 62
 """Zones that the cards of one node may lie in; of more than that none is looked at."""
@@ -115,10 +118,15 @@ def links_over(nodes: Sequence[Node]) -> Links:
         weights,
         places,
         np.array([layout.uniform for layout in layouts.values()], np.int64),
-        empty_keys(_MEMO_SLOTS, MEMO_COLUMNS),
+        empty_keys(_slots_for(len(layouts)), MEMO_COLUMNS),
         np.zeros(KEY_COLUMNS, np.int64),
         np.zeros(1, np.int64),
     )
+
+
+def _slots_for(layouts: int) -> int:
+    """A power of two; there is always an empty one."""
+    return min(_MEMO_SLOTS, _SLOTS_OF_A_LAYOUT << (layouts - 1).bit_length()) if layouts else 2
 
 
 def _said_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
