@@ -25,7 +25,7 @@ import uvicorn
 import ullage
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
-from ullage.core.learning import warm
+from ullage.core.warming import warm
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ullage.core import clearing, placement, shares, yielding
 from ullage.core.fleet import Fleet
 from ullage.core.placement import drop_tables, shapes_under, table_of
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.leftover import NAME, leftover
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.workload import LiveWorkload, Workload, whole_workload
+from ullage.core.workload import LiveWorkload, Workload
 from ullage.model.request import ResourceRequirement
 
 Later = Callable[[Callable[[], Any], Callable[[Any], None]], None]
@@ -108,14 +107,3 @@ def _made(copy: Fleet, estimate: Workload, shapes: list[ResourceRequirement]) ->
     for asked in shapes:
         table_of(copy, asked, strategy)
     return strategy
-
-
-def warm() -> None:
-    """Have all that decides compiled, or what was compiled before read back, so that no decision waits for it."""
-    shares.warm()
-    placement.warm()
-    clearing.warm()
-    yielding.warm()
-    asked = ResourceRequirement.from_string("gpu=0.5")
-    workload = whole_workload([asked])
-    placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True))

@@ -163,8 +163,10 @@ def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
     fleet = small_fleet()
     strategy = made(fleet)
     placer, shape = Placer(fleet, Policy(), strategy), ResourceRequirement.from_string("gpu=0.5")
-    for number in range(2):
-        placer.place(str(number), shape)
+    for uid in ("first", "second"):
+        placer.place(uid, shape)
+    fleet.release("first")
+    placer.table(shape)
     placer.room(shape)
     if strategy.stateless:
         placer.table(shape).several(1)

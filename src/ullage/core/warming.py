@@ -1,0 +1,92 @@
+"""What decides is compiled before the first decision: by deciding a little of everything on a few small machines.
+
+Compiled work is kept on disk, so this takes long only once per machine and version; after that it is read back.
+"""
+
+from __future__ import annotations
+
+from ullage.core import clearing, placement, shares, yielding
+from ullage.core.alike import MANY
+from ullage.core.allocator import Allocator
+from ullage.core.consolidation import Consolidation
+from ullage.core.cycle import schedule
+from ullage.core.draft import Misfit, fit_together
+from ullage.core.fleet import Fleet
+from ullage.core.placement import Placer
+from ullage.core.policy import Policy
+from ullage.core.preemption import Preemption
+from ullage.core.selection import Refusal, Rules
+from ullage.core.strategies.leftover import leftover
+from ullage.core.workload import whole_workload
+from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Claim, Request
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.queue import Queue
+from ullage.model.request import ResourceRequirement
+from ullage.model.topology import Cpu, Topology, Zone
+
+_ALIGNED = ResourceRequirement.from_string("cpu=1,gpu=1,numa=restricted")
+_WIDE = ResourceRequirement.from_string("cpu=2,gpu=2,numa=single-numa-node")
+_MACHINES = MANY // 2 + 1
+"""So many that their cards, two each, are not looked at one by one."""
+
+_PART = ResourceRequirement.from_string("gpu=0.6")
+
+
+def warm() -> None:
+    """Have all that decides compiled, or what was compiled before read back, so that no decision waits for it."""
+    shares.warm()
+    placement.warm()
+    clearing.warm()
+    yielding.warm()
+    workload = whole_workload([_PART])
+    placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True))
+    _rehearse_requests()
+    _rehearse_sessions()
+
+
+def _machines() -> list[Node]:
+    """Alike, each with two zones of two CPUs; its two cards are on the first."""
+    cpus = tuple(Cpu(number, number // 2, number // 2, number) for number in range(4))
+    topology = Topology((Zone(0), Zone(1)), cpus=cpus)
+    return [
+        Node(name, 4000, 1 << 30, tuple(Gpu(f"{name}-{n}", n, zones=(0,)) for n in range(2)), topology=topology)
+        for name in map(str, range(_MACHINES))
+    ]
+
+
+def _rehearse_requests() -> None:
+    """A card of each machine is taken, moved together, then the others; a gang is refused, then gets its victims' room."""
+    books = Allocator(Fleet(_machines()), Rules())
+    books.set_ready()
+    gang = [Request(f"member/{number}", _WIDE, Claim(priority=1)) for number in range(2)]
+    for node in books.fleet.nodes:
+        assert isinstance(books.bind(Request(node.name, _ALIGNED), [node.gpus[0].uuid], 0.0), Allocation)
+    assert isinstance(books.consolidate(Request("wide", ResourceRequirement.of(gpu=2)), 1, 0.0), Consolidation)
+    for number in range(_MACHINES):
+        assert isinstance(books.alloc(Request(f"part/{number}", _PART), 0.0), Allocation)
+    assert isinstance(fit_together(books.fleet, books.rules, gang, 0.0), Misfit)
+    assert isinstance(books.alloc(gang[0], 0.0), Refusal)
+    found = books.preempt(gang[0], 0.0)
+    assert isinstance(found, Preemption)
+    for uid in found.uids:
+        books.dealloc(uid, 1.0)
+    assert isinstance(books.alloc(gang[0], 1.0), Allocation)
+    for uid in list(books.fleet.ledger):
+        books.dealloc(uid, 2.0)
+    assert not isinstance(fit_together(books.fleet, books.rules, gang, 2.0), Misfit)
+
+
+def _rehearse_sessions() -> None:
+    """One session has all cards; another, of higher priority, takes some back."""
+    fleet, views = Fleet(_machines()), list[ExecutorView]()
+    placer = Placer(fleet, Policy())
+    for number in range(2 * _MACHINES):
+        placed = placer.place(f"low/{number}", _ALIGNED)
+        assert placed is not None
+        views.append(ExecutorView(placed.id, Phase.BUSY, _ALIGNED, "low"))
+    demands = Demand("low", 0, _ALIGNED, running=2 * _MACHINES), Demand("high", 1, _WIDE, pending=1, priority=5)
+    plan = schedule(World(fleet, demands, tuple(views), (Queue("default"),)), Policy(reclaim_grace_s=None), 0.0)
+    assert plan.actions
