@@ -58,7 +58,7 @@ def _machines() -> list[Node]:
 
 
 def _rehearse_requests() -> None:
-    """A card of each machine is taken, moved together, then the others; a gang is refused, then gets its victims' room."""
+    """A card of each machine is taken; moves, a refused gang and its victims follow, and all is given back."""
     books = Allocator(Fleet(_machines()), Rules())
     books.set_ready()
     gang = [Request(f"member/{number}", _WIDE, Claim(priority=1)) for number in range(2)]
