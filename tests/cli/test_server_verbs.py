@@ -28,13 +28,49 @@ def test_up_starts_a_process_and_waits_until_it_answers(capsys, monkeypatch, hom
     )
 
 
-def test_a_slow_start_says_once_what_takes_so_long(capsys, monkeypatch, home, hidden_fake):
+def test_a_slow_start_says_once_what_takes_so_long_and_shows_the_log(capsys, monkeypatch, home, hidden_fake):
     leave = f"import pathlib; pathlib.Path({str(home)!r}, 'server.json').write_text"
-    code = f"""{leave}('{{"url": "{hidden_fake.url}", "pid": 7}}')"""
+    code = f"""
+print('compiling 1 of 2', flush=True)
+input()
+{leave}('{{"url": "{hidden_fake.url}", "pid": 7}}')"""
     monkeypatch.setattr(server, "_SLOW_S", 0.0)
     monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", code])
+    gate, popen = os.pipe(), subprocess.Popen
+
+    def start(command, stdin, **more):
+        return popen(command, stdin=gate[0], **more)
+
+    def news(log, told=server._Log.news):
+        text = told(log)
+        if "1 of 2" in text:
+            os.write(gate[1], b"go\n")
+        return text
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(server._Log, "news", news)
     assert main(["up"]) == 0
-    assert capsys.readouterr().err.count("the first start on a machine compiles") == 1
+    said = capsys.readouterr().err
+    assert said.count("the first start on a machine compiles") == 1
+    assert said.count("compiling 1 of 2") == 1
+    for end in gate:
+        os.close(end)
+
+
+def test_a_server_that_does_not_come_up_is_ended_with_the_wait_for_it(capsys, monkeypatch, home):
+    started, popen = [], subprocess.Popen
+    monkeypatch.setattr(server, "_START_S", 0.0)
+    monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", "input()"])
+
+    def start(command, stdin, **more):
+        started.append(popen(command, stdin=subprocess.PIPE, **more))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert main(["up"]) == 69
+    assert str(home / "server.log") in capsys.readouterr().err
+    assert started[0].returncode is not None
+    started[0].stdin.close()
 
 
 def test_up_twice_says_so(capsys, home, hidden_fake):

@@ -25,7 +25,7 @@ import uvicorn
 import ullage
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
-from ullage.core.warming import warm
+from ullage.core import warming
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
@@ -155,10 +155,13 @@ class _Server:
 
     async def _warm(self) -> None:
         """What decides is compiled when it is first used on a machine; that is told, as it takes a while."""
-        work = asyncio.create_task(asyncio.to_thread(warm))
-        if not (await asyncio.wait({work}, timeout=PATIENCE_S))[0]:
-            log.info("placement.compiling", note="once on this machine; what is compiled is kept")
-        await work
+        told_at = time.monotonic() + PATIENCE_S
+        steps = warming.steps()
+        for done, step in enumerate(steps):
+            work = asyncio.create_task(asyncio.to_thread(step))
+            if not (await asyncio.wait({work}, timeout=max(0.0, told_at - time.monotonic())))[0]:
+                log.info("placement.compiling", step=done + 1, of=len(steps), note="once on this machine")
+            await work
 
     async def _serve(self, service: Service, engine: LocalEngine, machine: Machine, listener: socket.socket) -> None:
         host, port = listener.getsockname()[:2]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import select
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ullage.client.api import Api
 from ullage.client.endpoint import Endpoint, given, home, local
@@ -16,8 +16,11 @@ from ullage.client.local import INSTALL, answers, missing_packages
 from ullage.client.transport import Patience, Transport
 from ullage.model.error import Unavailable
 
+if TYPE_CHECKING:
+    import subprocess
+
 _START_S = 300.0
-"""Seconds that a server may take to answer after its process was started."""
+"""Seconds that a server may take to answer after its process was started, or after it last wrote to its log."""
 
 _COMPILES = "the first start on a machine compiles what decides, for a minute or two"
 _SLOW_S = 5.0
@@ -70,10 +73,10 @@ def _start(arguments: argparse.Namespace) -> Endpoint:
     """Start the server as a process of its own, and wait until it answers."""
     import subprocess  # noqa: PLC0415  # needed only here
 
-    log = home() / "server.log"
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with log.open("ab") as sink:
-        begin = sink.tell()
+    path = home() / "server.log"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = _Log(path)
+    with path.open("ab") as sink:
         child = subprocess.Popen(  # noqa: S603  # this interpreter, arguments checked by argparse
             _foreground_command(arguments),
             stdin=subprocess.DEVNULL,
@@ -81,19 +84,62 @@ def _start(arguments: argparse.Namespace) -> Endpoint:
             stderr=sink,
             start_new_session=True,  # Ctrl-C in this terminal, or its end, is none of the server's business
         )
-    patience, slow_at = Patience(_START_S), time.monotonic() + _SLOW_S
+    try:
+        there = _wait_until_it_answers(child, log)
+    except BaseException:
+        child.terminate()  # nobody else would
+        child.wait()
+        raise
+    child.returncode = 0  # it lives on, and nobody waits for it
+    return there
+
+
+def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> Endpoint:
+    """Where it answers. A start that takes long is explained, and shows what the server writes to its log."""
+    patience, slow_at, unseen = Patience(_START_S), time.monotonic() + _SLOW_S, ""
     while True:
         there = local()
         if there is not None and answers(there):
-            child.returncode = 0  # it lives on, and nobody waits for it
             return there
+        if news := log.news():
+            patience.renew()
+        unseen += news
         if time.monotonic() >= slow_at:
-            slow_at = math.inf
-            print(f"ullage: still starting: {_COMPILES}", file=sys.stderr)
+            if slow_at > 0:
+                print(f"ullage: still starting: {_COMPILES}", file=sys.stderr)
+            slow_at = 0.0
+            print(unseen, end="", file=sys.stderr, flush=True)
+            unseen = ""
         if child.poll() is not None:
-            text = _tail(log, begin) or f"exit code {child.returncode}"
+            text = log.end() or f"exit code {child.returncode}"
             raise Unavailable(f"the server did not start: {text}", code="not-started")
-        patience.wait(Unavailable(f"the server does not answer; its log is {log}", code="not-started"))
+        reason = (
+            f"the server does not answer, and has written nothing for {_START_S:.0f} seconds; its log is {log.path}"
+        )
+        patience.wait(Unavailable(reason, code="not-started"))
+
+
+class _Log:
+    """What a server that is being started adds to its log."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._begin = self._seen = path.stat().st_size if path.exists() else 0
+
+    def news(self) -> str:
+        """What was added since the last call."""
+        text = self._read(self._seen)
+        self._seen += len(text)
+        return text.decode(errors="replace")
+
+    def end(self) -> str:
+        """The last of all that was added."""
+        return self._read(max(self._begin, self.path.stat().st_size - _LOG_SHOWN)).decode(errors="replace").strip()
+
+    def _read(self, begin: int) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            return file.read()
 
 
 def _foreground_command(arguments: argparse.Namespace) -> list[str]:
@@ -104,12 +150,6 @@ def _foreground_command(arguments: argparse.Namespace) -> list[str]:
             # The server does not run in this directory for ever: a relative path would mean another file.
             command.append(f"--{option}={value.resolve() if isinstance(value, Path) else value}")
     return command
-
-
-def _tail(log: Path, begin: int) -> str:
-    with log.open("rb") as file:
-        file.seek(max(begin, log.stat().st_size - _LOG_SHOWN))
-        return file.read().decode(errors="replace").strip()
 
 
 def _down(_arguments: argparse.Namespace) -> int:

@@ -5,6 +5,8 @@ Compiled work is kept on disk, so this takes long only once per machine and vers
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ullage.core import clearing, placement, shares, yielding
 from ullage.core.alike import MANY
 from ullage.core.allocator import Allocator
@@ -35,16 +37,18 @@ _MACHINES = MANY // 2 + 1
 _PART = ResourceRequirement.from_string("gpu=0.6")
 
 
-def warm() -> None:
-    """Have all that decides compiled, or what was compiled before read back, so that no decision waits for it."""
-    shares.warm()
-    placement.warm()
-    clearing.warm()
-    yielding.warm()
+def steps() -> list[Callable[[], None]]:
+    """What to call, one after the other, to have all that decides compiled, or read back: no decision waits for it."""
     workload = whole_workload([_PART])
-    placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True))
-    _rehearse_requests()
-    _rehearse_sessions()
+    return [
+        shares.warm,
+        placement.warm,
+        clearing.warm,
+        yielding.warm,
+        lambda: placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True)),
+        _rehearse_requests,
+        _rehearse_sessions,
+    ]
 
 
 def _machines() -> list[Node]:
