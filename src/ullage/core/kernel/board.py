@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.compiled import inlined
+from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.links import Links
 
 # A machine.
@@ -65,6 +65,12 @@ MARK, BYTES, PEAK = 0, 1, 2
 TAKEN_COLUMNS = 3
 OUT_OF_REACH, OPEN, HELD, REUSABLE = 0, 1, 2, 3
 """A card or a supply for one request: not to be had, free, taken by it, or given back by a finished init container."""
+
+
+@compiled
+def in_bytes(total: int) -> bool:
+    """Whether a supply is an amount, not one device."""
+    return total > 1
 
 
 class Board(NamedTuple):

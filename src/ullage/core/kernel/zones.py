@@ -13,10 +13,11 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import cfunc, types
 from numba.extending import intrinsic, overload
 
-from ullage.core.kernel.alignment import aligned_room, may_settle, settle, spend
+from ullage.core.kernel.alignment import aligned_room, may_settle, settle
 from ullage.core.kernel.board import opened
 from ullage.core.kernel.columns import MACHINE, Rows
 from ullage.core.kernel.compiled import code_of
+from ullage.core.kernel.taking import spend
 
 FIT, TAKE, SPEND, ROOM = 0, 1, 2, 3
 """What is asked: `may_settle`; `settle`; to take what `settle` decided; `aligned_room`, of so many units at most."""

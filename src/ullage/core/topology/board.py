@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.kernel import board as at
-from ullage.core.kernel.alignment import taken_of
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.cpus import take_cpus
 from ullage.core.kernel.masks import MOST_ZONES, NIL
+from ullage.core.kernel.taking import taken_of
 from ullage.core.kernel.zones import address
 from ullage.core.topology.hints import WidthRule
 from ullage.core.topology.links import links_over

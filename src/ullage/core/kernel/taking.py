@@ -1,0 +1,164 @@
+"""What a container takes of a machine: cards, CPUs, devices and bytes, those in its zones first."""
+
+from __future__ import annotations
+
+from ullage.core.kernel.board import (
+    AFTER_SUPPLIES,
+    AMOUNT,
+    BYTES,
+    CARDS,
+    CPUS,
+    FIRST_SUPPLY,
+    FREE,
+    HELD,
+    ID,
+    KUBELET,
+    MARK,
+    NEEDED,
+    OPEN,
+    OUT_OF_REACH,
+    PEAK,
+    RESOURCE,
+    REUSABLE,
+    TOTAL,
+    Board,
+    in_bytes,
+)
+from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
+from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
+from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.cpus import take_cpus
+from ullage.core.kernel.links import pick_linked
+from ullage.core.kernel.masks import NIL
+
+_AGAIN, _NEAREST, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
+
+
+@compiled
+def open_supplies(board: Board, machine: int, taken: Rows) -> None:
+    """All supplies of a machine that anything is left of are open; of bytes nothing is taken yet."""
+    first = board.machines[machine, FIRST_SUPPLY]
+    for at in range(first, board.machines[machine, AFTER_SUPPLIES]):
+        counted = not in_bytes(board.supplies[at, TOTAL])
+        taken[at - first, BYTES] = taken[at - first, PEAK] = 0
+        taken[at - first, MARK] = OPEN if counted and board.supplies[at, FREE] > 0 else OUT_OF_REACH
+
+
+@compiled
+def take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Board, units: Rows) -> bool:
+    """Take what a container needs of one resource, its zones first. Whether it was too little."""
+    machine, resource, amount = nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
+    first, last, taken = board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES], board.taken
+    if resource == CARDS:
+        return _take_cards(nodes, cards, row, amount, mask, board, units)
+    if resource == CPUS:
+        return take_cpus(board.supplies[first:last], amount, mask, taken, board.machines[machine, KUBELET] < 0)
+    return _take_supplies(board.supplies[first:last], resource, amount, mask, taken)
+
+
+@compiled
+def _comes(step: int, mark: int, zones: int, mask: int) -> bool:
+    """Whether something is taken in this step: what it had before, then in its zones, in a known one, anywhere."""
+    if step == _AGAIN:
+        return mark == REUSABLE
+    if mark != OPEN:
+        return False
+    return bool(mask == NIL or zones & mask) if step == _NEAREST else bool(zones or step == _ANYWHERE)
+
+
+@compiled
+def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, board: Board, units: Rows) -> bool:
+    """Take cards step by step. Whether they are too few.
+
+    Of more than are needed in a step a kubelet takes the lowest; Ullage those that are joined best and break least.
+    """
+    first, binds = nodes[row, FIRST_CARD], board.machines[nodes[row, MACHINE], KUBELET] < 0
+    by_index = board.links.by_index[first : first + len(units)]
+    may, chosen = board.spare[0, : len(units)], board.spare[1]
+    for step in range(_STEPS):
+        some = 0
+        for k in range(len(units)):
+            zones = cards[first + k, ZONES]
+            may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAREST or not binds)
+            some += may[k]
+        if binds and some > amount > 0:
+            pick_linked(board.links, nodes, row, may, may[:0], chosen[:amount])
+            may[:] = 0
+            for k in range(amount):
+                may[chosen[k] - first] = 1
+        for k in by_index:
+            if amount > 0 and may[k]:
+                units[k] = HELD
+                amount -= 1
+    return bool(amount > 0)
+
+
+@compiled
+def _take_supplies(supplies: Rows, resource: int, amount: int, mask: int, taken: Rows) -> bool:
+    """Take devices, or bytes of zones, in the same steps."""
+    for step in range(_STEPS):
+        for at in range(len(supplies)):
+            if supplies[at, RESOURCE] != resource or amount <= 0:
+                continue
+            zones = supplies[at, SUPPLY_ZONES]
+            if in_bytes(supplies[at, TOTAL]):
+                left = max(0, supplies[at, FREE] - taken[at, BYTES])
+                some = min(amount, left) if _comes(step, OPEN, zones, mask) else 0
+                taken[at, BYTES] += some
+                amount -= some
+            elif _comes(step, taken[at, MARK], zones, mask):
+                taken[at, MARK] = HELD
+                amount -= 1
+    return bool(amount > 0)
+
+
+@compiled
+def give_back(units: Rows, taken: Rows, had: Rows, before: Rows) -> None:
+    """What a finished init container took, the next ones may have; not what sidecars held before it."""
+    for k in range(len(units)):
+        if units[k] == HELD != had[k]:
+            units[k] = REUSABLE
+    for at in range(len(taken)):
+        if taken[at, MARK] == HELD != before[at, MARK]:
+            taken[at, MARK] = REUSABLE
+        taken[at, PEAK] = max(taken[at, PEAK], taken[at, BYTES])
+        taken[at, BYTES] = before[at, BYTES]
+
+
+@compiled
+def left_of(board: Board, machine: int, resource: int) -> int:
+    """How much of a resource is free on a machine."""
+    left = 0
+    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
+        if board.supplies[at, RESOURCE] == resource:
+            left += max(0, board.supplies[at, FREE])
+    return left
+
+
+@compiled
+def spend(machines: Rows, supplies: Rows, machine: int, taken: Rows, sign: int) -> None:
+    """Take (1) what was decided from the supplies of a machine, or give it back (-1)."""
+    if machine < 0:
+        return
+    first = machines[machine, FIRST_SUPPLY]
+    for at in range(first, machines[machine, AFTER_SUPPLIES]):
+        own = taken[at - first]
+        supplies[at, FREE] -= sign * ((own[MARK] >= HELD) + max(own[BYTES], own[PEAK]))
+
+
+@compiled
+def taken_of(machines: Rows, supplies: Rows, machine: int, taken: Rows, found: Rows) -> int:
+    """Write the supplies of a machine that were decided to be taken: row there, resource, zones, id, bytes."""
+    first, count = machines[machine, FIRST_SUPPLY], 0
+    for at in range(first, machines[machine, AFTER_SUPPLIES]):
+        own = taken[at - first]
+        amount = max(own[BYTES], own[PEAK])
+        if own[MARK] >= HELD or amount:
+            found[count, 0], found[count, 1], found[count, 2] = (
+                at - first,
+                supplies[at, RESOURCE],
+                supplies[at, SUPPLY_ZONES],
+            )
+            found[count, 3], found[count, 4] = supplies[at, ID], amount
+            count += 1
+    return count
