@@ -80,6 +80,17 @@ def with_free(free: list[int], policy: str | None = None, **more: object) -> All
     return books
 
 
+def answers():
+    """For the test without the compiler."""
+    for decides in (None, *map(kubelet, (BEST, RESTRICTED, SINGLE))):
+        books = allocator(machine(threads=2, memory=(4, 4), kubelet=decides))
+        containers = (needs(2, 3, name="a", stage=Stage.INIT), needs(1, 2, name="b"), needs(1, 5, name="c"))
+        for uid, policy in enumerate((None, BEST, SINGLE, RESTRICTED)):
+            found = place(books, pod(*containers, policy=policy, uid=str(uid)))
+            yield found if isinstance(found, Code) else (found.gpus, found.placement)
+        yield place(books, asked("cpu=30,gpu=4,numa=restricted"))
+
+
 # --- one container where the kubelet decides (16 CPUs per zone) ---
 
 

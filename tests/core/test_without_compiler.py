@@ -7,7 +7,12 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ("test_filling", "test_published_scores", "test_leftover", "test_prices", "test_linked_cards")
+pytestmark = pytest.mark.timeout(900)
+
+MODULES = (
+    *("test_filling", "test_published_scores", "test_leftover"),
+    *("test_prices", "test_linked_cards", "test_alignment"),
+)
 
 
 @pytest.mark.parametrize("module", MODULES)

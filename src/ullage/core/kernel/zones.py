@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import cfunc, types
+from numba import cfunc, config, types
 from numba.extending import intrinsic, overload
 
 from ullage.core.kernel.alignment import aligned_room, may_settle, settle
@@ -43,6 +43,8 @@ def _entry() -> Any:
         spend(board.machines, board.supplies, nodes[row, MACHINE], board.taken, 1)
         return 1
 
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]  # cfunc would compile all the same
+        return entry
     return cfunc(_NUMBER(*_ARGUMENTS), cache=True)(entry)
 
 
