@@ -23,10 +23,10 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerNeeds:
-    """What one container is aligned by: CPUs it has alone, and devices by resource (`gpu` for cards).
+    """What one container is aligned by: CPUs of its own, and devices by resource (`gpu` for cards).
 
-    `memory_bytes` is what it asks of the zones' memory, `hugepages` of their huge pages by page size, both
-    in bytes. What it asks without alignment (half a CPU, memory of a burstable pod) is not here.
+    `memory_bytes` is the memory that must come from its zones; `hugepages` is the same for huge pages, by
+    page size, all in bytes. What is not aligned (half a CPU, the memory of a burstable pod) is not here.
 
     Raises:
         InvalidRequest: an amount is negative or too large (`amount-out-of-range`).
@@ -41,18 +41,20 @@ class ContainerNeeds:
     hugepages: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        counts = (self.cpus, MAX_INT32), *((count, MAX_INT32) for _, count in self.devices)
-        amounts = (self.memory_bytes, *(amount for _, amount in self.hugepages))
-        for amount, most in (*counts, *((amount, MAX_ZONES * MAX_ZONE_BYTES) for amount in amounts)):
-            check_amount(amount, "containers", most)
+        own = f"containers.{self.name}" if self.name else "containers"
+        for name, count in (("cpus", self.cpus), *self.devices):
+            check_amount(count, f"{own}.{name}", MAX_INT32)
+        pages = ((f"hugepages.{size}", amount) for size, amount in self.hugepages)
+        for name, amount in (("memory_bytes", self.memory_bytes), *pages):
+            check_amount(amount, f"{own}.{name}", MAX_ZONES * MAX_ZONE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """How strictly a request is aligned, by the rules of the kubelet's topology manager.
 
-    Without a `policy` it is as the node says. Without `containers` it is one container that asks for what
-    the request asks for: its cards, and its CPUs if they are whole ones.
+    Without a `policy` the node decides how strictly. Without `containers` the request is aligned as a single
+    container that has all of its cards, and its CPUs if it asks for a whole number of them.
 
     Raises:
         InvalidRequest: there are too many containers.
@@ -64,7 +66,7 @@ class Alignment:
 
     def __post_init__(self) -> None:
         if len(self.containers) > MAX_CONTAINERS:
-            raise invalid("containers", len(self.containers), f"at most {MAX_CONTAINERS} are aligned")
+            raise invalid("containers", len(self.containers), f"align at most {MAX_CONTAINERS} of them")
 
 
 AS_THE_NODE_SAYS = Alignment()

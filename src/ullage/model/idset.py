@@ -23,7 +23,8 @@ def parse_ids(text: object, field: str, *, most: int = MAX_ID, count: int = MAX_
     """The ids of a set, ascending, each once; an empty text is the empty set. Ranges may overlap.
 
     Raises:
-        InvalidRequest: it is no set, a range runs backwards, an id is above `most`, or they are more than `count`.
+        InvalidRequest: it is not a set, a range runs backwards, an id is above `most`, or there are more
+            than `count` ids.
 
     """
     if not isinstance(text, str):

@@ -42,7 +42,7 @@ class ZonePolicy(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place in the order of strictness, 0 for none."""
+        """How strict it is, from 0 for none."""
         return list(ZonePolicy).index(self)
 
     @property
@@ -72,7 +72,7 @@ class Path(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """An amount of one zone, in bytes or in devices: what is there, and what of it pods may have."""
+    """An amount in one zone, in bytes or in devices: all there is, and how much of it work may have."""
 
     total: int
     allocatable: int
@@ -80,9 +80,9 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One NUMA node: its memory, and its huge pages by page size in bytes. None: not known.
+    """One NUMA node: its memory (None: not known), and its huge pages by page size, all in bytes.
 
-    `amounts` are of CPUs and of devices by resource (`gpu` for cards), from a source that knows no ids.
+    A source that knows no ids gives `amounts` instead: how many CPUs and devices by resource (`gpu` for cards).
     """
 
     id: int
@@ -103,10 +103,10 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device that is no card, such as a NIC: `resource` is what a cluster asks for it by.
+    """A device that is not a card, such as a NIC; `resource` is the name by which a cluster asks for it.
 
-    It may lie in several zones; none means that they are not known. Without a driver `model` is its PCI
-    vendor and device, `15b3:1021`.
+    It may lie in several zones; no zones means that they are not known. Without a driver, `model` is its
+    PCI vendor and device: `15b3:1021`.
     """
 
     resource: str
@@ -120,7 +120,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins two devices of a machine, by uuid: so many bonded NVLinks, and the path without them."""
+    """What joins two devices of a machine, by uuid: the number of bonded NVLinks, and the PCIe path beside them."""
 
     a: str
     b: str
@@ -158,10 +158,9 @@ class Kubelet:
 class Topology:
     """The record of one machine. `observed_at` is in seconds since the epoch, `source` who said it.
 
-    `distances` has a row and a column per zone in the order of `zones`, or is empty. Of the CPUs,
-    `reserved_cpus` are kept from work; where only a number is known, `reserved_count` of them are, in
-    packing order. Cards are in the node's inventory; `devices` are all others. `kubelet` is None where
-    Ullage itself binds.
+    `distances` has a row and a column per zone in the order of `zones`, or is empty. `reserved_cpus` are
+    kept from work; where only their number is known, `reserved_count` CPUs are, in packing order. Cards are
+    in the node's inventory, `devices` are all others. `kubelet` is None where Ullage itself binds.
 
     Raises:
         InvalidRequest: `topology-invalid`, the record contradicts itself; `amount-out-of-range`, a number
@@ -181,24 +180,26 @@ class Topology:
     observed_at: float | None = None
 
     def __post_init__(self) -> None:
+        self._check_zones()
+        self._check_distances()
+        self._check_cpus()
+        self._check_devices()
+        for link in self.links:
+            check_amount(link.nvlinks, "topology links.nvlinks", MAX_INT32)
+        check_amount(self.reserved_count, "topology reserved_count", MAX_INT32)
+
+    def _check_zones(self) -> None:
         ids = [zone.id for zone in self.zones]
         if ids != sorted(set(ids)) or not all(0 <= id_ < MAX_ZONES for id_ in ids):
-            raise _broken("zones", ids, f"ids are ascending, each once, from 0 to {MAX_ZONES - 1}")
-        self._check_distances()
-        self._check_places(set(ids))
+            raise _broken("zones", ids, f"name each zone once, in ascending order, by an id from 0 to {MAX_ZONES - 1}")
         for zone in self.zones:
-            for room in (zone.memory, *zone.hugepages.values()):
-                if room is not None:
-                    check_amount(room.total, "memory", MAX_ZONE_BYTES)
-                    check_amount(room.allocatable, "memory", MAX_ZONE_BYTES)
+            rooms = {f"hugepages.{size}": room for size, room in zone.hugepages.items()}
+            if zone.memory is not None:
+                rooms["memory"] = zone.memory
+            for name, room in rooms.items():
+                _check_room(room, f"topology zones.{zone.id}.{name}", MAX_ZONE_BYTES)
             for resource, room in zone.amounts.items():
-                check_amount(room.total, resource, MAX_INT32)
-                check_amount(room.allocatable, resource, MAX_INT32)
-        for name in (device.index for device in self.devices):
-            check_amount(name, "index", MAX_INT32)
-        for link in self.links:
-            check_amount(link.nvlinks, "nvlinks", MAX_INT32)
-        check_amount(self.reserved_count, "reserved_count", MAX_INT32)
+                _check_room(room, f"topology zones.{zone.id}.{resource}", MAX_INT32)
 
     def _check_distances(self) -> None:
         if not self.distances:
@@ -207,20 +208,25 @@ class Topology:
             raise _broken("distances", [len(row) for row in self.distances], "give a row and a column per zone")
         for row in self.distances:
             for distance in row:
-                check_amount(distance, "distances", MAX_DISTANCE)
+                check_amount(distance, "topology distances", MAX_DISTANCE)
 
-    def _check_places(self, known: set[int]) -> None:
-        ids = [cpu.id for cpu in self.cpus]
+    def _check_cpus(self) -> None:
+        known, ids = set(self.zone_ids), [cpu.id for cpu in self.cpus]
         if len(set(ids)) != len(ids):
             raise _broken("cpus", _repeated(ids), "name each CPU once")
         for cpu in self.cpus:
-            for number in (cpu.id, cpu.socket, cpu.core):
-                check_amount(number, "cpus", MAX_INT32)
+            for name, number in (("id", cpu.id), ("socket", cpu.socket), ("core", cpu.core)):
+                check_amount(number, f"topology cpus.{name}", MAX_INT32)
             if cpu.zone is not None and cpu.zone not in known:
-                raise _broken("cpus", cpu.zone, f"CPU {cpu.id} lies in a zone that is not listed")
+                raise _broken(f"cpus.{cpu.id}.zone", cpu.zone, "name a zone that is listed, or none if it is not known")
+
+    def _check_devices(self) -> None:
+        known = set(self.zone_ids)
         for device in self.devices:
+            check_amount(device.index, "topology devices.index", MAX_INT32)
             if not set(device.zones) <= known or list(device.zones) != sorted(set(device.zones)):
-                raise _broken("devices", device.zones, f"{device.uuid} lies in listed zones, ascending, each once")
+                name = f"devices.{device.uuid}.zones"
+                raise _broken(name, device.zones, "name zones that are listed, each once, in ascending order")
 
     @property
     def zone_ids(self) -> tuple[int, ...]:
@@ -229,9 +235,12 @@ class Topology:
 
 
 def zones_of(told: object) -> tuple[int, ...]:
-    """The zones that somebody tells of a device: a number, or several; what is negative or no number is unknown."""
-    found = told if isinstance(told, Iterable) and not isinstance(told, str) else (told,)
-    numbers = {zone for zone in found if isinstance(zone, int) and not isinstance(zone, bool)}
+    """The zones, ascending, of a device that a source gives one zone or several.
+
+    What is negative, too large or not a number is an unknown zone, and left out.
+    """
+    given = told if isinstance(told, Iterable) and not isinstance(told, str) else (told,)
+    numbers = {zone for zone in given if isinstance(zone, int) and not isinstance(zone, bool)}
     return tuple(sorted(zone for zone in numbers if 0 <= zone < MAX_ZONES))
 
 
@@ -239,6 +248,11 @@ def as_mask(zones: Iterable[int]) -> int:
     """Zones as bits of a signed 64-bit number."""
     mask = sum(1 << zone for zone in zones)
     return mask - (1 << MAX_ZONES) if mask >> (MAX_ZONES - 1) else mask
+
+
+def _check_room(room: Room, field: str, most: int) -> None:
+    check_amount(room.total, f"{field}.total", most)
+    check_amount(room.allocatable, f"{field}.allocatable", most)
 
 
 def _broken(name: str, value: object, fix: str) -> InvalidRequest:
