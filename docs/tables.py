@@ -257,6 +257,7 @@ def settings_() -> str:
         ("node", settings.NodeSection),
         ("[node.card]", settings.CardSection),
         ("policy", settings.PolicySection),
+        ("topology", settings.TopologySection),
         ("requests", settings.RequestsSection),
         ("requests.weights", settings.WeightsSection),
         ("requests.oversubscription", settings.OversubscriptionSection),

@@ -207,3 +207,16 @@ def test_a_policy_of_zones_that_nobody_knows_is_refused(tmp_path: Path):
     path.write_text('numa = "strict"')
     with pytest.raises(InvalidRequest, match=r"numa: 'strict' .*choose one of none, best-effort, restricted"):
         read_settings(path).zone_policy()
+
+
+@pytest.mark.parametrize(("said", "rule"), [("auto", None), ("kubelet", "kubelet"), ("current-best", "current-best")])
+def test_the_rule_of_the_least_width(tmp_path: Path, said: str, rule: str | None):
+    assert settings(tmp_path, f'[topology]\nwidth_rule = "{said}"\n').zone_rules().width_rule == rule
+    assert read_settings(None).zone_rules().width_rule is None
+
+
+def test_a_rule_of_the_least_width_that_is_none_stops_the_start(tmp_path: Path):
+    with pytest.raises(
+        InvalidRequest, match=r"topology.width_rule: 'free' .*choose one of auto, kubelet, current-best"
+    ):
+        settings(tmp_path, '[topology]\nwidth_rule = "free"\n').zone_rules()

@@ -12,6 +12,8 @@ from tests.core.zones import GIB, kubelet, machine
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Refusal, Rules
+from ullage.core.sentences import reject_text
+from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -139,6 +141,31 @@ def test_free_cards_on_both_zones_are_narrow_enough_only_where_ullage_binds():  
         hold(books, "n", [1])
         hold(books, "n", [3])
         assert indices(place(books, asked("gpu=2,numa=restricted"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "of_ullage", "of_a_kubelet"),
+    [
+        (None, "current-best", "kubelet"),
+        (WidthRule.KUBELET, "kubelet", "kubelet"),
+        (WidthRule.CURRENT_BEST, "current-best", "current-best"),
+    ],
+)
+def test_the_operator_s_rule_of_the_least_width_decides_and_is_named(rule, of_ullage, of_a_kubelet):
+    for owner, name in ((None, of_ullage), (kubelet(RESTRICTED), of_a_kubelet)):
+        node = machine(cards=(0, 0, 1, 1), kubelet=owner)
+        books = Allocator(Fleet([node], zone_rules=ZoneRules(rule)))
+        books.set_ready()
+        hold(books, "n", [1])
+        hold(books, "n", [3])
+        books.set_nodes([replace(node, labels={"rack": "r1"})])  # rules outlast the inventory
+        found = books.alloc(asked("gpu=2,numa=restricted"), 0.0)
+        if name == "current-best":
+            assert indices(found) == [0, 2]
+            assert found.placement.rule == name
+        else:
+            assert (found.code, found.rejections[0].rule) == (Code.NOT_ALIGNED, name)
+            assert reject_text(found.rejections[0]).endswith("on zone 1 (width rule kubelet)")
 
 
 def test_a_node_on_which_one_zone_is_enough():  # 32

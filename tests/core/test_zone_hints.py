@@ -8,7 +8,8 @@ import random
 import pytest
 from tests.core.zone_oracle import product_merge
 
-from ullage.core.topology.hints import Hint, Merged, WidthRule, device_hints, merge_hints
+from ullage.core.topology.hints import Hint, Merged, device_hints, merge_hints
+from ullage.core.topology.rules import WidthRule
 from ullage.model.error import InvalidRequest
 from ullage.model.topology import ZonePolicy
 

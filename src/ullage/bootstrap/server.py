@@ -75,6 +75,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
         settings.share_tree(),
         settings.default_requirement(),
         settings.zone_policy(),
+        settings.zone_rules(),
     )
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     _log_plainly()
@@ -129,6 +130,7 @@ class _Server:
                 profiles=self._settings.card_profiles(),
                 later=_Beside(self._fail),
                 numa=self._settings.zone_policy(),
+                zone_rules=self._settings.zone_rules(),
             )
             ticker = _Ticker(service, clock, self._fail)
             await engine.open(_Reports(service, self._fail))

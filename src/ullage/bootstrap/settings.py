@@ -14,6 +14,7 @@ from ullage.core.policy import Order, Policy
 from ullage.core.selection import WORKERS_PER_NODE, Rules
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.load import Weights
+from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
 from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
@@ -179,6 +180,17 @@ class QueueSection(_Section, frozen=True, kw_only=True):
     limit: str | None = None
 
 
+class TopologySection(_Section, frozen=True, kw_only=True):
+    """How zones are looked at.
+
+    `width_rule` says how narrow is narrow enough where a request has to be aligned: `kubelet` by all that a machine
+    has, `current-best` by what is free there now. With `auto` by the rule of whoever places: a kubelet its own,
+    Ullage what is free.
+    """
+
+    width_rule: str = "auto"
+
+
 class Settings(_Section, frozen=True, kw_only=True):
     """The whole file. `resreq` is what a session gets that asks for nothing.
 
@@ -194,6 +206,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     policy: PolicySection = PolicySection()
     requests_: RequestsSection = msgspec.field(name="requests", default_factory=RequestsSection)
     queues: dict[str, QueueSection] = {}
+    topology: TopologySection = TopologySection()
     resreq: str | None = None
     numa: str | None = None
     profiles: list[str] = []
@@ -316,6 +329,13 @@ class Settings(_Section, frozen=True, kw_only=True):
     def zone_policy(self) -> ZonePolicy | None:
         """How strictly those are aligned who do not say, if the operator does."""
         return None if self.numa is None else parse_zone_policy(self.numa)
+
+    def zone_rules(self) -> ZoneRules:
+        """How zones are looked at."""
+        rule = self.topology.width_rule
+        if rule not in ("auto", *WidthRule):
+            raise invalid("topology.width_rule", rule, f"choose one of auto, {', '.join(WidthRule)}")
+        return ZoneRules(None if rule == "auto" else WidthRule(rule))
 
 
 def read_settings(path: Path | None) -> Settings:

@@ -517,7 +517,7 @@ class Allocator:
         its cards to another node. Returns the requests' allocations that follow, or whose cards changed.
         """
         inventory, ledger = _followed(self.fleet, tuple(nodes))
-        before, fleet = self.fleet.ledger, Fleet(inventory, ledger, profiles=self.fleet.profiles)
+        before, fleet = self.fleet.ledger, self.fleet.anew(inventory, ledger)
         entered = [_remembering(fleet, held) for held in ledger if held.claim is not None]
         changed = [held for held in entered if (held, held.cards) != (before[held.id], before[held.id].cards)]
         for held in changed:

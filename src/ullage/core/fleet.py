@@ -30,6 +30,7 @@ from ullage.core.labels import Labels
 from ullage.core.modes import mode_of, modes_of
 from ullage.core.places import share_a_place
 from ullage.core.topology.board import Board
+from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.gpu import Gpu
@@ -84,18 +85,23 @@ class Fleet:
 
     Cards lie flat, those of node row r by index from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
     vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known.
-    `profiles` say what partitions cards have.
+    `profiles` say what partitions cards have, `zone_rules` how zones are looked at.
     """
 
     def __init__(
-        self, nodes: Iterable[Node], allocations: Iterable[Allocation] = (), *, profiles: Profiles = SHIPPED
+        self,
+        nodes: Iterable[Node],
+        allocations: Iterable[Allocation] = (),
+        *,
+        profiles: Profiles = SHIPPED,
+        zone_rules: ZoneRules = AS_USUAL,
     ) -> None:
         self.profiles = profiles
         self.nodes: tuple[Node, ...] = tuple(map(_by_index, sorted(nodes, key=lambda node: node.name)))
         self.row_of = {node.name: row for row, node in enumerate(self.nodes)}
         self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
         self.exclusion = Exclusion(Labels(self.nodes))
-        self.board = Board(self.nodes)
+        self.board = Board(self.nodes, zone_rules)
         """The zones of the machines, and what is free in them."""
         self._derive_columns()
         self.ledger: dict[str, Allocation] = {}
@@ -504,10 +510,14 @@ class Fleet:
         twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
         return twin
 
+    def anew(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> Fleet:
+        """Books of other machines, or of others who hold something of them, by the same rules."""
+        return Fleet(nodes, allocations, profiles=self.profiles, zone_rules=self.board.rules)
+
     def emptied(self) -> Fleet:
         """The same inventory with nothing allocated; one for all callers, who work on it in a trial."""
         if self._empty is None:
-            self._empty = Fleet(self.nodes, profiles=self.profiles)
+            self._empty = self.anew(self.nodes)
         return self._empty
 
     def requested(self) -> Fleet:
@@ -516,7 +526,7 @@ class Fleet:
         if not held:
             return self.emptied()
         if self._requested is None:
-            self._requested = Fleet(self.nodes, held, profiles=self.profiles)
+            self._requested = self.anew(self.nodes, held)
         return self._requested
 
 

@@ -273,7 +273,8 @@ def _zone_numbers(rejection: Rejection) -> str:
     name = {CARD: "cards", CPU: "CPUs"}[rejection.zones[0].resource]
     first, *others = (f"{zone.free} of {zone.total} free on zone {zone.zone}" for zone in rejection.zones)
     had = ", ".join([first, *(other.replace(" free", "") for other in others)])
-    return f"it needs {rejection.needed} {name}; {rejection.node} has {had}"
+    rule = f" (width rule {rejection.rule})" if rejection.rule else ""
+    return f"it needs {rejection.needed} {name}; {rejection.node} has {had}{rule}"
 
 
 def _quota_numbers(code: Code, figures: QuotaFigures) -> str:

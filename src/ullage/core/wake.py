@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from ullage.core.filters import CARD
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Refusal
+from ullage.core.topology.rules import ZoneRules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
@@ -56,6 +57,7 @@ class CardLook:
     node: Node
     held: tuple[Allocation, ...]
     profiles: Profiles
+    zone_rules: ZoneRules
 
     @property
     def gpu(self) -> Gpu:
@@ -64,7 +66,7 @@ class CardLook:
 
     def books(self) -> Fleet:
         """Books of this card alone."""
-        return Fleet([self.node], self.held, profiles=self.profiles)
+        return Fleet([self.node], self.held, profiles=self.profiles, zone_rules=self.zone_rules)
 
 
 def look(fleet: Fleet, gpu: str) -> CardLook | None:
@@ -77,7 +79,7 @@ def look(fleet: Fleet, gpu: str) -> CardLook | None:
         replace(fleet.ledger[holder], gpus=(gpu,), charges=() if charge is None else (charge,))
         for holder, charge in fleet.holders[card].items()
     )
-    return CardLook(replace(node, gpus=(fleet.cards[card],)), held, fleet.profiles)
+    return CardLook(replace(node, gpus=(fleet.cards[card],)), held, fleet.profiles, fleet.board.rules)
 
 
 def woken_by_card(before: CardLook | None, after: CardLook | None, pending: Iterable[Pending]) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ class Rejection:
     """One constraint that said no, of a node or one of its cards; amounts are in the dimension's own unit.
 
     `mode` is how the present users of the card are kept apart, where that is the reason; `zones` is what each
-    zone of the node has of what is asked, where alignment is.
+    zone of the node has of what is asked, where alignment is, and `rule` the rule of the least width it went by.
     """
 
     code: Code
@@ -137,3 +137,4 @@ class Rejection:
     quota: QuotaFigures | None = None
     mode: Isolation | None = None
     zones: tuple[ZoneRoom, ...] = ()
+    rule: str = ""

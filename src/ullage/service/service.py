@@ -15,6 +15,7 @@ from ullage.core.fleet import Fleet
 from ullage.core.learning import Later, Learning, at_once
 from ullage.core.policy import Policy
 from ullage.core.selection import Rules
+from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.queue import Queue
@@ -58,7 +59,7 @@ class Service:
     """All use cases. `wake` runs a callback on this thread; `on_failure` must end the process.
 
     `later` is for what is learned from what arrives (see `core/learning.py`). `numa` is how fronts align what
-    does not say how strictly it is to be aligned.
+    does not say how strictly it is to be aligned; `zone_rules` say how zones are looked at.
     """
 
     def __init__(
@@ -75,9 +76,12 @@ class Service:
         profiles: Profiles = SHIPPED,
         later: Later = at_once,
         numa: ZonePolicy | None = None,
+        zone_rules: ZoneRules = AS_USUAL,
     ) -> None:
         self.learning = Learning(later)
-        self.state = State(allocator=Allocator(Fleet((), profiles=profiles), requests, self.learning))
+        self.state = State(
+            allocator=Allocator(Fleet((), profiles=profiles, zone_rules=zone_rules), requests, self.learning)
+        )
         self.news = News()
         self._clock = clock
         self.policy = policy

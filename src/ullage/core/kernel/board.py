@@ -23,7 +23,9 @@ STATIC_CPUS, STATIC_MEMORY = 5, 6
 """Whether CPUs and memory of its zones are handed out alone."""
 FIRST_DISTANCE = 7
 """The first row of its distances, one per zone; -1 where masks are not compared by them."""
-MACHINE_COLUMNS = 8
+BY_TOTAL = 8
+"""1 if a preferred mask is as narrow as all that the machine has allows; 0: as what is free does."""
+MACHINE_COLUMNS = 9
 
 # A supply: a CPU, a device, or the memory of a zone.
 RESOURCE = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ullage.core.kernel.board import (
     AFTER_SUPPLIES,
     AMOUNT,
+    BY_TOTAL,
     BYTES,
     CARDS,
     CPUS,
@@ -65,7 +66,7 @@ def hint_of(
         kept += reuse[mask]
     gather(total)
     gather(free)
-    hint(need[AMOUNT], total if board.machines[machine, KUBELET] >= 0 else free, free, hints)
+    hint(need[AMOUNT], total if board.machines[machine, BY_TOTAL] else free, free, hints)
     if kept:
         gather(reuse)
         keep_masks(hints, reuse, kept)

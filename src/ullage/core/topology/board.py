@@ -17,8 +17,8 @@ from ullage.core.kernel.cpus import take_cpus
 from ullage.core.kernel.masks import MOST_ZONES, NIL
 from ullage.core.kernel.taking import taken_of
 from ullage.core.kernel.zones import address
-from ullage.core.topology.hints import WidthRule
 from ullage.core.topology.links import links_over
+from ullage.core.topology.rules import AS_USUAL, WidthRule, ZoneRules
 from ullage.model.alignment import ContainerNeeds, Stage
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
@@ -37,7 +37,8 @@ _STAGES = {Stage.INIT: at.INIT, Stage.SIDECAR: at.SIDECAR, Stage.APP: at.APP}
 class Board:
     """The machines of these nodes, in their order; `machine_of` has the row of each, -1 where zones are not known."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], rules: ZoneRules = AS_USUAL) -> None:
+        self.rules = rules
         self.topologies: list[Topology] = []
         self.machine_of: list[int] = []
         self._codes = {CARD: at.CARDS}
@@ -54,7 +55,7 @@ class Board:
                 continue
             first, far = sum(map(len, supplies)), sum(map(len, distances))
             rows, names = self._supplies(node, topology)
-            machines.append(_machine(topology, first, first + len(rows), far))
+            machines.append(_machine(topology, rules, first, first + len(rows), far))
             supplies.append(rows)
             distances.append(_distances(topology))
             self.topologies.append(topology)
@@ -78,9 +79,10 @@ class Board:
             )
         )
         """All of it in one array, and its parts: as compiled functions take it."""
+        self.width_rules = [rules.width_on(topology).value for topology in self.topologies]
+        """Per machine, the name of the rule that the least widths of masks go by."""
         self._found: Rows = np.zeros((most, _FOUND_COLUMNS), np.int64)
         self._masks: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._rules = WidthRule.CURRENT_BEST.value, WidthRule.KUBELET.value
         self.aligns = any(topology.kubelet is not None for topology in self.topologies)
         """Whether some node aligns what asks for no alignment."""
         self.held = 0
@@ -208,8 +210,8 @@ class Board:
         if not mask and not cpus and devices.keys() <= {CARD}:
             return None
         held = tuple(sorted((name, tuple(uuids)) for name, uuids in devices.items()))
-        rule = self._rules[self.topologies[machine].kubelet is not None]
         zones_of, bytes_of = self._zones_in(machine, mask), tuple(memory)
+        rule = self.width_rules[machine]
         return ZonePlacement(zones_of, tuple(cpus), held, bytes_of, Rank.BOUND, rule, tuple(amounts))
 
     def _held_by(self, machine: int) -> list[tuple[int, int, int, int, int]]:
@@ -308,7 +310,7 @@ def _known(node: Node) -> Topology | None:
     return Topology(tuple(map(Zone, zones)), source="cards") if zones else None
 
 
-def _machine(topology: Topology, first: int, last: int, far: int) -> list[int]:
+def _machine(topology: Topology, rules: ZoneRules, first: int, last: int, far: int) -> list[int]:
     kubelet = topology.kubelet
     compared = kubelet is not None and kubelet.closest and topology.distances and len(topology.zones) <= MOST_ZONES
     return [
@@ -320,6 +322,7 @@ def _machine(topology: Topology, first: int, last: int, far: int) -> list[int]:
         kubelet is not None and kubelet.static_cpus,
         kubelet is not None and kubelet.static_memory,
         far if compared or (kubelet is None and topology.distances and len(topology.zones) <= MOST_ZONES) else -1,
+        rules.width_on(topology) is WidthRule.KUBELET,
     ]
 
 

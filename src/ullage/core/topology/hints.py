@@ -8,22 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from ullage.core.kernel import masks as kernel
 from ullage.core.kernel.columns import Rows
+from ullage.core.topology.rules import WidthRule
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT32
 from ullage.model.topology import ZonePolicy
-
-
-class WidthRule(StrEnum):
-    """How narrow a preferred mask is: by all that a machine has, or by what is free now."""
-
-    KUBELET = "kubelet"
-    CURRENT_BEST = "current-best"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequen
     zones = tuple(room for room in free if room.resource == lies)
     cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
     had = max((room.free for room in zones), default=0)
-    return Rejection(code, cure, needed, had, fleet.nodes[row].name, zones=zones)
+    rule = fleet.board.width_rules[fleet.board.machine_of[row]] if code is Code.NOT_ALIGNED else ""
+    return Rejection(code, cure, needed, had, fleet.nodes[row].name, zones=zones, rule=rule)
 
 
 def fits_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> bool:
