@@ -35,7 +35,7 @@ class LiveServer:
                 command, env=os.environ | {"ULLAGE_HOME": str(self.home)}, stdout=log, stderr=log
             )
         try:
-            wait_until(self._announced, "the server announces itself, which may have to be compiled first", 170)
+            wait_until(self._announced, "the server announces itself, which may have to be compiled first", 500)
         except AssertionError:
             self.kill()
             raise
