@@ -117,10 +117,10 @@ def test_what_is_no_file_is_as_good_as_nothing(recorded, name, kind):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        (f"{NODES}/online", "", "node/online names no zone"),
+        (f"{NODES}/online", "", "node/online: '' is not valid"),
         (f"{NODES}/online", "0,64", "node/online: '0,64' is not valid: ids are at most 63"),
         (f"{NODES}/online", "0-99999999999", "node/online: '0-99999999999' is not valid"),
-        (f"{NODES}/node1/cpulist", "0-3", "CPU 0 lies in zone 0 and in zone 1"),
+        (f"{NODES}/node1/cpulist", "0-3", "cpus: 0 is not valid: it lies in zone 0 and in zone 1"),
     ],
 )
 def test_zones_that_contradict_each_other_leave_the_machine_without_a_topology(recorded, name, content, said):
@@ -137,14 +137,18 @@ def test_zones_that_contradict_each_other_leave_the_machine_without_a_topology(r
         (f"{NODES}/node1/cpulist", "0-99999999999", "node1/cpulist: '0-99999999999' is not valid"),
         (f"{NODES}/node1/distance", "20", "node1/distance is not a distance for each of 2 zones"),
         (f"{NODES}/node1/distance", "20 256", "node1/distance is not a distance for each of 2 zones"),
-        (f"{NODES}/node1/meminfo", "MemTotal: -5 kB", "node1/meminfo names no amount of memory"),
-        (f"{NODES}/node1/meminfo", "MemTotal: 999999999999999 kB", "node1/meminfo names no amount of memory"),
+        (f"{NODES}/node1/meminfo", "MemTotal: -5 kB", "node1/meminfo does not say how much memory there is"),
+        (
+            f"{NODES}/node1/meminfo",
+            "MemTotal: 999999999999999 kB",
+            "node1/meminfo does not say how much memory there is",
+        ),
         (
             f"{NODES}/node1/hugepages/hugepages-2048kB/nr_hugepages",
             99_999_999,
             "node1/hugepages hold more than the memory of the zone",
         ),
-        (f"{CPUS}/cpu5/topology/core_id", "-1", "CPU 5 does not tell its core"),
+        (f"{CPUS}/cpu5/topology/core_id", "-1", "CPU 5 does not say which core it is of"),
     ],
 )
 def test_a_piece_that_cannot_be_read_is_left_out_and_said(recorded, name, content, said):
@@ -162,7 +166,7 @@ def test_zones_that_have_much_less_memory_than_the_machine_do_not_tell_which_has
     write(tmp_path, "proc/meminfo", "MemTotal:       2300 kB")
     found = read(tmp_path)
     assert [zone.memory for zone in found.topology.zones] == [None, None]
-    assert found.note == "the zones have less memory together than the machine: which of them has how much is not known"
+    assert found.note == "the zones together have less memory than the machine: how much each of them has is not known"
 
 
 def test_cpus_whose_cores_are_not_known_are_no_threads_of_each_other(recorded):
@@ -178,7 +182,7 @@ def test_more_devices_than_can_be_are_not_taken(tmp_path):
     for number in range(4097):
         (tmp_path / f"sys/bus/pci/devices/{number}").touch()
     found = read(tmp_path, library)
-    assert found.note == "the PCI devices cannot be listed, or are more than 4096: none is taken"
+    assert found.note == "the PCI devices cannot be listed, or there are more than 4096: none is used"
     assert (found.topology.zone_ids, {gpu.zones for gpu in found.cards}) == ((0, 1), {()})
 
 

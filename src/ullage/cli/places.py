@@ -1,4 +1,4 @@
-"""Where in a machine something lies, in tables."""
+"""Columns of tables that say where in its machine something lies."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def _cpus(body: AllocationBody | ExecutorBody) -> str | None:
 
 
 PLACE = (Column("ZONES", _zones, wide=True), Column("CPUS", _cpus, wide=True))
-"""The zones it lies in, and the CPUs that it has alone."""
+"""Its zones, and the CPUs that it has alone."""

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver writes of its cards into /proc: it answers also where NVML does not.
+"""What the NVIDIA driver writes about its cards in /proc, which is there even when NVML does not answer.
 
 Source: NVIDIA driver README, the /proc interface, /proc/driver/nvidia/gpus/ADDRESS/information.
 """
@@ -26,7 +26,7 @@ class DriverCard:
 
 
 def read_driver(root: Path) -> dict[str, DriverCard]:
-    """The cards that the driver has, by uuid; one that it has not started yet has none."""
+    """The cards that the driver has, by uuid. One that it has not started yet has no uuid, and is left out."""
     found = {}
     for name in list_names(root / _CARDS, MAX_DEVICES) or ():
         facts = dict(_LINE.findall(read_text(root / _CARDS / name / "information") or ""))

@@ -1,4 +1,4 @@
-"""Small files of the kernel: read with bounds, so that nothing found there floods or stalls the reader."""
+"""Small files of the kernel, read with bounds, so that nothing found there can flood or stall the reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which PCI devices matter to work: a table, so that a vendor is an entry of data."""
+"""Which PCI devices matter to work: a table, so that adding a vendor is adding data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ullage.inventory.pci import PciDevice
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Devices of one resource; an empty set and a vendor of None fit any.
+    """Devices of one resource; a vendor of None, and an empty set of `kinds` or `devices`, fits any.
 
-    `listed` ones are cards that the library of their driver lists, with facts that PCI has not.
+    Those that are `listed` are cards in the inventory of the node: the library of their driver lists them.
     """
 
     resource: str
@@ -32,7 +32,7 @@ class DeviceKind:
 
 
 def kind_of(device: PciDevice) -> DeviceKind | None:
-    """The kind of a device; None if work has no use for it."""
+    """The kind of a device; None if it is of no use to work."""
     return next((kind for kind in SHIPPED if kind.fits(device)), None)
 
 

@@ -19,6 +19,7 @@ from ullage.inventory.files import read_text
 from ullage.inventory.gpus import Override, detect
 from ullage.inventory.nvml import CardReader
 from ullage.inventory.topology_reader import TopologyReader
+from ullage.inventory.zone_record import read_total
 from ullage.model.error import InvalidRequest, Unavailable, invalid
 from ullage.model.gpu import Gpu
 from ullage.model.idset import parse_ids
@@ -28,7 +29,6 @@ from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT32, MAX_INT64
 from ullage.model.resources import MILLI, Resources
 
-_MEMORY = re.compile(r"^MemTotal:\s+([0-9]+) kB$", re.MULTILINE | re.ASCII)
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s+(\S+)$", re.MULTILINE)
 _OUTSIDE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 
@@ -159,8 +159,7 @@ def _usable_cpus(root: Path) -> frozenset[int]:
 
 
 def _memory_bytes(root: Path, limits: Limits) -> int:
-    total = _MEMORY.search(read_text(root / "proc/meminfo") or "")
-    if total is None:
+    installed = read_total(root / "proc/meminfo")
+    if installed is None:
         raise Unavailable("cannot read MemTotal in /proc/meminfo; set node.memory", code="memory-unreadable")
-    installed = int(total.group(1)) * 1024
     return installed if limits.memory_bytes is None else min(installed, limits.memory_bytes)

@@ -1,7 +1,7 @@
 """NVLinks between cards, counted from what each card says of its own ends.
 
-A link ends at another card or at a switch (NVSwitch); through a switch every card behind one reaches every
-other with as many links as both have. Where two cards do not agree on their links, the fewer count.
+A link ends at another card or at a switch (NVSwitch). Cards whose links end at switches all reach each other,
+with as many links as both have. Where two cards do not agree on the links between them, the lower number counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from ullage.inventory.pci import kernel_address
 
 _USUAL_LINKS = 18
-"""Links to ask for where the library does not say how many a card may have."""
+"""How many links are asked about where the library does not say how many a card may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class NvLinkEnd:
 
 
 def read_ends(library: Any, handle: Any, uuid: str) -> tuple[NvLinkEnd, ...]:
-    """Ends of the active links of one card as NVML tells them; a link it says nothing about is left out."""
+    """Ends of the active links of one card, by NVML; a link that it says nothing about is left out."""
     ask = getattr(library, "nvmlDeviceGetNvLinkState", None)
     if ask is None:
         return ()
@@ -73,7 +73,7 @@ def count_links(
     for a, b in combinations(cards.values(), 2):
         there, back = direct[a, b], direct[b, a]
         if there != back:
-            notes.append(f"{a} has {there} NVLinks to {b}, which has {back} back: the fewer count")
+            notes.append(f"{a} has {there} NVLinks to {b}, which has {back} back: the lower number counts")
         links = min(there, back) + min(switched[a], switched[b])
         if links:
             counts[a, b] = links

@@ -10,11 +10,11 @@ from ullage.inventory.pci import PciDevice, is_host_bridge
 from ullage.model.topology import Path
 
 Place = tuple[PciDevice, tuple[int, ...]]
-"""A device and the zones it is near to."""
+"""A device, and the zones that it is near."""
 
 
 def find_path(one: Place, other: Place, *, one_zone: bool) -> Path:
-    """What a copy from one device to the other crosses. `one_zone`: the machine has no other.
+    """What a copy from one device to the other crosses; `one_zone` says that the machine has only one.
 
     Devices of one slot, or of one bus below a bridge, are on one board: a PCIe slot takes one device.
     """
@@ -27,11 +27,13 @@ def find_path(one: Place, other: Place, *, one_zone: bool) -> Path:
     if is_host_bridge(a.parents[shared - 1]):
         return Path.PHB
     bridges = max(len(a.parents), len(b.parents)) - shared
-    return (Path.BOARD, Path.PIX)[bridges] if bridges <= 1 else Path.PXB
+    if not bridges:
+        return Path.BOARD
+    return Path.PIX if bridges == 1 else Path.PXB
 
 
 def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """How many bridges from the top are above both."""
+    """How many bridges, from the host bridge down, are above both."""
     same = 0
     for above, beside in zip(one, other, strict=False):
         if above != beside:

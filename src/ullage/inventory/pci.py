@@ -18,7 +18,7 @@ from ullage.model.error import InvalidRequest
 from ullage.model.idset import parse_ids
 
 MAX_DEVICES = 4096
-"""PCI devices of a machine; of a machine with more none is known."""
+"""PCI devices of a machine; if there are more, none is read."""
 
 _DEVICES = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII)
@@ -29,9 +29,9 @@ _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
 class PciDevice:
     """A device at `address` (`0000:3b:00.0`) with its numbers; `kind` is the class code, 24 bits.
 
-    `parents` are the bridges above it from the host bridge down. `told_zones` are the NUMA nodes that it
-    and its bridges name, nearest first, without those that name none. `local_cpus` are near to it. A
-    `virtual` one is a function that SR-IOV made of another device.
+    `parents` are the bridges above it, from the host bridge down. `told_zones` are the zones that the kernel
+    names for it and for the bridges above it, nearest first. `local_cpus` are the CPUs near it. A `virtual`
+    one is a function that SR-IOV made of another device.
     """
 
     address: str
@@ -55,7 +55,7 @@ class PciDevice:
 
 
 def list_addresses(root: Path) -> tuple[str, ...] | None:
-    """Addresses of all devices, ascending; None if they cannot be listed or are too many to be true."""
+    """Addresses of all devices, ascending; None if they cannot be listed or are too many."""
     names = list_names(root / _DEVICES, MAX_DEVICES)
     if names is None:
         return None if (root / _DEVICES).is_dir() else ()
@@ -70,13 +70,13 @@ def address_order(address: str) -> tuple[int, ...]:
 
 
 def read_devices(root: Path, addresses: Iterable[str]) -> dict[str, PciDevice]:
-    """The devices by address; one that does not say what it is is left out."""
+    """The devices by address, without those that do not say what they are."""
     found = (_read_device(root, address) for address in addresses)
     return {device.address: device for device in found if device is not None}
 
 
 def is_host_bridge(parent: str) -> bool:
-    """Whether one of `parents` is where a tree of PCI begins."""
+    """Whether one of `parents` is the host bridge, where a PCI hierarchy begins."""
     return _HOST_BRIDGE.fullmatch(parent) is not None
 
 
@@ -113,5 +113,5 @@ def _read_device(root: Path, address: str) -> PciDevice | None:
 def _local_cpus(link: Path) -> tuple[int, ...]:
     try:
         return parse_ids(read_text(link / "local_cpulist"), "local_cpulist", most=MAX_CPUS - 1)
-    except InvalidRequest:  # what is told is no set of CPUs: nothing is told
+    except InvalidRequest:  # not a set of CPUs: nothing is known
         return ()

@@ -21,7 +21,7 @@ from ullage.model.topology import MAX_ZONES, Device, Link, Path, Topology
 SOURCE = "sysfs"
 
 MAX_PAIRS = 1 << 16
-"""Pairs of devices whose path is told; so many are 250 cards with 12 adapters."""
+"""Pairs of devices whose path is told; enough for 250 cards with 12 network adapters."""
 
 
 def place_cards(cards: Sequence[Gpu], devices: Mapping[str, PciDevice], record: ZoneRecord | None) -> tuple[Gpu, ...]:
@@ -67,7 +67,7 @@ def _at(end: Gpu | Device, devices: Mapping[str, PciDevice]) -> PciDevice | None
 
 
 def _others(devices: Mapping[str, PciDevice], record: ZoneRecord) -> tuple[Device, ...]:
-    """Devices that work may use and that are not cards of the node, counted by resource from 0."""
+    """Devices that work may use and that are not cards of the node; each resource is counted from 0."""
     zones, zone_of_cpu = _zones(record)
     counted: Counter[str] = Counter()
     found = []
@@ -90,7 +90,7 @@ def _links(
     *,
     one_zone: bool,
 ) -> Iterable[Link]:
-    """What joins each card to each other card, and then to each other device; what is not known is left out."""
+    """What joins each card to every other card, then to every other device; what is not known is left out."""
     pairs: Iterable[tuple[Gpu, Gpu | Device]] = chain(combinations(cards, 2), product(cards, others))
     for a, b in islice(pairs, MAX_PAIRS):
         one, other = _at(a, devices), _at(b, devices)

@@ -1,7 +1,7 @@
 """Reads the topology of this machine, again when something may have changed.
 
 A record that contradicts itself is refused as a whole, and the machine goes on without one; a piece that
-cannot be read is left out. Either is said in a note, for people and for the log.
+cannot be read is left out. In both cases a note says so, for people and for the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.topology import Topology
 
 REREAD_S = 60.0
-"""What shows no sign of a change is read again after so long: links fail, and so do switches."""
+"""Seconds after which all is read again even without a sign of a change: links fail silently, and so do switches."""
 
 _NVSWITCH = (0x10DE, 0x068000)
 """Vendor and kind of a switch between cards."""
@@ -34,7 +34,7 @@ _SHOWN_NOTES = 3
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The record, or None; the cards with their zones; and in one sentence what was refused or left out."""
+    """The record, or None; the cards with their zones; and a sentence saying what was refused or left out."""
 
     topology: Topology | None
     cards: tuple[Gpu, ...]
@@ -43,7 +43,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was read at last: the zones of cards by uuid, and what the driver says of them."""
+    """What was read last: the record, the zones of cards by uuid, and what the driver says of these."""
 
     topology: Topology | None = None
     zones: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class TopologyReader:
     def read(self, cards: Sequence[Gpu], nvml: CardReader, usable_cpus: Collection[int]) -> Reading:
         """The topology of a machine that offers `cards`, and whose work may use `usable_cpus`.
 
-        Whatever is found below the root: the worst is a record of None.
+        Nothing that is found below the root is an error: at worst the record is None.
         """
         addresses = list_addresses(self._root)
         signs = (
@@ -99,7 +99,7 @@ class TopologyReader:
         devices = read_devices(self._root, addresses or ())
         nvlinks, notes = self._nvlinks(cards, devices, nvml)
         if addresses is None:
-            notes = (*notes, f"the PCI devices cannot be listed, or are more than {MAX_DEVICES}: none is taken")
+            notes = (*notes, f"the PCI devices cannot be listed, or there are more than {MAX_DEVICES}: none is used")
         topology = None
         try:
             record = read_zones(self._root)
@@ -125,7 +125,7 @@ class TopologyReader:
         return count_links(self._ends, at, switches)
 
     def _dated(self, topology: Topology) -> Topology:
-        """The record with its time; one that says nothing new stays the one it was, so that nobody looks again."""
+        """The record with its time. One that says nothing new stays the same object, and is no news to anybody."""
         last = self._found.topology
         if last is not None and replace(last, observed_at=None) == topology:
             return last

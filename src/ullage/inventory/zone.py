@@ -1,8 +1,8 @@
-"""The zones a device is near to: the first of four sources that knows one decides.
+"""The zones that a device is near: of four sources, the first that knows one decides.
 
-The kernel's word on the device, then on the nearest bridge above it, then the CPUs it calls near, then
-what NVML says. NVML comes last: where cards are NUMA nodes themselves, it names the card's own memory, a
-zone without processors. Where nobody knows, the zone stays unknown.
+These are the kernel's word on the device, its word on the nearest bridge above, the CPUs that it calls
+near, and NVML. NVML comes last: where a card's own memory is a NUMA node, a zone without CPUs, NVML names
+that one. Where no source knows, the zone stays unknown.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ullage.model.topology import zones_of
 def find_zones(
     device: PciDevice | None, heard: Sequence[int], zones: Collection[int], zone_of_cpu: Mapping[int, int]
 ) -> tuple[int, ...]:
-    """Zones of a device, ascending; none: unknown. `heard` is what NVML says.
+    """Zones of a device, ascending; none if they are unknown. `heard` is what NVML says.
 
-    `zones` are those of the machine, with `zone_of_cpu`. A zone that is not among them says nothing, nor
-    does a set of all that have processors.
+    `zones` are those of the machine; a zone that is not among them is not believed. Nor is NVML where it
+    names a zone without CPUs, or all zones that have CPUs.
     """
     if device is not None:
         told = [zone for zone in device.told_zones if zone in zones]

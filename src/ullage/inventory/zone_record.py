@@ -1,7 +1,7 @@
 """The zones of a machine with their CPUs, memory and distances, as the kernel tells them in sysfs.
 
 Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node and sysfs-devices-system-cpu. A piece
-that cannot be read is left out and said in `notes`; zones that contradict each other refuse all of it.
+that cannot be read is left out, and a note says so; where zones contradict each other nothing is read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ullage.inventory.files import list_names, read_number, read_text
-from ullage.model.error import InvalidRequest
+from ullage.model.error import InvalidRequest, invalid
 from ullage.model.idset import parse_ids
 from ullage.model.quantity import MAX_INT32
 from ullage.model.topology import MAX_DISTANCE, MAX_ZONE_BYTES, MAX_ZONES, Cpu, Room, Zone
@@ -28,7 +28,7 @@ _MAX_PAGE_SIZES = 64
 _KIB = 1024
 
 _LEAST_TOLD = 0.9
-"""Part of the machine's memory that its zones must have; they are read one after the other while it may change."""
+"""Part of the machine's memory that its zones must have together; it may change while they are read one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def read_zones(root: Path) -> ZoneRecord | None:
     """What the kernel tells below `root`; None if it tells of no zones at all.
 
     Raises:
-        InvalidRequest: the list of zones names none or is no such list, or a CPU lies in two zones.
+        InvalidRequest: the list of zones is empty or is not a list of ids, or a CPU lies in two zones.
 
     """
     online = root / _NODES / "online"
@@ -54,7 +54,7 @@ def read_zones(root: Path) -> ZoneRecord | None:
     notes: list[str] = []
     ids = parse_ids(read_text(online), "node/online", most=MAX_ZONES - 1)
     if not ids:
-        raise InvalidRequest("node/online names no zone", field="node/online")
+        raise invalid("node/online", "", "the kernel lists at least one zone there")
     zone_of = _zone_of_cpus(root, ids, notes)
     zones = _believed([_zone(root / _NODES / f"node{id_}", id_, notes) for id_ in ids], root, notes)
     return ZoneRecord(zones, _cpus(root, zone_of, notes), _distances(root, ids, notes), tuple(notes))
@@ -72,15 +72,15 @@ def _zone_of_cpus(root: Path, ids: tuple[int, ...], notes: list[str]) -> dict[in
             continue
         for cpu in cpus:
             if zone_of.setdefault(cpu, id_) != id_:
-                raise InvalidRequest(f"CPU {cpu} lies in zone {zone_of[cpu]} and in zone {id_}", field="cpus")
+                raise invalid("cpus", cpu, f"it lies in zone {zone_of[cpu]} and in zone {id_}; a CPU lies in one")
     return zone_of
 
 
 def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
-    """A zone with its memory less its huge pages, which no other use can have."""
-    total = _total(directory / "meminfo")
+    """A zone; of its memory work may have what is not set aside for huge pages."""
+    total = read_total(directory / "meminfo")
     if total is None or total > MAX_ZONE_BYTES:
-        notes.append(f"node{id_}/meminfo names no amount of memory")
+        notes.append(f"node{id_}/meminfo does not say how much memory there is")
         return Zone(id_)
     pages = _hugepages(directory / "hugepages")
     huge = sum(room.total for room in pages.values())
@@ -91,20 +91,20 @@ def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
 
 
 def _believed(zones: Sequence[Zone], root: Path, notes: list[str]) -> tuple[Zone, ...]:
-    """The zones, without their memory where they have much less of it together than the machine has.
+    """The zones, but without their memory where together they have much less of it than the machine.
 
-    Some virtual machines grow without saying in which zone.
+    Some virtual machines are given more memory without being told in which zone it lies.
     """
     told = sum(zone.memory.total for zone in zones if zone.memory is not None)
-    whole = _total(root / "proc/meminfo") or 0
-    if all(zone.memory for zone in zones) and told < whole * _LEAST_TOLD:
-        notes.append("the zones have less memory together than the machine: which of them has how much is not known")
+    whole = read_total(root / "proc/meminfo") or 0
+    if all(zone.memory is not None for zone in zones) and told < whole * _LEAST_TOLD:
+        notes.append("the zones together have less memory than the machine: how much each of them has is not known")
         return tuple(replace(zone, memory=None) for zone in zones)
     return tuple(zones)
 
 
-def _total(path: Path) -> int | None:
-    """Bytes of memory in a file such as /proc/meminfo."""
+def read_total(path: Path) -> int | None:
+    """Bytes of memory by a file such as /proc/meminfo; None if it does not say."""
     found = _TOTAL.search(read_text(path) or "")
     return int(found[1]) * _KIB if found else None
 
@@ -135,11 +135,13 @@ def _distances(root: Path, ids: tuple[int, ...], notes: list[str]) -> tuple[tupl
 
 
 def _cpus(root: Path, zone_of: Mapping[int, int], notes: list[str]) -> tuple[Cpu, ...]:
-    """CPUs by id. Where one does not tell its core, no two are taken for threads of the same core."""
+    """CPUs by id. If one of them does not say which core it is of, no two count as threads of the same core."""
     places = {cpu: _core(root / _CPUS / f"cpu{cpu}/topology") for cpu in sorted(zone_of)}
     unknown = [cpu for cpu, place in places.items() if place is None]
     if unknown:
-        notes.append(f"CPU {unknown[0]} does not tell its core: each CPU is taken for a core, each zone for a socket")
+        notes.append(
+            f"CPU {unknown[0]} does not say which core it is of: each CPU counts as a core, each zone as a socket"
+        )
         places = {cpu: (zone_of[cpu], cpu) for cpu in places}
     return tuple(Cpu(cpu, zone_of[cpu], *place) for cpu, place in places.items() if place is not None)
 

@@ -1,4 +1,4 @@
-"""Who holds what on a node, as somebody saw it there: the containers of pods, with CPUs, devices and memory."""
+"""Who holds what on a node, as it was seen there: the containers of pods, with CPUs, devices and memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ullage.model.topology import MAX_ZONE_BYTES, MAX_ZONES
 
 @dataclass(frozen=True, slots=True)
 class MemoryHolding:
-    """Bytes of memory, or of huge pages (`kind` is `hugepages-2Mi`), that were taken from these zones together.
+    """Bytes of memory, or of huge pages (`kind` is `hugepages-2Mi`), taken from these zones as a group.
 
     Raises:
         InvalidRequest: the amount is negative or too large (`amount-out-of-range`).
@@ -27,9 +27,9 @@ class MemoryHolding:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one container holds: CPUs it has alone, ascending, and devices by resource (`gpu` for cards).
+    """What one container holds: CPUs of its own, ascending, and the ids of devices by resource (`gpu` for cards).
 
-    `counts` are of devices that the source counts and does not name.
+    `counts` are numbers of devices, by resource, from a source that does not name them.
     """
 
     container: str
@@ -41,7 +41,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class PodHolding:
-    """What a pod holds; a source knows its uid, or its namespace and name, or both ("" is not told)."""
+    """What a pod holds. A source knows its uid, or its namespace and name, or both; "" is not known."""
 
     namespace: str = ""
     name: str = ""
@@ -51,7 +51,7 @@ class PodHolding:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """All that is held on a node. `stale`: it comes from a file that outlives what it tells of."""
+    """All that is held on a node. `stale`: it comes from a file that may still name pods that have ended."""
 
     pods: tuple[PodHolding, ...] = ()
     stale: bool = False

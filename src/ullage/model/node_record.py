@@ -1,4 +1,4 @@
-"""What a source outside tells of one node, whatever the document it was told in."""
+"""What an outside source says of one node, whatever the form of its document."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Stock:
 
 
 def stock_of_cards(cards: Iterable[Gpu], use: Use) -> Stock:
-    """The stock of a node's cards: free are the healthy ones of which no container holds anything.
+    """The stock of a node's cards; those are free that are healthy and of which no container holds anything.
 
-    Cards are found by uuid. A holder of a part has an id of its own that starts with the uuid (`GPU-1::2`).
+    Cards are found by uuid. The id of a part of a card begins with the uuid of the card (`GPU-1::2`).
     """
     held = {
         id_.partition("::")[0]
@@ -37,11 +37,11 @@ def stock_of_cards(cards: Iterable[Gpu], use: Use) -> Stock:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node by one source: its machine, its cards in the order of their index, and what is held.
+    """A node as one source describes it: its machine, its cards in the order of their index, and what is held.
 
-    A card whose uuid the source does not tell has the uuid "": it is known by its index there. `stock` is by
-    resource (`gpu` for cards, which the cluster calls `card_resource`); its free ids are the source's word,
-    older than the ledger's. `use` is None where the source does not tell who holds what.
+    A card has the uuid "" if the source does not know it; then it goes by its index. `stock` is by resource
+    (`gpu` for cards, which the cluster calls `card_resource`); its free ids are the source's word, which is
+    older than the ledger. `use` is None if the source does not say who holds what.
     """
 
     node: str

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:
-    """One device of a pool; driver, pool and name together name it.
+    """One device of a pool; driver, pool and name together identify it.
 
-    `node` is "" where several nodes reach it. `zones` are ascending, none where they are not known;
+    `node` is "" if several nodes can reach it. `zones` are ascending; no zones means that they are not known.
     `pcie_root` and `bus_id` are as the driver tells them.
     """
 
@@ -27,7 +27,7 @@ class SliceDevice:
 def common_zones(devices: Iterable[SliceDevice]) -> tuple[int, ...]:
     """The zones that all of these devices lie in, ascending.
 
-    A claim's constraint that their zones match holds where there is one; a device of unknown zone matches none.
+    The constraint of a claim that zones match holds if there is one. A device of unknown zone matches nothing.
     """
     places = [set(device.zones) for device in devices]
     return tuple(sorted(set.intersection(*places))) if places else ()

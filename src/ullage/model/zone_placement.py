@@ -7,9 +7,9 @@ from enum import StrEnum
 
 
 class Rank(StrEnum):
-    """How well a placement is known, in falling order; what is known better replaces the whole of it.
+    """How well a placement is known, best first; one of a better rank replaces the whole of it.
 
-    OBSERVED was seen on the node, BOUND is committed and not seen yet, PREDICTED is a draft's.
+    OBSERVED was seen on the node, BOUND is committed but not yet seen, PREDICTED belongs to a draft.
     """
 
     OBSERVED = "observed"
@@ -21,12 +21,12 @@ class Rank(StrEnum):
 class ZonePlacement:
     """The zones, CPUs, devices and memory of one allocation on its node.
 
-    `zones` is the mask, ascending (empty: nothing was aligned); `cpus` are ids, ascending. `devices` has
-    ids by resource (`gpu`: uuids of cards), sorted by resource. `memory` has bytes by zone. `rule` is the
-    rule of the minimum width it was chosen by, "" if it was not chosen here.
+    `zones` are all zones that it touches, ascending (none: nothing was aligned); `cpus` are ids, ascending.
+    `devices` has ids by resource (`gpu`: uuids of cards), sorted by resource. `memory` has bytes by zone.
+    `rule` is the width rule by which it was chosen, "" if it was not chosen here.
 
-    A source that knows no ids, such as another scheduler's word, leaves `amounts` instead: (zone,
-    resource, amount) in whole units of that resource: CPUs, devices, bytes of huge pages.
+    What has no ids is in `amounts`, as (zone, resource, amount): bytes of huge pages, and from a source that
+    knows no ids, such as another scheduler, numbers of CPUs and devices.
     """
 
     zones: tuple[int, ...] = ()

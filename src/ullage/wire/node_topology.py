@@ -1,4 +1,4 @@
-"""What is near what in a machine, as `GET /v1/nodes/{name}/topology` answers it."""
+"""The topology of a machine, as `GET /v1/nodes/{name}/topology` returns it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from ullage.wire.api import View
 
 
 class ZoneRoomBody(View, frozen=True, kw_only=True):
-    """An amount of a zone, in bytes or in pieces, and what of it work may have."""
+    """An amount in a zone, in bytes or in devices: all there is, and how much of it work may have."""
 
     total: int
     allocatable: int
 
 
 class ZoneBody(View, frozen=True, kw_only=True):
-    """A NUMA node. `cpus` is a set such as `0-15,32-47`; `hugepages` are in bytes by the size of a page in bytes.
+    """A NUMA node. `cpus` is a set such as `0-15,32-47`; `hugepages` are bytes by the size of a page in bytes.
 
-    Of its CPUs somebody has `held_cpus` alone; none where nobody keeps books.
-    `amounts` are of a source that knows how many there are of a resource, and not which.
+    `held_cpus` are those that somebody has alone; there are none where no books are kept. `amounts` come from
+    a source that knows how many of a resource there are, but not which.
     """
 
     id: int
@@ -30,9 +30,9 @@ class ZoneBody(View, frozen=True, kw_only=True):
 
 
 class PlacedCardBody(View, frozen=True, kw_only=True):
-    """A card and the zones it is near to; none: not known.
+    """A card, and the zones that it is near; no zones means that they are not known.
 
-    `free` is the largest fraction that fits, None where nobody keeps books; `holders` are sessions, or
+    `free` is the largest fraction that fits, None where no books are kept. `holders` are sessions, or
     executors without one.
     """
 
@@ -47,7 +47,7 @@ class PlacedCardBody(View, frozen=True, kw_only=True):
 
 
 class DeviceBody(View, frozen=True, kw_only=True):
-    """A device that is no card of the node, such as a network adapter."""
+    """A device that is not a card of the node, such as a network adapter."""
 
     resource: str
     index: int
@@ -59,7 +59,7 @@ class DeviceBody(View, frozen=True, kw_only=True):
 
 
 class LinkBody(View, frozen=True, kw_only=True):
-    """What joins two devices, by uuid: bonded NVLinks, and the path without them (`X`: not known)."""
+    """What joins two devices, by uuid: the number of bonded NVLinks, and the PCIe path beside them (`X`: not known)."""
 
     a: str
     b: str
@@ -79,10 +79,10 @@ class KubeletBody(View, frozen=True, kw_only=True):
 
 
 class TopologyBody(View, frozen=True, kw_only=True):
-    """A machine drawn. A `source` of None says that its topology is not known; then only the cards are told.
+    """The topology of a machine. A `source` of None means that it is not known; then only the cards are here.
 
-    `distances` has a row and a column per zone, in their order, or is empty. `unplaced_cpus` are in no
-    known zone; `reserved_cpus` are kept from work, and where only a number is known `reserved_count`.
+    `distances` has a row and a column per zone, in their order, or is empty. `unplaced_cpus` are of unknown
+    zone. `reserved_cpus` are kept from work; where only their number is known it is `reserved_count`.
     """
 
     node: str

@@ -1,8 +1,8 @@
 """What a pod asks of zones: its policy, and what each of its containers is aligned by.
 
-The kubelet's rules: devices in every class of pod, by the limits; CPUs for containers of Guaranteed pods
-that request whole ones; memory and huge pages in Guaranteed pods. What asks for less than that is
-left to the shared rest of the node and has no part in an alignment.
+The kubelet's rules: devices are aligned in pods of every class, by the limits; CPUs for containers of
+Guaranteed pods that request a whole number; memory and huge pages in Guaranteed pods. Everything else comes
+from what the pods of a node share, and is not aligned.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ VOLCANO = "volcano.sh"
 
 
 def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split: Mapping[str, int]) -> Alignment:
-    """How a pod is aligned that asks for so much CPU and so many cards, split by container or not.
+    """How a pod that asks for these amounts is aligned; `split` has the cards of each container, if it is told.
 
-    The containers are named only where they say more than the amounts: a pod with one aligned container
-    that is aligned by all its cards and CPUs, and by nothing else, asks what any request of these amounts
-    asks, so such pods stay alike. Nor is a container named that is the only one.
+    Pods that are aligned alike get equal values: a single container has no name, and it is left out if it is
+    aligned by all the cards and CPUs of the pod and by nothing else, as any request of these amounts is.
 
     Raises:
-        InvalidAnnotation: there is no such policy, or two annotations differ.
+        InvalidAnnotation: a policy is not one of the four, or the two annotations differ.
         InvalidRequest: an amount cannot be read or is out of range, or there are too many containers.
 
     """
@@ -71,7 +70,7 @@ def _containers(pod: Document) -> Iterator[ContainerNeeds]:
 
 
 def _devices(container: Document, path: str) -> dict[str, int]:
-    """How many devices the limits name, cards under one name whatever their vendor calls them."""
+    """How many devices of each resource are in the limits; cards of all vendors count as one resource."""
     found: dict[str, int] = {}
     for name in limited_resources(container, path):
         if "/" in name and "kubernetes.io/" not in name:
@@ -81,7 +80,7 @@ def _devices(container: Document, path: str) -> dict[str, int]:
 
 
 def _hugepages(container: Document, path: str) -> dict[int, int]:
-    """Bytes by page size in bytes."""
+    """Bytes of huge pages by page size in bytes."""
     found: dict[int, int] = {}
     for name in limited_resources(container, path):
         if name.startswith(HUGEPAGES):
@@ -95,8 +94,8 @@ def _with_cards(
 ) -> Iterator[ContainerNeeds]:
     """The containers with the cards of the pod.
 
-    Where annotations ask for cards and no container limits them, they are split as the pod says; what is
-    not split is seen by all containers, and stands with the first one that stays.
+    Cards that annotations ask for, and no container, are split as the pod says. All containers see those that
+    are not split; here they are given to the first app container.
     """
     if keys.text("gpu-count") is None and any(CARD in dict(needs.devices) for needs in containers):
         yield from containers

@@ -8,11 +8,11 @@ from ullage.wire.pod.containers import container_amount, containers_of
 
 
 def has_own_cpus(pod: Document) -> bool:
-    """Whether the kubelet's static CPU and memory managers look at the containers of a pod.
+    """Whether the kubelet's static CPU and memory managers serve the containers of a pod.
 
-    They look at pods of the class Guaranteed, and leave those whose resources are stated for the pod as a
-    whole. The class that the API server wrote counts; a pod that has none yet is Guaranteed when every
-    container limits its CPU and memory, and requests no less.
+    They serve pods of the class Guaranteed, except those that state their resources for the pod as a whole.
+    The class is the one that the API server wrote; a pod that has none yet is Guaranteed if every container
+    limits its CPU and its memory and requests no less.
     """
     spec = mapping(pod.get("spec"), "spec")
     own = mapping(spec.get("resources"), "spec.resources")

@@ -1,7 +1,7 @@
-"""Where in its machine a pod was placed, on the pod itself: a restart rebuilds the ledger from it.
+"""Where in its machine a pod was placed, as annotations of the pod: after a restart the ledger is rebuilt from them.
 
-`numa-placement`, under the domain of the pod's other annotations, is ours and has ids. Volcano's
-`volcano.sh/topology-decision` has amounts by zone: `{"numa": {"0": {"cpu": "4", "nvidia.com/gpu": "2"}}}`.
+Ours is `numa-placement`, under the domain of the pod's other annotations; it has ids. Volcano's is
+`volcano.sh/topology-decision`; it has amounts by zone: `{"numa": {"0": {"cpu": "4", "nvidia.com/gpu": "2"}}}`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_ZONE_BYTES)]
 
 
 class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`numa-placement`: `cpus` is a set such as 0-3,8, the rest is as in the placement."""
+    """`numa-placement`: `cpus` is a set such as 0-3,8; all else is as in the placement."""
 
     zones: tuple[_Zone, ...] = ()
     cpus: str = ""
@@ -43,7 +43,7 @@ class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 def placement_annotations(placement: ZonePlacement, domain: str = DOMAIN) -> dict[str, str]:
-    """`numa-placement` of a pod, with its key in full."""
+    """The annotation `numa-placement` of a pod, under its full key."""
     placed = _Placed(
         zones=placement.zones,
         cpus=format_ids(placement.cpus),
@@ -59,10 +59,9 @@ def placement_annotations(placement: ZonePlacement, domain: str = DOMAIN) -> dic
 def decision_annotations(
     placement: ZonePlacement, machine: Topology, cards: Iterable[Gpu], card_resource: str
 ) -> dict[str, str]:
-    """Volcano's `topology-decision` of a pod; `card_resource` is what its cluster calls a card.
+    """Volcano's `topology-decision` for a pod; `card_resource` is what its cluster calls a card.
 
-    What lies in several zones counts in the first that the placement touches; what lies in an unknown
-    zone is left out.
+    A device in several zones counts in the first of them that the placement has; one of unknown zone is left out.
     """
     decision: dict[str, dict[str, str]] = {}
     for zone, resource, amount in sorted(_counted(placement, machine, cards)):
@@ -73,14 +72,14 @@ def decision_annotations(
 
 
 def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
-    """Where a pod was placed: what we wrote, else what Volcano did (amounts alone, committed); None: nobody did.
+    """Where a pod was placed, by our annotation or else by Volcano's, which has amounts only; None without either.
 
     Raises:
         InvalidAnnotation: what was written cannot be read.
 
     """
     keys = Keys(pod, domain)
-    placed = keys.json(_OURS, _Placed, "it is written at bind, leave it")
+    placed = keys.json(_OURS, _Placed, "it is written at bind; remove it, or restore what was written")
     if placed is None:
         return Keys(pod, VOLCANO).parse(_DECISION, _decided)
     cpus = keys.parse(_OURS, lambda _, key: parse_ids(placed.cpus, key))

@@ -1,6 +1,6 @@
 """The file in which a kubelet's CPU manager keeps its state (`cpu_manager_state`).
 
-Written at the next change only: what it says is shown as stale.
+It is written only when something changes, so what it says is shown as stale.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.wire.topology.dropped import Dropped
 
 @dataclass(frozen=True, slots=True)
 class CpuState:
-    """Whether the policy is static, the CPUs that nobody has alone, and who has the others, by uid of the pod."""
+    """Whether the policy is static, the CPUs that all share, and by uid of the pod who has the others."""
 
     static: bool
     shared: tuple[int, ...]
@@ -25,7 +25,7 @@ def read_cpu_state(document: object) -> tuple[CpuState, tuple[str, ...]]:
     """The state, and a sentence for each entry that was dropped.
 
     Raises:
-        InvalidRequest: it is no mapping.
+        InvalidRequest: it is not a mapping.
 
     """
     found, dropped = mapping(document, "cpu_manager_state"), Dropped()

@@ -1,7 +1,7 @@
 """The file in which a kubelet keeps the devices it gave out (`kubelet_internal_checkpoint`).
 
-Written at the next allocation only, so that pods stay in it after their end: what it says is shown as
-stale. The ids of an entry stand by zone, "-1" for none.
+It is written only at an allocation, so pods stay in it after their end, and what it says is shown as stale.
+The ids of an entry are listed by zone; "-1" is an unknown one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.wire.topology.zone_id import read_zones
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """Who holds which devices, by uid of the pod, the zones of those, and all ids of each resource, sorted."""
+    """Who holds which devices, by uid of the pod; the zones of these devices; and all ids of each resource, sorted."""
 
     use: Use
     zones: Mapping[str, tuple[int, ...]]
@@ -29,7 +29,7 @@ def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
     """The state, and a sentence for each entry that was dropped.
 
     Raises:
-        InvalidRequest: it is no mapping.
+        InvalidRequest: it is not a mapping.
 
     """
     dropped = Dropped()

@@ -1,8 +1,8 @@
-"""Entries of a document that cannot be read: dropped one by one, each with its sentence."""
+"""Entries of a document that cannot be read: dropped one by one, each with a sentence that says why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ Other = TypeVar("Other")
 
 
 class Dropped:
-    """Reads entries, and collects why some were dropped; the caller logs and counts `warnings`."""
+    """Reads entries and collects why some of them were dropped. The caller logs and counts `warnings`."""
 
     def __init__(self) -> None:
         self._warnings: list[str] = []
@@ -26,7 +26,7 @@ class Dropped:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each, in the order of the document."""
+        """A sentence for each entry that was dropped, in the order of the document."""
         return tuple(self._warnings)
 
     def say(self, warning: str) -> None:
@@ -35,7 +35,7 @@ class Dropped:
 
     @contextmanager
     def entry(self) -> Iterator[None]:
-        """What stands inside adds one entry, or none if it is malformed."""
+        """The block adds one entry, or none if the entry is malformed."""
         try:
             yield
         except InvalidRequest as error:
@@ -49,11 +49,19 @@ class Dropped:
             self.say(error.message)
             return otherwise
 
+    def choice(self, word: object, path: str, known: Sequence[str]) -> str:
+        """One of the known words. What is missing or not known is read as the first of them, the default."""
+        if word in known:
+            return str(word)
+        if word not in (None, ""):
+            self.say(invalid(path, word, f"{', '.join(known)} are known; it is read as {known[0]}").message)
+        return known[0]
+
     def ids(self, text: object, path: str) -> tuple[int, ...]:
-        """The ids of a set; ranges are short to write, so what all sets of a document may name is bounded.
+        """The ids of a set. Ranges are short to write, so the ids of all sets of a document are bounded together.
 
         Raises:
-            InvalidRequest: it is no set, or too long.
+            InvalidRequest: it is not a set, or it is too long.
 
         """
         ids = parse_ids(text, path, count=self._ids_left)
@@ -68,7 +76,7 @@ class Dropped:
         return {}
 
     def rows(self, value: object, path: str) -> Iterator[tuple[str, Document]]:
-        """Each mapping in the list at a path, with its own path; what is none is dropped."""
+        """Each mapping in the list at a path, with its own path; other items are dropped."""
         if value is not None and not isinstance(value, list | tuple):
             self.say(invalid(path, value, "a list is needed").message)
             return
@@ -84,7 +92,7 @@ def as_object(document: object, kind: str) -> tuple[Document, str]:
     """A document as an object of this kind, and its name.
 
     Raises:
-        InvalidRequest: it is no such object, or has no name.
+        InvalidRequest: it is not such an object, or it has no name.
 
     """
     if not isinstance(document, Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32, MAX_INT64, PPM, parse_decimal
 from ullage.model.resources import MILLI, Resources
 from ullage.model.topology import MAX_ZONE_BYTES, MAX_ZONES, Kubelet, Scope, ZonePolicy
@@ -21,7 +22,11 @@ _ALL = 100
 
 @dataclass(frozen=True, slots=True)
 class KubeletSettings:
-    """How it aligns, and what it keeps from pods: CPUs by id or by amount, memory, and bytes by zone and kind."""
+    """How a kubelet aligns, and what it keeps from pods.
+
+    `reserved` are amounts; `reserved_cpus` are CPUs by id, if they are named; `reserved_memory` are bytes by
+    zone and kind (`memory`, `hugepages-2Mi`).
+    """
 
     kubelet: Kubelet
     reserved: Resources
@@ -30,12 +35,13 @@ class KubeletSettings:
 
 
 def read_kubelet_config(document: object, memory_bytes: int = 0) -> tuple[KubeletSettings, tuple[str, ...]]:
-    """The settings, and a sentence for each one that was left out; `memory_bytes` is the node's, for percentages.
+    """The settings, and a sentence for each one that was left out.
 
-    Named CPUs (`reservedSystemCPUs`) stand for the CPU of `kubeReserved` and `systemReserved`.
+    `memory_bytes` is the memory of the node, for percentages. CPUs that are named (`reservedSystemCPUs`)
+    take the place of the CPU amounts of `kubeReserved` and `systemReserved`.
 
     Raises:
-        InvalidRequest: it is no mapping.
+        InvalidRequest: it is not a mapping.
 
     """
     found, dropped = mapping(document, "kubelet"), Dropped()
@@ -65,11 +71,7 @@ def _kubelet(config: Document, dropped: Dropped) -> Kubelet:
 
 def _choice(config: Document, name: str, known: list[str], dropped: Dropped) -> str:
     """The value of a key; the first that is known is the kubelet's own default."""
-    value = text(config.get(name)) or known[0]
-    if value in known:
-        return value
-    dropped.say(f"{name}: {value!r} is not known; it is read as {known[0]}")
-    return known[0]
+    return dropped.choice(config.get(name), name, known)
 
 
 def _options(config: Document, name: str, dropped: Dropped) -> dict[str, str]:
@@ -78,7 +80,7 @@ def _options(config: Document, name: str, dropped: Dropped) -> dict[str, str]:
         if isinstance(key, str) and isinstance(value, str):
             options[key] = value
         else:
-            dropped.say(f"{name}.{key}: {value!r} is no text; it is left out")
+            dropped.say(invalid(f"{name}.{key}", value, "a text is needed; it is left out").message)
     return options
 
 

@@ -1,8 +1,8 @@
 """NodeResourceTopology (`topology.node.k8s.io/v1alpha2`): what a zone has, in amounts alone.
 
 Written by node-feature-discovery or the resource topology exporter; cluster-scoped, named after its node.
-There are no ids in it, so amounts stay amounts. Its `available` is not read: what is free is what may be
-had less what the ledger says is held.
+It has no ids, so amounts stay amounts. Its `available` is not read: what is free is what is allocatable
+less what the ledger says is held.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _NODE = re.compile(r"node-([0-9]{1,9})", re.ASCII)
 def read_noderesourcetopology(document: object) -> tuple[NodeRecord, tuple[str, ...]]:
     """The record of a node, and a sentence for each entry that was dropped.
 
-    The CPU and the memory manager are taken to be on where zones tell of CPUs and memory: the document does
-    not say, and a resource that is not aligned on a node is taken out by configuration.
+    The document does not say whether the CPU and the memory manager are static. They are taken to be so where
+    zones have CPUs and memory.
 
     Raises:
-        InvalidRequest: it is no NodeResourceTopology, or a zone is there twice or has an id above 63
+        InvalidRequest: it is not a NodeResourceTopology, or a zone is there twice or has an id above 63
             (`topology-invalid`).
 
     """
@@ -62,7 +62,7 @@ def read_noderesourcetopology(document: object) -> tuple[NodeRecord, tuple[str, 
 
 
 def _zone_rows(document: Document, dropped: Dropped) -> dict[int, tuple[str, Document]]:
-    """The path and the entry of each NUMA node, by its id; zones of other types are not looked at."""
+    """The path and the entry of each NUMA node, by its id; zones of other types are passed over."""
     rows: dict[int, tuple[str, Document]] = {}
     for path, entry in dropped.rows(document.get("zones"), "zones"):
         if text(entry.get("type")) != "Node":
@@ -70,12 +70,13 @@ def _zone_rows(document: Document, dropped: Dropped) -> dict[int, tuple[str, Doc
         match = _NODE.fullmatch(text(entry.get("name")))
         if match is None:
             dropped.say(invalid(f"{path}.name", entry.get("name"), "a name such as node-0 is needed").message)
-        elif int(match[1]) in rows or int(match[1]) >= MAX_ZONES:
+            continue
+        id_ = int(match[1])
+        if id_ in rows or id_ >= MAX_ZONES:
             fix = f"each zone is there once, with an id from 0 to {MAX_ZONES - 1}"
             message = invalid(f"{path}.name", entry["name"], fix).message
             raise InvalidRequest(message, code="topology-invalid", field=f"{path}.name")
-        else:
-            rows[int(match[1])] = path, entry
+        rows[id_] = path, entry
     return rows
 
 
@@ -103,7 +104,7 @@ def _zone(id_: int, path: str, entry: Document, dropped: Dropped) -> Zone:
 
 
 def _room(told: Document, path: str, parts: int, most: int) -> Room:
-    """What the zone has of a resource in whole units; a part of a CPU is none that could be had alone."""
+    """What the zone has of a resource, in whole units: nobody can have a part of a CPU alone."""
     total = parse_quantity(told.get("capacity", 0), f"{path}.capacity", units=parts, maximum=most * parts)
     allocatable = told.get("allocatable", told.get("capacity", 0))
     usable = parse_quantity(allocatable, f"{path}.allocatable", units=parts, maximum=most * parts)
@@ -111,7 +112,7 @@ def _room(told: Document, path: str, parts: int, most: int) -> Room:
 
 
 def _distances(rows: dict[int, tuple[str, Document]], dropped: Dropped) -> tuple[tuple[int, ...], ...]:
-    """A row and a column per zone, ascending; none at all where one of them is not told."""
+    """A row and a column per zone, ascending; nothing at all if one of the distances is missing."""
     matrix = []
     for id_ in sorted(rows):
         path, entry = rows[id_]
@@ -132,14 +133,11 @@ def _kubelet(document: Document, zones: tuple[Zone, ...], dropped: Dropped) -> K
         text(entry.get("name")): text(entry.get("value"))
         for _, entry in dropped.rows(document.get("attributes"), "attributes")
     }
-    policy = told.get("topologyManagerPolicy") or ZonePolicy.NONE.value
-    scope = told.get("topologyManagerScope") or Scope.CONTAINER.value
-    for name, value, known in (("Policy", policy, [*ZonePolicy]), ("Scope", scope, [*Scope])):
-        if value not in known:
-            dropped.say(f"attributes.topologyManager{name}: {value!r} is not known; it is read as {known[0]}")
+    policy = dropped.choice(told.get("topologyManagerPolicy"), "attributes.topologyManagerPolicy", [*ZonePolicy])
+    scope = dropped.choice(told.get("topologyManagerScope"), "attributes.topologyManagerScope", [*Scope])
     return Kubelet(
-        policy=ZonePolicy(policy) if policy in [*ZonePolicy] else ZonePolicy.NONE,
-        scope=Scope(scope) if scope in [*Scope] else Scope.CONTAINER,
+        policy=ZonePolicy(policy),
+        scope=Scope(scope),
         static_cpus=any(CPU in zone.amounts for zone in zones),
-        static_memory=any(zone.memory for zone in zones),
+        static_memory=any(zone.memory is not None for zone in zones),
     )

@@ -1,7 +1,7 @@
-"""Numatopology (`nodeinfo.volcano.sh/v1alpha1`): what an exporter on a node tells of it, as a record.
+"""Numatopology (`nodeinfo.volcano.sh/v1alpha1`): what an exporter on a node tells of it, read into a record.
 
-Cluster-scoped, named after its node. All fields are optional, and its writers in Go leave zeros out: a
-missing number is 0, a missing set is empty. A card of unknown zone is not in `gpuDetail`.
+Cluster-scoped, named after its node. All fields are optional. Writers in Go leave zeros out: a missing
+number is 0, and a missing set is empty. A card of unknown zone is not in `gpuDetail`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ullage.wire.topology.supplement import Supplement, read_supplement
 KIND = "Numatopology"
 SOURCE = "numatopology"
 SHORT_CARD = "gpu"
-"""What one exporter calls the cards; every other name is that of the resource in full."""
+"""What one exporter calls the cards; all other resources go by their full names."""
 
 _MOST_CARDS = 4096
 
@@ -35,11 +35,11 @@ _MOST_CARDS = 4096
 def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecord, tuple[str, ...]]:
     """The record of a node, and a sentence for each entry that was dropped.
 
-    Cards are those of `numares`, by index: where one resource of cards is there, it is theirs, even under
-    the short name `gpu`.
+    Cards go by their index in the one resource of cards that `numares` has, be it the short name `gpu`.
+    Where it has several, only the cards of `gpuDetail` are read.
 
     Raises:
-        InvalidRequest: it is no Numatopology, or contradicts itself (`topology-invalid`,
+        InvalidRequest: it is not a Numatopology, or it contradicts itself (`topology-invalid`,
             `amount-out-of-range`); then the topology of the node is not known.
 
     """
@@ -47,26 +47,26 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
     dropped = Dropped()
     spec = dropped.section(found.get("spec"), "spec")
     annotations = dropped.section(found["metadata"].get("annotations"), "metadata.annotations")
-    told = read_supplement(annotations.get(f"{domain}/topology"), f"{domain}/topology", dropped)
-    more = told or Supplement()
+    found_supplement = read_supplement(annotations.get(f"{domain}/topology"), f"{domain}/topology", dropped)
+    supplement = found_supplement or Supplement()
     card_name, stock = _stock(spec, dropped)
-    cards = _cards(spec, told, stock.get(CARD, Stock(0)), dropped)
-    cpus = (*_cpus(spec, dropped), *more.cpus)
+    cards = _cards(spec, found_supplement, stock.get(CARD, Stock(0)), dropped)
+    cpus = (*_cpus(spec, dropped), *supplement.cpus)
     reserved = _reserved(spec, dropped)
-    reserved_cpus = frozenset(dropped.read(lambda: dropped.ids(more.reserved_cpus, "reserved_cpus"), ()))
-    zones = {zone.id: zone for zone in more.zones}
+    reserved_cpus = frozenset(dropped.read(lambda: dropped.ids(supplement.reserved_cpus, "reserved_cpus"), ()))
+    zones = {zone.id: zone for zone in supplement.zones}
     for place in (*((cpu.zone,) for cpu in cpus if cpu.zone is not None), *(card.zones for card in cards)):
         for id_ in place:
             zones.setdefault(id_, Zone(id_))
     topology = Topology(
         zones=tuple(zones[id_] for id_ in sorted(zones)),
-        distances=more.distances,
+        distances=supplement.distances,
         cpus=tuple(sorted(cpus, key=lambda cpu: cpu.id)),
-        devices=more.devices,
-        links=more.links,
+        devices=supplement.devices,
+        links=supplement.links,
         reserved_cpus=reserved_cpus,
         reserved_count=0 if reserved_cpus else -(-reserved.cpu_milli // MILLI),
-        kubelet=_kubelet(spec, told, dropped),
+        kubelet=_kubelet(spec, found_supplement, dropped),
         source=SOURCE,
         observed_at=_moment(annotations, dropped),
     )
@@ -77,7 +77,7 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
         card_resource="" if card_name == SHORT_CARD else card_name,
         stock=stock,
         reserved=reserved,
-        use=read_use(spec.get("podAllocations"), card_name, more, dropped),
+        use=read_use(spec.get("podAllocations"), card_name, supplement, dropped),
     ), dropped.warnings
 
 
@@ -85,7 +85,7 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
 
 
 def _stock(spec: Document, dropped: Dropped) -> tuple[str, dict[str, Stock]]:
-    """What the cards are called, "" where that is not plain, and the stock of each resource."""
+    """What the resource of the cards is called ("" unless there is just one), and the stock of each resource."""
     numares = dropped.section(spec.get("numares"), "spec.numares")
     names = [name for name in numares if name == SHORT_CARD or name in NATIVE_RESOURCES]
     card_name = names[0] if len(names) == 1 else ""
@@ -128,7 +128,8 @@ def _cpus(spec: Document, dropped: Dropped) -> list[Cpu]:
     return cpus
 
 
-def _cards(spec: Document, told: Supplement | None, stock: Stock, dropped: Dropped) -> tuple[Gpu, ...]:
+def _cards(spec: Document, supplement: Supplement | None, stock: Stock, dropped: Dropped) -> tuple[Gpu, ...]:
+    """The cards by index. Without a supplement those that `numares` counts and `gpuDetail` lacks are there too."""
     cards = {}
     for key, detail in dropped.section(spec.get("gpuDetail"), "spec.gpuDetail").items():
         path = f"spec.gpuDetail.{key}"
@@ -137,10 +138,10 @@ def _cards(spec: Document, told: Supplement | None, stock: Stock, dropped: Dropp
             zone = _zone(entry, path)
             bus_id, model = (text(entry.get(name)) or None for name in ("busID", "deviceModel"))
             cards[index] = Gpu("", index, zones=() if zone is None else (zone,), bus_id=bus_id, model=model)
-    if told is None:
+    if supplement is None:
         for index in (*range(min(stock.total, _MOST_CARDS)), *stock.free):
             cards.setdefault(index, Gpu("", index))
-    for facts in told.cards if told else ():
+    for facts in supplement.cards if supplement else ():
         known = cards.get(facts.index) or Gpu("", facts.index, bus_id=facts.bus_id, model=facts.model)
         zones = zones_of(facts.zones) or known.zones
         cards[facts.index] = replace(known, uuid=facts.uuid, zones=zones, healthy=facts.healthy)
@@ -152,7 +153,7 @@ def _index(key: object, path: str) -> int:
 
 
 def _zone(entry: Document, path: str) -> int | None:
-    """The zone of an entry: 0 where it is left out, None where it is negative, and so unknown."""
+    """The zone of an entry: 0 if it is left out; None, which is unknown, if it is negative."""
     told = entry.get("numa")
     if isinstance(told, int) and told < 0:
         return None
@@ -168,18 +169,16 @@ def _entry(told: object, path: str) -> Document:
 # --- the kubelet, and when ---
 
 
-def _kubelet(spec: Document, told: Supplement | None, dropped: Dropped) -> Kubelet | None:
-    """How it aligns; None only where the record of a node without one says so."""
-    if spec.get("policies") is None and told is not None:
-        return told.kubelet
+def _kubelet(spec: Document, supplement: Supplement | None, dropped: Dropped) -> Kubelet | None:
+    """How the kubelet aligns; None only if we wrote the object, for a node without a kubelet."""
+    if spec.get("policies") is None and supplement is not None:
+        return supplement.kubelet
     policies = dropped.section(spec.get("policies"), "spec.policies")
-    known = (told.kubelet if told else None) or Kubelet()
-    policy = policies.get("TopologyManagerPolicy") or ZonePolicy.NONE.value
-    if policy not in [*ZonePolicy]:
-        dropped.say(f"spec.policies.TopologyManagerPolicy: {policy!r} is not known; it is read as none")
-        policy = ZonePolicy.NONE
+    known = (supplement.kubelet if supplement else None) or Kubelet()
+    path = "spec.policies.TopologyManagerPolicy"
+    policy = dropped.choice(policies.get("TopologyManagerPolicy"), path, [*ZonePolicy])
     static = policies.get("CPUManagerPolicy") == "static"
-    return replace(known, policy=ZonePolicy(str(policy)), static_cpus=static)
+    return replace(known, policy=ZonePolicy(policy), static_cpus=static)
 
 
 def _moment(annotations: Document, dropped: Dropped) -> float | None:

@@ -1,4 +1,4 @@
-"""The Numatopology object of a record, as Volcano's scheduler reads it; zeros are written, lists are sorted."""
+"""The Numatopology object of a record, as Volcano's scheduler reads it. Zeros are written, and lists are sorted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ API_VERSION = "nodeinfo.volcano.sh/v1alpha1"
 
 
 def numatopology_object(record: NodeRecord, domain: str = DOMAIN, *, node_uid: str = "") -> dict[str, Any]:
-    """The object that tells of a node; with `node_uid` it goes when its Node does.
+    """The object that describes a node; with `node_uid` it is deleted together with its Node.
 
-    The same record in another order gives the same object, so that nothing need be written where nothing
-    changed. Cards of unknown zone are in `numares` alone. What its schema cannot hold is in the annotation
+    The same record in another order gives the same object, so an object that differs is one that has to be
+    written. Cards of unknown zone are in `numares` only. What the schema cannot hold is in the annotation
     `topology`.
     """
     record = _in_order(record)

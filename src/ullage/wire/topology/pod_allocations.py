@@ -18,13 +18,13 @@ from ullage.wire.topology.supplement import ContainerIds, Supplement
 _NO_IDS = ContainerIds("")
 
 
-def read_use(listed: object, card_name: str, more: Supplement, dropped: Dropped) -> Use | None:
-    """Who holds what; ids of devices from the supplement, where it knows the container. None: not told."""
+def read_use(listed: object, card_name: str, supplement: Supplement, dropped: Dropped) -> Use | None:
+    """Who holds what, with the ids of devices where the supplement has them; None if the object does not say."""
     if listed is None:
         return None
     ids = {
         (pod.uid, pod.namespace, pod.name, container.name): container
-        for pod in more.pods
+        for pod in supplement.pods
         for container in pod.containers
     }
     pods = []
@@ -35,11 +35,11 @@ def read_use(listed: object, card_name: str, more: Supplement, dropped: Dropped)
             for here, told in dropped.rows(entry.get("containerAllocations"), f"{path}.containerAllocations")
         )
         pods.append(PodHolding(namespace, name, uid, containers))
-    return Use(tuple(pods), stale=more.stale)
+    return Use(tuple(pods), stale=supplement.stale)
 
 
 def write_use(use: Use, card_name: str) -> list[dict[str, Any]]:
-    """The list for who holds what."""
+    """`podAllocations` of who holds what."""
     return [
         {
             "uid": pod.uid,

@@ -1,7 +1,7 @@
-"""A kubelet's PodResources API (v1): who holds which devices, CPUs and memory, and what could be had.
+"""A kubelet's PodResources API (v1): who holds which devices, CPUs and memory, and what pods may have.
 
-Answers are plain mappings with the names of the protocol. Its writers leave zeros out: a node of a topology
-without an `ID` is zone 0, while no topology at all is an unknown zone.
+Answers are plain mappings with the names of the protocol, whose writers leave zeros out: a node of a topology
+without an `ID` is zone 0, but no topology at all is an unknown zone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ullage.wire.topology.zone_id import read_zones
 
 @dataclass(frozen=True, slots=True)
 class Allocatable:
-    """What containers could have: CPUs, ascending; the zones of each device by resource and id; memory by zones."""
+    """What containers may have: CPUs, ascending; the zones of each device, by resource and id; memory by zones."""
 
     cpus: tuple[int, ...] = ()
     devices: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ def read_pod_resources(answer: object) -> tuple[Use, tuple[str, ...]]:
     A device of a claim has its driver as the resource, and `pool/device` as its id.
 
     Raises:
-        InvalidRequest: it is no mapping.
+        InvalidRequest: it is not a mapping.
 
     """
     dropped = Dropped()
@@ -52,10 +52,10 @@ def read_pod_resources(answer: object) -> tuple[Use, tuple[str, ...]]:
 
 
 def read_allocatable(answer: object) -> tuple[Allocatable, tuple[str, ...]]:
-    """What could be had, by the answer to `GetAllocatableResources`, and a sentence for each entry dropped.
+    """What pods may have, by the answer to `GetAllocatableResources`, and a sentence for each entry that was dropped.
 
     Raises:
-        InvalidRequest: it is no mapping.
+        InvalidRequest: it is not a mapping.
 
     """
     dropped = Dropped()
@@ -108,12 +108,12 @@ def _memory(told: Document, path: str, dropped: Dropped) -> tuple[MemoryHolding,
 
 
 def _zones(told: Document, path: str) -> tuple[int, ...]:
-    """The zones of an entry; none where it has no topology, or one that cannot be."""
+    """The zones of an entry; none where it has no topology, or one with no valid zone."""
     topology = mapping(told.get("topology"), f"{path}.topology")
     nodes = sequence(topology.get("nodes"), f"{path}.topology.nodes")
     return read_zones([mapping(node, f"{path}.topology.nodes").get("ID", 0) for node in nodes])
 
 
 def _number(value: object, path: str, most: int) -> int:
-    """A number, which JSON may bring as a text; 0 if it was left out."""
+    """A number, which JSON may write as a string; 0 if it was left out."""
     return parse_count(text(0 if value is None else value), path, most)

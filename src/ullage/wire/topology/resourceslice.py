@@ -1,7 +1,7 @@
 """ResourceSlices (`resource.k8s.io/v1`): the devices that drivers offer, and where in their nodes they lie.
 
-A pool counts only in its newest generation, and only when all its slices are there: an older or a partial
-one may offer what is gone.
+Of a pool only the newest generation counts, and only when all its slices are there: an older or an incomplete
+one may offer devices that are gone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 BUS_ID = "resource.kubernetes.io/pciBusID"
 
 OLDER_NUMA_NODES = ("numa", "numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID", "dra.cpu/numaNode")
-"""What drivers called the zone before there was one name; those without a domain are in that of their driver."""
+"""What drivers called the zone before there was a common name; a name without a domain is in the driver's own."""
 
 _UUID = "uuid"
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """One slice of a pool, still unread but for what says whether it counts."""
+    """One slice of a pool, of which only what says whether it counts has been read."""
 
     name: str
     generation: int
@@ -41,10 +41,10 @@ class _Slice:
 def read_resource_slices(
     documents: Iterable[object], older_names: Sequence[str] = OLDER_NUMA_NODES
 ) -> tuple[tuple[SliceDevice, ...], tuple[str, ...]]:
-    """The devices of all pools that are whole, by driver, pool and name, and a sentence for what was dropped.
+    """The devices of all complete pools, by driver, pool and name, and a sentence for each that was dropped.
 
-    The zone is that of `numaNode`, a number or a list, else that of the first of `older_names`; where there
-    is none it is unknown.
+    The zones are those of `numaNode`, a number or a list, or else of the first of `older_names` that the
+    device has; without any of them they are unknown.
     """
     dropped = Dropped()
     pools: dict[tuple[str, str], list[_Slice]] = {}
@@ -70,7 +70,7 @@ def _slice(document: object) -> tuple[tuple[str, str], _Slice]:
     pool = mapping(spec.get("pool"), "spec.pool")
     driver, pool_name = text(spec.get("driver")), text(pool.get("name"))
     if not driver or not pool_name:
-        raise invalid("spec.pool.name", pool_name, f"slice {name} belongs to a driver and a pool of it")
+        raise invalid("spec.pool.name", pool_name, f"slice {name} must name its driver and its pool")
     generation = whole(pool.get("generation"), "spec.pool.generation", MAX_INT64)
     expected = whole(pool.get("resourceSliceCount"), "spec.pool.resourceSliceCount", MAX_INT32)
     return (driver, pool_name), _Slice(name, generation, expected, spec)
@@ -79,7 +79,7 @@ def _slice(document: object) -> tuple[tuple[str, str], _Slice]:
 def _devices(
     driver: str, pool: str, slices: Mapping[str, _Slice], older_names: Sequence[str], dropped: Dropped
 ) -> list[SliceDevice]:
-    """The devices of a pool in the order of their names; a pool that names one twice cannot be used."""
+    """The devices of a pool in the order of their names; none if the pool has two of one name."""
     devices: dict[str, SliceDevice] = {}
     for slice_name in sorted(slices):
         spec = slices[slice_name].spec
@@ -120,7 +120,7 @@ def _device(device: SliceDevice, attributes: Document, older_names: Sequence[str
 
 
 def _value(attribute: object) -> object:
-    """What stands in an attribute: `{int: 0}`, `{ints: [0, 1]}` or `{string: x}`; None for anything else."""
+    """The value of an attribute: `{int: 0}`, `{ints: [0, 1]}` or `{string: x}`; None for anything else."""
     if not isinstance(attribute, Mapping):
         return None
     return next((attribute[kind] for kind in ("int", "ints", "string") if attribute.get(kind) is not None), None)

@@ -1,7 +1,7 @@
 """What the schema of Numatopology cannot hold: the annotation `topology` of such an object, as JSON.
 
-Scope and options, distances, memory, links, uuids, and the ids of the devices that pods hold. Only what
-Ullage wrote has it; without it a record is what others can tell.
+Scope and options, distances, memory, links, uuids, and the ids of the devices that pods hold. Only objects
+that Ullage wrote have it; without it a record has what the schema can hold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Zones = tuple[Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)], ...]
 
 
 class CardFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A card by its index: all zones it is near to, and who it is."""
+    """A card by its index: its uuid, and all zones that it is near."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
     uuid: str = ""
@@ -33,7 +33,7 @@ class CardFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ContainerIds(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The ids of the devices that a container holds, by resource, and its memory by zones."""
+    """The ids of the devices that a container holds, by resource, and its memory with the zones it is from."""
 
     name: str
     devices: dict[str, tuple[str, ...]] = {}
@@ -41,7 +41,7 @@ class ContainerIds(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PodIds(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The containers of a pod."""
+    """The containers of a pod that hold anything of that."""
 
     namespace: str = ""
     name: str = ""
@@ -50,7 +50,7 @@ class PodIds(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Supplement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The annotation. `cpus` are those of unknown zone, `reserved_cpus` a set such as 0-3,8."""
+    """The annotation. `cpus` are those of unknown zone; `reserved_cpus` is a set such as 0-3,8."""
 
     kubelet: Kubelet | None = None
     zones: tuple[Zone, ...] = ()
@@ -65,7 +65,7 @@ class Supplement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def supplement_of(record: NodeRecord) -> str:
-    """The annotation of a record."""
+    """The text of the annotation for a record."""
     machine, use = record.topology, record.use or Use()
     supplement = Supplement(
         kubelet=machine.kubelet,
@@ -84,7 +84,7 @@ def supplement_of(record: NodeRecord) -> str:
 
 
 def read_supplement(text: object, field: str, dropped: Dropped) -> Supplement | None:
-    """The annotation of an object; one that cannot be read is dropped, as if there were none."""
+    """The annotation of an object; one that cannot be read is dropped, as if it were not there."""
     if text is None:
         return None
     try:
@@ -95,7 +95,7 @@ def read_supplement(text: object, field: str, dropped: Dropped) -> Supplement | 
 
 
 def _facts(card: Gpu) -> CardFacts:
-    """What gpuDetail cannot tell of a card: it has the bus id and the model of those of one known zone."""
+    """What gpuDetail does not have of a card. Bus id and model are there unless the zone is unknown."""
     unplaced = not card.zones
     return CardFacts(
         index=card.index,

@@ -1,4 +1,4 @@
-"""A zone as a kubelet writes it: a number, or in JSON the text of one."""
+"""A zone as a kubelet writes it: a number, or in JSON a string of its digits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DIGITS = 2
 
 
 def read_zones(ids: list[object]) -> tuple[int, ...]:
-    """The zones, ascending; what is negative, too large or no number is unknown, and left out."""
+    """The zones, ascending; what is negative, too large or not a number is unknown, and left out."""
     return zones_of([_number(id_) for id_ in ids])
 
 
