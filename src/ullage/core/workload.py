@@ -14,6 +14,7 @@ import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import task_class as at
+from ullage.core.kernel.columns import UNREACHABLE
 from ullage.core.kernel.task_class import Classes, Mix
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
@@ -54,7 +55,8 @@ def rows_of(classes: Sequence[TaskClass], fleet: Fleet) -> Classes:
     rows = np.zeros((len(classes), at.COLUMNS), dtype=np.int64)
     for row, each in enumerate(classes):
         named = sum(1 << kind for kind, model in enumerate(models) if model in each.models)
-        rows[row] = each.cpu_milli, each.share_milli, each.cards, named if each.models else at.ANY_MODEL
+        cpu = min(each.cpu_milli, UNREACHABLE)
+        rows[row] = cpu, each.share_milli, each.cards, named if each.models else at.ANY_MODEL
     return rows
 
 

@@ -21,6 +21,7 @@ from ullage.core.topology.links import links_over
 from ullage.core.topology.rules import AS_USUAL, WidthRule, ZoneRules
 from ullage.model.alignment import ContainerNeeds, Stage
 from ullage.model.node import Node
+from ullage.model.quantity import MAX_INT32
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, MAX_ZONES, Cpu, Topology, Zone, ZonePolicy, as_mask
@@ -351,10 +352,13 @@ def _reserve(supplies: Rows, count: int) -> None:
 
 
 def _plain(asked: ResourceRequirement) -> ContainerNeeds:
-    """A request without containers is one that asks for all of it; CPUs are its own if they are whole ones."""
+    """A request without containers is one that asks for all of it; CPUs are its own if they are whole ones.
+
+    No machine has more CPUs than a container may ask for, so more are as many.
+    """
     whole, part = divmod(asked.cpu_milli, MILLI)
     devices = ((CARD, asked.gpu_count),) if asked.gpu_count else ()
-    return ContainerNeeds(cpus=0 if part else whole, devices=devices)
+    return ContainerNeeds(cpus=0 if part else min(whole, MAX_INT32), devices=devices)
 
 
 def _effective(stages: Sequence[Stage], each: Sequence[dict[int, int]]) -> dict[int, int]:
