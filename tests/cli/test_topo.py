@@ -135,8 +135,25 @@ def test_a_wide_machine_fits_the_width(width):
     assert [name for head in heads for name in head] == [f"gpu{n}" for n in range(16)]
 
 
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_distances_between_many_zones_fit_the_width(width):
+    zones = tuple(map(Zone, range(64)))
+    text = drawn(Topology(zones, tuple(tuple(10 + abs(a - b) for b in range(64)) for a in range(64))), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    heads = [line.split()[1:] for line in text.splitlines() if line.startswith("distance")]
+    assert [name for head in heads for name in head] == [str(zone) for zone in range(64)]
+    rows = [line.split()[2:] for line in text[text.index("distance") :].splitlines() if line.startswith("zone 3 ")]
+    assert [int(far) for row in rows for far in row] == [10 + abs(3 - zone) for zone in range(64)]
+
+
 def test_a_name_from_a_device_cannot_rewrite_the_screen():
     assert "\x1b" not in drawn(MACHINE, [Gpu("A", 0, "\x1b[2J", zones=(0,))])
+
+
+def test_what_a_file_of_the_machine_says_cannot_rewrite_the_screen():
+    zone = Zone(0, amounts={"\x1b[2J": Room(1, 1)})
+    text = drawn(Topology(zones=(zone,), source="\x1b[2J"), note="node0/cpulist: '\x1b[2J\r0' is not valid")
+    assert not set(text) & {"\x1b", "\r"}
 
 
 def test_this_machine_is_drawn_without_a_server(home, capsys, monkeypatch):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ullage.cli.moment import show_time
 from ullage.cli.parts import show_fraction
 from ullage.cli.size import show_size
-from ullage.cli.table import format_table
+from ullage.cli.table import format_table, one_line
 from ullage.model.quantity import format_bytes
 from ullage.wire.node_topology import DeviceBody, LinkBody, PlacedCardBody, TopologyBody, ZoneBody, ZoneRoomBody
 
@@ -34,7 +34,7 @@ Row = tuple[tuple[int, ...], tuple[str, ...]]
 
 def draw_machine(body: TopologyBody, width: int | None = None) -> str:
     """The drawing, with a line break at its end. Lines are kept within `width` columns, None: as long as they are."""
-    parts = [_head(body, width or _WIDTH), *_zones(body, width), _links(body, width), _distances(body)]
+    parts = [_head(body, width or _WIDTH), *_zones(body, width), _links(body, width), _distances(body, width)]
     return "\n".join(part for part in parts if part)
 
 
@@ -144,7 +144,7 @@ def _links(body: TopologyBody, width: int | None) -> str:
     down = [*across, *(device.uuid for device in body.devices)]
     cells = {(a, b): "-" if a == b else known.get(frozenset((a, b)), _UNKNOWN) for a in down for b in across}
     tables = []
-    for some in _pieces(across, max(map(len, called.values())), width):
+    for some in _pieces(across, max(map(len, (*called.values(), "links"))), 5, width):
         rows = [(called[a], *(cells[a, b].rjust(5) for b in some)) for a in down]
         tables.append(format_table(["links", *(called[b].rjust(5) for b in some)], rows))
     return "\n".join([*tables, _legend(cells.values(), width or _WIDTH)])
@@ -156,9 +156,9 @@ def _link(link: LinkBody) -> str:
     return link.path if link.path in _PATHS else _UNKNOWN
 
 
-def _pieces(across: Sequence[str], first: int, width: int | None) -> Iterator[Sequence[str]]:
-    """The columns of each table: all, or as many as there is room for, 7 characters each."""
-    most = len(across) if width is None else max(1, (width - max(first, len("links"))) // 7)
+def _pieces(across: Sequence[str], first: int, each: int, width: int | None) -> Iterator[Sequence[str]]:
+    """The columns of each table: all, or as many of so many characters `each` as there is room for beside the first."""
+    most = len(across) if width is None else max(1, (width - first) // (each + len(_INDENT)))
     for start in range(0, len(across), most):
         yield across[start : start + most]
 
@@ -168,14 +168,19 @@ def _legend(cells: Iterable[str], width: int) -> str:
     return _wrapped("; ".join(text for path, text in _PATHS.items() if path in shown), width) + "\n"
 
 
-def _distances(body: TopologyBody) -> str:
+def _distances(body: TopologyBody, width: int | None) -> str:
+    """The matrix, as many tables as the width needs."""
     if len(body.zones) < 2:  # noqa: PLR2004 - a zone is at no distance from itself
         return ""
     if not body.distances:
         return "distances between zones: not known\n"
-    ids = [str(zone.id) for zone in body.zones]
-    rows = [(f"zone {id_}", *map(str, row)) for id_, row in zip(ids, body.distances, strict=True)]
-    return format_table(["distance", *ids], rows)
+    far = dict(zip((str(zone.id) for zone in body.zones), zip(*body.distances, strict=True), strict=True))
+    each = max(len(str(distance)) for row in body.distances for distance in row)
+    tables = []
+    for some in _pieces(list(far), len("distance"), max(each, len(str(body.zones[-1].id))), width):
+        rows = [(f"zone {zone.id}", *(str(far[id_][row]) for id_ in some)) for row, zone in enumerate(body.zones)]
+        tables.append(format_table(["distance", *some], rows))
+    return "\n".join(tables)
 
 
 def _counted(number: int, noun: str) -> str:
@@ -184,5 +189,10 @@ def _counted(number: int, noun: str) -> str:
 
 def _wrapped(text: str, width: int) -> str:
     return textwrap.fill(
-        text, width, subsequent_indent=_INDENT, break_long_words=True, break_on_hyphens=False, drop_whitespace=True
+        one_line(text),
+        width,
+        subsequent_indent=_INDENT,
+        break_long_words=True,
+        break_on_hyphens=False,
+        drop_whitespace=True,
     )

@@ -26,7 +26,7 @@ def terminal_width() -> int | None:
 
 def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """A line of titles and a line per row; numbers to the right. The widest columns are cut to fit `width`."""
-    cells = [list(titles), *([_one_line(cell) for cell in row] for row in rows)]
+    cells = [list(titles), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
         _shrink(widths, width)
@@ -50,8 +50,8 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     return _GAP.join(parts).rstrip()
 
 
-def _one_line(cell: str) -> str:
-    """`cell` without line breaks and without control characters, which could rewrite the screen."""
+def one_line(cell: str) -> str:
+    """A text without line breaks and without control characters, which could rewrite the screen."""
     return cell if cell.isprintable() else "".join(c if c.isprintable() else " " for c in cell)
 
 

@@ -25,11 +25,11 @@ def configure_topo(parser: argparse.ArgumentParser) -> None:
 
 
 def _topo(arguments: argparse.Namespace) -> int:
-    if arguments.local and arguments.node:
+    if arguments.local and arguments.node is not None:
         raise InvalidRequest("NODE and --local: --local draws this machine; leave NODE out", field="node")
     drawn = [_discover()] if arguments.local else _ask(arguments.node)
     if arguments.output == "json":
-        print_json(drawn[0] if arguments.local or arguments.node else drawn)
+        print_json(drawn[0] if arguments.local or arguments.node is not None else drawn)
         return 0
     width = None if arguments.output == "wide" else terminal_width()
     sys.stdout.write("\n".join(draw_machine(body, width) for body in drawn))
@@ -41,7 +41,7 @@ def _ask(node: str | None) -> list[TopologyBody]:
         api = reach(start=False)
     except Unavailable as error:
         raise Unavailable(f"{error.message}; `ullage topo --local` draws this machine without one") from None
-    return [api.topology(name) for name in ([node] if node else [body.name for body in api.nodes()])]
+    return [api.topology(name) for name in ([body.name for body in api.nodes()] if node is None else [node])]
 
 
 def _discover() -> TopologyBody:
