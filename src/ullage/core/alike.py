@@ -181,6 +181,24 @@ def _numbers(columns: at.Rows, *more: Column) -> Column:
     return numbers
 
 
+def nodes_alike(fleet: Fleet, asked: ResourceRequirement, rows: Column) -> Column:
+    """Per node, the number of its kind: all rules but those of zones say the same of nodes of one kind.
+
+    They have as many cards, and these agree pairwise, in whatever order, in all that rules go by.
+    """
+    classes = _Classes(fleet, asked)
+    first, counts = fleet.gpu_start[rows], np.diff(fleet.gpu_start)[rows]
+    table = np.full((len(rows), counts.max(initial=0) + 2), -1)
+    table[:, 0] = _numbers(fleet.node_rows[:, _OF_NODE], _state(fleet))[rows]
+    table[:, 1] = fleet.exclusion.allowed(asked.nodes)[rows]
+    cards = classes.of(By.CARD, np.arange(len(fleet.cards)))
+    for k in range(table.shape[1] - 2):
+        has = counts > k
+        table[has, 2 + k] = cards[first[has] + k]
+    table[:, 2:].sort(axis=1)
+    return _numbers(table)
+
+
 class Alike:
     """One card of each class is asked about."""
 

@@ -16,7 +16,7 @@ from ullage.core.adjust import Adjustment, Change, change_of
 from ullage.core.capacity import limits_of, refuses_limit
 from ullage.core.consolidation import Consolidation, NoConsolidation, consolidate
 from ullage.core.filters import charges_on
-from ullage.core.fleet import Fleet
+from ullage.core.fleet import Column, Fleet
 from ullage.core.learning import Learning
 from ullage.core.nomination import (
     NO_NOMINATIONS,
@@ -27,6 +27,7 @@ from ullage.core.nomination import (
     refusal_beside,
     refusals_beside,
 )
+from ullage.core.offers import Offers, offers
 from ullage.core.places import check_places
 from ullage.core.preemption import (
     NoPreemption,
@@ -182,6 +183,17 @@ class Allocator:
     def select(self, request: Request, candidates: Candidates) -> Choice | Refusal:
         """The best node and its best cards."""
         return select(self.fleet, self.rules, request, candidates.by_node)
+
+    def offers(self, request: Request, rows: Column | None = None) -> Offers:
+        """What nodes, by their rows in the books, offer a request that is not placed; nothing is changed.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        self._require_ready()
+        self.check_names(request)
+        return offers(self.fleet, self.rules, request, rows, self.nominations)
 
     def simulate(self, request: Request) -> Decision:
         """What `alloc` would do now, with every step; nothing is changed and nothing is counted.

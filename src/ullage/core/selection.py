@@ -37,6 +37,9 @@ from ullage.model.zone_placement import ZonePlacement
 
 WORKERS_PER_NODE = 256
 
+ZONES = "zones"
+"""The stage that asks each node's own zones."""
+
 WHOLE_BY = "node-compact-gpu-low-load"
 """The strategy of requests for whole cards and for partitions, if nobody names one."""
 
@@ -289,6 +292,12 @@ def asked_on(fleet: Fleet, request: Request, cards: Sequence[int]) -> Asked:
     return asked_of(needs, limits, request.requirement.gpu_count)
 
 
+def decided_by_sums(fleet: Fleet, rules: Rules, request: Request) -> bool:
+    """Whether the table of the request says of each node all that decides."""
+    case = _case_of(fleet, rules, request)
+    return case.simple and case.sums_allow(request.claim.namespace)
+
+
 def refusals_on(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int]) -> tuple[Rejection, ...]:
     """What speaks against exactly these cards of one node, as many as are asked; empty if nothing does."""
     quota = check_quota(fleet, rules, request, cards)
@@ -336,7 +345,7 @@ def find(
 
         steps.take("same-node", Kind.NODE, By.COUNT, enough)
     if shape_of(fleet, asked).rows[0, columns.NEEDS] and fleet.board.seats(asked):  # else they refuse nobody
-        steps.take("zones", Kind.NODE, By.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
+        steps.take(ZONES, Kind.NODE, By.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
     by_node: dict[str, list[str]] = {}
     for card in steps.left.positions.tolist():
         by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
@@ -460,7 +469,7 @@ def score(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Se
     """Scores of candidate nodes and cards."""
     strategy, table, shape = (
         rules.strategy_of(request).on(fleet),
-        _table(fleet, rules, request),
+        table_for(fleet, rules, request),
         shape_of(fleet, request.requirement),
     )
     nodes, cards = {}, {}
@@ -474,7 +483,7 @@ def score(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Se
 
 def terms(fleet: Fleet, rules: Rules, request: Request, node: str) -> dict[str, float]:
     """What decides about a node with room, where that is more than its score."""
-    return _table(fleet, rules, request).terms(fleet.row_of[node])
+    return table_for(fleet, rules, request).terms(fleet.row_of[node])
 
 
 def select(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Sequence[str]]) -> Choice | Refusal:
@@ -521,10 +530,9 @@ def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
 
     None if it is not so simple, or nothing fits: `choose` says which.
     """
-    case = _case_of(fleet, rules, request)
-    if not case.simple or not case.sums_allow(request.claim.namespace):
+    if not decided_by_sums(fleet, rules, request):
         return None
-    table = case.table()
+    table = _case_of(fleet, rules, request).table()
     taken = table.take()
     return None if taken is None else Taken(*taken, table.charges(taken[1]), table.placed)
 
@@ -547,7 +555,7 @@ def _promises(fleet: Fleet, rules: Rules, request: Request, table: Table, row: i
 def _choice(
     fleet: Fleet, rules: Rules, request: Request, node: str, eligible: list[int], score: float
 ) -> Choice | Refusal:
-    table, row = _table(fleet, rules, request), fleet.row_of[node]
+    table, row = table_for(fleet, rules, request), fleet.row_of[node]
     cards = table.pick_among(row, eligible)
     if cards is None:
         return Refusal(_only(refusal_on(fleet, request.requirement, row, eligible)))
@@ -567,5 +575,6 @@ def _refused(fleet: Fleet, rules: Rules, request: Request) -> Refusal:
     return find(fleet, rules, request).refusal
 
 
-def _table(fleet: Fleet, rules: Rules, request: Request) -> Table:
+def table_for(fleet: Fleet, rules: Rules, request: Request) -> Table:
+    """The table of the request, up to date."""
     return table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed()

@@ -1,0 +1,150 @@
+"""What each node has to offer one request: how good it would be there, or why it cannot be.
+
+For who picks the node itself, as the scheduler of a cluster does: it asks about thousands of nodes, and soon
+again for a request like the last one, when few nodes have changed. So what was told of a node is kept until
+that node changes, where nothing but the books decides, and of nodes that are alike one is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.alike import nodes_alike
+from ullage.core.fleet import Column, Fleet
+from ullage.core.kernel.tree import NO_ROOM
+from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
+from ullage.core.selection import ZONES, Candidates, Rules, decided_by_sums, find, table_for
+from ullage.core.shape import shape_of
+from ullage.model.claim import Request
+from ullage.model.rejection import Code
+
+_FEW = 8
+"""So many nodes and fewer are looked at one by one."""
+
+_MOST_KEPT = 64
+"""Cases of one shape whose answers are kept at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRefusal:
+    """Why a node cannot take a request.
+
+    `counts` are its cards by what was said of them, in the order in which it is told; `cards` is how many it
+    has; `helps` is whether freed capacity there, or a change of quota, could help.
+    """
+
+    counts: tuple[tuple[Code, int], ...]
+    cards: int
+    helps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Per row of the books: the score, `NO_ROOM` where the request cannot be, and which of `refusals` says why.
+
+    `refused` is -1 where it can be. Both are told of those rows alone that were asked about.
+    """
+
+    scores: npt.NDArray[np.float64]
+    refused: Column
+    refusals: Sequence[NodeRefusal]
+
+
+def offers(
+    fleet: Fleet,
+    rules: Rules,
+    request: Request,
+    rows: Column | None = None,
+    nominations: Nominations = NO_NOMINATIONS,
+) -> Offers:
+    """What these nodes, or all, offer a request, beside the room that is kept for those who come before it."""
+    rows = np.arange(len(fleet.nodes)) if rows is None else rows
+    sums = decided_by_sums(fleet, rules, request)
+    scores = table_for(fleet, rules, request).ranked.copy()
+    told = _told_of(fleet, rules, request) if sums else _Told(fleet, rules, request)
+    asked = rows[scores[rows] == NO_ROOM] if sums else rows
+    refused = np.full(len(fleet.nodes), -1)
+    refused[asked] = told.of(asked)
+    ahead = nominations.before(fleet, request)
+    if ahead:
+        with kept(fleet, ahead):
+            scores = table_for(fleet, rules, request).ranked.copy()
+        taken = rows[(scores[rows] == NO_ROOM) & (refused[rows] < 0)]
+        refused[taken] = told.number(NodeRefusal(((Code.NOMINATED, 1),), 1, helps=True))
+    scores[refused >= 0] = NO_ROOM
+    return Offers(scores, refused, told.all)
+
+
+class _Told:
+    """What is said of nodes to requests of one case, by number."""
+
+    def __init__(self, fleet: Fleet, rules: Rules, request: Request) -> None:
+        self._fleet = fleet
+        self._rules = rules
+        self._request = request
+        self._clock = -1
+        self._unknown = -2
+        self._numbers: Column = np.full(len(fleet.nodes), self._unknown)
+        self._known: dict[NodeRefusal, int] = {}
+        self.all: list[NodeRefusal] = []
+
+    def of(self, rows: Column) -> Column:
+        """Per row, the number of what speaks against it now, -1 if nothing does."""
+        self._numbers[self._fleet.touched_since(self._clock)] = self._unknown
+        self._clock = self._fleet.clock
+        waiting = rows[self._numbers[rows] == self._unknown]
+        if len(waiting) > _FEW and not self._rules.oversubscription:  # what a node promises is its own
+            waiting = self._look_at_kinds(waiting)
+        for row in waiting.tolist():
+            self._numbers[row] = self._against(row, self._find(row))
+        numbers: Column = self._numbers[rows]
+        return numbers
+
+    def number(self, refusal: NodeRefusal) -> int:
+        """The number of what may be said."""
+        number = self._known.setdefault(refusal, len(self.all))
+        if number == len(self.all):
+            self.all.append(refusal)
+        return number
+
+    def _look_at_kinds(self, rows: Column) -> Column:
+        """Look at one of all that are alike; those are left whose zones decide, which are each node's own."""
+        kinds, left = nodes_alike(self._fleet, self._request.requirement, rows), [rows[:0]]
+        order = np.argsort(kinds, kind="stable")
+        for alike in np.split(rows[order], np.flatnonzero(np.diff(kinds[order])) + 1):
+            found = self._find(alike.item(0))
+            if any(stage.filter == ZONES and stage.reached for stage in found.stages):
+                left.append(alike)
+            else:
+                self._numbers[alike] = self._against(alike.item(0), found)
+        return np.concatenate(left)
+
+    def _find(self, row: int) -> Candidates:
+        return find(self._fleet, self._rules, self._request, self._fleet.cards_on(row))
+
+    def _against(self, row: int, found: Candidates) -> int:
+        if found.by_node:
+            return -1
+        counts: dict[Code, int] = {}
+        for stage in found.stages:
+            first = {rejection.gpu: rejection.code for rejection in reversed(stage.removed)}
+            for code in reversed(first.values()):
+                counts[code] = counts.get(code, 0) + 1
+        counts = counts or {Code.NO_CANDIDATE: 1}
+        return self.number(NodeRefusal(tuple(counts.items()), len(self._fleet.cards_on(row)), found.curable))
+
+
+def _told_of(fleet: Fleet, rules: Rules, request: Request) -> _Told:
+    """What was told of nodes to requests like this one, whoever asks."""
+    cases = shape_of(fleet, request.requirement).cases
+    key = _Told, id(rules), request.claim.limit
+    told = cases.get(key)
+    if not isinstance(told, _Told):
+        if len(cases) >= _MOST_KEPT:
+            cases.clear()
+        told = cases[key] = _Told(fleet, rules, request)  # it keeps the rules, so that their id stays theirs
+    return told

@@ -1,0 +1,117 @@
+"""What nodes offer a request, against a look at each node by itself, after every change of the books."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from tests.books import a_card, a_node, ask, capped
+from tests.core.zones import machine
+
+from ullage.core.allocator import Allocator
+from ullage.core.fleet import Fleet
+from ullage.core.kernel.tree import NO_ROOM
+from ullage.core.nomination import find_beside
+from ullage.core.offers import NodeRefusal, Offers
+from ullage.core.selection import Rules
+from ullage.model.allocation import Allocation
+from ullage.model.node import Node
+from ullage.model.nomination import Nomination
+from ullage.model.oversubscription import Oversubscription
+from ullage.model.rejection import Code
+
+pytestmark = pytest.mark.timeout(900)
+
+TEXTS = (
+    "gpu=1",
+    "gpu=2",
+    "gpu=0.5",
+    "tflops=40,vram=4g",
+    "gpu=2,tflops=60,vram=2g",
+    "gpu=1,gpu_model=H100",
+    "cpu=3,gpu=1,numa=restricted",
+    "cpu=2,gpu=2,numa=single-numa-node",
+)
+RULES = (
+    Rules(),
+    capped(tflops=900),
+    Rules(workers_per_node=2),
+    Rules(oversubscription={"": Oversubscription(0, 0, 100)}),
+)
+
+
+def some_nodes(draw: random.Random) -> list[Node]:
+    nodes = [machine(f"z{number}", cpus=(4, 4)) for number in range(3)]
+    for number in range(24):
+        name = f"n{number:02}"
+        cards = [a_card(f"{name}-{k}", healthy=draw.random() > 0.1) for k in range(draw.choice((1, 2, 4)))]
+        nodes.append(a_node(name, *cards, cordoned=draw.random() < 0.1))
+    return nodes
+
+
+def told(books: Allocator, offered: Offers, row: int) -> NodeRefusal | None:
+    number = offered.refused.item(row)
+    return None if number < 0 else offered.refusals[number]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_node_says_what_it_says_alone(seed: int):
+    draw = random.Random(seed)
+    books = Allocator(Fleet(some_nodes(draw)), draw.choice(RULES))
+    books.set_ready()
+    fits = refuses = 0
+    for step in range(40):
+        request = ask(draw.choice(TEXTS), uid=f"r{step}")
+        offered = books.offers(request)
+        for row, node in enumerate(books.fleet.nodes):
+            alone = find_beside(books.fleet, books.rules, request, books.nominations, books.fleet.cards_on(row))
+            said = told(books, offered, row)
+            assert (said is None) == bool(alone.by_node) == bool(offered.scores[row] > NO_ROOM), node.name
+            if said is not None and said.counts[0][0] is not Code.NOMINATED:
+                assert said.helps == alone.curable
+                assert said.cards == len(node.gpus)
+                assert {code for code, _ in said.counts} == {
+                    rejection.code for stage in alone.stages for rejection in stage.removed
+                } or not node.gpus
+            fits += said is None
+            refuses += said is not None
+        if draw.random() < 0.7:
+            books.alloc(request, 0.0)
+        elif books.fleet.ledger:
+            books.dealloc(draw.choice(sorted(books.fleet.ledger)), 1.0)
+    assert fits > 50
+    assert refuses > 50
+
+
+def test_counts_are_of_cards_and_in_the_order_in_which_reasons_are_told():
+    node = a_node("n", a_card("a0", healthy=False), a_card("b1"), a_card("c2"), a_card("d3"))
+    books = Allocator(Fleet([node]))
+    books.set_ready()
+    books.bind(ask("tflops=80", uid="held"), ["b1"], 0.0)
+    offered = books.offers(ask("gpu=3,tflops=50"))
+    assert told(books, offered, 0) == NodeRefusal(
+        ((Code.GPU_MISSING, 1), (Code.GPU_COMPUTE, 1), (Code.NOT_ENOUGH_CARDS, 2)), 4, helps=True
+    )
+
+
+def test_what_is_kept_for_another_is_told_so_and_only_while_it_is():
+    books = Allocator(Fleet([a_node("n")]))
+    books.set_ready()
+    ahead = ask("gpu=1", uid="ahead", priority=9)
+    books.nominate(Nomination(ahead, "n", ("n-0",), 0.0))
+    offered = books.offers(ask("gpu=1", uid="later"))
+    assert told(books, offered, 0) == NodeRefusal(((Code.NOMINATED, 1),), 1, helps=True)
+    assert told(books, books.offers(ahead), 0) is None
+    books.withdraw("ahead")
+    assert told(books, books.offers(ask("gpu=1", uid="later")), 0) is None
+
+
+def test_nodes_that_are_not_asked_about_are_not_looked_at():
+    books = Allocator(Fleet([a_node(f"n{number}") for number in range(20)]))
+    books.set_ready()
+    assert isinstance(books.alloc(ask("gpu=1", uid="held"), 0.0), Allocation)
+    held = books.fleet.row_of[books.fleet.ledger["held"].node]
+    asked = np.array([row for row in range(20) if row != held])
+    assert (books.offers(ask("gpu=1"), asked).refused == -1).all()
+    assert books.offers(ask("gpu=1"), np.array([held])).refused[held] >= 0
