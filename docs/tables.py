@@ -258,6 +258,7 @@ def settings_() -> str:
         ("[node.card]", settings.CardSection),
         ("policy", settings.PolicySection),
         ("topology", settings.TopologySection),
+        ("[topology.provider]", settings.ProviderSection),
         ("requests", settings.RequestsSection),
         ("requests.weights", settings.WeightsSection),
         ("requests.oversubscription", settings.OversubscriptionSection),

@@ -14,6 +14,7 @@ from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.oversubscription import Oversubscription
 from ullage.model.profiles import SHIPPED
+from ullage.model.provider import SHIPPED as ALIGNED
 
 
 def settings(tmp_path: Path, text: str) -> Settings:
@@ -220,3 +221,37 @@ def test_a_rule_of_the_least_width_that_is_none_stops_the_start(tmp_path: Path):
         InvalidRequest, match=r"topology.width_rule: 'free' .*choose one of auto, kubelet, current-best"
     ):
         settings(tmp_path, '[topology]\nwidth_rule = "free"\n').zone_rules()
+
+
+def test_entries_of_the_operator_go_before_those_that_are_shipped(tmp_path: Path):
+    text = (
+        '[[topology.provider]]\nresource = "memory"\nalign = false\n[[topology.provider]]\nresource = "intel.com/*"\n'
+    )
+    rules = settings(tmp_path, text).zone_rules()
+    assert [(entry.resource, entry.align) for entry in rules.providers[:2]] == [
+        ("memory", False),
+        ("intel.com/*", True),
+    ]
+    assert rules.providers[2:] == ALIGNED
+    assert read_settings(None).zone_rules().providers == ALIGNED
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('resource = "a*b"', r"topology.provider.resource: 'a\*b'"),
+        ('resource = "cpu"\nkind = "device"', r"topology.provider.kind: 'device' .*of kind cpu"),
+        ('resource = "cpu"\n[[topology.provider]]\nresource = "cpu"', r"topology.provider.resource: 'cpu' .*keep one"),
+        ('resource = "cpu"\nweight = 2', "weight"),
+        ("align = false", "resource"),
+    ],
+)
+def test_a_wrong_entry_about_alignment_stops_the_start(tmp_path: Path, lines: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, f"[[topology.provider]]\n{lines}\n").zone_rules()
+
+
+def test_a_label_about_alignment_that_cannot_be_read_stops_the_start(tmp_path: Path):
+    found = settings(tmp_path, '[node.labels]\n"ullage.io/numa-align-cpu" = "no"\n')
+    with pytest.raises(InvalidRequest, match=r"node.labels.ullage.io/numa-align-cpu: 'no' .*write true or false"):
+        found.machine(Unenforced())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -28,11 +28,14 @@ from ullage.model.part import parse_tflops
 from ullage.model.profile import Profile, Profiles
 from ullage.model.profile_table import load_profiles
 from ullage.model.profiles import SHIPPED
+from ullage.model.provider import SHIPPED as SHIPPED_ALIGNED
+from ullage.model.provider import Kind, Provider, check_labels
 from ullage.model.quantity import parse_bytes
 from ullage.model.queue import ROOT, Queue, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 from ullage.model.topology import ZonePolicy
+from ullage.wire.topology.provider import read_provider
 
 PREFERRED_PORT = 7480
 """Taken when no port is named and it is free; else any free one."""
@@ -180,15 +183,35 @@ class QueueSection(_Section, frozen=True, kw_only=True):
     limit: str | None = None
 
 
+class ProviderSection(_Section, frozen=True, kw_only=True):
+    """Whether a resource is aligned, by the name that requests and nodes have for it.
+
+    `resource` is `cpu`, `memory`, `hugepages-2Mi` or a device such as `nvidia.com/gpu` (`gpu`: cards of any vendor);
+    with a `*` at the end all that begin so. `kind` (device, cpu, memory, hugepages) follows from the name; for `*`
+    alone it is device if it is not given. What is not aligned has no say in where a request lies: CPUs and memory are
+    then nobody's own, and devices are handed out from any zone.
+    """
+
+    resource: str
+    kind: str | None = None
+    align: bool = True
+
+
 class TopologySection(_Section, frozen=True, kw_only=True):
     """How zones are looked at.
 
     `width_rule` says how narrow is narrow enough where a request has to be aligned: `kubelet` by all that a machine
     has, `current-best` by what is free there now. With `auto` by the rule of whoever places: a kubelet its own,
     Ullage what is free.
+
+    `provider` is a list of sections (`[[topology.provider]]`) that say what is aligned. The first that fits a
+    resource counts; what none of them fits is aligned where its zones are known. A label of a node goes before them:
+    `ullage.io/numa-align-NAME`, `true` or `false`, where NAME is `cpu`, `memory`, `hugepages`, `gpu` or a device
+    with `_` for `/`.
     """
 
     width_rule: str = "auto"
+    provider: list[ProviderSection] = []
 
 
 class Settings(_Section, frozen=True, kw_only=True):
@@ -214,6 +237,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     def machine(self, sharing: Sharing) -> MachineSettings:
         """Settings of this machine as a node whose workers are held to parts of cards by `sharing`."""
         node = self.node
+        check_labels(node.labels, "node.labels")
         reserved = ResourceRequirement.from_string(node.reserved).resources if node.reserved else Resources()
         return MachineSettings(
             name=node.name,
@@ -335,7 +359,9 @@ class Settings(_Section, frozen=True, kw_only=True):
         rule = self.topology.width_rule
         if rule not in ("auto", *WidthRule):
             raise invalid("topology.width_rule", rule, f"choose one of auto, {', '.join(WidthRule)}")
-        return ZoneRules(None if rule == "auto" else WidthRule(rule))
+        return ZoneRules(
+            None if rule == "auto" else WidthRule(rule), (*_providers(self.topology.provider), *SHIPPED_ALIGNED)
+        )
 
 
 def read_settings(path: Path | None) -> Settings:
@@ -377,6 +403,16 @@ def _oversubscription(path: str, section: OversubscriptionSection) -> Oversubscr
     except InvalidRequest as error:
         field = f"{path}.{error.field}"
         raise InvalidRequest(error.message.replace(str(error.field), field, 1), field=field) from None
+
+
+def _providers(sections: Iterable[ProviderSection]) -> Iterator[Provider]:
+    seen: set[tuple[str, Kind]] = set()
+    for section in sections:
+        entry = read_provider(section.resource, section.kind, section.align, "topology.provider")
+        if (entry.resource, entry.kind) in seen:
+            raise invalid("topology.provider.resource", section.resource, "it has an entry already; keep one")
+        seen.add((entry.resource, entry.kind))
+        yield entry
 
 
 def _budgets(sections: Iterable[BudgetSection]) -> dict[tuple[str, str], int]:

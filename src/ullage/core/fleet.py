@@ -154,7 +154,7 @@ class Fleet:
         self.compute_total[:] = self.compute_free[:] = [gpu.compute for gpu in self.cards]
         self.vram_total[:] = self.vram_free[:] = [gpu.vram for gpu in self.cards]
         homes = zip(self.card_row.tolist(), self.cards, strict=True)
-        self.card_rows[:, at.ZONES] = [self.board.mask_of(row, gpu.zones) for row, gpu in homes]
+        self.card_rows[:, at.ZONES] = [self.board.mask_of(row, gpu) for row, gpu in homes]
         self.card_rows[:, at.INDEX] = [gpu.index for gpu in self.cards]
         kinds: dict[object, int] = {}
         self.card_rows[:, at.KIND] = [kinds.setdefault(_KIND(gpu), len(kinds)) for gpu in self.cards]

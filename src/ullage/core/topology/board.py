@@ -20,7 +20,9 @@ from ullage.core.kernel.zones import address
 from ullage.core.topology.links import links_over
 from ullage.core.topology.rules import AS_USUAL, WidthRule, ZoneRules
 from ullage.model.alignment import ContainerNeeds, Stage
+from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.provider import pages_of
 from ullage.model.quantity import MAX_INT32
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
@@ -42,6 +44,7 @@ class Board:
         self.rules = rules
         self.topologies: list[Topology] = []
         self.machine_of: list[int] = []
+        self._left_out: dict[int, dict[str, str]] = {}  # the labels of nodes where something may not be aligned
         self._codes = {CARD: at.CARDS}
         self._names: dict[int, str] = {at.CARDS: CARD}
         self._rows_of: list[dict[int, dict[object, int]]] = []
@@ -49,8 +52,11 @@ class Board:
         machines: list[list[int]] = []
         supplies: list[Rows] = [np.zeros((0, at.SUPPLY_COLUMNS), np.int64)]
         distances: list[Rows] = [np.zeros((0, MOST_ZONES), np.int64)]
-        for node in nodes:
+        for row, node in enumerate(nodes):
             topology = _known(node)
+            if topology is not None and rules.leaves_out(node.labels):
+                self._left_out[row] = node.labels
+                topology = rules.aligned_part(topology, node.labels)
             self.machine_of.append(-1 if topology is None else len(machines))
             if topology is None:
                 continue
@@ -61,8 +67,8 @@ class Board:
             distances.append(_distances(topology))
             self.topologies.append(topology)
             found: dict[int, dict[object, int]] = {at.CPUS: {}}
-            for row, (code, name) in enumerate(names, first):
-                found.setdefault(code, {})[name] = row
+            for supply, (code, name) in enumerate(names, first):
+                found.setdefault(code, {})[name] = supply
             self._rows_of.append(found)
             self._names_of.append(names)
         most = max((len(rows) for rows in supplies), default=0)
@@ -104,13 +110,16 @@ class Board:
         twin.store[0] = self.store[0]
         return twin
 
-    def mask_of(self, row: int, zones: Iterable[int]) -> int:
-        """Zones of a node as the columns of cards have them; those that its record does not list are unknown."""
-        machine = self.machine_of[row]
-        if machine < 0:
+    def mask_of(self, row: int, gpu: Gpu) -> int:
+        """Zones of a card of a node as its columns have them; none if cards like it are not aligned there.
+
+        Those that the record of the node does not list are unknown.
+        """
+        machine, labels = self.machine_of[row], self._left_out.get(row)
+        if machine < 0 or (labels is not None and not self.rules.aligns_card(labels, gpu)):
             return 0
         known = self.topologies[machine].zone_ids
-        return as_mask(known.index(zone) for zone in zones if zone in known)
+        return as_mask(known.index(zone) for zone in gpu.zones if zone in known)
 
     @property
     def code(self) -> int:
@@ -174,7 +183,7 @@ class Board:
     def _amounts(self, needs: ContainerNeeds) -> dict[int, int]:
         amounts = {at.CPUS: needs.cpus, at.MEMORY: needs.memory_bytes}
         amounts |= {self._code(name): count for name, count in needs.devices}
-        amounts |= {self._code(_pages(size)): size_of for size, size_of in needs.hugepages}
+        amounts |= {self._code(pages_of(size)): size_of for size, size_of in needs.hugepages}
         return {code: amount for code, amount in amounts.items() if amount}
 
     def _code(self, resource: str) -> int:
@@ -288,7 +297,7 @@ class Board:
                 rows.append((at.MEMORY, place[zone.id], left, left, zone.id, 0, 0))
                 names.append((at.MEMORY, zone.id))
             for size, room in sorted(zone.hugepages.items()):
-                code = self._code(_pages(size))
+                code = self._code(pages_of(size))
                 rows.append((code, place[zone.id], room.allocatable, room.allocatable, zone.id, 0, 0))
                 names.append((code, zone.id))
         found = np.array(rows, np.int64).reshape(-1, at.SUPPLY_COLUMNS)
@@ -296,11 +305,6 @@ class Board:
         if count and not topology.reserved_cpus:
             _reserve(found, count)
         return found, names
-
-
-def _pages(size: int) -> str:
-    """The resource that huge pages of a size in bytes are."""
-    return f"hugepages:{size}"
 
 
 def _known(node: Node) -> Topology | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
-from ullage.model.topology import Topology
+from ullage.model.gpu import Gpu
+from ullage.model.provider import ALIGN_LABEL, SHIPPED, Kind, Provider, label_of, pages_of
+from ullage.model.topology import CARD, CPU, MEMORY, Topology, Zone
 
 
 class WidthRule(StrEnum):
@@ -15,17 +19,61 @@ class WidthRule(StrEnum):
     CURRENT_BEST = "current-best"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ZoneRules:
-    """How zones are looked at. A `width_rule` of None is that of whoever places: a kubelet, or Ullage."""
+    """How zones are looked at. A `width_rule` of None is that of whoever places: a kubelet, or Ullage.
+
+    Of `providers` the first that fits a resource says whether it is aligned; what none fits is not. A label of a
+    node (`label_of`) goes before them.
+    """
 
     width_rule: WidthRule | None = None
+    providers: tuple[Provider, ...] = SHIPPED
 
     def width_on(self, topology: Topology) -> WidthRule:
         """The rule on a machine: what a kubelet places there it places by its own."""
         if self.width_rule is not None:
             return self.width_rule
         return WidthRule.CURRENT_BEST if topology.kubelet is None else WidthRule.KUBELET
+
+    def leaves_out(self, labels: Mapping[str, str]) -> bool:
+        """Whether something of a node with these labels may not be aligned."""
+        return self._not_all or any(label.startswith(ALIGN_LABEL) for label in labels)
+
+    @cached_property
+    def _not_all(self) -> bool:
+        return self.providers != SHIPPED
+
+    def aligns(self, labels: Mapping[str, str], kind: Kind, name: str, vendor: str | None = None) -> bool:
+        """Whether a resource is aligned on a node with these labels; `vendor` is that of a card."""
+        said = labels.get(label_of(kind, name))
+        if said in ("true", "false"):
+            return said == "true"
+        return next((each.align for each in self.providers if each.fits(kind, name, vendor)), False)
+
+    def aligns_card(self, labels: Mapping[str, str], gpu: Gpu) -> bool:
+        """Whether a card of a node with these labels is aligned."""
+        return self.aligns(labels, Kind.DEVICE, CARD, gpu.vendor)
+
+    def aligned_part(self, topology: Topology, labels: Mapping[str, str]) -> Topology:
+        """The record of a node with these labels without what is not aligned there.
+
+        CPUs and memory then are nobody's own; devices are still handed out, from zones that are not known.
+        """
+        devices = tuple(
+            device if self.aligns(labels, Kind.DEVICE, device.resource) else replace(device, zones=())
+            for device in topology.devices
+        )
+        cpus = topology.cpus if self.aligns(labels, Kind.CPU, CPU) else ()
+        zones = tuple(self._aligned_zone(zone, labels) for zone in topology.zones)
+        return replace(topology, devices=devices, cpus=cpus, zones=zones)
+
+    def _aligned_zone(self, zone: Zone, labels: Mapping[str, str]) -> Zone:
+        memory = zone.memory if self.aligns(labels, Kind.MEMORY, MEMORY) else None
+        pages = {
+            size: room for size, room in zone.hugepages.items() if self.aligns(labels, Kind.HUGEPAGES, pages_of(size))
+        }
+        return replace(zone, memory=memory, hugepages=pages)
 
 
 AS_USUAL = ZoneRules()

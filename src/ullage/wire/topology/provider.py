@@ -1,0 +1,51 @@
+"""Entries about alignment as an operator writes them: by the names that a cluster has for resources."""
+
+from __future__ import annotations
+
+from ullage.model.error import InvalidRequest, invalid
+from ullage.model.provider import REST, Kind, Provider, pages_of
+from ullage.model.topology import CPU, MEMORY
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.vendors import HUGEPAGES, NATIVE_RESOURCES
+
+
+def read_provider(resource: str, kind: str | None, align: bool, path: str) -> Provider:
+    """The entry for a name such as `nvidia.com/gpu`, `intel.com/*` or `hugepages-2Mi`.
+
+    The kind follows from the name; `*` alone is all devices, or all of the kind that is given. Cards are
+    `gpu`, or have the name that the device plugin of their vendor gives them.
+
+    Raises:
+        InvalidRequest: the name or the kind cannot be.
+
+    """
+    name = resource.removesuffix(REST)
+    if REST in name or resource != resource.strip() or not resource or " " in resource:
+        fix = "write a name such as nvidia.com/gpu, or the begin of several and a *, such as intel.com/*"
+        raise invalid(f"{path}.resource", resource, fix)
+    if kind is not None and kind not in [*Kind]:
+        raise invalid(f"{path}.kind", kind, f"choose one of {', '.join(Kind)}")
+    usual = _kind_of(resource)
+    if kind is not None and usual is not Kind(kind) and resource != REST:
+        raise invalid(f"{path}.kind", kind, f"{resource} is of kind {usual}; leave the kind out")
+    if usual is Kind.HUGEPAGES:
+        return Provider(_pages(resource, f"{path}.resource"), usual, align)
+    entry = Provider(resource, Kind(kind) if kind else usual, align)
+    vendors = {vendor for native, vendor in NATIVE_RESOURCES.items() if entry.fits(Kind.DEVICE, native)}
+    return Provider(resource, entry.kind, align, frozenset(vendors))
+
+
+def _kind_of(resource: str) -> Kind:
+    if resource.startswith(HUGEPAGES):
+        return Kind.HUGEPAGES
+    return {CPU: Kind.CPU, MEMORY: Kind.MEMORY}.get(resource, Kind.DEVICE)
+
+
+def _pages(resource: str, path: str) -> str:
+    size = resource.removeprefix(HUGEPAGES)
+    if size == REST:
+        return pages_of(REST)
+    try:
+        return pages_of(parse_quantity(size, path))
+    except InvalidRequest:
+        raise invalid(path, resource, "write a size such as hugepages-2Mi, or hugepages-*") from None
