@@ -255,3 +255,24 @@ def test_a_label_about_alignment_that_cannot_be_read_stops_the_start(tmp_path: P
     found = settings(tmp_path, '[node.labels]\n"ullage.io/numa-align-cpu" = "no"\n')
     with pytest.raises(InvalidRequest, match=r"node.labels.ullage.io/numa-align-cpu: 'no' .*write true or false"):
         found.machine(Unenforced())
+
+
+def test_how_zones_count_among_nodes(tmp_path: Path):
+    rules = settings(tmp_path, '[topology]\nscore = "relative"\nweight = 10\n').zone_rules()
+    assert (rules.relative, rules.weight) == (True, 10)
+    assert (read_settings(None).zone_rules().relative, read_settings(None).zone_rules().weight) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('score = "best"', r"topology.score: 'best' .*choose one of absolute, relative"),
+        ("weight = -1", r"topology.weight: -1.0 .*from 0 to 1000"),
+        ("weight = 1001", r"topology.weight"),
+        ("weight = nan", r"topology.weight"),
+        ('weight = "much"', r"topology.weight"),
+    ],
+)
+def test_a_wrong_word_on_how_zones_count_stops_the_start(tmp_path: Path, line: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, f"[topology]\n{line}\n").zone_rules()

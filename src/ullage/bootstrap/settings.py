@@ -40,6 +40,8 @@ from ullage.wire.topology.provider import read_provider
 PREFERRED_PORT = 7480
 """Taken when no port is named and it is free; else any free one."""
 
+_MOST_WEIGHT = 1000
+
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
@@ -208,10 +210,16 @@ class TopologySection(_Section, frozen=True, kw_only=True):
     resource counts; what none of them fits is aligned where its zones are known. A label of a node goes before them:
     `ullage.io/numa-align-NAME`, `true` or `false`, where NAME is `cpu`, `memory`, `hugepages`, `gpu` or a device
     with `_` for `/`.
+
+    `score` says what a node gets for the zones that a request needs there: `absolute`, 100 over their number, or
+    `relative`, 100 less their part of the most that any candidate needs. `weight` is how many times that counts of
+    what the strategy says it does, 0 to 1000. Where alignment is asked for it goes before all else.
     """
 
     width_rule: str = "auto"
     provider: list[ProviderSection] = []
+    score: str = "absolute"
+    weight: float = 1.0
 
 
 class Settings(_Section, frozen=True, kw_only=True):
@@ -356,11 +364,19 @@ class Settings(_Section, frozen=True, kw_only=True):
 
     def zone_rules(self) -> ZoneRules:
         """How zones are looked at."""
-        rule = self.topology.width_rule
+        section = self.topology
+        rule = section.width_rule
         if rule not in ("auto", *WidthRule):
             raise invalid("topology.width_rule", rule, f"choose one of auto, {', '.join(WidthRule)}")
+        if section.score not in ("absolute", "relative"):
+            raise invalid("topology.score", section.score, "choose one of absolute, relative")
+        if not 0 <= section.weight <= _MOST_WEIGHT:
+            raise invalid("topology.weight", section.weight, f"a number from 0 to {_MOST_WEIGHT} is needed")
         return ZoneRules(
-            None if rule == "auto" else WidthRule(rule), (*_providers(self.topology.provider), *SHIPPED_ALIGNED)
+            width_rule=None if rule == "auto" else WidthRule(rule),
+            providers=(*_providers(section.provider), *SHIPPED_ALIGNED),
+            weight=section.weight,
+            relative=section.score == "relative",
         )
 
 

@@ -140,7 +140,9 @@ def place_run(
     Only on these `rows`, if they are given.
     """
     request = run[0]
-    alike = countable(rules, request) and not fleet.board.decides(request.requirement)  # its CPUs are chosen with it
+    board = fleet.board
+    alone = board.decides(request.requirement) or board.rules.relative  # CPUs are chosen with it; scores hang together
+    alike = countable(rules, request) and not alone
     if len(run) == 1 or not alike or not quota_allows(fleet, rules, request, len(run)):
         return _one_by_one(fleet, rules, run, now, nominations, rows)
     with kept(fleet, nominations.before(fleet, request)):

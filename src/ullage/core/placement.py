@@ -16,7 +16,7 @@ from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.alignment import settle
-from ullage.core.kernel.board import CLOSENESS, OWN_PICK, SCALE
+from ullage.core.kernel.board import CLOSENESS, OWN_PICK, SCALE, WIDEST
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.reclaim import Leaving, reclaiming
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
@@ -177,13 +177,13 @@ def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
         strategy.terms(fleet, 0, shape_of(fleet, asked), [1])
 
 
-def _said_of(fleet: Fleet, asked: NodeAffinity, notes: int) -> Rows:
+def _said_of(fleet: Fleet, asked: NodeAffinity, notes: int, own: bool) -> Rows:
     """What a table says of each node before any look: whether it is not excluded, and what preferred terms add.
 
-    Tables without notes never write there: one for all requests that ask the same of nodes.
+    Most tables never write there: one for all requests that ask the same of nodes, but for those that need their `own`.
     """
     known = fleet.tables.get(asked)
-    if isinstance(known, np.ndarray) and not notes:
+    if isinstance(known, np.ndarray) and not own:
         return known
     said = np.zeros((len(fleet.nodes), at.TABLE_COLUMNS + notes), dtype=np.int64)
     said[:, at.OPEN] = fleet.schedulable
@@ -191,7 +191,7 @@ def _said_of(fleet: Fleet, asked: NodeAffinity, notes: int) -> Rows:
         said[:, at.OPEN] &= fleet.exclusion.allowed(asked)
     if asked.preferred:
         said[:, at.BONUS] = fleet.exclusion.bonus(asked)
-    if not notes:
+    if not own:
         fleet.tables[asked] = said
     return said
 
@@ -206,11 +206,16 @@ class Table:
         self._strategy = strategy
         self._rows = shape.rows.copy()
         self._rows[0, at.CAP] = -1 if cap is None else cap
+        zones = fleet.board.rules
+        self._relative = bool(self._rows[0, at.NEEDS]) and zones.relative
         if self._rows[0, at.NEEDS]:
-            first = len(self._rows) - self._rows[0, at.NAMED] - self._rows[0, at.NEEDS]
-            self._rows[first, CLOSENESS] = round(strategy.closeness * SCALE)
-            self._rows[first, OWN_PICK] = not strategy.near
-        self._said = _said_of(fleet, shape.asked.nodes, strategy.notes)
+            first = self._rows[len(self._rows) - self._rows[0, at.NAMED] - self._rows[0, at.NEEDS]]
+            first[CLOSENESS] = round(strategy.closeness * zones.weight * SCALE)
+            first[OWN_PICK] = not strategy.near
+            first[WIDEST] = zones.relative
+            self._first_need = first
+        own = strategy.notes > 0 or self._relative
+        self._said = _said_of(fleet, shape.asked.nodes, strategy.notes, own)
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
         self._own: tuple[Any, ...] = self._rows, self._space, fleet.board.store, self._said, self._tree, strategy.state
@@ -231,6 +236,7 @@ class Table:
         """Scores of the nodes, `NO_ROOM` where the request does not fit."""
         self._fill()
         self._clock = fleet.clock
+        self._keep_relative()
 
     @property
     def room(self) -> Column:
@@ -257,6 +263,7 @@ class Table:
         """Itself, with the rows up to date that were touched since the last look."""
         if self._clock != self._fleet.clock:
             self._refresh()
+            self._keep_relative()
         return self
 
     def _refresh(self) -> None:
@@ -271,6 +278,15 @@ class Table:
     @property
     def _books(self) -> tuple[Rows, Rows]:
         return self._fleet.node_rows, self._fleet.card_rows
+
+    def _keep_relative(self) -> None:
+        """Score all nodes again if closeness is relative to the widest candidate, and that is another one now."""
+        if not self._relative:
+            return
+        widest = 1 + int(self._said[self.ranked > NO_ROOM, at.SPAN].max(initial=0))
+        if self._first_need[WIDEST] != widest:
+            self._first_need[WIDEST] = widest
+            self._fill()
 
     def _fill(self) -> None:
         if self.partitioned:
@@ -318,6 +334,8 @@ class Table:
         return cards
 
     def _chosen(self, mode: int) -> int:
+        if self._relative:
+            self.refreshed()
         fleet, since = self._fleet, self._clock
         self._clock = clock = fleet.clock
         books = fleet.node_rows, fleet.card_rows, fleet.newest, since

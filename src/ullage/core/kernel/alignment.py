@@ -47,6 +47,7 @@ from ullage.core.kernel.board import (
     UNION,
     UNKNOWN,
     WEAKER,
+    WIDEST,
     ZONE_COUNT,
     Board,
 )
@@ -160,12 +161,17 @@ def _share_out(left: Rows, units: Rows, count: int) -> None:
 
 @compiled
 def closeness_of(shape: Rows, verdict: Rows) -> float:
-    """What the zones of a decision add to the score of its node: 100 over their number, times the weight.
+    """What the zones of a decision add to the score of its node: how near they are, of 100, times the weight.
 
-    Where alignment is asked for, more than anything else. Zones that are not known count as none that are near.
+    That is 100 over their number or, where it is relative, what this is less than that of the widest candidate, in
+    hundredths. Where alignment is asked for it goes before anything else. Zones that are not known are behind all.
     """
-    weight = shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], CLOSENESS] / SCALE
-    near = 100 // max(1, verdict[SPAN]) if verdict[KNOWN] else 0
+    first = len(shape) - shape[0, NAMED] - shape[0, NEEDS]
+    weight, widest = shape[first, CLOSENESS] / SCALE, shape[first, WIDEST] - 1
+    if widest < 0:
+        near = 100 // max(1, verdict[SPAN]) if verdict[KNOWN] else 0
+    else:
+        near = 100 - 100 * verdict[SPAN] // max(1, widest) if verdict[KNOWN] else -1
     return float(near * max(weight, _BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))
 
 

@@ -49,6 +49,8 @@ CLOSENESS = 5
 SCALE = 1 << 20
 OWN_PICK = 6
 """In the first row: 1 if the strategy picks cards by itself where nobody asks for alignment."""
+WIDEST = 7
+"""In the first row, where closeness is relative: one more than the most zones that a candidate needs; else 0."""
 INIT, SIDECAR, APP = 0, 1, 2
 
 # What became of it.

@@ -87,4 +87,6 @@ SHAPE_COLUMNS = 8
 # What a table says of a node for one shape.
 OPEN, BONUS = 0, 1
 """Whether the node is not excluded; what preferred terms add to its score."""
-TABLE_COLUMNS = 2
+SPAN = 2
+"""In how many zones a unit would lie there; only where closeness is relative."""
+TABLE_COLUMNS = 3

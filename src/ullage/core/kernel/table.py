@@ -1,8 +1,7 @@
 """The compiled loops of a strategy: bring a table up to date, and take the best from it.
 
-A table has a row per node in `said` (whether the node is open, what preferred terms add, then what the strategy
-notes) and the scores in `tree`. Nodes are chained by their changes, from `newest` on. `space` has room for the
-cards of any node.
+A table has a row per node in `said` (as `core/kernel/columns.py` says, then what the strategy notes) and the scores
+in `tree`. Nodes are chained by their changes, from `newest` on. `space` has room for the cards of any node.
 """
 
 from __future__ import annotations
@@ -12,9 +11,23 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ullage.core.kernel.alignment import closeness_of
-from ullage.core.kernel.board import verdict_in
+from ullage.core.kernel.board import SPAN as SPAN_THERE
+from ullage.core.kernel.board import WIDEST, verdict_in
 from ullage.core.kernel.charge import charge_unit, touch
-from ullage.core.kernel.columns import BEFORE, BONUS, CHANGED, COUNT, FREED, NEEDS, OPEN, TABLE_COLUMNS, Rows, Scores
+from ullage.core.kernel.columns import (
+    BEFORE,
+    BONUS,
+    CHANGED,
+    COUNT,
+    FREED,
+    NAMED,
+    NEEDS,
+    OPEN,
+    SPAN,
+    TABLE_COLUMNS,
+    Rows,
+    Scores,
+)
 from ullage.core.kernel.compiled import code_of, compiled, inlined
 from ullage.core.kernel.room import enough, fits_beside_cards, look_at_cards
 from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
@@ -92,7 +105,12 @@ def rank(
 ) -> float:
     """How good a node is for a request that fits there: the strategy's word, preferred terms, near zones."""
     found = float(node(nodes, cards, row, shape, units, state, said[row, TABLE_COLUMNS:]) + said[row, BONUS])
-    return found + closeness_of(shape, verdict_in(store)) if shape[0, NEEDS] else found
+    if not shape[0, NEEDS]:
+        return found
+    verdict = verdict_in(store)
+    if shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], WIDEST]:
+        said[row, SPAN] = verdict[SPAN_THERE]
+    return found + closeness_of(shape, verdict)
 
 
 @inlined

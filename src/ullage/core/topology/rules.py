@@ -25,10 +25,15 @@ class ZoneRules:
 
     Of `providers` the first that fits a resource says whether it is aligned; what none fits is not. A label of a
     node (`label_of`) goes before them.
+
+    How near a placement is counts `weight` times what the strategy says. It is absolute, 100 over the number of zones,
+    or `relative` to the candidate that needs most of them.
     """
 
     width_rule: WidthRule | None = None
     providers: tuple[Provider, ...] = SHIPPED
+    weight: float = 1.0
+    relative: bool = False
 
     def width_on(self, topology: Topology) -> WidthRule:
         """The rule on a machine: what a kubelet places there it places by its own."""
