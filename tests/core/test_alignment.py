@@ -322,6 +322,33 @@ def test_unknown_zones_are_taken_last_and_claim_nothing():
 # --- CPUs ---
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(machine("a", kubelet=kubelet("none")), id="the kubelet aligns nothing"),
+        pytest.param(machine("a", cards=[None] * 8), id="zones of the cards unknown"),
+        pytest.param(machine("a", zones=range(17), cpus=[1] * 17), id="too many zones"),
+        pytest.param(replace(machine("a", cards=[None] * 8), topology=None), id="no record"),
+    ],
+)
+def test_a_node_that_cannot_claim_alignment_comes_last_and_is_not_excluded(last):
+    books = allocator(last, machine("b"))
+    hold(books, "a", [0, 1, 2])  # fuller, and first by name
+    assert [found.node for found in place_all(books, "gpu=4,numa=best-effort", 3)] == ["b", "b", "a"]
+
+
+def place_all(books: Allocator, text: str, number: int) -> list[Allocation]:
+    found = [books.alloc(replace(asked(text), uid=str(uid)), 0.0) for uid in range(number)]
+    assert all(isinstance(one, Allocation) for one in found), found
+    return found  # type: ignore[return-value]
+
+
+def test_on_one_zone_nothing_can_lie_apart():
+    books = allocator(machine("a", cards=[None] * 8, zones=[0], cpus=[16]), machine("b"))
+    hold(books, "a", [0, 1])
+    assert place_all(books, "gpu=4,numa=best-effort", 1)[0].node == "a"
+
+
 def test_whole_cores_and_what_is_broken_already():
     books = allocator(machine(cards=(0, 0, 1, 1), cpus=(8, 8), threads=2))
     first = place(books, replace(asked("cpu=3,gpu=1,numa=restricted"), uid="a"))

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.core.zone_oracle import (
     RESTRICTED,
@@ -21,10 +22,13 @@ from tests.core.zone_oracle import (
 )
 
 from ullage.core.fleet import Fleet
+from ullage.core.kernel import columns
+from ullage.core.kernel.alignment import closeness_of, may_settle, settle
 from ullage.core.kernel.board import MERGED
 from ullage.core.kernel.masks import width_of
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
+from ullage.core.shape import shape_of
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
@@ -200,6 +204,26 @@ def choice_by_free(books: Books, policy: ZonePolicy, asked: ResourceRequirement)
     lists = [hints_of(books, name, amount, Held(), by_free=True) for name, amount in amounts.items()]
     found = product_merge(books.topology.zone_ids, lists, policy, books.topology.distances)
     return found.hint.zones, enough and found.admitted
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_node_scores_alike_whether_all_it_gives_is_picked_or_not(seed):
+    chance = random.Random(2000 + seed)
+    closeness = set()
+    for _ in range(60):
+        kubelet = some_kubelet(chance) if chance.random() < 0.5 else None
+        fleet, books = occupy(chance, some_machine(chance, kubelet))
+        shape = shape_of(fleet, some_pod(chance, chance.choice([None, ZonePolicy.BEST_EFFORT, RESTRICTED]), 1)).rows
+        if not shape[0, columns.NEEDS]:
+            continue
+        found = []
+        for decide in (settle, may_settle):
+            units = np.array([gpu.uuid in books.free[CARD] for gpu in fleet.cards], np.int64)
+            fits = decide(fleet.node_rows, fleet.card_rows, 0, shape, units, fleet.board.rows)
+            found.append((fits, *units.tolist(), closeness_of(shape, fleet.board.rows.verdict) if fits else 0.0))
+        assert found[0] == found[1]
+        closeness.add(found[0][-1])
+    assert len(closeness) > 2
 
 
 @pytest.mark.parametrize("seed", range(12))

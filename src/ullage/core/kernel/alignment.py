@@ -14,8 +14,10 @@ from ullage.core.kernel.board import (
     AFTER_SUPPLIES,
     ALIGNED,
     AMOUNT,
+    BESIDE,
     BYTES,
     CARDS,
+    CLAIM,
     CLOSENESS,
     CODE,
     CONTAINER,
@@ -38,13 +40,13 @@ from ullage.core.kernel.board import (
     OWN_PICK,
     PEAK,
     POD_SCOPE,
+    RESOURCE,
     SCALE,
     SCOPE,
     SHORT,
     SPAN,
     STAGE,
     TOO_MANY,
-    UNION,
     UNKNOWN,
     WEAKER,
     WIDEST,
@@ -78,7 +80,7 @@ def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: 
 
 @compiled
 def may_settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board) -> bool:
-    """The same answer sooner: nothing is said of what it takes beside cards, but in which zones that would be."""
+    """The same answer sooner, and how near all would be: what it takes beside cards is picked only if that matters."""
     behind = len(shape) - shape[0, NAMED]
     first = behind - shape[0, NEEDS]
     return _settle(nodes, cards, row, shape, units, board, shape[first, CONTAINER] + 1 >= shape[behind - 1, CONTAINER])
@@ -90,7 +92,7 @@ def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board:
     whole, asked, verdict = shape[0, WHOLE], shape[0, COUNT], board.verdict
     for k in range(len(units)):
         units[k] = OPEN if units[k] > 0 else OUT_OF_REACH
-    align(nodes, cards, row, shape[0, POLICY], shape[behind - shape[0, NEEDS] : behind], board, units, only_cards)
+    _align(nodes, cards, row, shape[0, POLICY], shape[behind - shape[0, NEEDS] : behind], board, units, only_cards)
     if verdict[CODE] != ALIGNED:
         units[:] = 0
         return False
@@ -112,6 +114,19 @@ def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board:
         else:
             units[k] = units[k] != 0
     return True
+
+
+@compiled
+def _align(
+    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows, only_cards: bool
+) -> None:
+    """Align with only cards picked, if that is enough to know how near all lies, or that does not count."""
+    align(nodes, cards, row, policy, needs, board, units, only_cards)
+    verdict = board.verdict
+    if verdict[CODE] == ALIGNED and verdict[BESIDE] < 0 and verdict[CLAIM] and (policy > NONE or needs[0, CLOSENESS]):
+        for k in range(len(units)):
+            units[k] = OPEN if units[k] != OUT_OF_REACH else OUT_OF_REACH
+        align(nodes, cards, row, policy, needs, board, units, False)
 
 
 @compiled
@@ -164,14 +179,15 @@ def closeness_of(shape: Rows, verdict: Rows) -> float:
     """What the zones of a decision add to the score of its node: how near they are, of 100, times the weight.
 
     That is 100 over their number or, where it is relative, what this is less than that of the widest candidate, in
-    hundredths. Where alignment is asked for it goes before anything else. Zones that are not known are behind all.
+    hundredths. Where alignment is asked for it goes before anything else. Zones that are not known, or a node that
+    aligns less strictly than asked, are behind all.
     """
     first = len(shape) - shape[0, NAMED] - shape[0, NEEDS]
     weight, widest = shape[first, CLOSENESS] / SCALE, shape[first, WIDEST] - 1
     if widest < 0:
-        near = 100 // max(1, verdict[SPAN]) if verdict[KNOWN] else 0
+        near = 100 // max(1, verdict[SPAN]) if verdict[CLAIM] else 0
     else:
-        near = 100 - 100 * verdict[SPAN] // max(1, widest) if verdict[KNOWN] else -1
+        near = 100 - 100 * verdict[SPAN] // max(1, widest) if verdict[CLAIM] else -1
     return float(near * max(weight, _BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))
 
 
@@ -192,7 +208,7 @@ def align(
     by = _policy_there(board, machine, policy, verdict)
     if verdict[CODE] != ALIGNED or machine < 0 or machines[machine, ZONE_COUNT] > MOST_ZONES:
         return
-    verdict[KNOWN] = 1
+    verdict[KNOWN], verdict[CLAIM] = 1, by >= policy
     if not only_cards:
         open_supplies(board, machine, taken)
     alone, mask = len(needs), NIL
@@ -266,6 +282,7 @@ def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: i
             continue
         if verdict[ONLY_CARDS] and needs[k, NEEDED] != CARDS:
             short = left_of(board, machine, needs[k, NEEDED]) < needs[k, AMOUNT]
+            verdict[BESIDE] |= _zones_beside(board, machine, needs[k], mask)
         else:
             short = take(nodes, cards, row, needs[k], mask, board, units)
         if short:
@@ -273,6 +290,21 @@ def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: i
             return
     if ended:
         give_back(units, taken, had, before)
+
+
+@compiled
+def _zones_beside(board: Board, machine: int, need: Rows, mask: int) -> int:
+    """The zones among which a need beside cards will lie: those of the mask; -1 if they show only when it is picked."""
+    machines, supplies, left = board.machines, board.supplies, 0
+    if machines[machine, ZONE_COUNT] == 1:
+        return 1
+    for at in range(machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]):
+        zones = supplies[at, SUPPLY_ZONES]
+        if supplies[at, RESOURCE] == need[NEEDED] and supplies[at, FREE] > 0 and zones & mask:
+            if zones & ~mask:
+                return -1
+            left += supplies[at, FREE]
+    return mask if left >= need[AMOUNT] else -1
 
 
 @compiled
@@ -284,18 +316,24 @@ def distances_of(board: Board, machine: int) -> Rows:
 
 @compiled
 def _measure(nodes: Rows, cards: Rows, row: int, board: Board, units: Rows, taken: Rows, verdict: Rows) -> None:
-    """The union of the zones of all that was taken."""
-    union = 0
+    """In how many zones all lies that was taken, and whether that is known; on one zone nothing can lie apart."""
+    machine, union, unknown = nodes[row, MACHINE], 0, False
     for k in range(len(units)):
         if units[k] >= HELD:
-            union |= cards[nodes[row, FIRST_CARD] + k, ZONES]
-    first = board.machines[nodes[row, MACHINE], FIRST_SUPPLY]
-    if verdict[ONLY_CARDS]:
-        union |= verdict[MERGED]  # what is taken beside cards lies there
-        verdict[UNION], verdict[SPAN] = union, width_of(union)
-        return
-    for at in range(first, board.machines[nodes[row, MACHINE], AFTER_SUPPLIES]):
+            zones = cards[nodes[row, FIRST_CARD] + k, ZONES]
+            union |= zones
+            unknown |= zones == 0
+    beside = verdict[BESIDE]
+    if beside > 0:
+        verdict[BESIDE] = beside if width_of(beside) == 1 or beside & ~union == 0 else -1
+        union |= beside
+    first = board.machines[machine, FIRST_SUPPLY]
+    after = first if verdict[ONLY_CARDS] else board.machines[machine, AFTER_SUPPLIES]
+    for at in range(first, after):
         own = taken[at - first]
         if own[MARK] >= HELD or max(own[BYTES], own[PEAK]) > 0:
             union |= board.supplies[at, SUPPLY_ZONES]
-    verdict[UNION], verdict[SPAN] = union, width_of(union)
+            unknown |= board.supplies[at, SUPPLY_ZONES] == 0
+    verdict[SPAN] = width_of(union)
+    if unknown and board.machines[machine, ZONE_COUNT] > 1:
+        verdict[CLAIM] = 0

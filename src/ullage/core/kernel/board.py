@@ -54,11 +54,12 @@ WIDEST = 7
 INIT, SIDECAR, APP = 0, 1, 2
 
 # What became of it.
-CODE, UNION, SPAN, CONTAINER_OF, MERGED, KNOWN, NEAR, ONLY_CARDS = 0, 1, 2, 3, 4, 5, 6, 7
-"""Why it is refused; the zones of all that was taken, and how many; the container that was aligned last, and its
-merged mask; 1 if the zones of the machine are known and told apart; the merged mask of those that have cards, if one
-has, -1 if several have; 1 if only cards are picked."""
-VERDICT_COLUMNS = 8
+CODE, SPAN, CONTAINER_OF, MERGED, KNOWN, CLAIM, NEAR, ONLY_CARDS, BESIDE = 0, 1, 2, 3, 4, 5, 6, 7, 8
+"""Why it is refused, or `ALIGNED`; in how many zones lies all that it takes; the container that was aligned last, and
+its merged mask; 1 if the zones of the machine are known and told apart; 1 if so are those of all that it takes, and
+whoever decides there aligns as strictly as asked; the merged mask of the container that has cards, -1 if several have;
+1 if only cards are picked, and then the zones of what is taken beside them, -1 if they show only when it is picked."""
+VERDICT_COLUMNS = 9
 ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT = 0, 1, 2, 3, 4, 5
 """Reasons: no record of zones, a weaker policy of the node, more zones than are enumerated, no mask that will do,
 too little there."""
