@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.engines.recorder import opened
 from ullage.engines.local.warden import move_threads, thread_ids
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -51,3 +54,20 @@ def test_every_thread_gets_what_is_left_for_it(
 
 def test_a_process_that_has_ended_is_no_matter() -> None:
     assert not move_threads(2**22 + 1, frozenset(CPUS), frozenset(CPUS[:1]))
+
+
+def runs_on() -> set[int]:
+    return os.sched_getaffinity(0)
+
+
+def test_who_shares_cpus_has_those_that_the_warden_may_use_now(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "data") as recorder:
+            assert recorder.engine.warden_pid is not None
+            for number, allowed in enumerate(({A}, {A, B})):
+                os.sched_setaffinity(recorder.engine.warden_pid, allowed)
+                await recorder.enter(f"e{number}")
+                assert await recorder.run(number, runs_on, name=f"e{number}") == allowed
+            assert await recorder.run(2, runs_on, name="e0") == {A, B}
+
+    asyncio.run(main())

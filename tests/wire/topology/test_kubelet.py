@@ -13,6 +13,7 @@ from ullage.model.topology import Kubelet, Scope, ZonePolicy
 from ullage.wire.topology.cpu_manager_state import CpuState, read_cpu_state
 from ullage.wire.topology.device_checkpoint import read_device_state
 from ullage.wire.topology.kubelet_config import read_kubelet_config
+from ullage.wire.topology.noderesourcetopology import read_noderesourcetopology
 from ullage.wire.topology.podresources import Allocatable, read_allocatable, read_pod_resources
 
 MI, GI = 2**20, 2**30
@@ -271,3 +272,16 @@ def test_any_checkpoint_is_read_or_refused(document):
 @given(shaped(CONFIG, ["limits", "cpu", "memory", "memory.available"]))
 def test_any_configuration_is_read_or_refused(document):
     tried(read_kubelet_config, document)
+
+
+def test_of_a_document_with_nothing_right_the_first_entries_are_told_and_the_others_counted():
+    _, warnings = read_pod_resources({"pod_resources": ["x" * 10_000] * 5_000})
+    assert warnings[0].startswith("pod_resources[0]: 'xxx")
+    assert (len(warnings), warnings[-1]) == (101, "and 4900 more")
+    _, (warning,) = read_noderesourcetopology(
+        {
+            "metadata": {"name": "n"},
+            "attributes": [{"name": "topologyManagerPolicy", "value": "x" * 10_000}],
+        }
+    )
+    assert len(warning) < 500

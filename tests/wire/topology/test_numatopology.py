@@ -166,7 +166,7 @@ def test_many_short_sets_cannot_name_more_ids_than_a_machine_has():
     document = told(numares=resources, podAllocations=[{"uid": "u", "containerAllocations": allocations}])
     record, warnings = read_numatopology(document)
     assert sum(len(stock.free) for stock in record.stock.values()) == 2**18
-    assert len(warnings) == 40_000 - 4
+    assert warnings[-1] == f"and {40_000 - 4 - 100} more"
 
 
 def test_a_cpu_that_is_there_twice_refuses_the_record_at_once():

@@ -88,7 +88,7 @@ class Warden:
 
     def __init__(self) -> None:
         self._wards: dict[str, Ward] = {}
-        self._cpus = self._shared_cpus = frozenset(os.sched_getaffinity(0))
+        self._shared_cpus = frozenset(os.sched_getaffinity(0))
         self._sweep: tuple[bytes, list[str]] | None = None
         self._waiting: list[dict[str, Any]] = []  # orders that came during a sweep
         self._input = b""
@@ -318,10 +318,11 @@ class Warden:
     def _share_cpus(self, taken: frozenset[int] = frozenset()) -> None:
         """Keep executors without CPUs of their own off those that others have, and off `taken`.
 
-        Where none is left for them they run on all, as somebody has to give way.
+        Where none is left for them they run on all, as somebody has to give way. All are those that the warden
+        may use now: CPUs come and go, and so does what a cpuset allows.
         """
-        own = taken.union(*(ward.cpus for ward in self._wards.values()))
-        shared, before = self._cpus - own or self._cpus, self._shared_cpus
+        own, every = taken.union(*(ward.cpus for ward in self._wards.values())), frozenset(os.sched_getaffinity(0))
+        shared, before = every - own or every, self._shared_cpus
         self._shared_cpus = shared
         rounds = 0 if shared == before else _MOST_MOVES
         while rounds and self._move(before, shared):

@@ -13,6 +13,11 @@ from ullage.wire.document import Document, mapping
 _MOST_IDS = 2**18
 """Ids that the sets of one document may name: those of the largest machine, many times over."""
 
+_MOST_SENTENCES = 100
+"""Sentences on one document: enough to see what is wrong with it, too few to fill a log."""
+_LONGEST = 400
+"""Characters of a sentence; a document may bring words of any length."""
+
 Read = TypeVar("Read")
 Other = TypeVar("Other")
 
@@ -22,16 +27,21 @@ class Dropped:
 
     def __init__(self) -> None:
         self._warnings: list[str] = []
+        self._more = 0
         self._ids_left = _MOST_IDS
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each entry that was dropped, in the order of the document."""
-        return tuple(self._warnings)
+        """A sentence for each entry that was dropped, in the order of the document; of very many the first, and how many more."""
+        more = [f"and {self._more} more"] if self._more else []
+        return (*self._warnings, *more)
 
     def say(self, warning: str) -> None:
         """Add a sentence."""
-        self._warnings.append(warning)
+        if len(self._warnings) == _MOST_SENTENCES:
+            self._more += 1
+        else:
+            self._warnings.append(warning if len(warning) <= _LONGEST else f"{warning[:_LONGEST]}...")
 
     @contextmanager
     def entry(self) -> Iterator[None]:
