@@ -431,7 +431,7 @@ def test_memory_and_huge_pages_lie_in_the_zone_of_the_cards_and_come_back():
     placements = [place(books, pod(wants, uid=uid)).placement for uid in ("a", "b")]
     assert [placement.zones for placement in placements] == [(0,), (1,)]
     assert placements[1].memory == ((1, 6 * GIB),)
-    assert placements[1].amounts == ((1, "hugepages:2097152", 3 * GIB),)
+    assert placements[1].amounts == ((1, "hugepages-2Mi", 3 * GIB),)
     assert place(books, pod(wants, uid="c")) is Code.NOT_ALIGNED
     for uid in ("a", "b"):
         books.dealloc(uid, 1.0)

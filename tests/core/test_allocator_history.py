@@ -293,7 +293,7 @@ class History(RuleBasedStateMachine):
         before = self.books()
         twin.set_ready()
         twin.version, twin._handlers = self.allocator.version, self.allocator._handlers
-        twin._told, twin._gone = self.allocator._told, self.allocator._gone
+        twin._departed = self.allocator._departed
         self.allocator = twin
         assert self.books() == before
 

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ullage.core.adjust import Adjustment, Change, change_of
+from ullage.core.bind_handlers import BindHandlers, Handler
 from ullage.core.capacity import limits_of, refuses_limit
 from ullage.core.consolidation import Consolidation, NoConsolidation, consolidate
+from ullage.core.departed import HISTORY, Departed
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
+from ullage.core.following import followed, remembering
 from ullage.core.learning import Learning
 from ullage.core.nomination import (
     NO_NOMINATIONS,
@@ -27,6 +30,7 @@ from ullage.core.nomination import (
     refusal_beside,
     refusals_beside,
 )
+from ullage.core.observation import Observation, foreign_id, observe, unconfirmed
 from ullage.core.offers import Offers, offers
 from ullage.core.places import check_places
 from ullage.core.preemption import (
@@ -56,16 +60,13 @@ from ullage.core.victims import NO_BUDGETS, Budgets, budgets_of
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid
-from ullage.model.gpu import Gpu
+from ullage.model.holding import Use
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Rejection
 
 ASSUMED_TTL_S = 1800.0
 """How long an allocation may stay assumed before it is swept."""
-
-HISTORY = 4096
-"""Allocations that are gone and still remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Decision:
 
 
 class Allocator:
-    """Operations on one fleet. `gone_at` of the history is in seconds of the caller's clock.
+    """Operations on one fleet.
 
     `learning` counts what is asked for, each uid once, and says what the strategy `leftover` goes by.
     """
@@ -107,10 +108,10 @@ class Allocator:
         self.version = 0
         self._ready = False
         self._dirty: set[str] = set()
-        self._gone: OrderedDict[str, float] = OrderedDict()
+        self._departed = Departed()
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._handlers: dict[object, Callable[[Allocation], None]] = {}
-        self._told: set[str] = set()
+        self._handlers = BindHandlers()
+        self._observed_at: dict[str, float] = {}
 
     # --- readiness ---
 
@@ -404,7 +405,7 @@ class Allocator:
         if known is None and waited is not None:
             return Freed(uid)
         if known is None:
-            return Freed(uid, already_gone=uid in self._gone, unknown=uid not in self._gone)
+            return Freed(uid, already_gone=uid in self._departed, unknown=uid not in self._departed)
         held = set(known.gpus)
         named = held if gpus is None else set(gpus)
         return Freed(uid, known.gpus, not_held=tuple(sorted(named - held)), not_named=tuple(sorted(held - named)))
@@ -422,7 +423,7 @@ class Allocator:
         return self.fleet.ledger.get(uid)
 
     def leave(self, executor: str) -> None:
-        """An executor is known to be gone: what it held is free for requests too.
+        """What is no request's is known to be gone, such as an executor: what it held is free for requests too.
 
         Raises:
             NotFound: the ledger has no such id.
@@ -500,7 +501,7 @@ class Allocator:
     def reconcile(self, found: Iterable[Allocation], now: float) -> tuple[str, ...]:
         """Make the ledger what was found, assumptions kept; the uids that differed. Twice is no difference.
 
-        What is releasing stays so for as long as it is found.
+        What is releasing stays so for as long as it is found, and what its node has shown stays as that is.
 
         Raises:
             NotFound: a node that is known does not have a card of an allocation. Conflict: an id is that of
@@ -522,47 +523,60 @@ class Allocator:
                 changed.append(uid)
         return tuple(sorted(changed))
 
+    def observe(self, node: str, use: Use, now: float) -> Observation:
+        """Enter what a node itself shows of who holds what there; it is right, see `core/observation.py`.
+
+        Raises:
+            NotFound: the node is not known.
+
+        """
+        if node not in self.fleet.row_of:
+            raise NotFound(f"node {node!r} is not known", code="unknown-node", field="node")
+        found = observe(self.fleet, self._departed, node, use, now)
+        for held in found.changed:
+            before = self.fleet.ledger.get(held.id)
+            self._dirty.update(() if before is None else before.gpus)
+            self._enter(held)
+        if found.foreign is None and foreign_id(node) in self.fleet.ledger:
+            self.leave(foreign_id(node))
+        self._observed_at[node] = now
+        return replace(found, changed=tuple(self.fleet.ledger[held.id] for held in found.changed))
+
+    def unconfirmed(self, now: float) -> tuple[Allocation, ...]:
+        """Bound allocations by uid that their node, which shows what it has, has not shown in time."""
+        return unconfirmed(self.fleet, self._observed_at, now)
+
+    def observed_at(self, node: str) -> float | None:
+        """When a node last showed what it has; None: never."""
+        return self._observed_at.get(node)
+
     def set_nodes(self, nodes: Iterable[Node]) -> tuple[Allocation, ...]:
         """New facts about machines and cards; free capacity is derived again, nobody is evicted.
 
         A card that vanished while it is held stays on its node as a missing one, and an allocation follows
-        its cards to another node. Returns the requests' allocations that follow, or whose cards changed.
+        its cards to another node. Returns the allocations, but executors', that follow or whose cards changed.
         """
-        inventory, ledger = _followed(self.fleet, tuple(nodes))
+        inventory, ledger = followed(self.fleet, tuple(nodes))
         before, fleet = self.fleet.ledger, self.fleet.anew(inventory, ledger)
-        entered = [_remembering(fleet, held) for held in ledger if held.claim is not None]
+        entered = [remembering(fleet, held) for held in ledger if not held.of_session]
         changed = [held for held in entered if (held, held.cards) != (before[held.id], before[held.id].cards)]
         for held in changed:
             fleet.replace(held)
         self._adopt(fleet)
+        self._observed_at = {node: at for node, at in self._observed_at.items() if node in fleet.row_of}
         self._dirty.update(gpu.uuid for gpu in fleet.cards)
         self.version += 1
         return tuple(changed)
 
     # --- whoever mirrors the state ---
 
-    def register_bind_handler(self, handler: Callable[[Allocation], None]) -> Callable[[], None]:
+    def register_bind_handler(self, handler: Handler) -> Callable[[], None]:
         """Call `handler` once for each allocation that is durably bound; call the answer to stop."""
-        key = object()
-        self._handlers[key] = handler
-
-        def unregister() -> None:
-            self._handlers.pop(key, None)
-
-        return unregister
+        return self._handlers.register(handler)
 
     def notify_bound(self, uid: str) -> tuple[BaseException, ...]:
         """The binding is durable: tell the handlers, once per uid. Their faults are returned, and stop nobody."""
-        faults: list[BaseException] = []
-        if uid in self._told or not self.is_bound(uid):
-            return ()
-        self._told.add(uid)
-        for handler in tuple(self._handlers.values()):
-            try:
-                handler(self.fleet.ledger[uid])
-            except Exception as fault:  # noqa: BLE001 - one handler must not keep the others from hearing
-                faults.append(fault)
-        return tuple(faults)
+        return self._handlers.notify(self.fleet.ledger[uid]) if self.is_bound(uid) else ()
 
     def take_dirty(self) -> frozenset[str]:
         """Cards that changed since the last call; give back with `requeue` what could not be written."""
@@ -612,12 +626,13 @@ class Allocator:
         """What a request holds.
 
         Raises:
-            Conflict: the id is that of an executor, which is no request.
+            Conflict: the id is that of an executor or of what is foreign, which is no request.
 
         """
         known = self.fleet.ledger.get(uid)
         if known is not None and known.claim is None:
-            raise Conflict(f"{uid} is an executor of a session; choose another uid", code="uid-taken", field="uid")
+            whose = "an executor of a session" if known.of_session else "what a node shows of others"
+            raise Conflict(f"{uid} is {whose}; choose another uid", code="uid-taken", field="uid")
         return known
 
     # --- steps ---
@@ -682,6 +697,10 @@ class Allocator:
         if known is None:
             return allocation
         cards = allocation.cards or known.cards
+        if known.observed and not allocation.observed and known.node == allocation.node:
+            allocation = replace(allocation, placement=known.placement)
+            if set(allocation.gpus) != set(known.gpus):
+                allocation = replace(allocation, gpus=known.gpus, charges=known.charges)
         if known.state is not AllocationState.RELEASING:
             return replace(allocation, cards=cards)
         return replace(allocation, state=known.state, release_by=known.release_by, cards=cards)
@@ -693,7 +712,7 @@ class Allocator:
         known = self.fleet.ledger.get(allocation.id)
         if known == allocation:
             return known
-        allocation = _remembering(self.fleet, allocation)
+        allocation = remembering(self.fleet, allocation)
         if known is not None:
             self.fleet.replace(allocation)
         else:
@@ -723,7 +742,7 @@ class Allocator:
     def _changed(self, allocation: Allocation) -> Allocation:
         """An allocation has entered the books, or changed in them."""
         self._dirty.update(allocation.gpus)
-        self._gone.pop(allocation.id, None)
+        self._departed.back(allocation.id)
         self.version += 1
         return allocation
 
@@ -732,10 +751,8 @@ class Allocator:
             return None
         allocation = self.fleet.release(uid)
         self._dirty.update(allocation.gpus)
-        self._told.discard(uid)
-        self._gone[uid] = now
-        while len(self._gone) > HISTORY:
-            self._gone.popitem(last=False)
+        self._handlers.forget(uid)
+        self._departed.add(allocation, now)
         self.version += 1
         return allocation
 
@@ -760,34 +777,3 @@ class Allocator:
     def pools(self) -> frozenset[str]:
         """Pools that cards are in, and those that have a strategy."""
         return self._card_pools | frozenset(self.rules.strategies)
-
-
-def _remembering(fleet: Fleet, allocation: Allocation) -> Allocation:
-    """The allocation with what is known of its cards; that of an executor does not outlive a restart."""
-    if allocation.claim is None:
-        return allocation
-    cards = tuple(gpu for gpu in fleet.last_known(allocation) if gpu is not None)
-    return allocation if cards == allocation.cards else replace(allocation, cards=cards)
-
-
-_NO_INDEX = -1
-"""Of a card that nobody ever reported."""
-
-
-def _followed(fleet: Fleet, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Allocation]]:
-    """New inventory with the cards that are held and gone, and the ledger on the nodes where its cards are now.
-
-    What lay in zones of one machine lies in none that are known of another.
-    """
-    home = {gpu.uuid: node.name for node in nodes for gpu in node.gpus}
-    missing: dict[str, list[Gpu]] = {node.name: [] for node in nodes}
-    placed = set(home)
-    ledger = []
-    for _, held in sorted(fleet.ledger.items()):
-        node = next((home[uuid] for uuid in held.gpus if uuid in home), held.node)
-        ledger.append(held if node == held.node else replace(held, node=node, placement=None))
-        for uuid, known in zip(held.gpus, fleet.last_known(held), strict=True):
-            if uuid not in placed and node in missing:  # of several holders on different nodes the first has it
-                placed.add(uuid)
-                missing[node].append(replace(known or Gpu(uuid, _NO_INDEX), healthy=False))
-    return [replace(node, gpus=(*node.gpus, *missing[node.name])) for node in nodes], ledger

@@ -56,6 +56,7 @@ _ONE = 1 << 40
 class Stays(StrEnum):
     """Why an allocation is not moved, in the order in which it is judged."""
 
+    FOREIGN = "owner-not-known"
     EXECUTOR = "executor-of-a-session"
     NOT_BOUND = "not-bound"
     GANG = "gang-member"
@@ -198,7 +199,7 @@ def _movable(
 def _stays(fleet: Fleet, allocation: Allocation, now: float, up_to: int | None) -> Stays | None:
     claim, row = allocation.claim, fleet.row_of.get(allocation.node)
     if claim is None:
-        return Stays.EXECUTOR
+        return Stays.EXECUTOR if allocation.of_session else Stays.FOREIGN
     if allocation.state is not AllocationState.BOUND:
         return Stays.NOT_BOUND
     if claim.gang is not None:

@@ -187,7 +187,7 @@ _MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_byte
 def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejection, ...]) -> tuple[Holder, ...]:
     """Who else holds what is missing on the nodes that could run this request, the largest first.
 
-    Sessions, and the requests for cards of each namespace together.
+    Sessions, the requests for cards of each namespace together, and what nodes show of owners that are not known.
     """
     fleet = world.fleet
     missing = sum((_MISSING.get(code, Resources()) for code in {r.code for r in rejections}), Resources())
@@ -196,7 +196,10 @@ def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejecti
     held: dict[str, list[Resources]] = {}
     for allocation in fleet.ledger.values():
         row, claim = fleet.row_of.get(allocation.node), allocation.claim
-        holder = session_of.get(allocation.id) if claim is None else f"requests of {claim.namespace}"
+        if claim is not None:
+            holder: str | None = f"requests of {claim.namespace}"
+        else:
+            holder = session_of.get(allocation.id) if allocation.of_session else "owners that are not known"
         if holder not in (None, demand.session) and row is not None and useful[row]:
             held.setdefault(holder or "", []).append(fleet.resources(allocation.requirement))
     holders = [

@@ -122,7 +122,7 @@ class Fleet:
         self.gangs: dict[str, set[str]] = {}
         """Per gang, the members that are in the ledger."""
         self.claim_changes = 0
-        """Grows with every change of an allocation that is a request's own, not an executor's."""
+        """Grows with every change of an allocation that is not an executor's."""
         self._journal: list[tuple[str, Allocation | None]] = []
         self._open = 0
         for allocation in allocations:
@@ -232,11 +232,11 @@ class Fleet:
             for gpu in self.cards
             if gpu.compute_gflops or gpu.vram_bytes
         }
-        amounts = [(self._amounts(gpu, requirement), (gpu.compute, gpu.vram)) for gpu in kinds.values()]
+        amounts = [(self.amounts_on(gpu, requirement), (gpu.compute, gpu.vram)) for gpu in kinds.values()]
         shares = [_share(amount, capacity) for amount, capacity in amounts if amount is not None]
         return min(Fraction(1), min(shares, default=Fraction(1)))
 
-    def _amounts(self, gpu: Gpu, requirement: ResourceRequirement) -> tuple[int, int] | None:
+    def amounts_on(self, gpu: Gpu, requirement: ResourceRequirement) -> tuple[int, int] | None:
         """What a share of this requirement takes of such a card; None if it has no such partition."""
         part = requirement.part or Part()
         if requirement.cards.isolation is not Isolation.PARTITIONED:
@@ -412,11 +412,13 @@ class Fleet:
 
     def _enter_name(self, allocation: Allocation, gpus: Iterable[Gpu | None], sign: int) -> None:
         """Enter whose it is, if it is a request's own."""
-        claim = allocation.claim
-        if claim is None:
+        if allocation.of_session:
             return
         self._requested = None
         self.claim_changes += 1
+        claim = allocation.claim
+        if claim is None:
+            return
         usage, before = _usage(allocation, gpus), self.usage.get(claim.namespace)
         if before is not None:
             usage = before.plus(usage, sign)
@@ -521,8 +523,8 @@ class Fleet:
         return self._empty
 
     def requested(self) -> Fleet:
-        """The same inventory with only what requests hold: what is left there, sessions share."""
-        held = [allocation for allocation in self.ledger.values() if allocation.claim is not None]
+        """The same inventory with only what requests and strangers hold: what is left there, sessions share."""
+        held = [allocation for allocation in self.ledger.values() if not allocation.of_session]
         if not held:
             return self.emptied()
         if self._requested is None:

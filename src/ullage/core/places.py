@@ -2,7 +2,7 @@
 
 Placement slots of a partition are its alone. An isolation group holds partitions of one template, as
 many as the profile of the card allows. A card that is held whole has one holder. A partition whose
-place is not recorded is not judged here.
+place is not recorded is not judged here, nor is what a node has shown: it is so.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_places(profiles: Profiles, allocations: Iterable[Allocation]) -> None:
     """
     on_card: dict[str, list[tuple[Allocation, Slot | None]]] = {}
     known: dict[str, Gpu] = {}
-    for held in allocations:
+    for held in (held for held in allocations if not held.observed):
         known |= {gpu.uuid: gpu for gpu in held.cards}
         slots = [charge.slot for charge in held.charges] or [None] * len(held.gpus)
         for uuid, slot in zip(held.gpus, slots, strict=True):

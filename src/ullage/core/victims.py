@@ -28,6 +28,7 @@ _LOCK = next(filter_ for filter_ in CAPACITY.filters if filter_.name == "isolati
 class Shield(StrEnum):
     """Why an allocation is no victim for a request, in the order in which it is judged."""
 
+    FOREIGN = "owner-not-known"
     EXECUTOR = "executor-of-a-session"
     NOT_BOUND = "not-bound"
     PRIORITY = "no-lower-priority"
@@ -83,7 +84,7 @@ def shield(rules: Rules, request: Request, allocation: Allocation, now: float) -
     """Why this allocation may not be evicted for the request; None if it may."""
     claim, own = allocation.claim, request.claim
     if claim is None:
-        return Shield.EXECUTOR
+        return Shield.EXECUTOR if allocation.of_session else Shield.FOREIGN
     if allocation.state is not AllocationState.BOUND:
         return Shield.NOT_BOUND
     if claim.priority >= own.priority:
@@ -121,7 +122,7 @@ def _gives(fleet: Fleet, uuid: str, charge: Charge | None) -> Gives:
 
 def claim_of(allocation: Allocation) -> Claim:
     """Whose it is; of one that may be evicted."""
-    assert allocation.claim is not None, "executors of sessions are no victims"
+    assert allocation.claim is not None, "only requests are victims"
     return allocation.claim
 
 

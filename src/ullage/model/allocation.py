@@ -9,15 +9,19 @@ from ullage.model.claim import Claim
 from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
-from ullage.model.zone_placement import ZonePlacement
+from ullage.model.zone_placement import Rank, ZonePlacement
 
 
 class AllocationState(StrEnum):
-    """Assumed when decided, bound when its process lives, releasing until that process is known gone."""
+    """Assumed when decided, bound when its process lives, releasing until that process is known gone.
+
+    Foreign is what a node shows of owners that are not known here.
+    """
 
     ASSUMED = "assumed"
     BOUND = "bound"
     RELEASING = "releasing"
+    FOREIGN = "foreign"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,10 @@ class Allocation:
     """One unit's hold on one node: `gpus` are the uuids of its cards, `charges` what it takes of each.
 
     Without `charges` the cards are held whole, whatever their capacity is or becomes. `claim` says
-    whose it is if it came as a request of its own; executors have none. `assumed_at`, `bound_at` and
-    `release_by` are in seconds since the epoch; at `release_by` the owner of a releasing one is gone by
-    the word of whoever released it. `cards` are the cards as they were last known, for when they are
-    missing: they say nothing of who holds what, and do not count when two allocations are compared.
+    whose it is if it came as a request of its own; executors have none, nor has what is foreign.
+    `assumed_at`, `bound_at` and `release_by` are in seconds since the epoch; at `release_by` the owner of a
+    releasing one is gone by the word of whoever released it. `cards` are the cards as they were last known, for
+    when they are missing: they say nothing of who holds what, and do not count when two allocations are compared.
     `placement` says in which zones it lies and what it has there; None where they are not told apart.
     """
 
@@ -68,3 +72,13 @@ class Allocation:
     release_by: float | None = None
     cards: tuple[Gpu, ...] = field(default=(), compare=False)
     placement: ZonePlacement | None = None
+
+    @property
+    def of_session(self) -> bool:
+        """Whether it is that of an executor: of no request, and not foreign."""
+        return self.claim is None and self.state is not AllocationState.FOREIGN
+
+    @property
+    def observed(self) -> bool:
+        """Whether its node has shown it."""
+        return self.placement is not None and self.placement.rank is Rank.OBSERVED

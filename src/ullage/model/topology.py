@@ -30,6 +30,8 @@ CARD = "gpu"
 """The resource that stands for the cards of a node, whatever a cluster calls them."""
 CPU = "cpu"
 MEMORY = "memory"
+HUGEPAGES = "hugepages-"
+"""What huge pages of a size are called by: `hugepages-2Mi`."""
 
 
 class ZonePolicy(StrEnum):

@@ -230,6 +230,15 @@ class Board:
         rows: list[tuple[int, int, int, int, int]] = self._found[:held].tolist()
         return rows
 
+    def zones_of(self, row: int, placement: ZonePlacement, masks: Iterable[int]) -> tuple[int, ...]:
+        """The zones that a placement on a node touches; `masks` are those of its cards."""
+        machine, mask = self.machine_of[row], 0
+        if machine < 0:
+            return ()
+        for zones in (*masks, *(self.supplies.item(supply, at.ZONES) for supply, _ in self.charges(row, placement))):
+            mask |= zones
+        return self._zones_in(machine, mask)
+
     def _zones_in(self, machine: int, mask: int) -> tuple[int, ...]:
         known = self._masks.get((machine, mask))
         if known is None:

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage
 from ullage.model.resources import MILLI
-from ullage.model.topology import CARD, ZonePolicy
+from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.containers import container_amount, containers_of, limited_resources
 from ullage.wire.pod.guaranteed import has_own_cpus
 from ullage.wire.pod.keys import Keys
-from ullage.wire.pod.vendors import HUGEPAGES, as_resource
+from ullage.wire.pod.vendors import as_resource
 
 VOLCANO = "volcano.sh"
 """The domain of Volcano's annotations, which pods of its jobs carry."""

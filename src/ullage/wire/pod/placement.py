@@ -15,13 +15,13 @@ from ullage.model.error import invalid
 from ullage.model.gpu import Gpu
 from ullage.model.idset import format_ids, parse_ids
 from ullage.model.quantity import MAX_INT32, parse_count
-from ullage.model.topology import CARD, CPU, MAX_ZONE_BYTES, MAX_ZONES, MEMORY, Topology
+from ullage.model.topology import CARD, CPU, HUGEPAGES, MAX_ZONE_BYTES, MAX_ZONES, MEMORY, Topology
 from ullage.model.zone_placement import Rank, ZonePlacement
 from ullage.wire.document import Document, mapping
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.alignment import VOLCANO
 from ullage.wire.pod.keys import DOMAIN, Keys
-from ullage.wire.pod.vendors import HUGEPAGES, as_resource
+from ullage.wire.pod.vendors import as_resource
 
 _OURS = "numa-placement"
 _DECISION = "topology-decision"

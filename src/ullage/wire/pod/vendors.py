@@ -32,9 +32,6 @@ NATIVE_RESOURCES = {
 }
 """Resources under which the vendors' own device plugins offer whole cards."""
 
-HUGEPAGES = "hugepages-"
-"""Before the size of a page, the name of a resource of huge pages."""
-
 
 def as_resource(name: str) -> str:
     """What a resource of Kubernetes is called here: cards are cards, whatever their vendor calls them."""

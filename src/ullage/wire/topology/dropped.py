@@ -32,7 +32,7 @@ class Dropped:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each entry that was dropped, in the order of the document; of very many the first, and how many more."""
+        """A sentence for each entry that was dropped, in order; of very many the first, and how many more."""
         more = [f"and {self._more} more"] if self._more else []
         return (*self._warnings, *more)
 

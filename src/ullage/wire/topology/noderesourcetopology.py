@@ -15,6 +15,7 @@ from ullage.model.quantity import MAX_INT32
 from ullage.model.resources import MILLI
 from ullage.model.topology import (
     CPU,
+    HUGEPAGES,
     MAX_DISTANCE,
     MAX_ZONE_BYTES,
     MAX_ZONES,
@@ -28,7 +29,7 @@ from ullage.model.topology import (
 )
 from ullage.wire.document import Document, text, whole
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.vendors import HUGEPAGES, as_resource
+from ullage.wire.pod.vendors import as_resource
 from ullage.wire.topology.dropped import Dropped, as_object
 
 KIND = "NodeResourceTopology"

@@ -8,10 +8,9 @@ from typing import Any
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
 from ullage.model.idset import format_ids
 from ullage.model.quantity import MAX_INT32, MAX_INT64
-from ullage.model.topology import CARD, CPU, MEMORY
+from ullage.model.topology import CARD, CPU, HUGEPAGES, MEMORY
 from ullage.wire.document import Document, text
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.vendors import HUGEPAGES
 from ullage.wire.topology.dropped import Dropped
 from ullage.wire.topology.supplement import ContainerIds, Supplement
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.provider import REST, Kind, Provider, pages_of
-from ullage.model.topology import CPU, MEMORY
+from ullage.model.topology import CPU, HUGEPAGES, MEMORY
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.vendors import HUGEPAGES, NATIVE_RESOURCES
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
 
 
 def read_provider(resource: str, kind: str | None, align: bool, path: str) -> Provider:

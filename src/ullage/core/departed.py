@@ -1,0 +1,48 @@
+"""Who held cards and is gone: remembered for a while, for whoever asks or tells of them again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TypeVar
+
+from ullage.model.allocation import Allocation
+
+_Key = TypeVar("_Key")
+
+HISTORY = 4096
+"""Allocations that are gone and still remembered."""
+
+
+class Departed:
+    """The last that went, by uid and by the pod they were on their node, each with when (seconds)."""
+
+    def __init__(self) -> None:
+        self._uids: OrderedDict[str, float] = OrderedDict()
+        self._pods: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+
+    def add(self, allocation: Allocation, now: float) -> None:
+        """Remember one that is gone now."""
+        claim = allocation.claim
+        _keep(self._uids, allocation.id, now)
+        if claim is not None and claim.pod_uid:
+            _keep(self._uids, claim.pod_uid, now)
+        if claim is not None and claim.pod:
+            _keep(self._pods, (allocation.node, claim.namespace, claim.pod), now)
+
+    def back(self, uid: str) -> None:
+        """It holds something again."""
+        self._uids.pop(uid, None)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._uids
+
+    def since(self, node: str, uid: str, namespace: str, pod: str) -> float | None:
+        """When a pod of a node went, by its uid if that is told, else by its name; None: not that we know."""
+        return self._uids.get(uid) if uid else self._pods.get((node, namespace, pod))
+
+
+def _keep(history: OrderedDict[_Key, float], key: _Key, now: float) -> None:
+    history[key] = now
+    history.move_to_end(key)
+    if len(history) > HISTORY:
+        history.popitem(last=False)
