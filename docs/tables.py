@@ -56,6 +56,7 @@ EVENTS = {
     "allocation.expired": "cards were reserved and never committed; they are free again",
     "allocation.freed": "a request gave its cards back",
     "allocation.lapsed": "room was kept for a request that nobody asked for again; it is free",
+    "allocation.mismatch": "a node shows other ids of `resource` for `uid` than it was bound to; the ledger follows it",
     "allocation.moving": "a request is to leave its place; the one on `to` is held for it until it is asked for again",
     "allocation.nominated": "room is kept for a request until those who give way to it are gone",
     "allocation.preempted": "a request gives way to `claimant`; its cards are free when it is freed",
@@ -76,6 +77,7 @@ EVENTS = {
     "node.cordoned": "an operator keeps new work off a node",
     "node.not-ready": "an unknown node did not come back; its executors are given up",
     "node.ready": "a node reported itself",
+    "node.strangers": "owners that are not known hold something of a node, or no longer; `message` names them",
     "node.topology-incomplete": "what a machine tells of its zones is not used, or a part of it; `message` says why",
     "node.uncordoned": "an operator lets work back on a node",
     "node.unknown": "contact with a node was lost",
@@ -217,6 +219,7 @@ def metrics() -> str:
         state=SimpleNamespace(sessions={"": record}),
         events=SimpleNamespace(counts=Counter()),
         allocations=SimpleNamespace(refused={Code.GPU: 0}, adjusted={"up": 0}, all=list),
+        observations=SimpleNamespace(unconfirmed=list, foreign=lambda: [SimpleNamespace(node="", gpus=())]),
     )
     answers = SimpleNamespace(
         nodes=lambda: [SimpleNamespace(name="", allocatable=amounts, held=amounts)],

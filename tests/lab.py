@@ -251,9 +251,11 @@ def check_books(service: Service) -> None:
     for name in ("cpu_free", "memory_free", "gpu_free", "slots_free", "compute_free", "vram_free", "card_users"):
         assert (getattr(fleet, name) == getattr(rebuilt, name)).all(), name
     assert (fleet.board.supplies == rebuilt.board.supplies).all(), "what is free in zones"
+    assert {uid for uid, held in fleet.ledger.items() if held.of_session} == set(state.executors)
+    if any(held.observed for held in fleet.ledger.values()):
+        return  # what a node shows may contradict what is bound
     pinned = [(held.node, cpu) for held in fleet.ledger.values() if held.placement for cpu in held.placement.cpus]
     assert len(pinned) == len(set(pinned)), "a CPU has two owners"
-    assert {uid for uid, held in fleet.ledger.items() if held.claim is None} == set(state.executors)
     for held in fleet.holders:
         assert len(held) < 2 or None not in held.values(), "a card that is held whole has two owners"
     assert (fleet.compute_free >= 0).all(), "a card gives more compute than it has"

@@ -30,7 +30,7 @@ from ullage.core.nomination import (
     refusal_beside,
     refusals_beside,
 )
-from ullage.core.observation import Observation, foreign_id, observe, unconfirmed
+from ullage.core.observation import Observation, foreign_id, is_unconfirmed, observe
 from ullage.core.offers import Offers, offers
 from ullage.core.places import check_places
 from ullage.core.preemption import (
@@ -544,7 +544,11 @@ class Allocator:
 
     def unconfirmed(self, now: float) -> tuple[Allocation, ...]:
         """Bound allocations by uid that their node, which shows what it has, has not shown in time."""
-        return unconfirmed(self.fleet, self._observed_at, now)
+        return tuple(held for _, held in sorted(self.fleet.ledger.items()) if self.is_unconfirmed(held, now))
+
+    def is_unconfirmed(self, held: Allocation, now: float) -> bool:
+        """Whether this is one of them."""
+        return is_unconfirmed(held, self._observed_at, now)
 
     def observed_at(self, node: str) -> float | None:
         """When a node last showed what it has; None: never."""

@@ -92,16 +92,10 @@ def foreign_id(node: str) -> str:
     return f"foreign:{node}"
 
 
-def unconfirmed(fleet: Fleet, nodes: Collection[str], now: float) -> tuple[Allocation, ...]:
-    """Bound allocations by uid that one of these nodes, which show what they have, has not shown in time."""
-    return tuple(
-        held
-        for _, held in sorted(fleet.ledger.items())
-        if held.state is AllocationState.BOUND
-        and held.node in nodes
-        and not held.observed
-        and start(held) + LAG_S < now
-    )
+def is_unconfirmed(held: Allocation, nodes: Collection[str], now: float) -> bool:
+    """Whether it is bound to one of these nodes, which show what they have, and was not shown in time."""
+    late = start(held) + LAG_S < now
+    return late and held.state is AllocationState.BOUND and held.node in nodes and not held.observed
 
 
 # --- who ---

@@ -241,6 +241,7 @@ class AllocationApi:
             bound_at=allocation.bound_at,
             release_by=allocation.release_by,
             placement=placement_body(allocation.placement),
+            unconfirmed=self._service.observations.is_unconfirmed(allocation),
         )
 
     def _gpus(self, uuids: tuple[str, ...], charges: tuple[Charge, ...]) -> list[wire.AllocatedGpu]:

@@ -194,6 +194,8 @@ class Answers:
             labels=node.labels,
             arch=node.arch,
             os=node.os,
+            observed_at=self._service.state.allocator.observed_at(node.name),
+            strangers=list(self._service.observations.strangers(node.name)),
         )
 
     def topology(self, name: str) -> TopologyBody:

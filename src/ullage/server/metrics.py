@@ -20,6 +20,7 @@ EVENT_COUNTERS = (
     ("ullage_allocation_releases", "allocation.freed", "Requests that gave their cards back"),
     ("ullage_allocation_expiries", "allocation.expired", "Reservations that nobody committed in time"),
     ("ullage_nominations", "allocation.nominated", "Requests that others were to give way to"),
+    ("ullage_placement_mismatches", "allocation.mismatch", "Ids that a node showed for an owner otherwise than bound"),
     ("ullage_preemptions", "allocation.preempted", "Requests that were to give way to others"),
     (
         "ullage_topology_troubles",
@@ -74,8 +75,20 @@ class ServiceCollector(Collector):
         held = GaugeMetricFamily("ullage_requests", "Requests that hold cards, by state", labels=["state"])
         states = Counter(allocation.state for allocation in service.allocations.all())
         for state in AllocationState:
-            held.add_metric([state.value], states[state])
-        yield from (refused, adjusted, held)
+            if state is not AllocationState.FOREIGN:
+                held.add_metric([state.value], states[state])
+        yield from (refused, adjusted, held, self._unconfirmed(), self._foreign())
+
+    def _unconfirmed(self) -> Metric:
+        meaning = "Bound owners that their node, which shows what it has, has not shown in time"
+        late = self._service.observations.unconfirmed()
+        return GaugeMetricFamily("ullage_placements_unconfirmed", meaning, len(late))
+
+    def _foreign(self) -> Metric:
+        family = GaugeMetricFamily("ullage_foreign_gpus", "Cards whose owners are not known here", labels=["node"])
+        for held in self._service.observations.foreign():
+            family.add_metric([held.node], len(held.gpus))
+        return family
 
     def _nodes(self) -> Iterator[Metric]:
         for what in ("allocatable", "held"):

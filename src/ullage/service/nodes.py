@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from ullage.core.observation import foreign_id
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.events import Events, node_facts
 from ullage.service.journal import Journal
 from ullage.service.state import State
-from ullage.service.store_port import PutAllocation, PutNode
+from ullage.service.store_port import DropAllocation, PutAllocation, PutNode
 
 DRAIN_S = 30.0
 """How long contact with a node may be lost before its executors are given up."""
@@ -116,6 +117,8 @@ class Nodes:
         if name not in self._state.nodes:
             raise NotFound(f"node {name} does not exist", field="node")
         self._give_up(name)
+        if foreign_id(name) in self._state.fleet.ledger:
+            self._journal.write(DropAllocation(foreign_id(name)))
         del self._state.nodes[name]
         self._lost_at.pop(name, None)
         self._rebuild()

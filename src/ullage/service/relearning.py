@@ -19,7 +19,7 @@ RECENT = 10_000
 
 def relearn(allocator: Allocator, snapshot: Snapshot, store: Store) -> None:
     """Count what holds cards, then what arrived lately."""
-    for allocation in snapshot.allocations:
+    for allocation in (held for held in snapshot.allocations if held.claim is not None):
         _see(allocator, allocation.id, allocation.requirement)
     _learn(allocator, store.events(Page(max(0, snapshot.last_event - RECENT), RECENT)))
 

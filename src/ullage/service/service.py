@@ -46,6 +46,7 @@ from ullage.service.loop import Loop
 from ullage.service.news import News
 from ullage.service.nodes import Nodes
 from ullage.service.nominations import NominatedRequests
+from ullage.service.observations import Observations
 from ullage.service.preemption import Preemptions
 from ullage.service.quotas import NamespaceQuotas
 from ullage.service.relearning import relearn
@@ -124,6 +125,7 @@ class Service:
         self.consolidations = Consolidations(
             self.state.allocator, nominated, journal, self.events, clock, self._changed
         )
+        self.observations = Observations(self.state, journal, self.events, clock, self._changed)
         self._nominated = nominated
         self.quotas = NamespaceQuotas(self.state, journal, self.events, clock, self._changed)
         self.catalog = Catalog(self.state, journal, self.sessions.forget, self.quotas.follow, self._changed)

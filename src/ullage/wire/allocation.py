@@ -128,7 +128,8 @@ class AllocationBody(View, frozen=True, kw_only=True):
     """What a request holds. `state` is assumed, bound or releasing; then it is free at `release_by` at the latest.
 
     `limit` is the most it may use of each card; without one it is its request. Without a `placement` nothing
-    is known of zones there, or nothing of it lies in them.
+    is known of zones there, or nothing of it lies in them. `unconfirmed`: the node, which shows what it has, has
+    not shown this one in time.
     """
 
     uid: str
@@ -147,6 +148,7 @@ class AllocationBody(View, frozen=True, kw_only=True):
     bound_at: float | None
     release_by: float | None
     placement: PlacementBody | None = None
+    unconfirmed: bool = False
 
 
 class FreedBody(View, frozen=True, kw_only=True):

@@ -253,7 +253,7 @@ class GpuHolderBody(View, frozen=True, kw_only=True):
     """An executor and the part of a card that it holds; session and owner are None while it works for nobody.
 
     `fraction` is the larger of those of compute and vram. `isolation` is `shared` where the card is its
-    alone.
+    alone. A card that its node shows with owners who are not known here has one holder, `foreign:` and the node.
     """
 
     executor: str
@@ -296,7 +296,11 @@ class AmountBody(View, frozen=True, kw_only=True):
 
 
 class NodeBody(View, frozen=True, kw_only=True):
-    """A machine: what it has, what work may hold of it, what is held."""
+    """A machine: what it has, what work may hold of it, what is held.
+
+    `observed_at` is when it last showed who holds what there, in seconds since the epoch, None if it never did;
+    `strangers` are those of them that are not known here.
+    """
 
     name: str
     state: str
@@ -311,6 +315,8 @@ class NodeBody(View, frozen=True, kw_only=True):
     labels: dict[str, str]
     arch: str | None
     os: str | None
+    observed_at: float | None = None
+    strangers: list[str] = []
 
 
 class QueueBody(View, frozen=True, kw_only=True):

@@ -1,0 +1,83 @@
+"""What nodes themselves show of who holds what: entered in the ledger, stored, and told where it was not as decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ullage.core.observation import Observation, foreign_id
+from ullage.model.allocation import Allocation
+from ullage.model.holding import Use
+from ullage.service.events import Events
+from ullage.service.journal import Journal
+from ullage.service.state import State
+from ullage.service.store_port import DropAllocation, PutAllocation, Record
+
+
+class Observations:
+    """Use cases of what is observed. A mismatch is an event `allocation.mismatch`, which is how it is counted."""
+
+    def __init__(
+        self,
+        state: State,
+        journal: Journal,
+        events: Events,
+        clock: Callable[[], float],
+        changed: Callable[[bool], None],
+    ) -> None:
+        self._state = state
+        self._journal = journal
+        self._events = events
+        self._clock = clock
+        self._changed = changed
+        self._strangers: dict[str, tuple[str, ...]] = {}
+
+    def observed(self, node: str, use: Use) -> Observation:
+        """A node shows what is held there: it goes before what was decided.
+
+        Raises:
+            NotFound: no such node.
+
+        """
+        ledger, uid = self._state.fleet.ledger, foreign_id(node)
+        before = ledger.get(uid)
+        found = self._state.allocator.observe(node, use, self._clock())
+        for each in found.mismatches:
+            bound, shown = " ".join(each.bound), " ".join(each.shown)
+            self._events.add(
+                "allocation.mismatch", uid=each.uid, node=node, resource=each.resource, bound=bound, shown=shown
+            )
+        if found.owners != self._strangers.get(node, ()):
+            gpus = " ".join(found.foreign.gpus) if found.foreign else ""
+            self._events.add("node.strangers", message=", ".join(found.owners), node=node, gpus=gpus)
+        self._strangers[node] = found.owners
+        gone = before is not None and found.foreign is None
+        records: list[Record] = [PutAllocation(held) for held in found.changed if not held.of_session]
+        self._journal.write(*records, *([DropAllocation(uid)] if gone else []))
+        for held in found.changed:
+            self._follow(held)
+        if found.changed or gone:
+            self._changed(True)
+        return found
+
+    def strangers(self, node: str) -> tuple[str, ...]:
+        """Owners that are not known here and hold something of a node, as it last showed."""
+        return self._strangers.get(node, ())
+
+    def foreign(self) -> tuple[Allocation, ...]:
+        """What owners hold that are not known here, one entry per node."""
+        ledger = self._state.fleet.ledger
+        entries = (ledger.get(foreign_id(node)) for node in sorted(self._state.nodes))
+        return tuple(held for held in entries if held is not None)
+
+    def unconfirmed(self) -> tuple[Allocation, ...]:
+        """Bound allocations by uid that their node, which shows what it has, has not shown in time."""
+        return self._state.allocator.unconfirmed(self._clock())
+
+    def is_unconfirmed(self, held: Allocation) -> bool:
+        """Whether this is one of them."""
+        return self._state.allocator.is_unconfirmed(held, self._clock())
+
+    def _follow(self, held: Allocation) -> None:
+        executor = self._state.executors.get(held.id)
+        if executor is not None:
+            executor.gpus, executor.placement = held.gpus, held.placement
