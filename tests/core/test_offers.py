@@ -98,7 +98,7 @@ def test_counts_are_of_cards_and_in_the_order_in_which_reasons_are_told():
 def test_what_is_kept_for_another_is_told_so_and_only_while_it_is():
     books = Allocator(Fleet([a_node("n")]))
     books.set_ready()
-    ahead = ask("gpu=1", uid="ahead", priority=9)
+    ahead = ask("gpu=1", uid="ahead", priority=90)
     books.nominate(Nomination(ahead, "n", ("n-0",), 0.0))
     offered = books.offers(ask("gpu=1", uid="later"))
     assert told(books, offered, 0) == NodeRefusal(((Code.NOMINATED, 1),), 1, helps=True)
