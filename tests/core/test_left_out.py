@@ -28,7 +28,7 @@ OUT = {
     CPU: Provider(CPU, Kind.CPU, align=False),
     CARD: Provider(CARD, Kind.DEVICE, align=False),
     NIC: Provider("intel.com/*", Kind.DEVICE, align=False),
-    "pages": Provider("hugepages:2097152", Kind.HUGEPAGES, align=False),
+    "pages": Provider("hugepages-2Mi", Kind.HUGEPAGES, align=False),
 }
 LABELS = {
     MEMORY: "ullage.io/numa-align-memory",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ullage.model.error import invalid
-from ullage.model.topology import CARD, CPU, MEMORY
+from ullage.model.quantity import format_bytes
+from ullage.model.topology import CARD, CPU, HUGEPAGES, MEMORY
 
 ALIGN_LABEL = "ullage.io/numa-align-"
 """Before `cpu`, `memory`, `hugepages`, `gpu` or a device (`/` as `_`): a label of a node, `true` or `false`."""
@@ -57,8 +58,8 @@ SHIPPED = (
 
 
 def pages_of(size: int | str) -> str:
-    """The resource that huge pages of a size in bytes are."""
-    return f"hugepages:{size}"
+    """The resource that huge pages of a size in bytes are, or of all that a pattern fits."""
+    return HUGEPAGES + (size if isinstance(size, str) else format_bytes(size))
 
 
 def label_of(kind: Kind, name: str) -> str:

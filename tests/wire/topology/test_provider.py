@@ -17,12 +17,12 @@ def read(resource: str, kind: str | None = None) -> Provider:
     ("written", "fits", "fits_not"),
     [
         ("cpu", [(Kind.CPU, "cpu")], [(Kind.MEMORY, "memory"), (Kind.DEVICE, "cpu")]),
-        ("memory", [(Kind.MEMORY, "memory")], [(Kind.HUGEPAGES, "hugepages:2097152")]),
-        ("hugepages-2Mi", [(Kind.HUGEPAGES, "hugepages:2097152")], [(Kind.HUGEPAGES, "hugepages:1073741824")]),
-        ("hugepages-*", [(Kind.HUGEPAGES, "hugepages:2097152")], [(Kind.DEVICE, "hugepages:2097152")]),
+        ("memory", [(Kind.MEMORY, "memory")], [(Kind.HUGEPAGES, "hugepages-2Mi")]),
+        ("hugepages-2Mi", [(Kind.HUGEPAGES, "hugepages-2Mi")], [(Kind.HUGEPAGES, "hugepages-1Gi")]),
+        ("hugepages-*", [(Kind.HUGEPAGES, "hugepages-2Mi")], [(Kind.DEVICE, "hugepages-2Mi")]),
         ("intel.com/*", [(Kind.DEVICE, "intel.com/sriov")], [(Kind.DEVICE, "intel.co"), (Kind.DEVICE, "gpu")]),
         ("nic", [(Kind.DEVICE, "nic")], [(Kind.DEVICE, "nic2"), (Kind.DEVICE, "gpu")]),
-        ("*", [(Kind.DEVICE, "nic"), (Kind.DEVICE, "gpu")], [(Kind.CPU, "cpu"), (Kind.HUGEPAGES, "hugepages:4096")]),
+        ("*", [(Kind.DEVICE, "nic"), (Kind.DEVICE, "gpu")], [(Kind.CPU, "cpu"), (Kind.HUGEPAGES, "hugepages-4Ki")]),
     ],
 )
 def test_the_names_that_an_entry_is_about(written, fits, fits_not):
