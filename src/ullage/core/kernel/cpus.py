@@ -1,7 +1,7 @@
 """Which CPUs of a machine a container gets alone: whole sockets, then whole cores, then single threads.
 
-What is broken already is broken further: of sockets and cores the one with fewest free CPUs goes first, ties
-by id, as the kubelet's packing order has it (pkg/kubelet/cm/cpumanager/cpu_assignment.go).
+Sockets and cores that are in use already are filled first: of several the one with the fewest free CPUs, then
+the lowest id. This is the packing order of the kubelet (pkg/kubelet/cm/cpumanager/cpu_assignment.go).
 """
 
 from __future__ import annotations

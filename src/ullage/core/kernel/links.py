@@ -1,7 +1,7 @@
-"""Cards of a node that go together, picked inside a strategy: what was decided once is remembered.
+"""Picks cards of a node that go together, and remembers each answer.
 
-An answer depends on the layout of the node, on which cards are free and which required, and on how many are
-asked for. Nodes with the same layout share what is remembered.
+An answer depends only on the layout of the node, on which cards are free and which of them are required, and on
+how many are asked for. So nodes of the same layout share the answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ullage.core.kernel.memo import slot_of
 from ullage.core.kernel.nearest import choose_nearest
 
 MOST_REMEMBERED = 62
-"""Cards of a node up to which its answers are remembered: a set of them is a number of 0 or more."""
+"""The most cards of a node whose answers are remembered: a set of its cards must be a number of 0 or more."""
 
 # A slot of the memo: its key, then the answer.
 _LAYOUT, _FREE, _REQUIRED, _COUNT = 0, 1, 2, 3
@@ -25,15 +25,15 @@ _CHOSEN, _DAMAGE = 4, 5
 MEMO_COLUMNS = 6
 
 _FULL = 0.7
-"""The memo is emptied when this part of its slots is taken."""
+"""The memo is emptied when this part of its slots is in use."""
 
 
 class Links(NamedTuple):
-    """How the cards of a fleet are joined. Per node its layout; cards of a layout are in the order of their index.
+    """How the cards of a fleet are joined: the layout of each node, in which cards are in the order of their index.
 
-    `by_index` is per flat position: the n-th card by index of a node lies at its first position plus the number
-    at its n-th position. `weights`, `places` and `uniform` are per layout, as `core/kernel/nearest.py` reads
-    them. `memo`, `key`, and `taken` (its slots in use) are what is remembered.
+    `by_index` leads from that order to the order of the fleet: it has the offset of the node's n-th card by index
+    from the node's first card. `weights`, `places` and `uniform` are by layout, as `core/kernel/nearest.py` reads
+    them. `memo` has the answers; `key` is room for the question, and `taken` counts the slots in use.
     """
 
     layout_of: Rows
@@ -48,11 +48,11 @@ class Links(NamedTuple):
 
 @compiled
 def pick_linked(links: Links, nodes: Rows, row: int, units: Rows, required: Rows, out: Rows) -> int:
-    """Write the flat positions of the cards to take, as many as `out` has room for; the damage of that.
+    """Write the flat positions of the cards to take, as many as `out` has room for, and return the damage.
 
-    `units` says of each card of the node whether it may be taken: above 0, or 0; enough may be. `required` says
-    so of those that must be taken, which all may be, and are not too many; it may be empty. The damage is how
-    many free cards are left in the islands (or zones) that are taken from: 0 if none is broken.
+    `units` is above 0 for each card of the node that may be taken; there are enough. `required` is above 0 for
+    those that must be taken, all of which may be, and which are not too many; it may be empty. The damage is the
+    number of free cards left in the islands (or zones) that are taken from: 0 if none is broken.
     """
     first, total = nodes[row, FIRST_CARD], len(units)
     order, count, at = links.by_index[first : first + total], len(out), 0
@@ -75,7 +75,7 @@ def pick_linked(links: Links, nodes: Rows, row: int, units: Rows, required: Rows
 
 @compiled
 def _recall(links: Links, layout: int, order: Rows, units: Rows, required: Rows, count: int) -> int:
-    """The slot that has the answer."""
+    """The slot with the answer, which is found first if nobody has asked before."""
     memo, key, free, must = links.memo, links.key, 0, 0
     for card in range(len(order)):
         free |= int(units[order[card]] > 0) << card
@@ -101,7 +101,7 @@ def _recall(links: Links, layout: int, order: Rows, units: Rows, required: Rows,
 
 @compiled
 def _decide(links: Links, layout: int, order: Rows, units: Rows, required: Rows, count: int, chosen: Rows) -> int:
-    """Set the cards to take, by index; what that damages."""
+    """Set `chosen` for the cards to take, by index, and return the damage."""
     total = len(order)
     free = np.zeros(total, np.int64)
     for card in range(total):

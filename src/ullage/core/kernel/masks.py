@@ -1,11 +1,11 @@
 """Hints over sets of zones, and their merge: the arithmetic of the kubelet's topology manager.
 
-A mask is a number with bit z set for zone z of a machine (zones counted from 0 in the order of their ids).
-The hints of one resource are a row with a number per mask: `HINTED` if there is a hint that is not
-preferred, `PREFERRED` if there is one that is. Mask 0 stands for nil: any zone will do.
+A mask is a number with bit z set for zone z of a machine (zones are counted from 0 in the order of their ids).
+The hints of one resource are a row with a number per mask: `HINTED` if the mask is a hint that is not
+preferred, `PREFERRED` if it is one that is. Mask 0 stands for nil: any zone will do.
 
-Sources: Kubernetes, pkg/kubelet/cm/topologymanager (policy.go, bitmask, numa_info.go) as of 1.34, stated
-as rules; the product of all hint lists, which it walks through, is never formed here.
+Source: Kubernetes 1.34, pkg/kubelet/cm/topologymanager (policy.go, bitmask, numa_info.go). The kubelet walks
+through every choice of one hint per resource; here that product is never formed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NIL = 0
 """The mask that stands for any zone."""
 
 MOST_ZONES = 16
-"""Sets of more zones than this are not enumerated (2^16 - 1 masks)."""
+"""Masks of a machine with more zones than this are not enumerated; there are 2^16 - 1."""
 
 NONE, BEST_EFFORT, RESTRICTED, SINGLE_ZONE = 0, 1, 2, 3
 """Policies, in rising strictness."""
@@ -41,9 +41,9 @@ def width_of(mask: int) -> int:
 
 @compiled
 def gather(amounts: Rows) -> None:
-    """Turn amounts by exact set of zones into amounts by mask: of all that touches one of its zones.
+    """Turn amounts by the exact set of zones they lie in into amounts by mask: of all that touches a zone of it.
 
-    `amounts[s]` is what lies in exactly the zones s; entry 0 (no known zone) counts in no mask.
+    Before, `amounts[s]` is what lies in exactly the zones s. Entry 0, of unknown zone, counts in no mask.
     """
     masks = len(amounts)
     total = 0
@@ -51,23 +51,23 @@ def gather(amounts: Rows) -> None:
     for mask in range(masks):
         total += amounts[mask]
     step = 1
-    while step < masks:  # now of all that lies within a mask
+    while step < masks:  # turns them into amounts of what lies within each mask
         for mask in range(masks):
             if mask & step:
                 amounts[mask] += amounts[mask ^ step]
         step *= 2
     full = masks - 1
-    for mask in range(masks // 2):  # what touches a mask is what does not lie within the others
+    for mask in range(masks // 2):  # what touches a mask is all but what lies within the zones outside it
         within, without = amounts[mask], amounts[full ^ mask]
         amounts[mask], amounts[full ^ mask] = total - without, total - within
 
 
 @compiled
 def hint(asked: int, width_by: Rows, free: Rows, hints: Rows) -> None:
-    """Write the hints for an amount: every mask with so much `free`, preferred if as narrow as `width_by` allows.
+    """Write the hints for an amount: each mask with as much `free`, preferred if no narrower one has it in `width_by`.
 
-    Both amounts are by mask, as `gather` leaves them. An amount that no mask has is hinted as nil, not preferred:
-    the kubelet's empty list.
+    Both are amounts by mask, as `gather` leaves them. If no mask has the amount, the hint is nil, not preferred:
+    that is what the kubelet makes of an empty list.
     """
     masks = len(hints)
     narrowest = masks
@@ -86,7 +86,7 @@ def hint(asked: int, width_by: Rows, free: Rows, hints: Rows) -> None:
 
 @compiled
 def keep_masks(hints: Rows, reuse: Rows, kept: int) -> None:
-    """Of the hints keep masks that touch all that an init container gave back: `kept` of them, `reuse` by mask."""
+    """Keep only masks that touch everything an init container gave back: `kept` things, `reuse` of them by mask."""
     hints[NIL] = HINTED
     for mask in range(1, len(hints)):
         if reuse[mask] != kept:
@@ -132,8 +132,8 @@ def fitter(mask: int, than: int, distances: Rows, damage: Rows) -> bool:
 def merge(hints: Rows, policy: int, distances: Rows, damage: Rows) -> tuple[int, bool]:
     """The mask that a machine would align by, and whether it is preferred.
 
-    `hints` has a row per resource; a row without any hint asks for what is nowhere. The mask of a single
-    zone policy that is all zones is nil. All other policies merge alike: what they admit is `admits`.
+    `hints` has a row per resource. Under the policy of a single zone a mask of all zones becomes nil. The other
+    policies merge alike and differ only in what they admit (`admits`).
     """
     if policy == SINGLE_ZONE:
         return _merge_single(hints, damage)
@@ -145,7 +145,7 @@ def merge(hints: Rows, policy: int, distances: Rows, damage: Rows) -> tuple[int,
 
 @compiled
 def _best_of(reached: Rows, most: int, distances: Rows, damage: Rows) -> int:
-    """Of masks none of which is preferred the fittest of width `most`, else of the widest below it, else of all."""
+    """Where no mask is preferred: the fittest of width `most`, else of the widest below that, else of all."""
     best = NIL
     for mask in range(1, len(reached)):
         if not reached[mask] or best == NIL:
@@ -190,7 +190,7 @@ def _preferred_by_all(hints: Rows, distances: Rows, damage: Rows) -> int:
 
 @compiled
 def _merge_single(hints: Rows, damage: Rows) -> tuple[int, bool]:
-    """Only nil that is preferred, and preferred masks of one zone, count: they agree on a zone, or nothing does."""
+    """Only preferred masks of one zone count, and nil where it is preferred: all agree on a zone, or it is refused."""
     masks = hints.shape[1]
     one_zone = np.zeros_like(hints)
     for resource in range(len(hints)):
@@ -218,10 +218,10 @@ def _widest_need(hints: Rows) -> int:
 
 @compiled
 def _reached(hints: Rows) -> Rows:
-    """Per mask, whether one hint of each resource can be chosen so that all of them have just it in common.
+    """Per mask, whether some choice of one hint per resource has exactly this mask in common.
 
-    How many choices have at least a mask in common is a product over resources; how many have exactly it
-    follows by taking away those that have more (Moebius inversion over supersets).
+    The number of choices that have at least a mask in common is a product over resources. The number that have
+    exactly it follows by Moebius inversion over supersets.
     """
     masks = hints.shape[1]
     reached = np.zeros(masks, np.int64)
@@ -242,7 +242,7 @@ def _reached(hints: Rows) -> Rows:
 
 @compiled
 def _over_supersets(counts: Rows, sign: int) -> None:
-    """Add (1) to each mask what its supersets have, or take it away again (-1)."""
+    """Add to each mask what its supersets have (1), or undo that (-1)."""
     step = 1
     while step < len(counts):
         for mask in range(len(counts)):

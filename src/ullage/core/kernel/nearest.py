@@ -5,13 +5,13 @@ differ (they are *linked*):
 
 1. the fewest islands;
 2. the fewest free cards in these islands: the smallest that fit, so that wide room stays whole;
-3. of the sets of cards that are best by 1 and 2 the one by the partition rule over all free cards
-   (`core/kernel/splits.py`): 1 and 2 say which sets may be the answer, as required cards do.
+3. of the sets that are best by 1 and 2, the one that the partition rule over all free cards picks
+   (`core/kernel/splits.py`).
 
-Where the weights are all equal, or all cards of the node have the same NVLinks between them (NVSwitch): the
-fewest zones, the fewest free cards in zones taken from, the fewest switches, the fewest free cards in those,
-the first cards. One linked card alone: the one with the lowest sum of weights to the other free ones, so that
-good groups stay whole. Above 16 free cards not all sets are tried (`core/kernel/levels.py`).
+Where all weights are equal, or all cards of the node have the same NVLinks between them (NVSwitch): the fewest
+zones, the fewest free cards in these zones, the fewest switches, the fewest free cards behind these switches, the
+first cards. If one linked card is asked for, it is the one with the lowest sum of weights to the other free cards,
+so that good groups stay whole. Above 16 free cards not all sets are tried (`core/kernel/levels.py`).
 """
 
 from __future__ import annotations
@@ -26,26 +26,25 @@ from ullage.core.kernel.splits import best_beside_rest, best_of_splits, sums_wit
 from ullage.core.kernel.subsets import is_before, next_alike
 
 ISLAND, ZONE, SWITCH = 0, 1, 2
-"""Places of cards, a row each: the first card of its group stands for it. A ZONE is a set of zones here."""
+"""Levels of places, a row each, with the first card of its group for each card. A group of ZONE has equal zones."""
 ZONES = 3
 """The zones of each card as bits, numbered from 0 on this node; 0: not known."""
 PLACES = 4
 
 MOST_SPLIT, MOST_TRIED = 8, 16
-"""Free cards up to which all splits are tried, and up to which all sets are."""
+"""The most free cards for which all splits are tried, and the most for which all sets are."""
 
 _BASE = 128
-"""A rank is a number of digits, the most important first; each counts cards or zones, and is less than this."""
+"""A rank is a number whose digits to this base count cards, groups or zones, the most important first."""
 
 
 @compiled
 def choose_nearest(places: Rows, weights: Rows, uniform: int, free: Rows, taken: Rows, count: int) -> int:
-    """Set in `taken`, which has the required cards, those to take: `count` of the free ones; what it damages.
+    """Set `taken`, which has the required cards, to `count` of the free cards, and return the damage.
 
-    Cards are in the order of their index, `places` and `weights` those of a layout (`core/topology/links.py`);
-    `uniform` is 1 if all cards of the node have the same NVLinks.
-    The damage is how many free cards it leaves in the islands (not linked: zones) that it takes from: 0 if it
-    breaks none.
+    Cards are in the order of their index; `places`, `weights` and `uniform` are those of a layout
+    (`core/topology/links.py`). The damage is the number of free cards left in the islands (if the cards are not
+    linked: zones) that are taken from: 0 if none is broken.
     """
     cards, required = np.nonzero(free)[0], 0
     for card in cards:
@@ -113,7 +112,7 @@ def _take_by_level(places: Rows, linked: bool, free: Rows, taken: Rows, count: i
 
 @compiled
 def _take_best_set(places: Rows, weights: Rows, linked: bool, cards: Rows, taken: Rows, count: int) -> None:
-    """All sets of `count` free cards are tried; in a set, bit i is the i-th free card."""
+    """Try all sets of `count` free cards. In a set, bit i is the i-th free card."""
     size = len(cards)
     required = 0
     for at in range(size):
@@ -155,7 +154,7 @@ def _group_sets(places: Rows, cards: Rows) -> Rows:
 
 @compiled
 def _rank_of(groups: Rows, zones: Rows, linked: bool, chosen: int) -> int:
-    """How good a set of cards is before weights are looked at, the lower the better."""
+    """How good a set of cards is apart from its weights; lower is better."""
     unknown = span = 0
     for card in range(len(zones)):
         if chosen >> card & 1:
@@ -169,7 +168,7 @@ def _rank_of(groups: Rows, zones: Rows, linked: bool, chosen: int) -> int:
 
 @compiled
 def _touched(group_of: Rows, chosen: int) -> int:
-    """Two digits: how many groups a set of cards takes from, and how many free cards are in those."""
+    """Two digits: the number of groups that a set of cards takes from, and of free cards in these groups."""
     groups = touched = 0
     for card in range(len(group_of)):
         if chosen >> card & 1 and not touched >> card & 1:

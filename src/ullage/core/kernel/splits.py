@@ -1,10 +1,10 @@
-"""The partition rule: which `count` of the free cards leave the best sets of `count` to those who come next.
+"""The partition rule: which `count` of the free cards to take so that good sets of `count` are left for others.
 
-Cards are bits 0.. of the free cards only, in their order. `own[s]` is the sum of pair weights within set s.
-`ranks[s]` says how good set s is for what comes before weights: only sets of the `best` rank may be the
-answer; sets of another size, or without a required card, have rank -1.
+Bit i is the i-th of the free cards. `own[s]` is the sum of pair weights within set s. `ranks[s]` says how good
+set s is apart from weights: only a set of the `best` rank may be the answer. Sets of another size, or without a
+required card, have rank -1.
 
-Source: the best-effort policy of NVIDIA's go-gpuallocator, with its ties settled.
+Source: the best-effort policy of NVIDIA's go-gpuallocator; here ties are decided too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ullage.core.kernel.masks import width_of
 from ullage.core.kernel.subsets import is_before, next_alike
 
 _NONE = -1
-"""The sum of a split that there is not."""
+"""The sum where there is no such split."""
 
 
 @compiled
@@ -38,10 +38,10 @@ def sums_within(weights: Rows) -> Rows:
 def best_of_splits(own: Rows, ranks: Rows, best: int, count: int) -> int:
     """The answer by all splits of the free cards into sets of `count`, for few cards.
 
-    What does not make a full set stays together in one that is never the answer. Of the splits that have a
-    set which may be the answer, the one whose sets have the highest sum counts, the first in lexicographic
-    order among equals; of its sets that may be the answer, the one with the highest sum of its own, the
-    first among equals. Work: below 3^n / 2 for n cards.
+    Cards that are over form one smaller set, which is never the answer. Of the splits with a set that may be the
+    answer, the one with the highest sum over all its sets counts; of equal ones the first in lexicographic order.
+    Of its sets that may be the answer, the one with the highest own sum is taken; of equal ones the first. Work:
+    below 3^n / 2 for n cards.
     """
     free = len(own) - 1
     plain, with_answer = _sums_of_splits(own, ranks, best, count)
@@ -58,7 +58,7 @@ def best_of_splits(own: Rows, ranks: Rows, best: int, count: int) -> int:
 
 @compiled
 def _sums_of_splits(own: Rows, ranks: Rows, best: int, count: int) -> tuple[Rows, Rows]:
-    """Per set of cards the highest sum of a split of it, and of one that has a set which may be the answer."""
+    """Per set of cards the highest sum of a split of it, and of a split with a set that may be the answer."""
     plain, with_answer = np.full(len(own), _NONE, np.int64), np.full(len(own), _NONE, np.int64)
     plain[0] = 0
     for cards in range(1, len(own)):
@@ -82,7 +82,7 @@ def _sums_of_splits(own: Rows, ranks: Rows, best: int, count: int) -> tuple[Rows
 def _first_of_split(
     own: Rows, ranks: Rows, best: int, count: int, plain: Rows, with_answer: Rows, cards: int, found: bool
 ) -> int:
-    """Of the best splits of these cards the first one's first set; unless `found`, one may still be the answer."""
+    """The first set of the first of the best splits of these cards; unless `found`, that split must have the answer."""
     lowest, first = cards & -cards, 0
     others = more = cards ^ lowest
     highest = plain[cards] if found else with_answer[cards]
@@ -100,17 +100,17 @@ def _first_of_split(
 
 @compiled
 def _is_part(part: int, cards: int, count: int) -> bool:
-    """Whether a split of these cards may have this set: a full one, or what is over."""
+    """Whether a split of these cards may have this set: a full one, or the cards that are over."""
     size = width_of(part)
     return size == count or size == width_of(cards) % count
 
 
 @compiled
 def best_beside_rest(own: Rows, ranks: Rows, best: int, count: int) -> int:
-    """The answer by two sets only, for more cards: its own sum and that of the best set that remains.
+    """The answer for more cards, by two sets only: itself, and the best set of `count` that remains beside it.
 
-    Where fewer than `count` remain they are that set. Equal sums: the highest of its own, then the first in
-    lexicographic order. Work: n * 2^n for n cards.
+    If fewer than `count` cards remain, they are that set. Of equal sums the higher own sum counts, then the first
+    in lexicographic order. Work: n * 2^n for n cards.
     """
     remaining = own.copy()  # of up to `count` cards their own sum, of more that of the best `count` of them
     for cards in range(len(own)):

@@ -1,7 +1,7 @@
 """The links between the cards of each node: what a pair is worth, islands, zones and PCIe switches.
 
 Made once per inventory. Nodes whose cards are joined alike share one layout, in which cards are numbered in
-the order of their index. Links to what is no card of the node are not looked at.
+the order of their index. Only links between cards count.
 
 The weights are those of NVIDIA's go-gpuallocator: paths of `nvidia-smi topo -m`, and 100 for each NVLink.
 """
@@ -36,20 +36,20 @@ PATH_WEIGHT: Mapping[Path, int] = {
 }
 
 _MEMO_SLOTS, _SLOTS_OF_A_LAYOUT = 1 << 14, 1 << 11
-"""Answers that are remembered at a time; 8 cards with no required ones have 1,024 per layout.
+"""Slots for answers, at most and per layout; a layout of 8 cards has 1,024 questions without required cards.
 
-Books are made often, and their copies copy what is remembered: no more room than the layouts can fill.
+Books are copied often, and what is remembered with them: there is no more room than the layouts can fill.
 """
 
 _MOST_ZONES = 62
-"""Zones that the cards of one node may lie in; of more than that none is looked at."""
+"""The most zones in which the cards of one node may lie; if there are more, none counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the cards of a node are joined: weights of pairs; places as `core/kernel/nearest.py` names them.
+    """How the cards of a node are joined: the weights of pairs, and places as `core/kernel/nearest.py` names them.
 
-    `uniform`: all pairs have the same NVLinks, as behind an NVSwitch, so that links do not tell them apart.
+    `uniform` says that all pairs have the same number of NVLinks, as behind an NVSwitch; then links decide nothing.
     """
 
     weights: Rows
@@ -58,12 +58,12 @@ class Layout:
 
 
 def weight_of(link: Link) -> int:
-    """What joins two cards, as a number: the more the closer."""
+    """The weight of a pair: the higher, the better its cards are joined."""
     return PATH_WEIGHT[link.path] + NVLINK_WEIGHT * link.nvlinks
 
 
 def pair_weights(links: Iterable[Link]) -> dict[tuple[str, str], set[int]]:
-    """Per pair of uuids, the lower first, what is said of it: more than one number where directions differ."""
+    """The weights told of each pair of uuids, the lower uuid first: more than one if the two directions differ."""
     said: dict[tuple[str, str], set[int]] = {}
     for link in links:
         if link.a != link.b:
@@ -72,7 +72,7 @@ def pair_weights(links: Iterable[Link]) -> dict[tuple[str, str], set[int]]:
 
 
 def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
-    """The layout of these cards, in their order. Where two directions of a pair differ the lower weight counts."""
+    """The layout of these cards, in their order. Where the directions of a pair differ, the lower weight counts."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     weights = np.zeros((len(gpus), len(gpus)), np.int64)
     for (a, b), said in pair_weights(links).items():
@@ -92,7 +92,7 @@ def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
 
 
 def links_over(nodes: Sequence[Node]) -> Links:
-    """What joins the cards of these nodes, as compiled functions read it; nothing is remembered yet."""
+    """How the cards of these nodes are joined, as compiled functions read it; nothing is remembered yet."""
     layouts: dict[object, Layout] = {}
     number_of: dict[object, int] = {}
     numbers, by_index = list[int](), list[int]()
@@ -130,7 +130,7 @@ def _slots_for(layouts: int) -> int:
 
 
 def _said_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
-    """What the layout of these cards follows from, without their names."""
+    """All that the layout of these cards follows from, with numbers in place of uuids."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     joined = [link for link in links if link.a in number_of and link.b in number_of]
     pairs = frozenset((frozenset((number_of[link.a], number_of[link.b])), weight_of(link)) for link in joined)
@@ -138,7 +138,7 @@ def _said_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
 
 
 def _zone_sets(gpus: Sequence[Gpu]) -> list[int]:
-    """Per card its zones as bits, numbered in ascending order."""
+    """The zones of each card as bits, of all zones of the cards in ascending order."""
     zones = sorted({zone for gpu in gpus for zone in gpu.zones})
     if len(zones) > _MOST_ZONES:
         return [0] * len(gpus)
@@ -146,7 +146,7 @@ def _zone_sets(gpus: Sequence[Gpu]) -> list[int]:
 
 
 def _components(joined: npt.NDArray[np.bool_]) -> list[int]:
-    """Per card the first card that it is joined with, directly or through others."""
+    """For each card the first card with which it is joined, directly or through others."""
     first = list(range(len(joined)))
     for start in range(len(joined)):
         if first[start] < start:
