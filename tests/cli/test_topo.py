@@ -34,7 +34,7 @@ CARDS = (
     Gpu("C", 2, zones=(), healthy=False),
 )
 DRAWN = """\
-n1: 2 zones, as sysfs said
+n1: 2 zones, read from sysfs
 
 zone 0   CPUs 0-3,8-11 (4 cores, socket 0)   memory 64Gi
   gpu0   NVIDIA H100    free                      0000:1b:00.0
@@ -55,8 +55,8 @@ gpu2     SYS      ?      -
 nic0     PIX    SYS      ?
 fpga0      ?      ?      ?
 
-NV#: so many bonded NVLinks; PIX: at most one PCIe bridge; SYS: from zone to
-  zone; ?: not known
+NV#: # bonded NVLinks; PIX: at most one PCIe bridge; SYS: between zones; ?: not
+  known
 
 distance   0   1
 zone 0    10  21
@@ -91,7 +91,7 @@ def test_cpus_that_somebody_has_alone_are_named_in_their_zone():
 
 def test_without_a_topology_the_cards_are_drawn_and_the_reason_is_said():
     text = drawn(None, CARDS[1:2])
-    assert text.startswith("n1: its topology is not known; the kernel there tells of no zones\n\nzone 1\n  gpu1 ")
+    assert text.startswith("n1: its topology is not known; its kernel reports no zones\n\nzone 1\n  gpu1 ")
     assert "links" not in text
     assert "distance" not in text
     assert drawn(None, note="node/online names no zone") == (
@@ -107,6 +107,7 @@ def test_what_a_kubelet_decides_and_what_is_kept_from_work_is_said():
     kubelet = Kubelet(ZonePolicy.RESTRICTED, Scope.POD, static_cpus=True)
     text = drawn(Topology(zones=(Zone(0),), reserved_cpus=frozenset({0, 1}), kubelet=kubelet))
     assert "kubelet: restricted per pod; CPUs static\nkept from work: CPUs 0-1\n" in text
+    assert "kept from work: 2 CPUs\n" in drawn(Topology(zones=(Zone(0),), reserved_count=2))
     assert "zone 0   no CPUs   memory unknown\n" in text
 
 

@@ -105,7 +105,7 @@ def test_zones_and_links_are_asked_for_when_they_are_opened(server, window):
         window.until("document.querySelectorAll('.topology .chip.idle').length === 4")
         said = window.run("return document.querySelector('.topology').innerText")
         assert "zone unknown" in said
-        assert "as sysfs said" in said or "its topology is not known" in said
+        assert "read from sysfs" in said or "its topology is not known" in said
         server.create_session("train", "gpu=1", min_instances=1)
         window.until("document.querySelectorAll('.topology .chip.taken').length === 1")
         assert window.run("return document.querySelector('.topology .chip.taken').title").endswith("held by train")

@@ -17,13 +17,13 @@ _INDENT = "  "
 _UNKNOWN = "?"
 
 _PATHS = {
-    "NV": "NV#: so many bonded NVLinks",
+    "NV": "NV#: # bonded NVLinks",
     "BOARD": "BOARD: one board",
     "PIX": "PIX: at most one PCIe bridge",
     "PXB": "PXB: several PCIe bridges",
     "PHB": "PHB: a PCIe host bridge",
     "NODE": "NODE: host bridges of one zone",
-    "SYS": "SYS: from zone to zone",
+    "SYS": "SYS: between zones",
     _UNKNOWN: "?: not known",
 }
 """What the cells of the matrix of links mean, nearest first."""
@@ -33,7 +33,7 @@ Row = tuple[tuple[int, ...], tuple[str, ...]]
 
 
 def draw_machine(body: TopologyBody, width: int | None = None) -> str:
-    """The drawing, with a line break at its end. Lines are kept within `width` columns, None: as long as they are."""
+    """The drawing, with a line break at its end; lines are kept within `width` columns (None: they are not broken)."""
     parts = [_head(body, width or _WIDTH), *_zones(body, width), _links(body, width), _distances(body, width)]
     return "\n".join(part for part in parts if part)
 
@@ -50,8 +50,10 @@ def _head(body: TopologyBody, width: int) -> str:
         kubelet = body.kubelet
         managed = [word for word, on in (("CPUs", kubelet.static_cpus), ("memory", kubelet.static_memory)) if on]
         lines.append(f"kubelet: {kubelet.policy} per {kubelet.scope}; {' and '.join(managed) or 'nothing'} static")
-    if body.reserved_cpus or body.reserved_count:
-        lines.append(f"kept from work: CPUs {body.reserved_cpus or body.reserved_count}")
+    if body.reserved_cpus:
+        lines.append(f"kept from work: CPUs {body.reserved_cpus}")
+    elif body.reserved_count:
+        lines.append(f"kept from work: {_counted(body.reserved_count, 'CPU')}")
     if body.unplaced_cpus:
         lines.append(f"CPUs of an unknown zone: {body.unplaced_cpus}")
     if body.note:
@@ -61,9 +63,9 @@ def _head(body: TopologyBody, width: int) -> str:
 
 def _size(body: TopologyBody) -> str:
     if body.source is None:
-        return "its topology is not known" + ("" if body.note else "; the kernel there tells of no zones")
+        return "its topology is not known" + ("" if body.note else "; its kernel reports no zones")
     read = "" if body.observed_at is None else f" at {show_time(body.observed_at)}"
-    return f"{_counted(len(body.zones), 'zone')}, as {body.source or 'somebody'} said{read}"
+    return f"{_counted(len(body.zones), 'zone')}, read from {body.source or 'an unknown source'}{read}"
 
 
 def _zones(body: TopologyBody, width: int | None) -> Iterator[str]:

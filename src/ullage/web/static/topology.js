@@ -11,13 +11,13 @@ const UNKNOWN = "?";
 
 // Nearest first; what a cell shows may have a number after it.
 const WAYS = {
-  NV: "NV#: so many bonded NVLinks",
+  NV: "NV#: # bonded NVLinks",
   BOARD: "BOARD: one board",
   PIX: "PIX: at most one PCIe bridge",
   PXB: "PXB: several PCIe bridges",
   PHB: "PHB: a PCIe host bridge",
   NODE: "NODE: host bridges of one zone",
-  SYS: "SYS: from zone to zone",
+  SYS: "SYS: between zones",
   [UNKNOWN]: "?: not known",
 };
 
@@ -73,8 +73,8 @@ function factsOfCard(card) {
 }
 
 function sourceOf(body) {
-  if (body.source !== null) return `as ${body.source || "somebody"} said`;
-  return body.note ? "its topology is not known" : "its topology is not known: the kernel there tells of no zones";
+  if (body.source !== null) return `read from ${body.source || "an unknown source"}`;
+  return body.note ? "its topology is not known" : "its topology is not known: its kernel reports no zones";
 }
 
 /** A block per zone, also for one that only a device names, and one for what is in no known zone. */
