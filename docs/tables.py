@@ -65,7 +65,7 @@ EVENTS = {
     "executor.evicted": "an executor was ended before its task was; the task waits again, and that is no loss",
     "executor.gone": "an executor of a session is gone; `message` says why",
     "executor.left": "an executor left its session; it is kept a while for another one",
-    "executor.misplaced": "an executor runs without CPUs that it was placed on; `message` says on which",
+    "executor.misplaced": "an executor runs on other CPUs than those it was placed on; `message` says on which",
     "executor.reclaimed": "an executor must leave its session after its running task; `claimant` gets the room",
     "executor.reused": "the plan gave a session an executor that had left another one",
     "executor.started": "the plan gave a session a new executor",

@@ -20,6 +20,7 @@ from ullage.model.alignment import Alignment
 from ullage.model.application import FUNCTION, Application
 from ullage.model.error import AlreadyExists
 from ullage.model.executor import BindCode, Gang
+from ullage.model.idset import format_ids
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
@@ -257,6 +258,18 @@ def test_who_may_run_without_its_cpus_does_and_that_is_told(play: Play) -> None:
         engine.launch(on_cpus("e", (NO_CPU,), ZonePolicy.BEST_EFFORT))
         note = (await log.first(Registered)).note
         assert note.startswith(f"it was placed on CPUs {NO_CPU} alone, and runs on ")
+
+    play(scenario)
+
+
+@two_cpus
+def test_who_runs_without_its_cpus_keeps_off_those_of_others(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log, "alone", CPUS[:1])
+        engine.launch(on_cpus("e", (NO_CPU,), ZonePolicy.BEST_EFFORT))
+        await log.first(Registered, 2)
+        note = log.of(Registered)[1].note
+        assert note == f"it was placed on CPUs {NO_CPU} alone, and runs on {format_ids(CPUS[1:])}"
 
     play(scenario)
 

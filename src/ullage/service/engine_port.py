@@ -27,8 +27,8 @@ class LaunchOrder:
     """Start one worker process holding exactly `requirement`; `gpus` are the granted cards, in order.
 
     `charges` says what it was granted of each of them, in the same order; without any they are its alone.
-    The CPUs of its `placement` are its alone too, and all its processes stay on them. If it cannot have
-    them it is `Gone` where its policy is a strict one, else `Registered` says so.
+    The CPUs of its `placement` are its alone too, and all its processes stay on them. If the kernel does not let
+    them run there, the executor is `Gone` where its policy requires alignment; elsewhere `Registered` says so.
     """
 
     executor: str
@@ -103,7 +103,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The worker process is up and can be bound. `note` says what of its placement it has to do without."""
+    """The worker process is up and can be bound. `note` says if it does not run where it was placed."""
 
     executor: str
     pid: int

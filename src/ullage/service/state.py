@@ -202,7 +202,7 @@ class SessionRecord:
 class ExecutorRecord:
     """A worker process. `session` is whom it works for, also before its bind; `tasks` by claim.
 
-    `placement` is where on its node it lies; `note` says what of that it has to do without.
+    `placement` is where on its node it lies; `note` says if it does not run there.
     """
 
     id: str

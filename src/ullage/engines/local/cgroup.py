@@ -5,8 +5,8 @@
 3. Neither: the warden looks at the memory now and then, and ends who holds too much.
 
 `detect` chooses; `Confinement.layer` says in words which one it is. In the first two the kernel
-kills inside the cgroup when its memory is full, and counts that. In the first an executor with CPUs of
-its own cannot leave them either; elsewhere its affinity, which the warden sets, is all that keeps it there.
+kills inside the cgroup when its memory is full, and counts that. In the first an executor cannot leave CPUs
+of its own either; in the others only its affinity, which the warden sets, keeps it there.
 """
 
 from __future__ import annotations

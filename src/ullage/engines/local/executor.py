@@ -113,7 +113,7 @@ class LocalExecutor:
         self._send(*waiting)
 
     def _misplaced(self, pid: int) -> str:
-        """What the worker has to do without of its own CPUs, in words; "" if nothing."""
+        """Where the worker runs, if that is on other CPUs than its own; "" if it keeps to them."""
         try:
             runs_on = os.sched_getaffinity(pid)
         except OSError:

@@ -158,7 +158,7 @@ class Warden:
             self._share_cpus()
             return
         if pid == 0:
-            _become(order, own or self._shared_cpus, warden, child_fd)
+            _become(order, own or self._shared_cpus, self._shared_cpus, warden, child_fd)
         os.close(child_fd)
         ward = self._wards[order["executor"]] = Ward(order, pid, report_fd)
         self._selector.register(report_fd, selectors.EVENT_READ, lambda: self._read_report(ward))
@@ -318,8 +318,8 @@ class Warden:
     def _share_cpus(self, taken: frozenset[int] = frozenset()) -> None:
         """Keep executors without CPUs of their own off those that others have, and off `taken`.
 
-        Where none is left for them they run on all, as somebody has to give way. All are those that the warden
-        may use now: CPUs come and go, and so does what a cpuset allows.
+        If none is left for them they run on all: they have nowhere else to go. All are those that the warden may use
+        now: CPUs come and go, and so does what a cpuset allows.
         """
         own, every = taken.union(*(ward.cpus for ward in self._wards.values())), frozenset(os.sched_getaffinity(0))
         shared, before = every - own or every, self._shared_cpus
@@ -431,7 +431,7 @@ def proportional_bytes(pid: int) -> int:
 def move_threads(pid: int, before: frozenset[int], after: frozenset[int]) -> bool:
     """Bring all threads of a process to CPUs of `after`; whether one had to be moved.
 
-    Those on exactly `before` get all of `after`. Who chose fewer CPUs keeps what is left of them.
+    A thread on exactly `before` gets all of `after`. One that chose fewer CPUs keeps those of them that are in `after`.
     """
     moved = False
     for thread in thread_ids(pid):
@@ -505,11 +505,13 @@ def _remove(directories: Iterable[str]) -> None:
             continue
 
 
-def _become(order: dict[str, Any], cpus: frozenset[int], warden: int, report_fd: int) -> NoReturn:
+def _become(
+    order: dict[str, Any], cpus: frozenset[int], shared: frozenset[int], warden: int, report_fd: int
+) -> NoReturn:
     """In the child: become the worker. What goes wrong is written to `report_fd`."""
     try:
         _prepare(order, warden)
-        _stay_on(cpus, required=order.get("cpus_required", False))
+        _stay_on(cpus, shared, required=order.get("cpus_required", False))
         argv = order["argv"]
         try:
             os.execvpe(argv[0], argv, order["env"])  # noqa: S606  # no shell is the point
@@ -547,16 +549,18 @@ def _join(cgroups: Iterable[str]) -> None:
             file.write("0")  # "0" is the writer itself: cgroups(7)
 
 
-def _stay_on(cpus: frozenset[int], *, required: bool) -> None:
-    """Have this process, and all that it starts, run on these CPUs only: sched_setaffinity(2).
+def _stay_on(cpus: frozenset[int], shared: frozenset[int], *, required: bool) -> None:
+    """Have this process, and all that it starts, run on these CPUs only, or on the `shared` ones if it may use none.
 
-    The kernel leaves out those that a cpuset forbids without a word.
+    The kernel leaves out CPUs that a cpuset forbids without a word: sched_setaffinity(2). If they are `required`,
+    all of them must be there.
     """
-    try:
-        os.sched_setaffinity(0, cpus)
-    except OSError:
-        if not required:
-            return
+    for wanted in (cpus, shared):
+        try:
+            os.sched_setaffinity(0, wanted)
+        except OSError:
+            continue
+        break
     if required and os.sched_getaffinity(0) != cpus:
         shown = ",".join(map(str, sorted(cpus)))
         raise OSError(errno.EINVAL, "the kernel does not let it run on all of the CPUs it was placed on", shown)
