@@ -40,8 +40,9 @@ def test_zones_that_are_taken_are_told_with_what_would_start_now():
     assert found.suggestions[0] == "cpu=0,mem=0,gpu=4,numa=restricted would fit now"
 
 
-def test_the_width_trap_is_told_before_anything_is_in_use():
-    found = why(Fleet([machine(kubelet=kubelet("restricted"))]), "cpu=10,gpu=6")
+@pytest.mark.parametrize("cpus", [(16, 16), (16, 8), (8, 16)])
+def test_the_width_trap_is_told_before_anything_is_in_use(cpus):
+    found = why(Fleet([machine(cpus=cpus, kubelet=kubelet("restricted"))]), "cpu=10,gpu=6")
     assert found.code is Code.TOO_LARGE
     assert "it needs 6 cards; n has 4 of 4 free on zone 0, 4 of 4 on zone 1 (width rule kubelet)" in found.summary
     assert found.suggestions == ("cpu=17,mem=0,gpu=6 can run here",)

@@ -6,8 +6,10 @@ are refused even by an empty machine (the width trap). More CPUs, fewer cards or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 
 from ullage.core.fleet import Fleet
 from ullage.model.alignment import Alignment
@@ -19,7 +21,7 @@ from ullage.model.topology import ZonePolicy
 def nearest_changes(fleet: Fleet, asked: ResourceRequirement) -> Iterator[ResourceRequirement]:
     """Requests that differ in one thing, the one that keeps most of what was asked first.
 
-    More CPUs (one more than a zone has, or several), a milder policy, fewer cards.
+    More CPUs (one more than fit into one zone, or into several), a milder policy, fewer cards.
     """
     if asked.alignment.containers:
         return
@@ -37,12 +39,9 @@ def nearest_changes(fleet: Fleet, asked: ResourceRequirement) -> Iterator[Resour
 
 
 def _cpus_of_zones(fleet: Fleet) -> set[int]:
-    """How many CPUs zones and sets of neighbouring zones have, over all machines."""
-    found = set()
+    """The most CPUs that one zone of a machine has, that two have, and so on, over all machines."""
+    found: set[int] = set()
     for topology in fleet.board.topologies:
-        counts = sorted(sum(cpu.zone == zone for cpu in topology.cpus) for zone in topology.zone_ids)
-        total = 0
-        for count in counts:
-            total += count
-            found.add(total)
+        counts = Counter(cpu.zone for cpu in topology.cpus if cpu.zone is not None)
+        found.update(accumulate(sorted(counts.values(), reverse=True)))
     return found
