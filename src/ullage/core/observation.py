@@ -75,8 +75,6 @@ def observe(fleet: Fleet, departed: Departed, node: str, use: Use, now: float) -
     for owners, containers in sorted(shown.items()):
         before = [fleet.ledger[uid] for uid in owners]
         for held, own in zip(before, _divided(_sum(fleet, row, containers), before), strict=True):
-            if held.observed and use.stale:
-                continue
             after, differ = _healed(fleet, row, held, own, stale=use.stale)
             changed += [after] * (after != held)
             mismatches += differ
@@ -226,13 +224,14 @@ def _healed(
 ) -> tuple[Allocation, list[Mismatch]]:
     """An allocation as its node shows it.
 
-    All of it is replaced once its cards are shown, or anything where it has none. Until then, and by what outlives
-    its pods, only those resources are that are shown.
+    All of it is replaced once its cards are shown, or anything where it has none. Until then, and by a file that is
+    kept of some resources, only those are that are shown.
     """
     if not shown.anything:
         return held, []
     known = held.placement or ZonePlacement(rank=Rank.BOUND)
-    whole = not stale and bool(shown.cards or not held.gpus)
+    seen = bool(shown.cards or not held.gpus)
+    whole = seen and not stale
     gpus = _in_order(shown.cards, held.gpus) or held.gpus
     devices = {name: ids for name, ids in known.devices if name != CARD}
     after = shown.devices if whole else devices | shown.devices
@@ -242,7 +241,7 @@ def _healed(
         cpus=shown.cpus if whole else shown.cpus or known.cpus,
         devices=tuple(sorted((after | ({CARD: gpus} if gpus else {})).items())),
         memory=memory if in_bytes else known.memory,
-        rank=Rank.OBSERVED if whole else known.rank,
+        rank=Rank.OBSERVED if seen else known.rank,
         rule=known.rule,
         amounts=tuple(sorted({*_amounts_kept(known, pages=not in_bytes), *pages})),
     )
