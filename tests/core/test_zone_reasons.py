@@ -48,6 +48,11 @@ def test_the_width_trap_is_told_before_anything_is_in_use(cpus):
     assert found.suggestions == ("cpu=17,mem=0,gpu=6 can run here",)
 
 
+def test_what_no_zone_has_enough_of_is_told_also_if_that_is_not_cards():
+    found = why(fleet_with(machine(cpus=(8, 8)), [0, 4]), "cpu=10,gpu=2,numa=single-numa-node")
+    assert "it needs 10 CPUs; n has 8 of 8 free on zone 0, 8 of 8 on zone 1" in found.summary
+
+
 def test_a_stage_tells_each_node_and_freed_capacity_helps_where_it_could():
     fleet = fleet_with(machine(), [0, 4])
     request = Request("r", ResourceRequirement.from_string("gpu=4,numa=single-numa-node"))

@@ -42,7 +42,7 @@ def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequen
         return None
     code = _CODES[fleet.board.code]
     free = _room_in(fleet, row, cards)
-    needed, lies = _needed(fleet, asked)
+    needed, lies = _needed(fleet, asked, free)
     zones = tuple(room for room in free if room.resource == lies)
     cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
     had = max((room.free for room in zones), default=0)
@@ -71,12 +71,16 @@ def _settle(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Iterable[
     return bool(settle(fleet.node_rows, fleet.card_rows, row, shape, units, fleet.board.rows))
 
 
-def _needed(fleet: Fleet, asked: ResourceRequirement) -> tuple[int, str]:
-    """How much the container that was refused needs, of cards if it has any, else of CPUs."""
+def _needed(fleet: Fleet, asked: ResourceRequirement, free: Sequence[ZoneRoom]) -> tuple[int, str]:
+    """How much the container that was refused needs, of the first of cards and CPUs that no zone has enough of.
+
+    Where each of them fits into some zone, of cards if it has any.
+    """
     container = fleet.board.container
     amounts = {code: amount for _, of, _, code, amount in fleet.board.needs(asked) if of == container}
-    resource = at.CARDS if at.CARDS in amounts else at.CPUS
-    return amounts.get(resource, 0), CARD if resource == at.CARDS else CPU
+    needed = [(amounts[code], name) for code, name in ((at.CARDS, CARD), (at.CPUS, CPU)) if code in amounts]
+    most = {name: max((room.free for room in free if room.resource == name), default=0) for name in (CARD, CPU)}
+    return min(needed, key=lambda each: each[0] <= most[each[1]], default=(0, CPU))
 
 
 def _room_in(fleet: Fleet, row: int, cards: Sequence[int]) -> list[ZoneRoom]:
