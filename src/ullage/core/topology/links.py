@@ -62,22 +62,13 @@ def weight_of(link: Link) -> int:
     return PATH_WEIGHT[link.path] + NVLINK_WEIGHT * link.nvlinks
 
 
-def pair_weights(links: Iterable[Link]) -> dict[tuple[str, str], set[int]]:
-    """The weights told of each pair of uuids, the lower uuid first: more than one if the two directions differ."""
-    said: dict[tuple[str, str], set[int]] = {}
-    for link in links:
-        if link.a != link.b:
-            said.setdefault((min(link.a, link.b), max(link.a, link.b)), set()).add(weight_of(link))
-    return said
-
-
 def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
     """The layout of these cards, in their order. Where the directions of a pair differ, the lower weight counts."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     weights = np.zeros((len(gpus), len(gpus)), np.int64)
-    for (a, b), said in pair_weights(links).items():
+    for (a, b), weight in _pair_weights(links).items():
         if a in number_of and b in number_of:
-            weights[number_of[a], number_of[b]] = weights[number_of[b], number_of[a]] = min(said)
+            weights[number_of[a], number_of[b]] = weights[number_of[b], number_of[a]] = weight
     nvlinks, paths = np.divmod(weights, NVLINK_WEIGHT)
     same_switch = paths >= PATH_WEIGHT[Path.PIX]
     alone = nvlinks.sum(axis=1) == 0
@@ -135,6 +126,16 @@ def _said_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
     joined = [link for link in links if link.a in number_of and link.b in number_of]
     pairs = frozenset((frozenset((number_of[link.a], number_of[link.b])), weight_of(link)) for link in joined)
     return tuple(gpu.zones for gpu in gpus), pairs
+
+
+def _pair_weights(links: Iterable[Link]) -> dict[tuple[str, str], int]:
+    """The weight of each pair of uuids, the lower uuid first; where its directions differ, the lower weight."""
+    weights: dict[tuple[str, str], int] = {}
+    for link in links:
+        if link.a != link.b:
+            pair, weight = (min(link.a, link.b), max(link.a, link.b)), weight_of(link)
+            weights[pair] = min(weight, weights.get(pair, weight))
+    return weights
 
 
 def _zone_sets(gpus: Sequence[Gpu]) -> list[int]:
