@@ -186,6 +186,7 @@ def test_profiles_of_the_operator_are_read_beside_the_settings_and_go_first(tmp_
         (None, "profiles: '.*cards.toml' .* cannot be read"),
         ("[[model]]\nname = 1", "profiles: .*cards.toml: model 0: name: 1"),
         (PROFILE.replace("= 50", "= 51"), "cards.toml: model 'Lab card': template 'half': compute_percent: 51"),
+        ("x = " + "[" * 9999, "cards.toml: profiles: not a table in TOML"),
     ],
 )
 def test_a_file_of_profiles_is_read_whole_or_stops_the_start(tmp_path: Path, text: str | None, said: str):
@@ -276,3 +277,9 @@ def test_how_zones_count_among_nodes(tmp_path: Path):
 def test_a_wrong_word_on_how_zones_count_stops_the_start(tmp_path: Path, line: str, said: str):
     with pytest.raises(InvalidRequest, match=said):
         settings(tmp_path, f"[topology]\n{line}\n").zone_rules()
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 9999, "x = " + "9" * 9999, "numa = ", "\x00"])
+def test_what_cannot_be_read_as_toml_stops_the_start(tmp_path: Path, text: str):
+    with pytest.raises(InvalidRequest, match=r"ullage.toml is not valid TOML"):
+        settings(tmp_path, text)

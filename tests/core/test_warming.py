@@ -17,6 +17,9 @@ pytestmark = pytest.mark.timeout(900)
 ROUTES = ("test_zone_routes", "test_zone_reasons", "test_preemption", "test_gang", "test_consolidation", "test_cycle")
 """Modules whose tests take the ways to a place: finding, gangs, victims, moves, sessions; with and without zones."""
 
+MEASURES = ("test_fragmentation",)
+"""Modules whose tests measure what metrics tell."""
+
 NOT_DECISIONS = {"part_of"}
 """Called from Python only by oracles in tests."""
 
@@ -34,7 +37,7 @@ def compiled_so_far() -> set[tuple[str, str, str]]:
 
 def left_to_compile() -> list[str]:
     """What the routes compile after warming, each with the first test that did."""
-    modules = [import_module(f"tests.core.{name}") for name in ROUTES]
+    modules = [import_module(f"tests.core.{name}") for name in (*ROUTES, *MEASURES)]
     for step in steps():
         step()
     known, found = compiled_so_far(), []

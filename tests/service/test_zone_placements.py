@@ -11,6 +11,7 @@ from tests.lab import Lab, Machine
 from ullage.core.kernel import board as at
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
+from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.service.engine_port import NodeReported, Registered
 
@@ -98,3 +99,16 @@ def test_the_books_of_zones_are_the_same_after_a_restart(tmp_path):
         lab.restart()
         assert lab.service.state.fleet.ledger == ledger
         assert (lab.service.state.fleet.board.supplies == supplies).all()
+
+
+def test_where_no_cpus_are_left_who_has_them_alone_is_named_and_going_without_is_offered():
+    with Lab(replace(machine(cpus=(2, 2)), cpu_milli=100_000)) as lab:
+        for name, asked in (("alone", "cpu=4,numa=best-effort"), ("shares", "cpu=1"), ("s", "cpu=1,numa=best-effort")):
+            lab.session(name, asked, tasks=1)
+        reasons = lab.service.why("s")
+        assert reasons.code is Code.SHORT_ALLOCATION
+        assert [holder.session for holder in reasons.holders] == ["alone"]
+        (said,) = reasons.suggestions
+        assert said == "cpu=1,mem=0,gpu=0,numa=none would fit now"
+        lab.session("t", said.removesuffix(" would fit now"), tasks=1)
+        assert lab.held("t") == 1

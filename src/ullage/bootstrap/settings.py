@@ -393,7 +393,7 @@ def read_settings(path: Path | None) -> Settings:
         found = tomllib.loads(path.read_text())
     except OSError as error:
         raise InvalidRequest(f"settings: {path} cannot be read: {error.strerror}", field="config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no text, a number too long, or too deep
         raise InvalidRequest(f"settings: {path} is not valid TOML: {error}", field="config") from None
     try:
         settings = msgspec.convert(found, Settings)

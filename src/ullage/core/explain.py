@@ -191,11 +191,14 @@ def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejecti
     """
     fleet = world.fleet
     missing = sum((_MISSING.get(code, Resources()) for code in {r.code for r in rejections}), Resources())
+    lies = not missing and any(rejection.zones for rejection in rejections)
     useful = Placer(fleet.emptied(), Policy()).room(demand.requirement) > 0
     session_of = {executor.id: executor.session for executor in world.executors}
     held: dict[str, list[Resources]] = {}
     for allocation in fleet.ledger.values():
         row, claim = fleet.row_of.get(allocation.node), allocation.claim
+        if lies and not (allocation.gpus or allocation.placement):
+            continue  # it has nothing of a zone alone
         if claim is not None:
             holder: str | None = f"requests of {claim.namespace}"
         else:

@@ -14,12 +14,13 @@ from ullage.core.consolidation import Consolidation
 from ullage.core.cycle import schedule
 from ullage.core.draft import Misfit, fit_together
 from ullage.core.fleet import Fleet
+from ullage.core.fragmentation import Fragments, fits_now
 from ullage.core.placement import Placer
 from ullage.core.policy import Policy
 from ullage.core.preemption import Preemption
 from ullage.core.selection import Refusal, Rules
 from ullage.core.strategies.leftover import leftover
-from ullage.core.workload import whole_workload
+from ullage.core.workload import Workload, whole_workload
 from ullage.core.world import Demand, ExecutorView, Phase, World
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
@@ -46,9 +47,17 @@ def steps() -> list[Callable[[], None]]:
         clearing.warm,
         yielding.warm,
         lambda: placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True)),
+        lambda: _measure(workload),
         _rehearse_requests,
         _rehearse_sessions,
     ]
+
+
+def _measure(workload: Workload) -> None:
+    """What metrics and the page tell of fragmentation: whoever asks first is not to wait either."""
+    books = placement.small_fleet()
+    Fragments(books, workload).total()
+    fits_now(books)
 
 
 def _machines() -> list[Node]:

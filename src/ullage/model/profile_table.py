@@ -47,7 +47,7 @@ def load_profiles(text: str) -> Profiles:
     """
     try:
         table = _Entry(tomllib.loads(text, parse_float=Decimal))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no TOML, a number too long, or too deep
         raise InvalidRequest(f"profiles: not a table in TOML: {error}", field="profiles") from None
     models = table.entries("model")
     table.end()

@@ -21,7 +21,7 @@ from ullage.model.topology import ZonePolicy
 def nearest_changes(fleet: Fleet, asked: ResourceRequirement) -> Iterator[ResourceRequirement]:
     """Requests that differ in one thing, the one that keeps most of what was asked first.
 
-    More CPUs (one more than fit into one zone, or into several), a milder policy, fewer cards.
+    More CPUs (one more than fit into one zone, or into several), a milder policy, fewer cards, no alignment at all.
     """
     if asked.alignment.containers:
         return
@@ -36,6 +36,8 @@ def nearest_changes(fleet: Fleet, asked: ResourceRequirement) -> Iterator[Resour
     for cards in range(asked.gpu_count - 1, 0, -1):
         if not asked.cards.indices:
             yield replace(asked, gpu_count=cards)
+    if policy not in (None, ZonePolicy.NONE):
+        yield replace(asked, alignment=Alignment(ZonePolicy.NONE))
 
 
 def _cpus_of_zones(fleet: Fleet) -> set[int]:
