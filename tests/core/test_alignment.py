@@ -357,6 +357,15 @@ def test_whole_cores_and_what_is_broken_already():
     assert second.placement.cpus == (3,)
 
 
+def test_whole_zones_of_a_socket_before_cores_and_broken_zones_before_whole_ones():
+    node = machine(cards=(0, 0), cpus=(4, 4, 4), zones=(0, 1, 2), kubelet=kubelet("none"), reserved=(0, 7))
+    one_socket = tuple(replace(cpu, socket=0, core=cpu.id) for cpu in node.topology.cpus)
+    node = replace(node, topology=replace(node.topology, cpus=one_socket))
+    books = allocator(node)
+    assert place(books, replace(asked("cpu=5,gpu=1"), uid="a")).placement.cpus == (1, 8, 9, 10, 11)
+    assert place(books, replace(asked("cpu=3,gpu=1"), uid="b")).placement.cpus == (2, 3, 4)
+
+
 def test_core_ids_repeat_on_every_socket():
     books = allocator(machine(cards=(0,), cpus=(4, 4), zones=(0, 1), threads=2))
     assert place(books, asked("cpu=2,gpu=1,numa=restricted")).placement.cpus == (0, 1)
@@ -417,6 +426,18 @@ def test_two_pairs_by_their_links():  # 66
 
 def test_a_zone_goes_before_links_where_one_is_required():
     assert indices(place(allocator(X), asked("gpu=2,numa=single-numa-node"))) in ([0, 1], [2, 3])
+
+
+@pytest.mark.parametrize("text", ["gpu=2", "gpu=2,numa=best-effort"])
+def test_links_count_where_no_zones_are_known(text):
+    unplaced = tuple(replace(card, zones=()) for card in X.gpus)
+    node = replace(X, gpus=unplaced, topology=replace(X.topology, zones=(), cpus=()))
+    books = allocator(node)
+    pairs = [indices(place(books, replace(asked(text), uid=str(number)))) for number in range(2)]
+    assert sorted(pairs) == [[0, 3], [1, 2]]
+    assert place(allocator(node), asked("gpu=2,numa=restricted")) is Code.TOPOLOGY_UNKNOWN
+    by_kubelet = replace(node, topology=replace(node.topology, kubelet=kubelet(RESTRICTED)))
+    assert isinstance(place(allocator(by_kubelet), asked(text)), Allocation)
 
 
 # --- memory and huge pages ---

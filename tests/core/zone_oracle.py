@@ -6,7 +6,7 @@ It follows the rules as they are told of the kubelet, and looks at nothing but t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ullage.core.topology.hints import Hint, Merged
@@ -262,24 +262,36 @@ def _units(books: Books, held: Held, resource: str, amount: int, mask: tuple[int
     return list(found.values())
 
 
-def packed(every: Iterable[Unit], usable: Sequence[Unit], amount: int) -> list[Unit]:
-    """Whole sockets, whole cores, single threads; of each kind those first that fewest are left of."""
+def packed(every: Sequence[Unit], usable: Sequence[Unit], amount: int) -> list[Unit]:
+    """Whole zones and sockets, the larger ones first, whole cores, single CPUs; those first that fewest are left of."""
     found: list[Unit] = []
-    of_socket = {key: [u for u in every if u.socket == key] for key in {u.socket for u in every}}
-    of_core = {key: [u for u in every if u.core == key] for key in {u.core for u in every}}
 
-    def left(group: Sequence[Unit]) -> list[Unit]:
-        return [unit for unit in group if unit in usable and unit not in found]
+    def zone(unit: Unit) -> int:
+        return unit.zones[0] if unit.zones else 64
 
-    def order(core: tuple[int, int]) -> tuple[int, int, int, int]:
-        return len(left(of_socket[core[0]])), core[0], len(left(of_core[core])), core[1]
+    def socket(unit: Unit) -> int:
+        return unit.socket
 
-    for socket in sorted(of_socket, key=lambda socket: min(unit.place for unit in of_socket[socket])):
-        if left(of_socket[socket]) == of_socket[socket] and len(of_socket[socket]) <= amount - len(found):
-            found += of_socket[socket]
-    for core in sorted(of_core, key=order):
-        if left(of_core[core]) == of_core[core] and len(of_core[core]) <= amount - len(found):
-            found += of_core[core]
-    for core in sorted(of_core, key=order):
-        found += sorted(left(of_core[core]), key=lambda unit: unit.place)[: max(0, amount - len(found))]
-    return found
+    def core(unit: Unit) -> int:
+        return min(other.place for other in every if other.core == unit.core)
+
+    levels = (
+        [zone, socket, core] if len(set(map(socket, every))) >= len(set(map(zone, every))) else [socket, zone, core]
+    )
+
+    def group(unit: Unit, level: Callable[[Unit], int]) -> list[Unit]:
+        return [other for other in every if level(other) == level(unit)]
+
+    def left(unit: Unit, level: Callable[[Unit], int]) -> list[Unit]:
+        return [other for other in group(unit, level) if other in usable and other not in found]
+
+    def order(unit: Unit) -> list[tuple[int, int]]:
+        return [(len(left(unit, level)), level(unit)) for level in levels]
+
+    for depth, level in enumerate(levels):
+        for unit in sorted(usable, key=lambda unit: order(unit)[: depth + 1]):
+            whole = group(unit, level)
+            if len(left(unit, level)) == len(whole) <= amount - len(found):
+                found += whole
+    ends = sorted(usable, key=lambda unit: (order(unit), unit.place))
+    return found + [unit for unit in ends if unit not in found][: amount - len(found)]

@@ -258,7 +258,7 @@ def _smaller(fleet: Fleet, demand: Demand, *, empty: bool) -> list[Demand]:
         kept = [a / b for a, b in zip(books.resources(smaller), whole, strict=True) if b]
         cuts.append((sum(1 - part for part in kept), replace(demand, requirement=smaller)))
     realigned: list[Demand] = []
-    if any(refusal.zones for refusal in reject(books, asked)):
+    if any(refusal.of_zones for refusal in reject(books, asked)):
         realigned = [replace(demand, requirement=each) for each in nearest_changes(books, asked)]
     return [*realigned, *(cut for _, cut in sorted(cuts, key=lambda pair: pair[0]))]
 

@@ -71,6 +71,7 @@ CURES: dict[Code, Cure] = {
     Code.ZONES_TOO_MANY: Cure.NODE_CHANGE,
     Code.NOT_ALIGNED: Cure.CAPACITY,
     Code.SHORT_ALLOCATION: Cure.CAPACITY,
+    Code.BROKEN_CORES: Cure.CAPACITY,
     Code.QUOTA_SINGLE_COMPUTE_REQUEST: Cure.NEVER,
     Code.QUOTA_SINGLE_VRAM_REQUEST: Cure.NEVER,
     Code.QUOTA_SINGLE_COMPUTE_LIMIT: Cure.NEVER,
@@ -151,6 +152,7 @@ MEANINGS: dict[Code, str] = {
     Code.ZONES_TOO_MANY: "the node has more zones than can be told apart, and the request must be aligned",
     Code.NOT_ALIGNED: "its cards and CPUs do not lie in the same zones",
     Code.SHORT_ALLOCATION: "the node has too few free devices or CPUs of its own to hand out",
+    Code.BROKEN_CORES: "the kubelet of the node hands out whole cores only, and its CPUs would not be",
     Code.QUOTA_SINGLE_COMPUTE_REQUEST: "it asks more compute of a card than the quota lets one request ask",
     Code.QUOTA_SINGLE_VRAM_REQUEST: "it asks more vram of a card than the quota lets one request ask",
     Code.QUOTA_SINGLE_COMPUTE_LIMIT: "its compute limit on a card is above what the quota lets one request have",
@@ -199,8 +201,9 @@ def summary(
     code: Code, demand: Demand | None, rejections: Sequence[Rejection] = (), deserved: int = 0, held: int = 0
 ) -> str:
     """The reason in one sentence with its numbers."""
-    if code is Code.TOO_LARGE and not _best(rejections) and any(rejection.zones for rejection in rejections):
-        return f"no node can take it: {reject_text(next(each for each in rejections if each.zones))}"
+    by_zones = sorted((each for each in rejections if each.of_zones), key=lambda each: not each.zones)
+    if code is Code.TOO_LARGE and not _best(rejections) and by_zones:
+        return f"no node can take it: {reject_text(by_zones[0])}"
     excluded = _excluded(rejections) if code is Code.TOO_LARGE else None
     if excluded is not None:
         return f"no node can take it: {MEANINGS[excluded]}"
@@ -212,8 +215,8 @@ def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserv
     if code is Code.TOO_LARGE:
         best = _best([rejection for rejection in rejections if rejection.cure is Cure.NODE_CHANGE])
         return _shortfall(best) if best else f"a gang of {demand.batch_size} does not fit all of them together"
-    if code is Code.NOT_ALIGNED:
-        return next((_zone_numbers(rejection) for rejection in rejections if rejection.zones), "")
+    if code in (Code.NOT_ALIGNED, Code.BROKEN_CORES):
+        return next((_zone_numbers(rejection) for rejection in rejections if rejection.code is code), "")
     if code in _SHORT:
         kin = _OF_CARDS if code is Code.GPU else {code}
         best = _best([rejection for rejection in rejections if rejection.code in kin])
@@ -257,7 +260,7 @@ def reject_text(rejection: Rejection) -> str:
     if rejection.code in (Code.GANG_ROOM, Code.GANG_DOMAIN) and rejection.needed:
         empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
         return f"{MEANINGS[rejection.code]}: {rejection.had} of {rejection.needed} would fit{empty}"
-    if rejection.zones:
+    if rejection.zones or rejection.code is Code.BROKEN_CORES:
         return f"{MEANINGS[rejection.code]}: {_zone_numbers(rejection)}"
     if rejection.mode is not None:
         return f"{MEANINGS[rejection.code]}: {rejection.mode.value}"
@@ -270,11 +273,20 @@ def reject_text(rejection: Rejection) -> str:
 
 def _zone_numbers(rejection: Rejection) -> str:
     """What each zone has: `it needs 4 cards; node a has 3 of 4 free on zone 0, 1 of 4 on zone 1`."""
+    if rejection.code is Code.BROKEN_CORES:
+        return _core_numbers(rejection)
     name = {CARD: "cards", CPU: "CPUs"}[rejection.zones[0].resource]
     first, *others = (f"{zone.free} of {zone.total} free on zone {zone.zone}" for zone in rejection.zones)
     had = ", ".join([first, *(other.replace(" free", "") for other in others)])
     rule = f" (width rule {rejection.rule})" if rejection.rule else ""
     return f"it needs {rejection.needed} {name}; {rejection.node} has {had}{rule}"
+
+
+def _core_numbers(rejection: Rejection) -> str:
+    """How many CPUs it needs: no whole number of cores, or more than there are on such."""
+    if rejection.had >= rejection.needed:
+        return f"it needs {rejection.needed} CPUs, which is no whole number of cores on {rejection.node}"
+    return f"it needs {rejection.needed} CPUs; {rejection.node} has {rejection.had} free on cores that are not reserved"
 
 
 def _quota_numbers(code: Code, figures: QuotaFigures) -> str:

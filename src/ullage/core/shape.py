@@ -11,10 +11,11 @@ import numpy as np
 from ullage.core.filters import KEPT_APART, KIND
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import columns as at
+from ullage.core.kernel.board import ALONE
 from ullage.core.modes import ANY, WHOLE, mixed
 from ullage.model.allocation import Charge
 from ullage.model.gpu import GpuPhase
-from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.part import WHOLE_CARD, Isolation, IsolationPolicy
 from ullage.model.request import ResourceRequirement
 
 _MAX_SHAPES = 4096
@@ -34,7 +35,7 @@ class Shape:
         named, kinds = asked.cards.indices, len(fleet.kinds)
         needs, policy = fleet.board.needs(asked), asked.alignment.policy
         self.rows = np.zeros((1 + kinds + len(needs) + len(named), at.SHAPE_COLUMNS), dtype=np.int64)
-        self.rows[0] = (
+        self.rows[0, : at.POLICY + 1] = (
             min(asked.cpu_milli, at.UNREACHABLE),
             min(asked.memory_bytes, at.UNREACHABLE),
             asked.gpu_count,
@@ -46,9 +47,11 @@ class Shape:
         )
         for row, need in enumerate(needs, 1 + kinds):
             self.rows[row, : len(need)] = need
+        if needs:
+            self.rows[1 + kinds, ALONE] = asked.whole or asked.part == WHOLE_CARD
         self.rows[1 + kinds + len(needs) :, 0] = named
         for kind, card in enumerate(fleet.kinds):
-            self.rows[kind + 1] = _share(fleet, card, asked)
+            self.rows[kind + 1, : at.PENDING + 1] = _share(fleet, card, asked)
         self.charges = tuple(
             Charge(compute, vram, asked.cards.isolation)
             for compute, vram in self.rows[1 : 1 + kinds, : at.VRAM + 1].tolist()

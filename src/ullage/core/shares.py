@@ -35,7 +35,7 @@ Vector = tuple[int, int, int]
 _ZERO: Vector = (0, 0, 0)
 SATURATED = frozenset(
     {Code.CPU, Code.MEMORY, Code.GPU, Code.SLOTS, Code.NO_NODES, Code.GANG_ROOM, Code.RESERVED, Code.RECLAIMING}
-    | {Code.NOT_ALIGNED, Code.SHORT_ALLOCATION}
+    | {Code.NOT_ALIGNED, Code.SHORT_ALLOCATION, Code.BROKEN_CORES}
 )
 """Stops that mean capacity ran out, as opposed to demand met or a limit reached."""
 

@@ -29,6 +29,7 @@ from ullage.model.rejection import Code, Rejection
 OF_NODE = frozenset(
     {Code.WORKER_CAP, Code.OVERSUBSCRIPTION, Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED}
     | {Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY, Code.NOT_ALIGNED, Code.SHORT_ALLOCATION}
+    | {Code.BROKEN_CORES}
 )
 """What a node says for all its cards."""
 

@@ -112,6 +112,10 @@ class Part:
         return text + (f",vram={format_bytes(self.vram_bytes)}" if self.vram_bytes else "")
 
 
+WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)
+"""All of a card, whatever its capacity."""
+
+
 @dataclass(frozen=True, slots=True)
 class CardSelector:
     """Which cards will do; an empty field takes any. `template` pins a partition, `indices` name cards."""

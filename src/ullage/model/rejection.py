@@ -84,6 +84,7 @@ class Code(StrEnum):
     ZONES_TOO_MANY = "zones-too-many"
     NOT_ALIGNED = "not-aligned"
     SHORT_ALLOCATION = "short-allocation"
+    BROKEN_CORES = "broken-cores"
     QUOTA_SINGLE_COMPUTE_REQUEST = "single.max.tflops.request"
     QUOTA_SINGLE_VRAM_REQUEST = "single.max.vram.request"
     QUOTA_SINGLE_COMPUTE_LIMIT = "single.max.tflops.limit"
@@ -94,6 +95,12 @@ class Code(StrEnum):
     QUOTA_TOTAL_COMPUTE_LIMIT = "total.max.tflops.limit"
     QUOTA_TOTAL_VRAM_LIMIT = "total.max.vram.limit"
     QUOTA_TOTAL_WORKERS = "total.max.workers.limit"
+
+
+_OF_ZONES = frozenset(
+    {Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY}
+    | {Code.NOT_ALIGNED, Code.SHORT_ALLOCATION, Code.BROKEN_CORES}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +145,8 @@ class Rejection:
     mode: Isolation | None = None
     zones: tuple[ZoneRoom, ...] = ()
     rule: str = ""
+
+    @property
+    def of_zones(self) -> bool:
+        """Whether the zones of the node, or what is handed out there by zones, are the reason."""
+        return self.code in _OF_ZONES

@@ -23,6 +23,17 @@ MAX_ZONE_BYTES = 2**56
 MAX_DISTANCE = 255
 """Of the firmware's table (ACPI SLIT); 10 is a zone to itself."""
 
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+"""How an option says yes (Go's strconv.ParseBool)."""
+
+_FALSE = ("0", "f", "F", "false", "FALSE", "False", "")
+
+_MODELLED = ("full-pcpus-only", "strict-cpu-reservation", "prefer-closest-numa-nodes")
+"""Options that predictions follow."""
+
+_NUMBERS = ("max-allowable-numa-nodes",)
+"""Options that decide nothing over a container."""
+
 MAX_DIGITS = 9
 """Of a count of zones in an option."""
 
@@ -147,7 +158,22 @@ class Kubelet:
     @property
     def closest(self) -> bool:
         """Whether of equally wide masks the one whose zones are closest is fitter."""
-        return self.options.get("prefer-closest-numa-nodes") == "true"
+        return self.options.get("prefer-closest-numa-nodes") in _TRUE
+
+    @property
+    def whole_cores(self) -> bool:
+        """Whether a container gets CPUs of its own as whole cores or not at all."""
+        return self.static_cpus and self.cpu_options.get("full-pcpus-only") in _TRUE
+
+    @property
+    def unmodelled(self) -> tuple[str, ...]:
+        """Options it has on that predictions do not follow, ascending: what is predicted of its node is weaker.
+
+        Those of a CPU manager that hands out no CPUs alone, and of a topology manager that does not align, do nothing.
+        """
+        told = {**(self.cpu_options if self.static_cpus else {})}
+        told |= self.options if self.policy is not ZonePolicy.NONE else {}
+        return tuple(sorted(name for name in told if name not in _MODELLED + _NUMBERS and told[name] not in _FALSE))
 
     @property
     def most_zones(self) -> int:

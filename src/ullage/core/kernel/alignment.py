@@ -13,8 +13,10 @@ import numpy as np
 from ullage.core.kernel.board import (
     AFTER_SUPPLIES,
     ALIGNED,
+    ALONE,
     AMOUNT,
     BESIDE,
+    BROKEN_CORES,
     BYTES,
     CARDS,
     CLAIM,
@@ -22,6 +24,7 @@ from ullage.core.kernel.board import (
     CODE,
     CONTAINER,
     CONTAINER_OF,
+    CPUS,
     FIRST_DISTANCE,
     FIRST_SUPPLY,
     FREE,
@@ -58,7 +61,7 @@ from ullage.core.kernel.columns import COUNT, FIRST_CARD, MACHINE, NAMED, NEEDS,
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.hints import free_cards, hint_of, is_handed_out
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, admits, merge, width_of
-from ullage.core.kernel.taking import give_back, left_of, open_supplies, spend, take
+from ullage.core.kernel.taking import give_back, left_of, may_take_cpus, open_supplies, spend, take
 
 _BEFORE_ALL = float(2**32)
 """Of a score: one part in a hundred of closeness goes before all that strategies say."""
@@ -89,10 +92,11 @@ def may_settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, boa
 @compiled
 def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board, only_cards: bool) -> bool:
     behind = len(shape) - shape[0, NAMED]
-    whole, asked, verdict = shape[0, WHOLE], shape[0, COUNT], board.verdict
+    first = behind - shape[0, NEEDS]
+    whole, asked, verdict = shape[0, WHOLE] or shape[first, ALONE], shape[0, COUNT], board.verdict
     for k in range(len(units)):
         units[k] = OPEN if units[k] > 0 else OUT_OF_REACH
-    _align(nodes, cards, row, shape[0, POLICY], shape[behind - shape[0, NEEDS] : behind], board, units, only_cards)
+    _align(nodes, cards, row, shape[0, POLICY], shape[first:behind], board, units, only_cards)
     if verdict[CODE] != ALIGNED:
         units[:] = 0
         return False
@@ -100,7 +104,7 @@ def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board:
         return True
     mask, near = verdict[NEAR], 0
     unasked = shape[0, POLICY] <= NONE and board.machines[nodes[row, MACHINE], KUBELET] < 0
-    if unasked and shape[behind - shape[0, NEEDS], OWN_PICK]:
+    if unasked and shape[first, OWN_PICK]:
         for k in range(len(units)):
             units[k] = units[k] != OUT_OF_REACH
         return True
@@ -138,12 +142,14 @@ def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, b
     machines, supplies, machine = board.machines, board.supplies, nodes[row, MACHINE]
     begin, end = (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
     free, left, there = supplies[begin:end, FREE].copy(), units.copy(), 0
+    alone = shape[0, WHOLE] or shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], ALONE]
+    parts = shape[0, COUNT] and not alone
     while there < room:
         for k in range(len(units)):
             units[k] = left[k] > 0
         if not settle(nodes, cards, row, shape, units, board):
             break
-        if not board.verdict[KNOWN] or (shape[0, COUNT] and not shape[0, WHOLE] and _only_cards(board, end - begin)):
+        if not board.verdict[KNOWN] or (parts and _only_cards(board, end - begin)):
             there = room
             break
         there += 1
@@ -208,7 +214,7 @@ def align(
     by = _policy_there(board, machine, policy, verdict)
     if verdict[CODE] != ALIGNED or machine < 0 or machines[machine, ZONE_COUNT] > MOST_ZONES:
         return
-    verdict[KNOWN], verdict[CLAIM] = 1, by >= policy
+    verdict[KNOWN], verdict[CLAIM] = 1, by >= policy and machines[machine, ZONE_COUNT] > 0
     if not only_cards:
         open_supplies(board, machine, taken)
     alone, mask = len(needs), NIL
@@ -233,7 +239,7 @@ def align(
 @compiled
 def _policy_there(board: Board, machine: int, asked: int, verdict: Rows) -> int:
     """The policy that a request meets on a machine, or why it cannot go there whatever is free."""
-    if machine < 0:
+    if machine < 0 or board.machines[machine, ZONE_COUNT] == 0:
         verdict[CODE] = UNKNOWN if asked >= RESTRICTED else ALIGNED
         return NONE
     there = board.machines[machine, KUBELET]
@@ -280,6 +286,9 @@ def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: i
         managed = is_handed_out(board, machine, policy, needs[k, NEEDED])
         if not managed:
             continue
+        if needs[k, NEEDED] == CPUS and not may_take_cpus(board, machine, needs[k, AMOUNT]):
+            verdict[CODE], verdict[CONTAINER_OF] = BROKEN_CORES, needs[0, CONTAINER]
+            return
         if verdict[ONLY_CARDS] and needs[k, NEEDED] != CARDS:
             short = left_of(board, machine, needs[k, NEEDED]) < needs[k, AMOUNT]
             verdict[BESIDE] |= _zones_beside(board, machine, needs[k], mask)

@@ -12,7 +12,7 @@ from ullage.core.kernel.links import Links
 
 # A machine.
 ZONE_COUNT = 0
-"""Its zones; masks count them from 0 in the order of their ids."""
+"""Its zones; masks count them from 0 in the order of their ids. None: only links of its cards are known."""
 FIRST_SUPPLY, AFTER_SUPPLIES = 1, 2
 """What lies in its zones, from the first row to before the other: CPUs by id, then the rest."""
 KUBELET = 3
@@ -25,7 +25,9 @@ FIRST_DISTANCE = 7
 """The first row of its distances, one per zone; -1 where masks are not compared by them."""
 BY_TOTAL = 8
 """1 if a preferred mask is as narrow as all that the machine has allows; 0: as what is free does."""
-MACHINE_COLUMNS = 9
+THREADS = 9
+"""CPUs of a core, where that kubelet hands out whole cores only; else 0."""
+MACHINE_COLUMNS = 10
 
 # A supply: a CPU, a device, or the memory of a zone.
 RESOURCE = 0
@@ -34,9 +36,11 @@ ZONES = 1
 TOTAL, FREE = 2, 3
 """Of what is counted one by one 1, or 0; else bytes. What is reserved counts in the total only."""
 ID = 4
-SOCKET, CORE = 5, 6
-"""Of a CPU, counted from 0 on its machine: a core is one of one socket."""
-SUPPLY_COLUMNS = 7
+OUTER, INNER, CORE = 5, 6, 7
+"""Of a CPU, each counted from 0 on its machine: its zone and its socket, the larger first; its core."""
+WHOLE_CORE = 8
+"""Of a CPU 1 if no CPU of its core is reserved."""
+SUPPLY_COLUMNS = 9
 
 CPUS, CARDS, MEMORY, OTHERS = 0, 1, 2, 3
 """Resources; those from `OTHERS` on are named by the board."""
@@ -51,6 +55,8 @@ OWN_PICK = 6
 """In the first row: 1 if the strategy picks cards by itself where nobody asks for alignment."""
 WIDEST = 7
 """In the first row, where closeness is relative: one more than the most zones that a candidate needs; else 0."""
+ALONE = 8
+"""In the first row: 1 if it takes all of each of its cards, by whatever name."""
 INIT, SIDECAR, APP = 0, 1, 2
 
 # What became of it.
@@ -60,9 +66,9 @@ its merged mask; 1 if the zones of the machine are known and told apart; 1 if so
 whoever decides there aligns as strictly as asked; the merged mask of the container that has cards, -1 if several have;
 1 if only cards are picked, and then the zones of what is taken beside them, -1 if they show only when it is picked."""
 VERDICT_COLUMNS = 9
-ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT = 0, 1, 2, 3, 4, 5
+ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT, BROKEN_CORES = 0, 1, 2, 3, 4, 5, 6
 """Reasons: no record of zones, a weaker policy of the node, more zones than are enumerated, no mask that will do,
-too little there."""
+too little there, CPUs that are not whole cores where only those are handed out."""
 
 # What a request takes of each supply of one machine.
 MARK, BYTES, PEAK = 0, 1, 2

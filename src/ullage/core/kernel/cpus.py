@@ -1,17 +1,21 @@
-"""Which CPUs of a machine a container gets alone: whole sockets, then whole cores, then single threads.
+"""Which CPUs of a machine a container gets alone: whole zones and sockets, then whole cores, then single threads.
 
-Sockets and cores that are in use already are filled first: of several the one with the fewest free CPUs, then
-the lowest id. This is the packing order of the kubelet (pkg/kubelet/cm/cpumanager/cpu_assignment.go).
+Zones, sockets and cores that are in use already are filled first: of several the one with the fewest free CPUs, then
+the lowest id. This is the packing order of the kubelet (pkg/kubelet/cm/cpumanager, cpu_assignment.go and
+policy_static.go).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ullage.core.kernel.board import CORE, CPUS, HELD, MARK, OPEN, RESOURCE, REUSABLE, SOCKET, ZONES
+from ullage.core.kernel.board import CPUS, FREE, HELD, MARK, OPEN, OUTER, RESOURCE, REUSABLE, WHOLE_CORE, ZONES
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import NIL
+
+_LEVELS = 3
+"""Groups of CPUs from `OUTER` on: zones and sockets, the larger ones first, then cores."""
 
 
 @compiled
@@ -21,9 +25,7 @@ def take_cpus(supplies: Rows, amount: int, mask: int, taken: Rows, again: bool) 
     `supplies` are those of one machine, CPUs first and by id. What an init container left is taken first
     (`again`), or else as if it had never been taken: so a kubelet does.
     """
-    cpus = 0
-    while cpus < len(supplies) and supplies[cpus, RESOURCE] == CPUS:
-        cpus += 1
+    cpus = _cpus_of(supplies)
     for at in range(cpus if again else 0):
         if amount > 0 and taken[at, MARK] == REUSABLE:
             taken[at, MARK] = HELD
@@ -38,72 +40,76 @@ def take_cpus(supplies: Rows, amount: int, mask: int, taken: Rows, again: bool) 
 
 
 @compiled
+def are_whole_cores(supplies: Rows, amount: int, threads: int, taken: Rows, untouched: bool) -> bool:
+    """Whether a kubelet that hands out whole cores only (`full-pcpus-only`) would try to give so many CPUs.
+
+    They are a multiple of the CPUs of a core, and so many are free on cores of which none is reserved; what an
+    init container of the same pod left does not count. `untouched`: nothing was taken yet, and `taken` is not filled.
+    """
+    free = 0
+    for at in range(_cpus_of(supplies)):
+        left = supplies[at, FREE] > 0 if untouched else taken[at, MARK] == OPEN
+        free += left and supplies[at, WHOLE_CORE]
+    return bool(amount % threads == 0 and amount <= free)
+
+
+@compiled
+def _cpus_of(supplies: Rows) -> int:
+    cpus = 0
+    while cpus < len(supplies) and supplies[cpus, RESOURCE] == CPUS:
+        cpus += 1
+    return cpus
+
+
+@compiled
 def _take_packed(supplies: Rows, amount: int, may: Rows, taken: Rows) -> int:
     """Take of the CPUs that it may, in packing order; how many are missing."""
-    every = np.ones_like(may)
-    in_socket, in_core = _count(supplies, SOCKET, every), _count(supplies, CORE, every)
-    free_in_socket, free_in_core = _count(supplies, SOCKET, may), _count(supplies, CORE, may)
-    for at in range(len(may)):
-        socket = supplies[at, SOCKET]
-        if may[at] and amount >= in_socket[socket] == free_in_socket[socket]:
-            amount -= _take_all(supplies, SOCKET, socket, may, taken)
-    free_in_socket = _count(supplies, SOCKET, may)
-    while amount > 0:
-        first = _first(supplies, may, free_in_socket, free_in_core, in_core, amount)
-        if first < 0:
-            break
-        socket, core = supplies[first, SOCKET], supplies[first, CORE]
-        if free_in_core[core] == in_core[core] <= amount:
-            took = _take_all(supplies, CORE, core, may, taken)
-        else:
-            may[first], taken[first, MARK], took = 0, HELD, 1
-        free_in_socket[socket] -= took
-        free_in_core[core] -= took
-        amount -= took
+    sizes, free = _count(supplies, np.ones_like(may)), _count(supplies, may)
+    for level in range(_LEVELS + 1):
+        while amount > 0:
+            first = _first(supplies, may, sizes, free, level, amount)
+            if first < 0:
+                break
+            for at in range(len(may)):
+                if at == first or (level < _LEVELS and supplies[at, OUTER + level] == supplies[first, OUTER + level]):
+                    may[at], taken[at, MARK] = 0, HELD
+                    amount -= 1
+                    for above in range(_LEVELS):
+                        free[above, supplies[at, OUTER + above]] -= 1
     return amount
 
 
 @compiled
-def _count(supplies: Rows, column: int, which: Rows) -> Rows:
-    """How many of these CPUs each socket, or each core, has."""
-    counts = np.zeros(len(which), np.int64)
+def _count(supplies: Rows, which: Rows) -> Rows:
+    """How many of these CPUs each group of each level has."""
+    counts = np.zeros((_LEVELS, len(which)), np.int64)
     for at in range(len(which)):
-        counts[supplies[at, column]] += which[at]
+        for level in range(_LEVELS):
+            counts[level, supplies[at, OUTER + level]] += which[at]
     return counts
 
 
 @compiled
-def _take_all(supplies: Rows, column: int, of: int, may: Rows, taken: Rows) -> int:
-    """Take all CPUs of a socket or a core; how many they are."""
-    took = 0
-    for at in range(len(may)):
-        if may[at] and supplies[at, column] == of:
-            may[at], taken[at, MARK] = 0, HELD
-            took += 1
-    return took
-
-
-@compiled
-def _first(supplies: Rows, may: Rows, free_in_socket: Rows, free_in_core: Rows, in_core: Rows, amount: int) -> int:
-    """The CPU that goes next: of a free core that is not too large if there is one; -1 if there is none at all."""
-    best, best_whole = -1, False
+def _first(supplies: Rows, may: Rows, sizes: Rows, free: Rows, level: int, amount: int) -> int:
+    """A CPU of the whole group of a level that goes next and is not too large, or the CPU that does; -1: none."""
+    best = -1
     for at in range(len(may)):
         if not may[at]:
             continue
-        core = supplies[at, CORE]
-        whole = free_in_core[core] == in_core[core] <= amount
-        if best < 0 or whole > best_whole:
-            best, best_whole = at, whole
-        elif whole == best_whole and _sooner(supplies, at, best, free_in_socket, free_in_core):
+        if level < _LEVELS:
+            group = supplies[at, OUTER + level]
+            if not free[level, group] == sizes[level, group] <= amount:
+                continue
+        if best < 0 or _sooner(supplies, at, best, free, level):
             best = at
     return best
 
 
 @compiled
-def _sooner(supplies: Rows, at: int, than: int, free_in_socket: Rows, free_in_core: Rows) -> bool:
-    """Whether the socket of a CPU, else its core, has fewer free ones than another's, or as many and a lower id."""
-    socket, other = supplies[at, SOCKET], supplies[than, SOCKET]
-    if socket != other:
-        return bool((free_in_socket[socket], socket) < (free_in_socket[other], other))
-    core, beside = supplies[at, CORE], supplies[than, CORE]
-    return bool((free_in_core[core], core) < (free_in_core[beside], beside))
+def _sooner(supplies: Rows, at: int, than: int, free: Rows, level: int) -> bool:
+    """Whether the first group that two CPUs do not share has fewer free ones for the one, or as many and a lower id."""
+    for each in range(min(level + 1, _LEVELS)):
+        group, other = supplies[at, OUTER + each], supplies[than, OUTER + each]
+        if group != other:
+            return bool((free[each, group], group) < (free[each, other], other))
+    return False

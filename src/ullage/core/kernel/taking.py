@@ -15,11 +15,13 @@ from ullage.core.kernel.board import (
     KUBELET,
     MARK,
     NEEDED,
+    ONLY_CARDS,
     OPEN,
     OUT_OF_REACH,
     PEAK,
     RESOURCE,
     REUSABLE,
+    THREADS,
     TOTAL,
     Board,
     in_bytes,
@@ -27,7 +29,7 @@ from ullage.core.kernel.board import (
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
 from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.cpus import take_cpus
+from ullage.core.kernel.cpus import are_whole_cores, take_cpus
 from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import NIL
 
@@ -42,6 +44,15 @@ def open_supplies(board: Board, machine: int, taken: Rows) -> None:
         counted = not in_bytes(board.supplies[at, TOTAL])
         taken[at - first, BYTES] = taken[at - first, PEAK] = 0
         taken[at - first, MARK] = OPEN if counted and board.supplies[at, FREE] > 0 else OUT_OF_REACH
+
+
+@compiled
+def may_take_cpus(board: Board, machine: int, amount: int) -> bool:
+    """Whether a machine tries to give so many CPUs: whole cores, where only those are handed out."""
+    threads = board.machines[machine, THREADS]
+    first, last = board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]
+    untouched = board.verdict[ONLY_CARDS]
+    return not threads or are_whole_cores(board.supplies[first:last], amount, threads, board.taken, untouched)
 
 
 @compiled

@@ -34,6 +34,9 @@ _MOST_NEEDS = 12
 
 _FOUND_COLUMNS = 5
 
+_NO_GROUPS = (0,) * (at.SUPPLY_COLUMNS - at.OUTER)
+"""Of what is no CPU."""
+
 _STAGES = {Stage.INIT: at.INIT, Stage.SIDECAR: at.SIDECAR, Stage.APP: at.APP}
 
 
@@ -147,6 +150,11 @@ class Board:
         found: Rows = rows[rows[:, at.RESOURCE] == at.CPUS]
         return found
 
+    def on_whole_cores(self, row: int) -> int:
+        """How many CPUs of a node are free on cores of which none is reserved."""
+        cpus = self.cpus_of(self.machine_of[row])
+        return int(((cpus[:, at.FREE] > 0) & (cpus[:, at.WHOLE_CORE] > 0)).sum())
+
     def seats(self, asked: ResourceRequirement) -> bool:
         """Whether it is told where in its machine a request lies: it asked for alignment, or a kubelet may align it."""
         return self.aligns or asked.alignment.policy is not None
@@ -169,7 +177,7 @@ class Board:
         if policy is None and not self.aligns and not asked.gpu_count:
             return []
         each = [self._amounts(container) for container in containers]
-        rows = [
+        rows: list[tuple[int, int, int, int, int]] = [
             (0, number, _STAGES[container.stage], code, amount)
             for number, (container, amounts) in enumerate(zip(containers, each, strict=True))
             for code, amount in sorted(amounts.items())
@@ -290,38 +298,45 @@ class Board:
         zones = topology.zone_ids
         place = {zone: as_mask([number]) for number, zone in enumerate(zones)} | {None: 0}
         cpus = sorted(topology.cpus, key=lambda cpu: cpu.id)
-        rows = [
-            (at.CPUS, place[cpu.zone], 1, int(cpu.id not in topology.reserved_cpus), cpu.id, socket, core)
-            for cpu, (socket, core) in zip(cpus, _numbered(cpus), strict=True)
+        rows: list[tuple[int, ...]] = [
+            (at.CPUS, place[cpu.zone], 1, int(cpu.id not in topology.reserved_cpus), cpu.id, *groups, 1)
+            for cpu, groups in zip(cpus, _numbered(cpus), strict=True)
         ]
         names: list[tuple[int, object]] = [(at.CPUS, cpu.id) for cpu in cpus]
         for device in sorted(topology.devices, key=lambda device: (device.resource, device.index, device.uuid)):
             mask = sum(place[zone] for zone in device.zones)
             code = self._code(device.resource)
-            rows.append((code, mask, 1, int(device.healthy), device.index, 0, 0))
+            rows.append((code, mask, 1, int(device.healthy), device.index, *_NO_GROUPS))
             names.append((code, device.uuid))
         for zone in topology.zones:
             if zone.memory is not None:
                 left = zone.memory.allocatable
-                rows.append((at.MEMORY, place[zone.id], left, left, zone.id, 0, 0))
+                rows.append((at.MEMORY, place[zone.id], left, left, zone.id, *_NO_GROUPS))
                 names.append((at.MEMORY, zone.id))
             for size, room in sorted(zone.hugepages.items()):
                 code = self._code(pages_of(size))
-                rows.append((code, place[zone.id], room.allocatable, room.allocatable, zone.id, 0, 0))
+                rows.append((code, place[zone.id], room.allocatable, room.allocatable, zone.id, *_NO_GROUPS))
                 names.append((code, zone.id))
         found = np.array(rows, np.int64).reshape(-1, at.SUPPLY_COLUMNS)
         count = topology.reserved_count or (0 if topology.kubelet else -(-node.reserved.cpu_milli // MILLI))
         if count and not topology.reserved_cpus:
             _reserve(found, count)
+        _mark_broken_cores(found)
         return found, names
 
 
 def _known(node: Node) -> Topology | None:
-    """The record of a node, or what its cards say of zones where there is none."""
-    if node.topology is not None and node.topology.zones:
-        return node.topology
+    """The record of a node, or what its cards say of zones where there is none.
+
+    A record without zones counts for its links, unless a kubelet decides, which does not go by them.
+    """
+    told = node.topology
+    if told is not None and told.zones:
+        return told
     zones = sorted({zone for gpu in node.gpus for zone in gpu.zones if zone < MAX_ZONES})
-    return Topology(tuple(map(Zone, zones)), source="cards") if zones else None
+    if zones:
+        return Topology(tuple(map(Zone, zones)), source="cards")
+    return told if told is not None and told.links and told.kubelet is None else None
 
 
 def _machine(topology: Topology, rules: ZoneRules, first: int, last: int, far: int) -> list[int]:
@@ -337,6 +352,7 @@ def _machine(topology: Topology, rules: ZoneRules, first: int, last: int, far: i
         kubelet is not None and kubelet.static_memory,
         far if compared or (kubelet is None and topology.distances and len(topology.zones) <= MOST_ZONES) else -1,
         rules.width_on(topology) is WidthRule.KUBELET,
+        _threads(topology.cpus) if kubelet is not None and kubelet.whole_cores else 0,
     ]
 
 
@@ -349,11 +365,30 @@ def _distances(topology: Topology) -> Rows:
     return rows
 
 
-def _numbered(cpus: Sequence[Cpu]) -> list[tuple[int, int]]:
-    """Per CPU the number of its socket and of its core; a core is one of one socket."""
+def _threads(cpus: Sequence[Cpu]) -> int:
+    """CPUs of a core, as the kubelet counts them: on the average, rounded down."""
+    return len(cpus) // max(1, len({(cpu.socket, cpu.core) for cpu in cpus}))
+
+
+def _numbered(cpus: Sequence[Cpu]) -> list[tuple[int, int, int]]:
+    """Per CPU, in the order of ids, the numbers of its zone and its socket, the larger one first, and of its core.
+
+    A core is one of one socket, and found by its lowest CPU. Zones are the larger ones if there are no more of them
+    than sockets.
+    """
+    zones = {zone: number for number, zone in enumerate(sorted({_zone_or_none(cpu) for cpu in cpus}))}
     sockets = {socket: number for number, socket in enumerate(sorted({cpu.socket for cpu in cpus}))}
-    cores = {core: number for number, core in enumerate(sorted({(cpu.socket, cpu.core) for cpu in cpus}))}
-    return [(sockets[cpu.socket], cores[cpu.socket, cpu.core]) for cpu in cpus]
+    cores = {core: number for number, core in enumerate(dict.fromkeys((cpu.socket, cpu.core) for cpu in cpus))}
+    found = []
+    for cpu in cpus:
+        groups = zones[_zone_or_none(cpu)], sockets[cpu.socket]
+        outer, inner = groups if len(sockets) >= len(zones) else groups[::-1]
+        found.append((outer, inner, cores[cpu.socket, cpu.core]))
+    return found
+
+
+def _zone_or_none(cpu: Cpu) -> int:
+    return MAX_ZONES if cpu.zone is None else cpu.zone
 
 
 def _reserve(supplies: Rows, count: int) -> None:
@@ -362,6 +397,13 @@ def _reserve(supplies: Rows, count: int) -> None:
     taken[:, at.MARK] = np.where(supplies[:, at.RESOURCE] == at.CPUS, at.OPEN, at.OUT_OF_REACH)
     take_cpus(supplies, count, NIL, taken, False)
     supplies[taken[:, at.MARK] == at.HELD, at.FREE] = 0
+
+
+def _mark_broken_cores(supplies: Rows) -> None:
+    """Note the CPUs whose core has one that is kept from work."""
+    cpus = supplies[supplies[:, at.RESOURCE] == at.CPUS]
+    broken = np.isin(cpus[:, at.CORE], cpus[cpus[:, at.FREE] == 0, at.CORE])
+    supplies[: len(cpus), at.WHOLE_CORE] = ~broken
 
 
 def _plain(asked: ResourceRequirement) -> ContainerNeeds:

@@ -23,6 +23,7 @@ _CODES = {
     at.TOO_MANY: Code.ZONES_TOO_MANY,
     at.NOT_ALIGNED: Code.NOT_ALIGNED,
     at.SHORT: Code.SHORT_ALLOCATION,
+    at.BROKEN_CORES: Code.BROKEN_CORES,
 }
 
 
@@ -44,8 +45,10 @@ def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequen
     free = _room_in(fleet, row, cards)
     needed, lies = _needed(fleet, asked, free)
     zones = tuple(room for room in free if room.resource == lies)
-    cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
     had = max((room.free for room in zones), default=0)
+    if code is Code.BROKEN_CORES:
+        needed, zones, had = _amounts_of(fleet, asked).get(at.CPUS, 0), (), fleet.board.on_whole_cores(row)
+    cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
     rule = fleet.board.width_rules[fleet.board.machine_of[row]] if code is Code.NOT_ALIGNED else ""
     return Rejection(code, cure, needed, had, fleet.nodes[row].name, zones=zones, rule=rule)
 
@@ -76,11 +79,16 @@ def _needed(fleet: Fleet, asked: ResourceRequirement, free: Sequence[ZoneRoom]) 
 
     Where each of them fits into some zone, of cards if it has any.
     """
-    container = fleet.board.container
-    amounts = {code: amount for _, of, _, code, amount in fleet.board.needs(asked) if of == container}
+    amounts = _amounts_of(fleet, asked)
     needed = [(amounts[code], name) for code, name in ((at.CARDS, CARD), (at.CPUS, CPU)) if code in amounts]
     most = {name: max((room.free for room in free if room.resource == name), default=0) for name in (CARD, CPU)}
     return min(needed, key=lambda each: each[0] <= most[each[1]], default=(0, CPU))
+
+
+def _amounts_of(fleet: Fleet, asked: ResourceRequirement) -> dict[int, int]:
+    """By resource, what the container that was refused needs."""
+    container = fleet.board.container
+    return {code: amount for _, of, _, code, amount in fleet.board.needs(asked) if of == container}
 
 
 def _room_in(fleet: Fleet, row: int, cards: Sequence[int]) -> list[ZoneRoom]:

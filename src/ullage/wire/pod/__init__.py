@@ -8,10 +8,10 @@ full, its value and the fix, and both keys where two contradict each other. An e
 pod is an `InvalidRequest` that names the path of the field.
 """
 
+from ullage.model.part import WHOLE_CARD
 from ullage.wire.document import Document
 from ullage.wire.pod.admission import check_admission, check_scheduler
 from ullage.wire.pod.bind import bind_annotations, effective_hard_sm_percent
-from ullage.wire.pod.cards import WHOLE_CARD
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.document import parse_pod
 from ullage.wire.pod.gang import gang_annotations

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from ullage.model.claim import Amounts
 from ullage.model.error import InvalidAnnotation, invalid, invalid_annotation
-from ullage.model.part import Isolation, Part
+from ullage.model.part import WHOLE_CARD, Isolation, Part
 from ullage.wire.document import Document, mapping
-from ullage.wire.pod.cards import WHOLE_CARD
 from ullage.wire.pod.request import PodRequest
 from ullage.wire.pod.vendors import LIMITER_VENDORS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ullage.model.claim import Amounts
 from ullage.model.error import invalid
-from ullage.model.part import GFLOPS_PER_TFLOPS, CardSelector, Isolation, Part
+from ullage.model.part import GFLOPS_PER_TFLOPS, WHOLE_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.model.request import MAX_CARDS
 from ullage.wire.document import Document
@@ -16,9 +16,6 @@ from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.record import record_of
 from ullage.wire.pod.request import PodDefaults
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
-
-WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)
-"""All of a card, whatever its capacity."""
 
 _PPM_PER_PERCENT = PPM // 100
 
