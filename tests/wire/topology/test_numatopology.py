@@ -78,8 +78,8 @@ def test_a_whole_object():
             observed_at=1767225600.0,
         ),
         cards=(
-            Gpu("", 0, zones=(0,), bus_id="0000:3b:00.0", model="A100"),
-            Gpu("", 1, zones=(1,), bus_id="0000:af:00.0", model="A100"),
+            Gpu("", 0, zones=(0,), bus_id="0000:3b:00.0", model="A100", vendor="NVIDIA"),
+            Gpu("", 1, zones=(1,), bus_id="0000:af:00.0", model="A100", vendor="NVIDIA"),
         ),
         card_resource="nvidia.com/gpu",
         stock={"cpu": Stock(4, (0, 1, 3)), "gpu": Stock(2, (1,))},
@@ -290,6 +290,7 @@ def records(draw):
             bus_id=draw(st.none() | NAMES),
             model=draw(st.none() | NAMES),
             healthy=draw(st.booleans()),
+            vendor="NVIDIA",
         )
         for index in draw(ID_SETS)
     )

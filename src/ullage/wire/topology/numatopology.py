@@ -36,7 +36,8 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
     """The record of a node, and a sentence for each entry that was dropped.
 
     Cards go by their index in the one resource of cards that `numares` has, be it the short name `gpu`.
-    Where it has several, only the cards of `gpuDetail` are read.
+    Where it has several, only the cards of `gpuDetail` are read. The full name of the resource
+    says of which vendor they are.
 
     Raises:
         InvalidRequest: it is not a Numatopology, or it contradicts itself (`topology-invalid`,
@@ -50,7 +51,9 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
     found_supplement = read_supplement(annotations.get(f"{domain}/topology"), f"{domain}/topology", dropped)
     supplement = found_supplement or Supplement()
     card_name, stock = _stock(spec, dropped)
-    cards = _cards(spec, found_supplement, stock.get(CARD, Stock(0)), dropped)
+    vendor = NATIVE_RESOURCES.get(card_name)
+    told = _cards(spec, found_supplement, stock.get(CARD, Stock(0)), dropped)
+    cards = tuple(replace(card, vendor=vendor) for card in told)
     cpus = (*_cpus(spec, dropped), *supplement.cpus)
     reserved = _reserved(spec, dropped)
     reserved_cpus = frozenset(dropped.read(lambda: dropped.ids(supplement.reserved_cpus, "reserved_cpus"), ()))

@@ -1,0 +1,80 @@
+"""The record that an exporter writes of the machine it runs on: what was found there, as its kubelet manages it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ullage.model.holding import Use
+from ullage.model.node import Node
+from ullage.model.node_record import NodeRecord, Stock, stock_of_cards
+from ullage.model.quantity import format_bytes
+from ullage.model.resources import MILLI
+from ullage.model.topology import CARD, CPU, MEMORY, Device, Room, Topology, Zone
+from ullage.wire.pod.vendors import HUGEPAGES
+from ullage.wire.topology.kubelet_config import KubeletSettings
+
+_NO_NAMES: Mapping[str, str] = {}
+
+
+def record_of(
+    node: Node,
+    settings: KubeletSettings,
+    card_resource: str,
+    names: Mapping[str, str] = _NO_NAMES,
+    use: Use | None = None,
+) -> NodeRecord:
+    """The record of a machine as it was discovered, with what its kubelet keeps from pods.
+
+    `card_resource` is what the cluster calls its cards, `names` what it calls other resources. CPUs that the process
+    who looked may not use itself are not kept from pods: only the kubelet says what is. `use` is who holds what, None
+    where nobody was asked; then all that is there is told as free.
+    """
+    found, held = node.topology or Topology(), use or Use()
+    devices = tuple(replace(each, resource=names.get(each.resource, each.resource)) for each in found.devices)
+    topology = replace(
+        found,
+        zones=tuple(_zone(zone, settings) for zone in found.zones),
+        devices=devices,
+        reserved_cpus=settings.reserved_cpus,
+        reserved_count=0 if settings.reserved_cpus else -(-settings.reserved.cpu_milli // MILLI),
+        kubelet=settings.kubelet,
+    )
+    stock = {CARD: stock_of_cards(node.gpus, held), **_stock_of(devices, held)}
+    if found.cpus:
+        taken = settings.reserved_cpus.union(*(one.cpus for pod in held.pods for one in pod.containers))
+        stock[CPU] = Stock(len(found.cpus), tuple(sorted({cpu.id for cpu in found.cpus} - taken)))
+    return NodeRecord(node.name, topology, node.gpus, card_resource, stock, settings.reserved, use)
+
+
+def _zone(zone: Zone, settings: KubeletSettings) -> Zone:
+    """A zone less what the memory manager keeps of it."""
+    if not settings.kubelet.static_memory:
+        return zone
+    kept = settings.reserved_memory.get(zone.id, {})
+    pages = {
+        size: _less(room, kept.get(f"{HUGEPAGES}{format_bytes(size)}", 0)) for size, room in zone.hugepages.items()
+    }
+    memory = None if zone.memory is None else _less(zone.memory, kept.get(MEMORY, 0))
+    return replace(zone, memory=memory, hugepages=pages)
+
+
+def _less(room: Room, kept: int) -> Room:
+    return replace(room, allocatable=max(0, room.allocatable - kept))
+
+
+def _stock_of(devices: tuple[Device, ...], use: Use) -> dict[str, Stock]:
+    """By resource, how many devices there are and the indices of the free ones."""
+    held = {
+        (resource, id_)
+        for pod in use.pods
+        for container in pod.containers
+        for resource, ids in container.devices
+        for id_ in ids
+    }
+    stock: dict[str, Stock] = {}
+    for device in sorted(devices, key=lambda device: device.index):
+        known = stock.get(device.resource, Stock(0))
+        free = device.healthy and (device.resource, device.uuid) not in held
+        stock[device.resource] = Stock(known.total + 1, (*known.free, device.index) if free else known.free)
+    return stock
