@@ -65,6 +65,7 @@ class FakeApi:
         self.bodies: list[Any] = []
         self.last_event_ids: list[str | None] = []
         self.sessions: dict[str, FakeSession] = {}
+        self.warnings: list[str] = []
         self.applications: dict[str, api.ApplicationBody] = {}
         self.nodes: list[api.NodeBody] = []
         self.gpus: list[api.GpuBody] = []
@@ -106,6 +107,7 @@ class FakeApi:
             failed=session.count("failed"),
             cancelled=session.count("cancelled"),
             held=1,
+            warnings=self.warnings,
             deserved=2,
             share=0.25,
             bind_failures=0,

@@ -117,6 +117,12 @@ def test_a_request_that_no_node_can_hold_ends_at_once(capsys, fake):
     assert only_session(fake).state == "closed"
 
 
+def test_what_the_server_warns_of_is_said_on_stderr(capsys, fake):
+    fake.warnings = ["no node here can align it"]
+    assert main(["submit", "--", "prog"]) == 0
+    assert capsys.readouterr().err == "warning: no node here can align it\n"
+
+
 def test_such_a_request_can_be_made_to_wait(fake):
     fake.reason = "unplaceable"
     fake.logs["command"] = [ends(fake, "succeed")]

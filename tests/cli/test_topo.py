@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -109,6 +110,15 @@ def test_what_a_kubelet_decides_and_what_is_kept_from_work_is_said():
     assert "kubelet: restricted per pod; CPUs static\nkept from work: CPUs 0-1\n" in text
     assert "kept from work: 2 CPUs\n" in drawn(Topology(zones=(Zone(0),), reserved_count=2))
     assert "zone 0   no CPUs   memory unknown\n" in text
+
+
+def test_a_kubelet_with_options_that_predictions_do_not_follow_is_said():
+    options = {"align-by-socket": "true", "full-pcpus-only": "true", "distribute-cpus-across-numa": "false"}
+    kubelet = Kubelet(ZonePolicy.RESTRICTED, static_cpus=True, cpu_options=options)
+    text = drawn(Topology(zones=(Zone(0),), kubelet=kubelet))
+    assert "predictions are weaker here: the kubelet has align-by-socket on\n" in text
+    for other in (replace(kubelet, static_cpus=False), replace(kubelet, cpu_options={"full-pcpus-only": "true"})):
+        assert "weaker" not in drawn(Topology(zones=(Zone(0),), kubelet=other))
 
 
 def test_amounts_without_ids_are_drawn_as_amounts():

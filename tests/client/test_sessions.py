@@ -45,6 +45,14 @@ def test_a_function_returns_its_value(client):
         assert future.task == 1
 
 
+def test_what_the_server_warns_of_is_a_warning_of_the_caller(fake, client):
+    fake.warnings = ["no node here can align it"]
+    for make in (client.session, client.open_session):
+        with pytest.warns(UserWarning, match="no node here can align it") as caught:
+            make(f"of-{make.__name__}", queue="default")
+        assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_keyword_arguments_and_a_closure_travel(client):
     offset = 10
     with client.session() as session:

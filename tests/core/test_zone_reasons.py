@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.core.zones import kubelet, machine
 
@@ -10,12 +12,14 @@ from ullage.core.fleet import Fleet
 from ullage.core.policy import Policy
 from ullage.core.selection import Refusal, Rules, find
 from ullage.core.sentences import reject_text
+from ullage.core.topology.warning import width_trap
 from ullage.core.world import Demand, World
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.node import Node
 from ullage.model.rejection import Code, Cure, ZoneRoom
 from ullage.model.request import ResourceRequirement
+from ullage.model.zone_placement import ZonePlacement
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -51,6 +55,69 @@ def test_the_width_trap_is_told_before_anything_is_in_use(cpus):
 def test_what_no_zone_has_enough_of_is_told_also_if_that_is_not_cards():
     found = why(fleet_with(machine(cpus=(8, 8)), [0, 4]), "cpu=10,gpu=2,numa=single-numa-node")
     assert "it needs 10 CPUs; n has 8 of 8 free on zone 0, 8 of 8 on zone 1" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken", "told", "changes"),
+    [
+        (
+            "cpu=3,gpu=1",
+            (),
+            "it needs 3 CPUs, which is no whole number of cores on n",
+            ("cpu=4,mem=0,gpu=1 can run here",),
+        ),
+        ("cpu=12", (), "it needs 12 CPUs; n has 10 free on cores that are not reserved", ()),
+        ("cpu=8", (2, 3, 10, 11), "it needs 8 CPUs; n has 6 free on cores that are not reserved", ()),
+    ],
+)
+def test_a_kubelet_that_hands_out_whole_cores_refuses_what_is_none(asked, taken, told, changes):
+    options = kubelet("none", cpu_options={"full-pcpus-only": "true"})
+    node = machine(cards=(0, 1), cpus=(6, 6), threads=2, reserved=(0,), kubelet=options)
+    fleet = Fleet([node])
+    if taken:
+        fleet.charge(Allocation("other", "n", ResourceRequirement(1), placement=ZonePlacement((), taken)))
+    found = why(fleet, asked)
+    assert found.summary.endswith(told)
+    assert "hands out whole cores only" in found.summary
+    assert found.code is (Code.BROKEN_CORES if taken else Code.TOO_LARGE)
+    assert (found.cure is Cure.CAPACITY) == bool(taken)
+    assert found.suggestions[: len(changes)] == changes
+
+
+RESTRICTED_NODE = machine(kubelet=kubelet("restricted"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "change"),
+    [
+        ([machine()], "cpu=10,gpu=6,numa=restricted", "cpu=17,mem=0,gpu=6,numa=restricted would pass"),
+        ([RESTRICTED_NODE], "cpu=10,gpu=6", "cpu=17,mem=0,gpu=6 would pass"),
+        ([machine(cpus=(4, 4))], "cpu=9,gpu=2,numa=restricted", "cpu=9.5,mem=0,gpu=2,numa=restricted would pass"),
+        ([machine(cpus=())], "gpu=5,numa=single-numa-node", "gpu=5,numa=restricted would pass"),
+        (
+            [replace(machine(), topology=None, gpus=())],
+            "cpu=1,numa=restricted",
+            "cpu=1,mem=0,numa=best-effort would pass",
+        ),
+    ],
+)
+def test_what_no_node_can_align_even_empty_is_warned_of_with_what_could_be(nodes, asked, change):
+    requirement = ResourceRequirement.from_string(asked)
+    told = width_trap(Fleet(nodes), Policy(), requirement)
+    assert told is not None
+    assert told.startswith("no node here can align ")
+    assert told.endswith(change)
+    busy = [Allocation(f"h{n}", "n", ResourceRequirement(1), (card.uuid,)) for n, card in enumerate(nodes[0].gpus)]
+    assert width_trap(Fleet(nodes, busy), Policy(), requirement) == told
+
+
+def test_what_some_node_could_align_is_not_warned_of():
+    wide = replace(machine("wide", cpus=(8, 8)), cordoned=True)
+    asked = ResourceRequirement.from_string("cpu=10,gpu=6,numa=restricted")
+    assert width_trap(Fleet([machine(), wide]), Policy(), asked) is None
+    for other in ("cpu=10,gpu=6,numa=best-effort", "gpu=9,numa=restricted", "cpu=10,gpu=6"):
+        assert width_trap(Fleet([machine()]), Policy(), ResourceRequirement.from_string(other)) is None
+    assert width_trap(Fleet([]), Policy(), asked) is None
 
 
 def test_a_stage_tells_each_node_and_freed_capacity_helps_where_it_could():

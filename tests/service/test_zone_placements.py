@@ -13,9 +13,13 @@ from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
+from ullage.model.topology import Kubelet, ZonePolicy
+from ullage.server.answers import Answers
 from ullage.service.engine_port import NodeReported, Registered
+from ullage.wire.api import ServerBody
 
 pytestmark = pytest.mark.timeout(900)
+SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", isolation="", policy={})
 ASKED = "cpu=4,gpu=2,numa=single-numa-node"
 
 
@@ -60,6 +64,24 @@ def test_an_executor_is_given_on_with_its_place():
         lab.session("t", ASKED, tasks=4)
         assert {executor.id: executor.placement for executor in lab.executors} == before
         assert len(lab.engine.launched) == 4
+
+
+def test_who_opens_a_session_is_told_that_no_node_can_align_it_and_what_could_be():
+    with Lab(machine(cpus=(8, 8))) as lab:
+        answers = Answers(lab.service, SERVER, {})
+        for name, asked in (("wide", "cpu=4,gpu=6,numa=restricted"), ("fits", ASKED)):
+            lab.session(name, asked, tasks=0)
+        (told,) = answers.opened(lab.service.state.sessions["wide"]).warnings
+        assert told.endswith("; cpu=9,mem=0,gpu=6,numa=restricted would pass")
+        assert answers.opened(lab.service.state.sessions["fits"]).warnings == []
+
+
+def test_why_says_where_a_prediction_is_weaker():
+    options = Kubelet(ZonePolicy.SINGLE_ZONE, static_cpus=True, cpu_options={"align-by-socket": "true"})
+    with Lab(machine(cpus=(8, 8), kubelet=options)) as lab:
+        lab.session("wide", "cpu=4,gpu=6", tasks=1)
+        explained = Answers(lab.service, SERVER, {}).explanation(lab.service.why("wide"))
+        assert explained.warnings == ["the prediction is weaker on node n: its kubelet has align-by-socket on"]
 
 
 def test_what_an_executor_has_to_do_without_is_told_once():

@@ -18,6 +18,7 @@ happen, `ullage plan` and `ullage adjust --dry-run`, ends with 1 (it would), 0 (
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 from ullage.model.error import Conflict, InvalidRequest, UllageError, Unavailable
 
@@ -65,6 +66,12 @@ def complain(message: str, hint: str | None = None) -> None:
     print(f"ullage: {message}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
+
+
+def caution(warnings: Iterable[str]) -> None:
+    """Say on stderr what the server warns of."""
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def report(error: UllageError) -> int:

@@ -50,6 +50,8 @@ def _head(body: TopologyBody, width: int) -> str:
         kubelet = body.kubelet
         managed = [word for word, on in (("CPUs", kubelet.static_cpus), ("memory", kubelet.static_memory)) if on]
         lines.append(f"kubelet: {kubelet.policy} per {kubelet.scope}; {' and '.join(managed) or 'nothing'} static")
+        if kubelet.unmodelled:
+            lines.append(f"predictions are weaker here: the kubelet has {', '.join(kubelet.unmodelled)} on")
     if body.reserved_cpus:
         lines.append(f"kept from work: CPUs {body.reserved_cpus}")
     elif body.reserved_count:

@@ -73,6 +73,8 @@ def _print(plan: PlanBody, output: str) -> None:
     elif plan.refusal is not None:
         print(f"does not fit: {plan.refusal.code}: {plan.refusal.message}")
         print(what_helps(plan.refusal))
+    for warning in plan.warnings:
+        print(warning)
     if plan.preemption is not None:
         print()
         print_preemption(plan.preemption, output)

@@ -52,11 +52,12 @@ def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everyt
     return chosen
 
 
-def create(api: Api, name: str | None, options: SessionOptions) -> str:
-    """Make the session; its id."""
-    return api.create_session(
+def create(api: Api, name: str | None, options: SessionOptions) -> tuple[str, list[str]]:
+    """Make the session; its id, and what the server warns of."""
+    body = api.create_session(
         session_spec(name, {**options, "application": COMMAND.name, "max_instances": 1, "close_when_done": True})
-    ).id
+    )
+    return body.id, body.warnings
 
 
 def submit(api: Api, session: str, argv: list[str], environment: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import FrameType
 
 from ullage.cli import program
-from ullage.cli.exits import INTERRUPTED, UNPLACEABLE, Exit, complain
+from ullage.cli.exits import INTERRUPTED, UNPLACEABLE, Exit, caution, complain
 from ullage.cli.logs import exit_code, print_log
 from ullage.cli.moment import parse_duration
 from ullage.client.api import Api
@@ -104,7 +104,7 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
     resreq = None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq)
     environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
     api = reach(start=True)
-    session = program.create(
+    session, warnings = program.create(
         api,
         arguments.name,
         {
@@ -118,6 +118,7 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
         program.submit(api, session, argv, environment)
         if not arguments.wait:
             _refuse_unplaceable(api, session)
+        caution(warnings)
     except BaseException:
         with suppress(UllageError):
             api.cancel_session(session)

@@ -56,6 +56,8 @@ def _print(explanation: Explanation, output: str) -> None:
     if explanation.holders:
         print()
         print_list(explanation.holders, _HOLDERS, output)
+    for warning in explanation.warnings:
+        print(f"\n{warning}")
     if explanation.suggestions:
         print("\nwhat would help:")
         for suggestion in explanation.suggestions:

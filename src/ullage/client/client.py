@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, Unpack
@@ -75,7 +76,7 @@ class Client:
             InvalidRequest: an option is wrong.
 
         """
-        return Session(self._api, self._api.create_session(session_spec(name, options)))
+        return self._told(self._api.create_session(session_spec(name, options)))
 
     def open_session(self, name: str, **options: Unpack[SessionOptions]) -> Session:
         """The open session of that name; with options it is made if there is none.
@@ -86,7 +87,13 @@ class Client:
 
         """
         spec = session_spec(name, options) if options else None
-        return Session(self._api, self._api.open_session(name, spec), keep_open=True)
+        return self._told(self._api.open_session(name, spec), keep_open=True)
+
+    def _told(self, body: SessionBody, *, keep_open: bool = False) -> Session:
+        """The session; what the server warns of is a warning here."""
+        for text in body.warnings:
+            warnings.warn(text, stacklevel=3)
+        return Session(self._api, body, keep_open=keep_open)
 
     def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
         """Sessions, perhaps only those of a state (`open`, `closed`) or an owner."""

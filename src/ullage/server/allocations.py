@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -16,6 +17,7 @@ from ullage.core.fleet import Fleet
 from ullage.core.preemption import NoPreemption
 from ullage.core.selection import Choice, Refusal
 from ullage.core.sentences import MEANINGS, reject_text
+from ullage.core.topology.warning import weaker_predictions, width_trap
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import PRIORITIES, Amounts, Claim, Qos, Request
 from ullage.model.error import invalid
@@ -46,15 +48,16 @@ _LEAVING = 202
 class Refused(Exception):
     """A refusal on its way out as a 409."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Refusal, warnings: Iterable[str] = ()) -> None:
         super().__init__(refusal.code.value)
         self.refusal = refusal
+        self.warnings = tuple(warnings)
 
 
 async def on_refused(_: HttpRequest, error: Exception) -> Response:
     """Starlette's handler for refusals."""
     assert isinstance(error, Refused)
-    body = msgspec.json.encode(refusal_body(error.refusal))
+    body = msgspec.json.encode(refusal_body(error.refusal, error.warnings))
     return Response(body, 409, media_type="application/json")
 
 
@@ -135,7 +138,7 @@ class AllocationApi:
             outcome = await durable(self._allocations.bind, asked, body.gpus)
         else:
             outcome = await durable(self._allocations.assume, asked, body.gpus)
-        return self.body(_accepted(outcome))
+        return self.body(self._accepted(outcome, asked))
 
     async def _preempt(self, body: wire.CreateAllocation, asked: Request) -> wire.AllocationBody | Answer:
         if body.gpus is not None or not body.commit:
@@ -143,7 +146,17 @@ class AllocationApi:
         outcome = await durable(self._service.preemptions.alloc, asked)
         if isinstance(outcome, Nomination):
             return Answer(_LEAVING, nomination_body(self._fleet, outcome))
-        return self.body(_accepted(outcome))
+        return self.body(self._accepted(outcome, asked))
+
+    def _accepted(self, outcome: Allocation | Refusal, asked: Request) -> Allocation:
+        if isinstance(outcome, Refusal):
+            raise Refused(outcome, self._trap(asked))
+        return outcome
+
+    def _trap(self, asked: Request) -> list[str]:
+        """What no node can do of a request that was refused."""
+        trap = width_trap(self._fleet, self._service.policy, asked.requirement)
+        return [] if trap is None else [trap]
 
     async def nominations(self, _: HttpRequest) -> list[NominationBody]:
         return [nomination_body(self._fleet, nomination) for nomination in self._service.preemptions.nominations()]
@@ -258,13 +271,14 @@ class AllocationApi:
             )
         return wire.PlanBody(
             choice=choice,
-            refusal=refusal_body(outcome) if isinstance(outcome, Refusal) else None,
+            refusal=refusal_body(outcome, self._trap(asked)) if isinstance(outcome, Refusal) else None,
             stages=[_stage(stage) for stage in decision.candidates.stages],
             node_scores=decision.scores.nodes,
             gpu_scores=decision.scores.cards,
             strategy=strategy.name,
             learned_from=None if workload is None else workload.tasks,
             terms=dict(decision.terms),
+            warnings=list(weaker_predictions(self._fleet, [choice.node])) if choice else [],
         )
 
 
@@ -280,7 +294,7 @@ def freed_body(freed: Freed) -> wire.FreedBody:
     )
 
 
-def refusal_body(refusal: Refusal) -> wire.RefusalBody:
+def refusal_body(refusal: Refusal, warnings: Iterable[str] = ()) -> wire.RefusalBody:
     """A refusal for people and programs."""
     scaling = refusal if isinstance(refusal, ScalingRefusal) else None
     first = refusal.rejections[0] if refusal.rejections else None
@@ -293,6 +307,7 @@ def refusal_body(refusal: Refusal) -> wire.RefusalBody:
         remain=None if scaling is None else _amounts(scaling.remain, scaling.known),
         max_request=None if scaling is None else _amounts(scaling.max_request, scaling.known),
         attempts=[attempt_body(attempt) for attempt in refusal.attempts] if isinstance(refusal, NoPreemption) else [],
+        warnings=list(warnings),
     )
 
 
@@ -370,12 +385,6 @@ def part_map(amounts: Amounts) -> wire.PartMap:
         percent=format_decimal(amounts.compute_ppm * 100) if amounts.compute_ppm else None,
         vram=amounts.vram_bytes or None,
     )
-
-
-def _accepted(outcome: Allocation | Refusal) -> Allocation:
-    if isinstance(outcome, Refusal):
-        raise Refused(outcome)
-    return outcome
 
 
 def _qos(text: str) -> Qos:

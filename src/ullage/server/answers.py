@@ -13,6 +13,7 @@ from ullage.core.fragmentation import NOTHING, Idle, fits_now, fragments_of
 from ullage.core.placement import Placer
 from ullage.core.sentences import MEANINGS, reject_text, summary
 from ullage.core.shares import dominant_share
+from ullage.core.topology.warning import weaker_predictions, width_trap
 from ullage.core.world import WORKING
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.error import NotFound
@@ -78,6 +79,11 @@ class Answers:
             reason=reason,
             message=message,
         )
+
+    def opened(self, record: SessionRecord) -> api.SessionBody:
+        """A session as it is told to whoever opens it."""
+        trap = width_trap(self._service.state.fleet, self._service.policy, record.session.spec.resreq)
+        return msgspec.structs.replace(self.session(record), warnings=[] if trap is None else [trap])
 
     def _reason(self, record: SessionRecord) -> tuple[str | None, str]:
         if not record.open:
@@ -259,6 +265,11 @@ class Answers:
         """Applications by name."""
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
+    def _weaker(self, reasons: Reasons) -> list[str]:
+        """What is less sure of the refusals by zones."""
+        refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
+        return list(weaker_predictions(self._service.state.fleet, refusing))
+
     def explanation(self, reasons: Reasons) -> api.Explanation:
         """The answer to why."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
@@ -295,6 +306,7 @@ class Answers:
                 for h in reasons.holders
             ],
             suggestions=list(reasons.suggestions),
+            warnings=self._weaker(reasons),
         )
 
     def overview(self, at: float) -> api.Overview:

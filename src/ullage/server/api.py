@@ -189,7 +189,7 @@ class Api:
     async def create_session(self, request: Request) -> api.SessionBody:
         body = await bodies.read_body(request, api.CreateSession, BODY_LIMIT)
         record = await durable(self._service.sessions.create, body.id, self._spec(body))
-        return self._answers.session(record)
+        return self._answers.opened(record)
 
     async def open_session(self, request: Request) -> api.SessionBody:
         session, spec = _session(request), None
@@ -198,7 +198,7 @@ class Api:
             if body.id not in (None, session):
                 raise invalid("id", body.id, f"leave it out, or say {session} as in the path")
             spec = self._spec(body)
-        return self._answers.session(await durable(self._service.sessions.open, session, spec))
+        return self._answers.opened(await durable(self._service.sessions.open, session, spec))
 
     def _spec(self, body: api.CreateSession) -> SessionSpec:
         application = self._service.state.application(body.application)

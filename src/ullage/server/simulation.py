@@ -10,6 +10,7 @@ from ullage.core.filters import Stage
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Candidates, Choice, Refusal, Scores, amounts_on, check_quota
 from ullage.core.sentences import MEANINGS, reject_text
+from ullage.core.topology.warning import weaker_predictions
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import InvalidAnnotation, NotFound
@@ -116,6 +117,8 @@ class _Simulation:
     def answer(self, warnings: tuple[str, ...]) -> wire.SimulateSchedule:
         """The whole."""
         outcome = self._decision.outcome
+        if isinstance(outcome, Choice):
+            warnings = (*warnings, *weaker_predictions(self._fleet, [outcome.node]))
         feasible = len(self._decision.candidates.by_node) if isinstance(outcome, Choice) else 0
         return wire.SimulateSchedule(
             schedule_result=wire.ScheduleResult(

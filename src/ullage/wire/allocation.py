@@ -206,6 +206,7 @@ class RefusalBody(ErrorBody, frozen=True, kw_only=True):
 
     For a scaling that asks too much `remain` is what is free on the tightest card and `max_request` the
     largest request that would pass. `attempts` say what preemption tried on each node, where it was asked for.
+    `warnings` say that no node could, even an empty one, and what to ask for instead.
     """
 
     curable: bool
@@ -214,6 +215,7 @@ class RefusalBody(ErrorBody, frozen=True, kw_only=True):
     remain: AmountsBody | None = None
     max_request: AmountsBody | None = None
     attempts: list[AttemptBody] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 class ChoiceBody(View, frozen=True, kw_only=True):
@@ -231,7 +233,8 @@ class PlanBody(View, frozen=True, kw_only=True):
     `learned_from` is how many tasks the workload was learned from that `leftover` goes by, None for other
     strategies and until there is one. `terms` are what its cost of the chosen node is made of, in thousandths
     of a card: how the leftover grows, and the prices of what is taken. After a refusal `preemption` says who
-    would give way, and `room` who would move, if that was asked.
+    would give way, and `room` who would move, if that was asked. `warnings` say where the answer is a weaker
+    prediction; those of a refusal are with it.
     """
 
     choice: ChoiceBody | None
@@ -244,6 +247,7 @@ class PlanBody(View, frozen=True, kw_only=True):
     terms: dict[str, float] = msgspec.field(default_factory=dict)
     preemption: PreemptionBody | None = None
     room: RoomPlan | None = None
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 class CapacityBody(View, frozen=True, kw_only=True):

@@ -181,7 +181,10 @@ class TaskBody(View, frozen=True, kw_only=True):
 
 
 class SessionBody(View, frozen=True, kw_only=True):
-    """A session with its counts, what it holds and what it deserves (both in executors)."""
+    """A session with its counts, what it holds and what it deserves (both in executors).
+
+    `warnings` are of the answer to its creation: what no node can do, and what to ask for instead.
+    """
 
     id: str
     application: str
@@ -207,6 +210,7 @@ class SessionBody(View, frozen=True, kw_only=True):
     bind_failures: int
     reason: str | None
     message: str
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 class PlacementBody(View, frozen=True, kw_only=True):
@@ -380,7 +384,10 @@ class HolderBody(View, frozen=True, kw_only=True):
 
 
 class Explanation(View, frozen=True, kw_only=True):
-    """Why a session has what it has: one reason, its numbers, the nearest change that would help."""
+    """Why a session has what it has: one reason, its numbers, the nearest change that would help.
+
+    `warnings` are of nodes whose zones refuse it by a prediction that is weaker than others.
+    """
 
     session: str
     code: str
@@ -394,6 +401,7 @@ class Explanation(View, frozen=True, kw_only=True):
     rejections: list[RejectionBody]
     holders: list[HolderBody]
     suggestions: list[str]
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 class EventBody(View, frozen=True, kw_only=True):

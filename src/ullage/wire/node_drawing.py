@@ -92,4 +92,5 @@ def _kubelet(kubelet: Kubelet) -> KubeletBody:
         static_cpus=kubelet.static_cpus,
         cpu_options=dict(kubelet.cpu_options),
         static_memory=kubelet.static_memory,
+        unmodelled=list(kubelet.unmodelled),
     )

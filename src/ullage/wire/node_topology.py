@@ -68,7 +68,7 @@ class LinkBody(View, frozen=True, kw_only=True):
 
 
 class KubeletBody(View, frozen=True, kw_only=True):
-    """How the kubelet of the machine aligns."""
+    """How the kubelet of the machine aligns. `unmodelled` are options it has on that predictions do not follow."""
 
     policy: str
     scope: str
@@ -76,6 +76,7 @@ class KubeletBody(View, frozen=True, kw_only=True):
     static_cpus: bool
     cpu_options: dict[str, str]
     static_memory: bool
+    unmodelled: list[str]
 
 
 class TopologyBody(View, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import board as at
+from ullage.model.alignment import Alignment
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import ZonePolicy
