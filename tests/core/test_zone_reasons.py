@@ -97,7 +97,7 @@ RESTRICTED_NODE = machine(kubelet=kubelet("restricted"))
         (
             [replace(machine(), topology=None, gpus=())],
             "cpu=1,numa=restricted",
-            "cpu=1,mem=0,numa=best-effort would pass",
+            "cpu=1,mem=0,gpu=0,numa=best-effort would pass",
         ),
     ],
 )

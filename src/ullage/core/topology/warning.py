@@ -24,7 +24,7 @@ def width_trap(fleet: Fleet, policy: Policy, asked: ResourceRequirement) -> str 
     if not (strict or fleet.board.aligns) or not fleet.nodes or _fits(fleet.emptied(), policy, asked):
         return None
     nodes = [replace(node, cordoned=False, state=NodeState.READY) for node in fleet.nodes]
-    empty = Fleet(nodes, profiles=fleet.profiles)
+    empty = fleet.anew(nodes)
     refusals = [refusal for refusal in reject(empty, asked) if refusal.of_zones]
     if not refusals or _fits(empty, policy, asked):
         return None

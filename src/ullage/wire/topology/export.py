@@ -10,8 +10,7 @@ from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord, Stock, stock_of_cards
 from ullage.model.quantity import format_bytes
 from ullage.model.resources import MILLI
-from ullage.model.topology import CARD, CPU, MEMORY, Device, Room, Topology, Zone
-from ullage.wire.pod.vendors import HUGEPAGES
+from ullage.model.topology import CARD, CPU, HUGEPAGES, MEMORY, Device, Room, Topology, Zone
 from ullage.wire.topology.kubelet_config import KubeletSettings
 
 _NO_NAMES: Mapping[str, str] = {}
