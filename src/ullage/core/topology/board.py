@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.cpus import take_cpus
-from ullage.core.kernel.masks import MOST_ZONES, NIL
+from ullage.core.kernel.masks import MOST_ZONES
 from ullage.core.kernel.taking import taken_of
 from ullage.core.kernel.zones import address
+from ullage.core.topology.cpus import groups_of, mark_broken_cores, reserve, threads_of
 from ullage.core.topology.links import links_over
 from ullage.core.topology.rules import AS_USUAL, WidthRule, ZoneRules
 from ullage.model.alignment import ContainerNeeds, Stage
@@ -26,7 +26,7 @@ from ullage.model.provider import pages_of
 from ullage.model.quantity import MAX_INT32
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
-from ullage.model.topology import CARD, MAX_ZONES, Cpu, Topology, Zone, ZonePolicy, as_mask
+from ullage.model.topology import CARD, MAX_ZONES, Topology, Zone, ZonePolicy, as_mask
 from ullage.model.zone_placement import Rank, ZonePlacement
 
 _MOST_NEEDS = 12
@@ -300,7 +300,7 @@ class Board:
         cpus = sorted(topology.cpus, key=lambda cpu: cpu.id)
         rows: list[tuple[int, ...]] = [
             (at.CPUS, place[cpu.zone], 1, int(cpu.id not in topology.reserved_cpus), cpu.id, *groups, 1)
-            for cpu, groups in zip(cpus, _numbered(cpus), strict=True)
+            for cpu, groups in zip(cpus, groups_of(cpus), strict=True)
         ]
         names: list[tuple[int, object]] = [(at.CPUS, cpu.id) for cpu in cpus]
         for device in sorted(topology.devices, key=lambda device: (device.resource, device.index, device.uuid)):
@@ -320,8 +320,8 @@ class Board:
         found = np.array(rows, np.int64).reshape(-1, at.SUPPLY_COLUMNS)
         count = topology.reserved_count or (0 if topology.kubelet else -(-node.reserved.cpu_milli // MILLI))
         if count and not topology.reserved_cpus:
-            _reserve(found, count)
-        _mark_broken_cores(found)
+            reserve(found, count)
+        mark_broken_cores(found)
         return found, names
 
 
@@ -352,7 +352,7 @@ def _machine(topology: Topology, rules: ZoneRules, first: int, last: int, far: i
         kubelet is not None and kubelet.static_memory,
         far if compared or (kubelet is None and topology.distances and len(topology.zones) <= MOST_ZONES) else -1,
         rules.width_on(topology) is WidthRule.KUBELET,
-        _threads(topology.cpus) if kubelet is not None and kubelet.whole_cores else 0,
+        threads_of(topology.cpus) if kubelet is not None and kubelet.whole_cores else 0,
     ]
 
 
@@ -363,47 +363,6 @@ def _distances(topology: Topology) -> Rows:
     rows = np.zeros((count, MOST_ZONES), np.int64)
     rows[:, :count] = topology.distances
     return rows
-
-
-def _threads(cpus: Sequence[Cpu]) -> int:
-    """CPUs of a core, as the kubelet counts them: on the average, rounded down."""
-    return len(cpus) // max(1, len({(cpu.socket, cpu.core) for cpu in cpus}))
-
-
-def _numbered(cpus: Sequence[Cpu]) -> list[tuple[int, int, int]]:
-    """Per CPU, in the order of ids, the numbers of its zone and its socket, the larger one first, and of its core.
-
-    A core is one of one socket, and found by its lowest CPU. Zones are the larger ones if there are no more of them
-    than sockets.
-    """
-    zones = {zone: number for number, zone in enumerate(sorted({_zone_or_none(cpu) for cpu in cpus}))}
-    sockets = {socket: number for number, socket in enumerate(sorted({cpu.socket for cpu in cpus}))}
-    cores = {core: number for number, core in enumerate(dict.fromkeys((cpu.socket, cpu.core) for cpu in cpus))}
-    found = []
-    for cpu in cpus:
-        groups = zones[_zone_or_none(cpu)], sockets[cpu.socket]
-        outer, inner = groups if len(sockets) >= len(zones) else groups[::-1]
-        found.append((outer, inner, cores[cpu.socket, cpu.core]))
-    return found
-
-
-def _zone_or_none(cpu: Cpu) -> int:
-    return MAX_ZONES if cpu.zone is None else cpu.zone
-
-
-def _reserve(supplies: Rows, count: int) -> None:
-    """Keep so many CPUs from work, in packing order."""
-    taken = np.zeros((len(supplies), at.TAKEN_COLUMNS), np.int64)
-    taken[:, at.MARK] = np.where(supplies[:, at.RESOURCE] == at.CPUS, at.OPEN, at.OUT_OF_REACH)
-    take_cpus(supplies, count, NIL, taken, False)
-    supplies[taken[:, at.MARK] == at.HELD, at.FREE] = 0
-
-
-def _mark_broken_cores(supplies: Rows) -> None:
-    """Note the CPUs whose core has one that is kept from work."""
-    cpus = supplies[supplies[:, at.RESOURCE] == at.CPUS]
-    broken = np.isin(cpus[:, at.CORE], cpus[cpus[:, at.FREE] == 0, at.CORE])
-    supplies[: len(cpus), at.WHOLE_CORE] = ~broken
 
 
 def _plain(asked: ResourceRequirement) -> ContainerNeeds:

@@ -1,0 +1,54 @@
+"""The CPUs of a machine as rows: in which order they are packed, and which are kept from work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ullage.core.kernel import board as at
+from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.cpus import take_cpus
+from ullage.core.kernel.masks import NIL
+from ullage.model.topology import MAX_ZONES, Cpu
+
+
+def threads_of(cpus: Sequence[Cpu]) -> int:
+    """CPUs of a core, as the kubelet counts them: on the average, rounded down."""
+    return len(cpus) // max(1, len({(cpu.socket, cpu.core) for cpu in cpus}))
+
+
+def groups_of(cpus: Sequence[Cpu]) -> list[tuple[int, int, int]]:
+    """Per CPU, in the order of ids, the numbers of its zone and its socket, the larger one first, and of its core.
+
+    A core is one of one socket, and found by its lowest CPU. Zones are the larger ones if there are no more of them
+    than sockets.
+    """
+    zones = {zone: number for number, zone in enumerate(sorted({_zone_or_none(cpu) for cpu in cpus}))}
+    sockets = {socket: number for number, socket in enumerate(sorted({cpu.socket for cpu in cpus}))}
+    cores = {core: number for number, core in enumerate(dict.fromkeys((cpu.socket, cpu.core) for cpu in cpus))}
+    found = []
+    for cpu in cpus:
+        groups = zones[_zone_or_none(cpu)], sockets[cpu.socket]
+        outer, inner = groups if len(sockets) >= len(zones) else groups[::-1]
+        found.append((outer, inner, cores[cpu.socket, cpu.core]))
+    return found
+
+
+def _zone_or_none(cpu: Cpu) -> int:
+    return MAX_ZONES if cpu.zone is None else cpu.zone
+
+
+def reserve(supplies: Rows, count: int) -> None:
+    """Keep so many CPUs from work, in packing order."""
+    taken = np.zeros((len(supplies), at.TAKEN_COLUMNS), np.int64)
+    taken[:, at.MARK] = np.where(supplies[:, at.RESOURCE] == at.CPUS, at.OPEN, at.OUT_OF_REACH)
+    take_cpus(supplies, count, NIL, taken, False)
+    supplies[taken[:, at.MARK] == at.HELD, at.FREE] = 0
+
+
+def mark_broken_cores(supplies: Rows) -> None:
+    """Note the CPUs whose core has one that is kept from work."""
+    cpus = supplies[supplies[:, at.RESOURCE] == at.CPUS]
+    broken = np.isin(cpus[:, at.CORE], cpus[cpus[:, at.FREE] == 0, at.CORE])
+    supplies[: len(cpus), at.WHOLE_CORE] = ~broken
