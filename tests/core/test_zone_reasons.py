@@ -92,7 +92,7 @@ RESTRICTED_NODE = machine(kubelet=kubelet("restricted"))
     [
         ([machine()], "cpu=10,gpu=6,numa=restricted", "cpu=17,mem=0,gpu=6,numa=restricted would pass"),
         ([RESTRICTED_NODE], "cpu=10,gpu=6", "cpu=17,mem=0,gpu=6 would pass"),
-        ([machine(cpus=(4, 4))], "cpu=9,gpu=2,numa=restricted", "cpu=9.5,mem=0,gpu=2,numa=restricted would pass"),
+        ([machine(cpus=(4, 4))], "cpu=5,gpu=2,numa=restricted", "cpu=5.5,mem=0,gpu=2,numa=restricted would pass"),
         ([machine(cpus=())], "gpu=5,numa=single-numa-node", "gpu=5,numa=restricted would pass"),
         (
             [replace(machine(), topology=None, gpus=())],
