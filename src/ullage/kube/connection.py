@@ -1,0 +1,58 @@
+"""How to reach an API server: a kubeconfig, or what a pod is given inside a cluster."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import httpx2
+import yaml
+from lightkube.config.client_adapter import user_auth, verify_cluster
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import User
+from lightkube.core.exceptions import ConfigError
+
+from ullage import __version__
+from ullage.model.error import InvalidRequest
+
+CONNECT_S = 5.0
+_KEEP_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
+)
+"""A peer that vanished is noticed within a minute, also on a watch that waits."""
+
+
+def connect(kubeconfig: Path | None = None, context: str | None = None) -> httpx2.AsyncClient:
+    """A client of one API server: its address, certificates and credentials; proxies are not used.
+
+    Without a path: the service account of this pod, else the file named by KUBECONFIG, else the user's own.
+    A token that is kept in a file is read again when the server no longer takes the old one.
+
+    Raises:
+        InvalidRequest: (`kube-config`) the configuration cannot be read, or lacks what is needed.
+
+    """
+    try:
+        found = KubeConfig.from_env() if kubeconfig is None else KubeConfig.from_file(kubeconfig)
+        return _client(found.get(context))
+    except (ConfigError, AttributeError, LookupError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
+        where = "the environment" if kubeconfig is None else str(kubeconfig)
+        message = f"kubeconfig: {where} cannot be used: {error}"
+        raise InvalidRequest(message, code="kube-config", field="kubeconfig") from None
+
+
+def _client(config: SingleConfig | None) -> httpx2.AsyncClient:
+    assert config is not None, "only a default that is None comes back as None"
+    user = config.user or User()
+    secured = verify_cluster(config.cluster, user, config.abs_file, trust_env=False)
+    return httpx2.AsyncClient(
+        base_url=config.cluster.server,
+        auth=user_auth(user),
+        transport=httpx2.AsyncHTTPTransport(verify=secured, socket_options=_KEEP_ALIVE),
+        headers={"Accept": "application/json", "User-Agent": f"ullage/{__version__}"},
+        trust_env=False,
+    )

@@ -1,0 +1,176 @@
+"""etcd, kube-apiserver and kube-scheduler as real processes, found as envtest does: KUBEBUILDER_ASSETS, else PATH."""
+
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.system.live_server import wait_until
+
+REQUIRED = "ULLAGE_REQUIRE_KUBE"
+
+
+def binary(name: str) -> str:
+    """Where a binary is; without it the test is skipped, or fails where the environment says so."""
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    found = shutil.which(name, path=folder) if folder else shutil.which(name)
+    if found is None:
+        reason = f"no {name} in $KUBEBUILDER_ASSETS or on PATH"
+        if os.environ.get(REQUIRED) == "1":
+            pytest.fail(f"{reason}, and {REQUIRED}=1")
+        pytest.skip(reason)
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Process:
+    """A process with its log; stopped by its id."""
+
+    def __init__(self, name: str, folder: Path, *options: str) -> None:
+        self.log = folder / f"{name}.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen([binary(name), *options], stdout=log, stderr=log, cwd=folder)
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class ControlPlane:
+    """A cluster without kubelets: nothing runs, and nobody but its clients changes anything."""
+
+    def __init__(self, folder: Path) -> None:
+        for name in ("etcd", "kube-apiserver"):
+            binary(name)  # before anything is started
+        self.folder = folder
+        self._processes: list[Process] = []
+        self._ca = trustme.CA()
+        self._ca.cert_pem.write_to_path(folder / "ca.pem")
+        self._write("server", self._ca.issue_cert("localhost", "127.0.0.1"))
+        self._write("accounts", self._ca.issue_cert("accounts.local"))
+        self._port = free_port()
+        self.url = f"https://127.0.0.1:{self._port}"
+        try:
+            etcd = self._start_etcd()
+            self._start_api(etcd)
+        except BaseException:
+            self.close()
+            raise
+        self.kubeconfig = self.user("admin", "system:masters")
+
+    def user(self, name: str, group: str) -> Path:
+        """The kubeconfig of a user, who is known by a certificate."""
+        self._write(name, self._ca.issue_cert(common_name=name, organization_name=group))
+        files = {"client-certificate": f"{name}.pem", "client-key": f"{name}.key"}
+        place = self.folder / f"{name}.kubeconfig"
+        place.write_text(json.dumps(kubeconfig(self.url, {"certificate-authority": "ca.pem"}, files)))
+        return place
+
+    def start_scheduler(self, configuration: dict[str, Any]) -> None:
+        """A kube-scheduler with a KubeSchedulerConfiguration, which is given the kubeconfig."""
+        connection = {"kubeconfig": str(self.kubeconfig), "qps": 1000, "burst": 1000}
+        place, port = self.folder / "scheduler.json", free_port()
+        place.write_text(json.dumps({"clientConnection": connection} | configuration))
+        self._start(
+            "kube-scheduler",
+            f"https://127.0.0.1:{port}/readyz",
+            f"--config={place}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={self.folder / 'scheduler'}",
+        )
+
+    def close(self) -> None:
+        for process in reversed(self._processes):
+            process.stop()
+
+    def _start_etcd(self) -> str:
+        peers, clients = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self._start(
+            "etcd",
+            f"{clients}/health",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-peer-urls={peers}",
+            f"--listen-client-urls={clients}",
+            f"--advertise-client-urls={clients}",
+            "--unsafe-no-fsync",
+        )
+        return clients
+
+    def _start_api(self, etcd: str) -> None:
+        at = self.folder
+        self._start(
+            "kube-apiserver",
+            f"{self.url}/readyz",
+            f"--etcd-servers={etcd}",
+            f"--secure-port={self._port}",
+            "--bind-address=127.0.0.1",
+            "--authorization-mode=RBAC",
+            "--allow-privileged=true",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--disable-admission-plugins=ServiceAccount",
+            f"--service-account-issuer={self.url}/",
+            f"--service-account-key-file={at / 'accounts.key'}",
+            f"--service-account-signing-key-file={at / 'accounts.key'}",
+            f"--client-ca-file={at / 'ca.pem'}",
+            f"--tls-cert-file={at / 'server.pem'}",
+            f"--tls-private-key-file={at / 'server.key'}",
+            f"--cert-dir={at / 'generated'}",
+        )
+
+    def _start(self, name: str, ready: str, *options: str) -> None:
+        process = Process(name, self.folder, *options)
+        self._processes.append(process)
+
+        def answers() -> bool:
+            assert process.alive(), process.log.read_text()[-4000:]
+            return _answers(ready)
+
+        wait_until(answers, f"{name} is ready", 120)
+
+    def _write(self, name: str, pair: trustme.LeafCert) -> None:
+        pair.private_key_pem.write_to_path(self.folder / f"{name}.key")
+        for number, blob in enumerate(pair.cert_chain_pems):
+            blob.write_to_path(self.folder / f"{name}.pem", append=number > 0)
+
+
+def kubeconfig(url: str, cluster: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
+    """A kubeconfig of one cluster and one user."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": url} | cluster}],
+        "users": [{"name": "test", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "current-context": "test",
+    }
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5, context=ssl._create_unverified_context()) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,219 @@
+"""What an API server makes of a write: identity, versions, conflicts, and how things end."""
+
+import random
+import re
+import string
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.kube.selectors import matches
+from tests.kube.store import Item, Key, Store
+from ullage.kube import kinds
+from ullage.kube.kinds import Kind
+
+NUMATOPOLOGIES = Kind(
+    "nodeinfo.volcano.sh", "v1alpha1", "Numatopology", "numatopologies", kinds.Object, namespaced=False
+)
+KINDS = {
+    kind.plural: kind
+    for kind in (
+        kinds.PODS,
+        kinds.NODES,
+        kinds.NAMESPACES,
+        kinds.LEASES,
+        kinds.POD_DISRUPTION_BUDGETS,
+        kinds.GPU_BINDINGS,
+        NUMATOPOLOGIES,
+    )
+}
+CUSTOM = {"gpubindings", "numatopologies"}
+STATUS = {"pods", "nodes", "namespaces", "poddisruptionbudgets"}  # have a subresource of that name
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name")
+_FINISHED = ("Succeeded", "Failed")
+
+
+class Refused(Exception):
+    """A Status of failure."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
+
+
+def conflict(message: str) -> Refused:
+    return Refused(409, "Conflict", message)
+
+
+def bad(message: str, code: int = 422, reason: str = "Invalid") -> Refused:
+    return Refused(code, reason, message)
+
+
+class Rules:
+    """Writes on a store, which raise Refused. Only `evict` may have changed something then: the budget it used up."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def get(self, key: Key) -> Item:
+        found = self.store.get(key)
+        if found is None:
+            raise Refused(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+        return found
+
+    def create(self, plural: str, namespace: str, body: Mapping[str, Any]) -> Item:
+        item = self.prepared(plural, namespace, body)
+        key = (plural, namespace, item["metadata"]["name"])
+        if self.store.get(key) is not None:
+            raise Refused(409, "AlreadyExists", f'{plural} "{key[2]}" already exists')
+        return self.store.put(key, item)
+
+    def prepared(self, plural: str, namespace: str, body: Mapping[str, Any]) -> Item:
+        """An object as it will be created: named, and with what the server fills in."""
+        if namespace:
+            self.get(("namespaces", "", namespace))
+        metadata = dict(body.get("metadata") or {})
+        if metadata.setdefault("namespace", namespace) != namespace:
+            raise bad("the namespace of the object does not match the namespace on the request", 400, "BadRequest")
+        if not namespace:
+            del metadata["namespace"]
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"] + "".join(random.choices(string.ascii_lowercase, k=5))
+        if not _NAME.fullmatch(metadata.get("name") or ""):
+            raise bad("metadata.name: a lowercase RFC 1123 subdomain, or generateName, is required")
+        for given in ("resourceVersion", "deletionTimestamp", "selfLink"):
+            metadata.pop(given, None)
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": _time(), "generation": 1}
+        kind = KINDS[plural]
+        item = {**body, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+        if plural == "pods":
+            if not (item.get("spec") or {}).get("containers"):
+                raise bad("spec.containers: Required value")
+            item["spec"] = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30} | item["spec"]
+            item["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+        elif plural == "poddisruptionbudgets":
+            item["status"] = {"disruptionsAllowed": 0}
+        return item
+
+    def change(self, key: Key, make: Callable[[Item], Any], subresource: str = "") -> Item:
+        """Put what `make` makes of an object in its place. Nothing new is written where nothing changed."""
+        plural = key[0]
+        if subresource == "status" and plural not in STATUS:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        old = self.get(key)
+        new = make(old)
+        metadata, was = dict(new.get("metadata") or {}), old["metadata"]
+        if metadata.get("name", was["name"]) != was["name"]:
+            raise bad("the name of the object does not match the name on the URL", 400, "BadRequest")
+        if metadata.get("uid", was["uid"]) != was["uid"]:
+            raise conflict(f"Precondition failed: UID in precondition: {metadata['uid']}, in object: {was['uid']}")
+        version = metadata.get("resourceVersion")
+        if plural in CUSTOM and not version:
+            raise bad("metadata.resourceVersion: Invalid value: 0x0: must be specified for an update")
+        if version and version != was["resourceVersion"]:
+            raise conflict(f'Operation cannot be fulfilled on {plural} "{key[2]}": the object has been modified')
+        metadata |= {name: was[name] for name in _KEPT if name in was}
+        item = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": metadata}
+        item = self._bounded(plural, old, item, subresource)
+        item["metadata"]["resourceVersion"] = was["resourceVersion"]
+        item["metadata"]["generation"] = was["generation"] + (item.get("spec") != old.get("spec"))
+        if item == old:
+            return old
+        ended = "deletionTimestamp" in was and not item["metadata"].get("finalizers")
+        if ended and not was.get("deletionGracePeriodSeconds"):
+            return self.store.put(key, None)
+        return self.store.put(key, item)
+
+    def _bounded(self, plural: str, old: Item, item: Item, subresource: str) -> Item:
+        """Through its subresource only the status changes, and else only the rest; most of a pod's spec never does."""
+        if subresource == "status":
+            return {**old, "metadata": dict(old["metadata"]), "status": item.get("status") or {}}
+        if plural in STATUS:
+            item = {**item, "status": old.get("status", {})}
+        if plural == "pods" and _fixed(item.get("spec") or {}) != _fixed(old["spec"]):
+            raise bad("spec: Forbidden: pod updates may not change fields other than image and tolerations")
+        return item
+
+    def delete(self, key: Key, options: Mapping[str, Any]) -> Item:
+        """Delete now, or mark what ends later: a pod on a node in its time, others when no finalizer is left."""
+        old = self.get(key)
+        metadata = old["metadata"]
+        for field, wanted in (options.get("preconditions") or {}).items():
+            if metadata[field] != wanted:
+                raise conflict(f"Precondition failed: {field} in precondition: {wanted}, in object: {metadata[field]}")
+        grace = _grace(old, options) if key[0] == "pods" else 0
+        if not grace and not metadata.get("finalizers"):
+            return self.store.put(key, None)
+        left = metadata.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in metadata and left is not None and left <= grace:
+            return old
+        marked = {"deletionTimestamp": _time(grace), "deletionGracePeriodSeconds": grace}
+        return self.store.put(key, {**old, "metadata": metadata | marked})
+
+    def bind(self, namespace: str, name: str, binding: Mapping[str, Any]) -> None:
+        """Give a pod its node, and the annotations of the binding, once."""
+        key = ("pods", namespace, name)
+        pod, metadata = self.get(key), binding.get("metadata") or {}
+        is_now = pod["metadata"]
+        for field in ("uid", "resourceVersion"):
+            if metadata.get(field) and metadata[field] != is_now[field]:
+                raise conflict(f"Precondition failed: {field} in precondition: {metadata[field]}")
+        if "deletionTimestamp" in is_now:
+            raise conflict(f"pod {name} is being deleted, cannot be assigned to a host")
+        if pod["spec"].get("nodeName"):
+            raise conflict(f"pod {name} is already assigned to node {pod['spec']['nodeName']!r}")
+        if pod["spec"].get("schedulingGates"):
+            raise conflict(f"pod {name} has non-empty .spec.schedulingGates")
+        notes = (is_now.get("annotations") or {}) | (metadata.get("annotations") or {})
+        placed = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": _time()}]
+        self.store.put(
+            key,
+            {
+                **pod,
+                "metadata": is_now | ({"annotations": notes} if notes else {}),
+                "spec": pod["spec"] | {"nodeName": binding["target"]["name"]},
+                "status": pod["status"] | {"conditions": placed},
+            },
+        )
+
+    def evict(self, namespace: str, name: str, options: Mapping[str, Any]) -> None:
+        """Delete a pod if its budget, where it has one, allows one more disruption."""
+        pod = self.get(("pods", namespace, name))
+        counted = pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        budgets = [
+            (key, item)
+            for key, item in self.store.at(self.store.revision).items()
+            if key[:2] == ("poddisruptionbudgets", namespace) and matches(item["spec"].get("selector"), pod)
+        ]
+        if counted and len(budgets) > 1:
+            raise Refused(500, "InternalError", "This pod has more than one PodDisruptionBudget")
+        for key, budget in budgets if counted else ():
+            status = budget["status"]
+            if (
+                status.get("observedGeneration", 0) < budget["metadata"]["generation"]
+                or not status["disruptionsAllowed"]
+            ):
+                raise Refused(
+                    429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
+                )
+            self.store.put(key, {**budget, "status": status | {"disruptionsAllowed": status["disruptionsAllowed"] - 1}})
+        self.delete(("pods", namespace, name), options)
+
+
+def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What nobody may change of a pod."""
+    containers = [{**container, "image": ""} for container in spec.get("containers") or ()]
+    return {**spec, "tolerations": None, "containers": containers}
+
+
+def _grace(pod: Item, options: Mapping[str, Any]) -> int:
+    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in _FINISHED:
+        return 0
+    given = options.get("gracePeriodSeconds")
+    return int(pod["spec"]["terminationGracePeriodSeconds"] if given is None else given)
+
+
+def _time(ahead_s: int = 0) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=ahead_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
