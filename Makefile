@@ -39,7 +39,7 @@ format: $(READY)
 lock: $(READY)
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--extra server --extra replay --extra gpu --extra dev -o requirements.lock pyproject.toml
+		--extra server --extra k8s --extra replay --extra gpu --extra dev -o requirements.lock pyproject.toml
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }

@@ -83,7 +83,7 @@ class ApiServer:
 
         def abort() -> None:
             for connection in list(self._server.server_state.connections):
-                connection.transport.abort()  # type: ignore[union-attr]
+                connection.transport.abort()
 
         self.do(abort)
 

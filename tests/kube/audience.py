@@ -1,0 +1,53 @@
+"""One who listens to an informer, and finds every word of it possible."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ullage.kube.informer import Added, Changed, Informer, Key, News, Removed
+
+
+class Audience:
+    """Rebuilds the mirror from what it is told alone."""
+
+    def __init__(self, informer: Informer[Any]) -> None:
+        self.there: dict[Key, Any] = {}
+        self.told: list[tuple[str, str]] = []  # what happened, to whom
+        self._informer = informer
+        self._live = False  # what was there before is told one by one
+        informer.subscribe(self.hear)
+        self._live = True
+        assert self.there == informer.objects
+
+    def hear(self, news: News[Any]) -> None:
+        match news:
+            case Added(new):
+                assert new.key not in self.there
+                self.there[new.key] = new
+            case Changed(old, new):
+                assert self.there[old.key] is old
+                assert old.metadata.uid == new.metadata.uid
+                assert old.state != new.state
+                self.there[new.key] = new
+            case Removed(last):
+                assert self.there.pop(last.key).metadata.uid == last.metadata.uid
+        self.told.append((type(news).__name__, (news.last if isinstance(news, Removed) else news.new).metadata.name))
+        assert not self._live or self.there == self._informer.objects
+
+    def states(self) -> dict[str, tuple[str, str]]:
+        return {item.metadata.name: item.state for item in self.there.values()}
+
+
+@asynccontextmanager
+async def running(informer: Informer[Any]) -> AsyncIterator[asyncio.Task[None]]:
+    """The informer at work; an error of its own, as of one who listens, is raised at the end."""
+    task = asyncio.create_task(informer.run())
+    try:
+        yield task
+    finally:
+        if not task.done():
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.result()

@@ -1,0 +1,62 @@
+"""The port to the API with every answer written by the test: for what no server does on purpose."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from ullage.kube.api import ALL, EventType, Page, Selection, WatchEvent
+from ullage.kube.changes import Change
+from ullage.kube.kinds import NODES, Kind
+from ullage.kube.objects import Node
+
+
+def node(name: str, version: int, uid: str = "", **labels: str) -> Node:
+    metadata = {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": str(version), "labels": labels}
+    return NODES.read(msgspec.json.encode({"metadata": metadata}))
+
+
+def event(kind: str, item: Node) -> WatchEvent[Node]:
+    return WatchEvent(EventType(kind), item.metadata.resource_version, item)
+
+
+class ScriptedApi:
+    """Each list and each watch takes the next answer: items or events in turn, of which an error is raised.
+
+    After the last one a watch waits for ever, and `ended` is set.
+    """
+
+    def __init__(self, lists: list[list[Any]], watches: list[list[Any]]) -> None:
+        self.lists, self.watches = lists, watches
+        self.ended = asyncio.Event()
+        self.listed = 0
+        self.since: list[str] = []
+
+    async def pages(
+        self, kind: Kind[Any], select: Selection = ALL, limit: int = 500
+    ) -> AsyncGenerator[Page[Any], None]:
+        self.listed += 1
+        version, *parts = self.lists.pop(0)
+        for part in parts:
+            if isinstance(part, Exception):
+                raise part
+            yield Page(tuple(part), str(version))
+
+    async def watch(
+        self, kind: Kind[Any], since: str, select: Selection = ALL
+    ) -> AsyncGenerator[WatchEvent[Any], None]:
+        self.since.append(since)
+        if not self.watches:
+            self.ended.set()
+            await asyncio.Event().wait()
+        for told in self.watches.pop(0):
+            if isinstance(told, Exception):
+                raise told
+            yield told
+
+    async def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Any:
+        raise NotImplementedError
+
+    async def write(self, change: Change) -> bytes:
+        raise NotImplementedError

@@ -1,0 +1,271 @@
+"""A mirror of a server on a real socket: nothing is lost or told twice, whatever is cut."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.kube import bodies
+from tests.kube.api_server import ApiServer, Canned
+from tests.kube.audience import Audience, running
+from tests.kube.conftest import SHORT, until, write_kubeconfig
+from tests.kube.proxy import Proxy
+from ullage.kube.api import Selection
+from ullage.kube.connection import connect
+from ullage.kube.http import HttpKubeApi, Patience
+from ullage.kube.informer import Informer
+from ullage.kube.kinds import NODES, PODS
+
+pytestmark = pytest.mark.anyio
+
+
+def on_server(server: ApiServer, plural: str = "nodes") -> dict[str, tuple[str, str]]:
+    """The names, uids and versions of what is there."""
+    found = server.do(lambda: server.store.at(server.store.revision))
+    return {
+        key[2]: (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+        for key, item in found.items()
+        if key[0] == plural
+    }
+
+
+def create(server: ApiServer, *names: str) -> None:
+    for name in names:
+        server.do(lambda name=name: server.rules.create("nodes", "", bodies.node(name)))
+
+
+def change(server: ApiServer, name: str, value: str = "new") -> None:
+    def mark(item: dict[str, Any]) -> dict[str, Any]:
+        return {**item, "metadata": item["metadata"] | {"labels": {"mark": value}}}
+
+    server.do(lambda: server.rules.change(("nodes", "", name), mark))
+
+
+def delete(server: ApiServer, name: str) -> None:
+    server.do(lambda: server.rules.delete(("nodes", "", name), {}))
+
+
+def lists(server: ApiServer) -> int:
+    return sum("limit=" in path for _, path in server.asked)
+
+
+async def alike(server: ApiServer, audience: Audience) -> None:
+    await until(lambda: audience.states() == on_server(server), "the mirror equals the server")
+
+
+async def test_what_is_there_is_told_then_what_happens(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, "a", "b")
+    informer = Informer(api, NODES)
+    audience = Audience(informer)
+    assert not informer.synced
+    assert informer.age_s == float("inf")
+    async with running(informer):
+        await informer.wait_synced()
+        assert audience.told == [("Added", "a"), ("Added", "b")]
+        change(server, "a")
+        delete(server, "b")
+        create(server, "c")
+        await alike(server, audience)
+        assert audience.told[2:] == [("Changed", "a"), ("Removed", "b"), ("Added", "c")]
+        late = Audience(informer)
+        assert late.there == audience.there
+        assert informer.age_s < 60
+    assert lists(server) == 1
+
+
+async def test_pages_make_one_list(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, *(f"n{number:04}" for number in range(1203)))
+    informer = Informer(api, NODES)
+    async with running(informer):
+        await informer.wait_synced()
+        assert len(informer.objects) == 1203
+    assert lists(server) == 3
+
+
+async def test_a_watch_cut_in_the_middle_goes_on_where_it_was(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, "a")
+    informer = Informer(api, NODES)
+    audience = Audience(informer)
+    async with running(informer):
+        await informer.wait_synced()
+        for number in range(5):
+            change(server, "a", str(number))
+            server.cut()
+            change(server, "a", f"{number} again")
+            await alike(server, audience)
+    assert audience.told == [("Added", "a")] + [("Changed", "a")] * 10
+    assert lists(server) == 1
+
+
+async def test_a_server_that_starts_again_is_followed_without_another_list(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, "a", "b")
+    informer = Informer(api, NODES)
+    audience = Audience(informer)
+    async with running(informer):
+        await informer.wait_synced()
+        server.stop()
+        delete(server, "a")
+        await until(lambda: informer.trouble is not None, "the end is noticed")
+        server.start()
+        await alike(server, audience)
+    assert audience.told[2:] == [("Removed", "a")]
+    assert lists(server) == 1
+
+
+async def test_what_was_deleted_in_a_gap_is_told(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, "stays", "changes", "goes", "comes-again")
+    old = on_server(server)
+    informer = Informer(api, NODES)
+    audience = Audience(informer)
+    async with running(informer):
+        await informer.wait_synced()
+        server.stop()
+        change(server, "changes")
+        for name in ("goes", "comes-again"):
+            delete(server, name)
+        create(server, "comes-again", "new")
+        server.do(server.store.compact)
+        server.start()
+        await alike(server, audience)
+    assert sorted(audience.told[4:]) == [
+        ("Added", "comes-again"),
+        ("Added", "new"),
+        ("Changed", "changes"),
+        ("Removed", "comes-again"),
+        ("Removed", "goes"),
+    ]
+    assert old["comes-again"] != on_server(server)["comes-again"]
+    assert lists(server) == 2
+
+
+async def test_bookmarks_keep_an_idle_watch_young(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, "a")
+    informer = Informer(api, NODES)
+    async with running(informer):
+        await informer.wait_synced()
+        for number in range(5):
+            server.do(lambda number=number: server.rules.create("namespaces", "", bodies.node(f"ns{number}")))
+        await until(lambda: informer._version == str(server.store.revision), "a bookmark came")
+        server.do(server.store.compact)
+        server.cut()
+        create(server, "b")
+        await until(lambda: ("", "b") in informer.objects, "the watch goes on")
+    assert lists(server) == 1
+
+
+async def test_a_connection_lost_without_a_word_is_left(server: ApiServer, tmp_path: Path) -> None:
+    create(server, "a")
+    async with Proxy(server.port) as proxy, connect(write_kubeconfig(tmp_path, proxy.url)) as client:
+        informer = Informer(HttpKubeApi(client, Patience(silence_s=0.5)), NODES)
+        audience = Audience(informer)
+        async with running(informer):
+            await informer.wait_synced()
+            proxy.lose()
+            change(server, "a")
+            await until(lambda: informer.trouble is not None, "the silence is noticed")
+            assert informer.trouble is not None
+            assert informer.trouble.code == "kube-timeout"
+            assert on_server(server) != audience.states()
+            proxy.find()
+            await alike(server, audience)
+    assert audience.told == [("Added", "a"), ("Changed", "a")]
+    assert lists(server) == 1
+
+
+async def test_an_object_comes_into_a_selection_and_leaves_it(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, "a", "b")
+    informer = Informer(api, NODES, Selection(labels="mark=new"))
+    audience = Audience(informer)
+    async with running(informer):
+        await informer.wait_synced()
+        for value in ("new", "old", "new"):
+            change(server, "a", value)
+        await until(lambda: len(audience.told) == 3, "all three are told")
+    assert audience.told == [("Added", "a"), ("Removed", "a"), ("Added", "a")]
+
+
+async def test_a_refusal_is_not_the_end(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, "a")
+    server.canned += [Canned("GET", "/nodes", status) for status in (403, 500, 410, 404)]
+    informer = Informer(api, NODES)
+    async with running(informer):
+        await informer.wait_synced()
+        assert ("", "a") in informer.objects
+        await until(lambda: informer.trouble is None, "all is well")
+
+
+async def test_an_error_of_a_handler_ends_it(server: ApiServer, api: HttpKubeApi) -> None:
+    create(server, "a")
+    informer = Informer(api, NODES)
+    informer.subscribe(lambda _: (_ for _ in ()).throw(RuntimeError("a handler broke")))
+    with pytest.raises(RuntimeError, match="a handler broke"):
+        await asyncio.wait_for(informer.run(), 30)
+
+
+WHAT = st.sampled_from(["create", "change", "delete", "again", "cut", "stop", "compact", "wait"])
+STEPS = st.lists(st.tuples(WHAT, st.integers(0, 4)), max_size=25)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_whatever_is_cut_the_mirror_becomes_the_server(steps: list[tuple[str, int]], tmp_path: Path) -> None:
+    server = ApiServer(bookmark_s=0.02)
+    try:
+        asyncio.run(_history(server, steps, tmp_path))
+    finally:
+        server.close()
+
+
+async def _history(server: ApiServer, steps: list[tuple[str, int]], folder: Path) -> None:
+    async def pause(seconds: float) -> None:
+        await asyncio.sleep(seconds / 20)
+
+    async with connect(write_kubeconfig(folder, server.url)) as client:
+        informer = Informer(HttpKubeApi(client, SHORT), NODES, pause=pause)
+        audience = Audience(informer)
+        async with running(informer):
+            for what, number in steps:
+                await _step(server, audience, what, f"n{number}")
+            await alike(server, audience)
+
+
+async def _step(server: ApiServer, audience: Audience, what: str, name: str) -> None:
+    there = name in on_server(server)
+    match what:
+        case "create" if not there:
+            create(server, name)
+        case "change" if there:
+            change(server, name, str(random.random()))
+        case "delete" if there:
+            delete(server, name)
+        case "again" if there:
+            delete(server, name)
+            create(server, name)
+        case "cut":
+            server.cut()
+        case "stop":
+            server.stop()
+            create(server, *({name} - set(on_server(server))))
+            server.start()
+        case "compact":
+            server.do(server.store.compact)
+        case "wait":
+            await alike(server, audience)
+
+
+async def test_a_finished_pod_and_one_that_ends_are_known_as_such(server: ApiServer, api: HttpKubeApi) -> None:
+    server.do(lambda: server.rules.create("pods", "default", bodies.pod("p", node="n1")))
+    informer = Informer(api, PODS)
+    async with running(informer):
+        await informer.wait_synced()
+        pod = informer.objects["default", "p"]
+        assert (pod.finished, pod.terminating) == (False, False)
+        server.do(lambda: server.rules.delete(("pods", "default", "p"), {}))
+        await until(lambda: informer.objects["default", "p"].terminating, "its end is told")
+        done = {"status": {"phase": "Succeeded"}}
+        server.do(lambda: server.rules.change(("pods", "default", "p"), lambda pod: pod | done, "status"))
+        await until(lambda: informer.objects["default", "p"].finished, "it is finished")
