@@ -1,0 +1,148 @@
+"""What the API server asks a webhook (AdmissionReview, `admission.k8s.io/v1`), and the answer."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ullage.model.error import InvalidRequest, invalid
+from ullage.wire.document import Document
+from ullage.wire.json_patch import Operation
+
+API_VERSION = "admission.k8s.io/v1"
+MAX_BODY = 8 * 2**20
+"""Bytes of the largest review that is read unless the caller says otherwise; objects have 1.5 MiB at most."""
+
+_LONGEST_WARNING = 256
+_MOST_WARNINGS = 4096
+"""Characters of one warning, and of all, that an API server shows."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What the object is."""
+
+    kind: str = ""
+    version: str = ""
+    group: str = ""
+
+
+class Review(msgspec.Struct, frozen=True, rename="camel"):
+    """What is asked: may this object be created, or changed. With `dry_run` nothing may be remembered of it."""
+
+    uid: str
+    operation: str
+    kind: Kind = Kind()
+    sub_resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    dry_run: bool = False
+
+    @property
+    def creates_pod(self) -> bool:
+        """Whether a pod is created; only then it has not been placed."""
+        return self.operation == "CREATE" and self.kind.kind == "Pod" and not self.kind.group and not self.sub_resource
+
+    @property
+    def pod(self) -> Document:
+        """The object, in the namespace of the request: one that is created may not say it itself.
+
+        Raises:
+            InvalidRequest: there is none, or it has no proper metadata.
+
+        """
+        if self.object is None:
+            raise invalid("request.object", None, "an object is needed")
+        metadata = self.object.get("metadata") or {}
+        if not isinstance(metadata, dict):
+            raise invalid("request.object.metadata", metadata, "a mapping is needed")
+        return {**self.object, "metadata": {**metadata, "namespace": self.namespace or metadata.get("namespace")}}
+
+    def allow(self, patch: Iterable[Operation] = (), warnings: Iterable[str] = ()) -> bytes:
+        """The answer that lets it pass, changed by a patch."""
+        operations = list(patch)
+        if not operations:
+            return self._answer(_Response(uid=self.uid, allowed=True, warnings=_shown(warnings)))
+        encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
+        response = _Response(
+            uid=self.uid, allowed=True, patch_type="JSONPatch", patch=encoded, warnings=_shown(warnings)
+        )
+        return self._answer(response)
+
+    def deny(self, message: str, *, status: int = 403, warnings: Iterable[str] = ()) -> bytes:
+        """The answer that refuses it; whoever created it reads the message."""
+        return self._answer(
+            _Response(uid=self.uid, allowed=False, status=_Status(message, status), warnings=_shown(warnings))
+        )
+
+    def _answer(self, response: _Response) -> bytes:
+        return msgspec.json.encode(_Answered(response=response))
+
+
+class _Status(msgspec.Struct, frozen=True):
+    message: str
+    code: int
+
+
+class _Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    uid: str
+    allowed: bool
+    status: _Status | None = None
+    patch_type: str | None = None
+    patch: str | None = None
+    warnings: list[str] = []
+
+
+class _Answered(msgspec.Struct, frozen=True, rename="camel"):
+    response: _Response
+    api_version: str = API_VERSION
+    kind: str = "AdmissionReview"
+
+
+class _Asked(msgspec.Struct, frozen=True, rename="camel"):
+    request: Review
+    api_version: str
+    kind: str
+
+
+_DECODER = msgspec.json.Decoder(_Asked)
+
+
+def read_review(body: bytes, *, most: int = MAX_BODY) -> Review:
+    """The question of a review.
+
+    Raises:
+        InvalidRequest: it is longer than `most` bytes, cannot be read, or is of another version. It has no uid
+            then that could be answered (HTTP 400).
+
+    """
+    if len(body) > most:
+        raise InvalidRequest(f"body: it has {len(body)} bytes; at most {most} are read", field="body")
+    try:
+        asked = _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"body: it cannot be read: {error}", field="body") from None
+    except RecursionError:
+        raise InvalidRequest("body: it is nested too deeply", field="body") from None
+    if asked.kind != "AdmissionReview":
+        raise invalid("kind", asked.kind, "send an AdmissionReview")
+    if asked.api_version != API_VERSION:
+        raise invalid("apiVersion", asked.api_version, f"send {API_VERSION}")
+    if not asked.request.uid:
+        raise invalid("request.uid", "", "an identity is needed")
+    return asked.request
+
+
+def _shown(warnings: Iterable[str]) -> list[str]:
+    """Warnings on one line each, as long as they are shown."""
+    shown, left = [], _MOST_WARNINGS
+    for warning in warnings:
+        line = " ".join(warning.split())[:_LONGEST_WARNING]
+        left -= len(line)
+        if line and left >= 0:
+            shown.append(line)
+    return shown

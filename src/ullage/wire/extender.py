@@ -1,0 +1,298 @@
+"""What kube-scheduler asks of its extender, and the answers: filter, prioritize, preempt and bind.
+
+The keys around pods and nodes are names of Go fields, which Go reads in any case and writes with a capital;
+so do we. Pods and nodes themselves are plain documents. A reader raises `InvalidRequest`: the caller is told
+with `Error` in an ordinary answer, except for a body that is not there (`EmptyBody`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from ullage.model.error import InvalidRequest, invalid
+from ullage.wire.document import mapping, text
+
+MAX_BODY = 8 * 2**20
+"""Bytes of the largest body that is read unless the caller says otherwise; 5,000 names are 160 kB."""
+
+BEST_SCORE = 10
+"""Scores of nodes are whole numbers from 0 to this."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class EmptyBody(InvalidRequest):
+    """Nothing was sent: the one error that is no ordinary answer (HTTP 400)."""
+
+    code = "empty-body"
+
+
+# --- questions ---
+
+
+class _Question(msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True):
+    """Keys that are not spelled like this are looked at again in any case; those of later versions are ignored."""
+
+
+class ExtenderArgs(_Question, frozen=True):
+    """A pod, and the nodes that are offered: by name, or in full, which is a simulation that changes nothing."""
+
+    pod: dict[str, Any]
+    nodes: dict[str, Any] | None = None
+    node_names: list[str] | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the nodes came in full, as from an autoscaler: nothing may change for it."""
+        return self.nodes is not None
+
+    def offered(self) -> list[str]:
+        """Names of the nodes, in the order in which they came.
+
+        Raises:
+            InvalidRequest: neither form is there, or a node has no name.
+
+        """
+        if self.nodes is not None:
+            return [_name_of(node, position) for position, node in enumerate(_items(self.nodes))]
+        if self.node_names is None:
+            raise invalid("NodeNames", None, "offer nodes: NodeNames, or Nodes in full")
+        return self.node_names
+
+    def kept(self, names: Collection[str], why: Mapping[str, str], never: Mapping[str, str]) -> FilterResult:
+        """The answer in the form of the question: of the nodes that were offered those in `names`, and no other.
+
+        `why` says of the others why not, `never` of those where evicting somebody would not help either.
+        """
+        chosen = set(names)
+        if self.nodes is None:
+            left = [name for name in self.node_names or () if name in chosen]
+            return FilterResult(None, left, dict(why), dict(never))
+        items = _items(self.nodes)
+        left_nodes = [node for position, node in enumerate(items) if _name_of(node, position) in chosen]
+        return FilterResult({**self.nodes, "items": left_nodes}, None, dict(why), dict(never))
+
+
+class BindArgs(_Question, frozen=True):
+    """A pod, by its identity, and the node that it is to run on."""
+
+    pod_name: str
+    pod_namespace: str
+    pod_uid: str = msgspec.field(name="PodUID")
+    node: str
+
+
+class MetaPod(_Question, frozen=True, rename={"uid": "UID"}):
+    """A pod by its identity."""
+
+    uid: str
+
+
+class Victims(_Question, frozen=True, rename={"pods": "Pods", "violations": "NumPDBViolations"}):
+    """Who would have to leave a node, and how many disruption budgets that would break."""
+
+    pods: list[MetaPod] | None = None
+    violations: int = 0
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """Their identities."""
+        return tuple(pod.uid for pod in self.pods or ())
+
+
+class PreemptionArgs(msgspec.Struct, frozen=True):
+    """A pod that fits nowhere, and per node who would have to leave for it."""
+
+    pod: dict[str, Any]
+    victims: dict[str, Victims]
+
+
+# --- answers ---
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
+    """An answer; `encode` writes it."""
+
+    def encode(self) -> bytes:
+        """It as JSON."""
+        return msgspec.json.encode(self)
+
+
+class FilterResult(_Answer, frozen=True):
+    """The nodes that will do, and of each other one why not; with an `error` nothing else counts."""
+
+    nodes: dict[str, Any] | None = None
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] = {}
+    failed_and_unresolvable_nodes: dict[str, str] = {}
+    error: str = ""
+
+
+class BindResult(_Answer, frozen=True):
+    """Whether it was bound: without an `error` it was."""
+
+    error: str = ""
+
+
+class PreemptionResult(_Answer, frozen=True):
+    """Of the nodes in question those where it would help if these were gone."""
+
+    node_name_to_meta_victims: dict[str, Victims] = {}
+
+    @classmethod
+    def of(cls, victims: Mapping[str, tuple[Iterable[str], int]]) -> PreemptionResult:
+        """Per node the uids of the victims, and how many budgets that breaks."""
+        return cls({node: Victims([MetaPod(uid) for uid in uids], broken) for node, (uids, broken) in victims.items()})
+
+
+class _HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+    host: str
+    score: int
+
+
+def encode_scores(scores: Mapping[str, int]) -> bytes:
+    """The answer to prioritize: each node with its score.
+
+    Raises:
+        InvalidRequest: a score is not from 0 to `BEST_SCORE`; a scheduler would take it for more than others say.
+
+    """
+    for wrong in {*scores.values()}.difference(range(BEST_SCORE + 1)):
+        raise invalid("Score", wrong, f"a whole number from 0 to {BEST_SCORE} is needed")
+    return msgspec.json.encode(list(map(_HostPriority, scores, scores.values())))
+
+
+# --- reading ---
+
+
+def read_args(body: bytes, *, most: int = MAX_BODY) -> ExtenderArgs:
+    """The question of filter and prioritize.
+
+    Raises:
+        EmptyBody: there is no body.
+        InvalidRequest: it is longer than `most` bytes, broken, or has no pod.
+
+    """
+    return _read(body, ExtenderArgs, most)
+
+
+def read_bind(body: bytes, *, most: int = MAX_BODY) -> BindArgs:
+    """The question of bind.
+
+    Raises:
+        EmptyBody: there is no body.
+        InvalidRequest: it is longer than `most` bytes or broken, or a field is empty.
+
+    """
+    args = _read(body, BindArgs, most)
+    for field, value in msgspec.to_builtins(args).items():
+        if not value:
+            raise invalid(field, value, "it is needed")
+    return args
+
+
+def read_preemption(body: bytes, *, most: int = MAX_BODY) -> PreemptionArgs:
+    """The question of preempt, whichever of the two forms of victims it has.
+
+    Raises:
+        EmptyBody: there is no body.
+        InvalidRequest: it is longer than `most` bytes, broken, or has no pod.
+
+    """
+    envelope = _cased(_parse(body, most), ("Pod", "NodeNameToVictims", "NodeNameToMetaVictims"))
+    whole, meta = (
+        mapping(envelope.get(f"NodeNameTo{form}"), f"NodeNameTo{form}") for form in ("Victims", "MetaVictims")
+    )
+    victims = {text(node): _victims(each, meta=bool(meta)) for node, each in (meta or whole).items()}
+    return _convert({"pod": envelope.get("Pod"), "victims": victims}, PreemptionArgs)
+
+
+def _victims(victims: object, *, meta: bool) -> dict[str, Any]:
+    """Victims in the short form, whichever they came in."""
+    found = _cased(victims, ("Pods", "NumPDBViolations"))
+    pods = found.get("Pods")
+    if isinstance(pods, list):
+        found["Pods"] = [_cased(pod, ("UID",)) if meta else {"UID": _uid_of(pod)} for pod in pods]
+    return found
+
+
+def _uid_of(pod: object) -> object:
+    return mapping(mapping(pod, "Pods").get("metadata"), "Pods.metadata").get("uid")
+
+
+def _read(body: bytes, kind: type[T], most: int) -> T:
+    _check_size(body, most)
+    try:
+        return _decoder(kind).decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        names = [field.encode_name for field in msgspec.structs.fields(kind)]
+        return _convert(_cased(_parse(body, most), names), kind)
+
+
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (ExtenderArgs, BindArgs)
+}
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    return _DECODERS[kind]
+
+
+def _check_size(body: bytes, most: int) -> None:
+    if not body.strip():
+        raise EmptyBody("body: it is empty; send JSON", field="body")
+    if len(body) > most:
+        raise InvalidRequest(f"body: it has {len(body)} bytes; at most {most} are read", field="body")
+
+
+def _parse(body: bytes, most: int) -> object:
+    _check_size(body, most)
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"body: it cannot be read: {error}", field="body") from None
+    except RecursionError:
+        raise InvalidRequest("body: it is nested too deeply", field="body") from None
+
+
+def _convert(value: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"body: {error}", field="body") from None
+
+
+def _cased(value: object, names: Iterable[str]) -> dict[str, Any]:
+    """What a mapping has of these keys, whatever their case; null is as good as nothing.
+
+    Raises:
+        InvalidRequest: it is no mapping, or has one of them in two spellings.
+
+    """
+    known = {name.lower(): name for name in names}
+    found: dict[str, Any] = {}
+    for key, item in mapping(value, "body").items():
+        name = known.get(key.lower())
+        if name in found:
+            raise invalid(name or key, key, "it is there in two spellings; keep one")
+        if name is not None and item is not None:
+            found[name] = item
+    return found
+
+
+def _items(nodes: Mapping[str, Any]) -> list[Any]:
+    items = nodes.get("items")
+    if items is not None and not isinstance(items, list):
+        raise invalid("Nodes.items", items, "a list is needed")
+    return items or []
+
+
+def _name_of(node: object, position: int) -> str:
+    path = f"Nodes.items[{position}]"
+    name = mapping(mapping(node, path).get("metadata"), f"{path}.metadata").get("name")
+    if not isinstance(name, str) or not name:
+        raise invalid(f"{path}.metadata.name", name, "a node has a name")
+    return name

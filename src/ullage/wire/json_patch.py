@@ -1,0 +1,89 @@
+"""Changes to a document as a JSON patch (RFC 6902)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+
+from ullage.model.error import InvalidRequest, invalid
+from ullage.wire.document import Document
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One change: `value` is put at `path`, a JSON pointer."""
+
+    op: str
+    path: str
+    value: Any
+
+
+class Patch:
+    """Collects changes. What the document says already is no change, so that a second run over it finds none."""
+
+    def __init__(self, document: Document) -> None:
+        self.document: dict[str, Any] = copy.deepcopy(dict(document))
+        """The document as it is after the changes."""
+        self.operations: list[Operation] = []
+
+    def put(self, *path: str | int, value: Any) -> None:
+        """Have a value under a key, or at a position of a list; mappings on the way that are not there are made.
+
+        Raises:
+            InvalidRequest: something on the way is neither a mapping nor a list with such a position.
+
+        """
+        inside, last = self._inside(path[:-1]), path[-1]
+        if isinstance(inside, dict) and isinstance(last, str):
+            op, known = ("replace" if last in inside else "add"), inside.get(last)
+        elif isinstance(inside, list) and isinstance(last, int) and 0 <= last < len(inside):
+            op, known = "replace", inside[last]
+        else:
+            raise _no_place(path, last)
+        if known is None or known != value or type(known) is not type(value):
+            inside[last] = value
+            self._note(op, pointer(*path), value)
+
+    def append(self, *path: str | int, value: Any) -> None:
+        """Have a value in a list, at its end unless it is there already; a list that is not there is made.
+
+        Raises:
+            InvalidRequest: as `put` says, or what is there is no list.
+
+        """
+        inside, last = self._inside(path[:-1]), path[-1]
+        listed = inside.get(last) if isinstance(inside, dict) else None
+        if listed is None:
+            self.put(*path, value=[value])
+        elif not isinstance(listed, list):
+            raise invalid(pointer(*path), listed, "a list is needed")
+        elif value not in listed:
+            listed.append(value)
+            self._note("add", f"{pointer(*path)}/-", value)
+
+    def _inside(self, path: tuple[str | int, ...]) -> Any:
+        """What lies at a path; empty mappings are made where there is nothing."""
+        inside: Any = self.document
+        for depth, step in enumerate(path, 1):
+            if isinstance(inside, dict) and isinstance(step, str):
+                if inside.get(step) is None:
+                    self.put(*path[:depth], value={})
+                inside = inside[step]
+            elif isinstance(inside, list) and isinstance(step, int) and 0 <= step < len(inside):
+                inside = inside[step]
+            else:
+                raise _no_place(path[:depth], step)
+        return inside
+
+    def _note(self, op: str, path: str, value: Any) -> None:
+        self.operations.append(Operation(op, path, copy.deepcopy(value)))
+
+
+def pointer(*path: str | int) -> str:
+    """A path as a JSON pointer (RFC 6901)."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
+
+
+def _no_place(path: tuple[str | int, ...], step: str | int) -> InvalidRequest:
+    return invalid(pointer(*path), step, "there is no such place in the document")

@@ -1,0 +1,16 @@
+"""Documents of a real cluster, where a checkout has them beside it; tests of their own making cover the same."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+_BESIDE = Path(__file__).parents[4] / "shared/reference/k8s-samples"
+SAMPLES = Path(os.environ.get("ULLAGE_KUBERNETES_SAMPLES", _BESIDE))
+
+
+def sample(name):
+    path = SAMPLES / f"{name}.json"
+    if not path.exists():
+        pytest.skip("no samples beside the checkout")
+    return path.read_bytes()
