@@ -175,6 +175,7 @@ def test_values_come_back_as_they_were_written(store: Store) -> None:
         "cpu=1,gpu=0.3333",
         "gpu=2,vram=20g,tflops=60,gpu_model=A100|H100,gpu_vendor=NVIDIA,gpu_index=0|3,pool=p,isolation=hard",
         "percent=14.2857,partition=1g.10gb",
+        "gpu=1,gpu_uuid=GPU-a|GPU-b,not_gpu_uuid=GPU-b,gpu_model_like=a100|h100,not_gpu_model_like=pcie",
     ],
 )
 def test_parts_of_cards_come_back_as_they_were_written(store: Store, text: str) -> None:

@@ -156,6 +156,10 @@ def test_c2_two_cards_of_one_node(a):
         pytest.param(ask("r", 10, 2, 10), Code.NOT_ENOUGH_CARDS, id="c3-more-cards-than-a-node-has"),
         pytest.param(ask("r", 200, 64), Code.GPU_COMPUTE, id="c4-more-than-any-card-has"),
         pytest.param(ask("r", 1, 1, models=("NonExistentModel",)), Code.WRONG_MODEL, id="c7-a-model-nobody-has"),
+        pytest.param(ask("r", 1, 1, model_words=("nonexistent",)), Code.WRONG_MODEL, id="a-word-of-no-model"),
+        pytest.param(ask("r", 1, 1, not_model_words=("a",)), Code.WRONG_MODEL, id="a-word-of-every-model"),
+        pytest.param(ask("r", 1, 1, uuids=("nowhere",)), Code.WRONG_UUID, id="a-card-nobody-has"),
+        pytest.param(ask("r", 1, 1, not_uuids=A_CARDS), Code.WRONG_UUID, id="every-card-excluded"),
         pytest.param(ask("r", 50, 8, 5), Code.NOT_ENOUGH_CARDS, id="c24-five-cards-of-four"),
     ],
 )
@@ -812,6 +816,29 @@ def test_a_relabelled_card_is_moved_and_not_copied(a):
     assert "gpu-1" not in a.filter(ask("s", 1, 1), list(A_CARDS)).by_node["node-1"]
     a.dealloc("r", 2.0)
     assert content(a) == content(Allocator(Fleet(nodes)))
+
+
+def test_a_cordoned_card_keeps_who_holds_it_and_takes_nobody_new(a):
+    held = on_cards(a, "r", 10, 2, "gpu-1")
+    first, *rest = A_NODES[0].gpus
+    a.set_nodes([replace(A_NODES[0], gpus=(replace(first, cordoned=True), *rest)), *A_NODES[1:]])
+    assert a.fleet.ledger["r"] == held
+    assert refused(a.bind(ask("s", 1, 1), ["gpu-1"], 1.0)).code is Code.GPU_CORDONED
+    assert refused(a.alloc(ask("s", 1, 1, 4), 1.0)).code is Code.NOT_ENOUGH_CARDS
+    a.set_nodes(A_NODES)
+    assert bound(a.alloc(ask("s", 1, 1, 4), 1.0)).gpus
+
+
+def test_cards_are_chosen_among_those_that_are_named_and_not_excluded(a):
+    assert bound(a.alloc(ask("one", 1, 1, uuids=("gpu-6", "gone")), 1.0)).gpus == ("gpu-6",)
+    assert set(
+        bound(a.alloc(ask("two", 1, 1, 2, uuids=("gpu-1", "gpu-5", "gpu-6"), not_uuids=("gpu-5",)), 1.0)).gpus
+    ) == {
+        *("gpu-1", "gpu-6"),
+    }
+    assert set(bound(a.alloc(ask("rest", 1, 1, 2, not_uuids=("gpu-1", "gpu-6")), 1.0)).gpus) == {"gpu-5", "gpu-2"}
+    assert bound(a.alloc(ask("both", 1, 1, indices=(1,), uuids=("gpu-5", "gpu-6")), 1.0)).gpus == ("gpu-5",)
+    assert refused(a.alloc(ask("neither", 1, 1, indices=(0,), uuids=("gpu-5",)), 1.0)).code is Code.WRONG_UUID
 
 
 def test_a_card_that_vanished_while_it_is_held_stays_until_it_is_given_back(a):

@@ -126,7 +126,7 @@ class Oracle:
 
     @staticmethod
     def may_take_work(card: Gpu, part: Part | None) -> bool:
-        if card.phase is not GpuPhase.RUNNING or card.used_by or not card.healthy:
+        if card.phase is not GpuPhase.RUNNING or card.used_by or not card.healthy or card.cordoned:
             return False
         asked = part or Part()
         return not (
@@ -140,6 +140,12 @@ class Oracle:
             (wanted.pool is None or card.pool == wanted.pool)
             and (not wanted.indices or card.index in wanted.indices)
             and (not wanted.models or card.model in wanted.models)
+            and (not wanted.uuids or card.uuid in wanted.uuids)
+            and card.uuid not in wanted.not_uuids
+            and (
+                not wanted.model_words or any(word.lower() in (card.model or "").lower() for word in wanted.model_words)
+            )
+            and not any(word.lower() in (card.model or "").lower() for word in wanted.not_model_words)
             and (not asked.nodes.required or node.labels.get("zone") == "east")
         )
 
@@ -276,6 +282,7 @@ def cards(draw, uuid, index):
         isolation=draw(mostly(None, Isolation.SOFT, Isolation.HARD)),
         isolation_policy=draw(mostly(IsolationPolicy.STATIC, IsolationPolicy.DYNAMIC, IsolationPolicy.DYNAMIC)),
         isolations=draw(mostly(None, frozenset({Isolation.SOFT}))),
+        cordoned=draw(mostly(False, True)),
     )
 
 
@@ -337,6 +344,9 @@ AFFINITIES = st.sampled_from(
 )
 
 
+NAMES = mostly((), ("a-9", "b-8", "c-9", "gone"), ("a-8", "b-9"), ("gone",))
+
+
 @st.composite
 def requests(draw, uid="new"):
     compute, vram = draw(CAPACITIES)
@@ -361,6 +371,10 @@ def requests(draw, uid="new"):
         pool=draw(mostly("p", "q", None)),
         isolation=mode,
         policy=draw(mostly(None, IsolationPolicy.STATIC, IsolationPolicy.DYNAMIC)),
+        uuids=draw(NAMES),
+        not_uuids=draw(NAMES),
+        model_words=draw(mostly((), ("a1",), ("t4", "00"))),
+        not_model_words=draw(mostly((), ("T",), ("x",))),
     )
     limit = draw(st.sampled_from([None, None, Amounts(compute, vram), Amounts(0, vram, 500_000)]))
     asked = ResourceRequirement(0, 0, count, part, selector, draw(AFFINITIES))

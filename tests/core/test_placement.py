@@ -212,14 +212,18 @@ PARTS = (None, Part(), Part(10_000, 4 * GIB), Part(0, 9 * GIB), Part(compute_ppm
 POSITIONS = (0, 1, 90)
 fleets = st.lists(st.lists(st.sampled_from(FACTS), max_size=3), min_size=1, max_size=3)
 of_cards = st.builds(
-    lambda indices, part, mode: ResourceRequirement(
+    lambda indices, uuids, part, mode: ResourceRequirement(
         gpu_count=len(indices),
         part=part,
         cards=CardSelector(
-            indices=indices if all(indices) else (), isolation=Isolation.SHARED if part is None else mode
+            indices=indices if all(indices) else (),
+            isolation=Isolation.SHARED if part is None else mode,
+            uuids=uuids[0],
+            not_uuids=uuids[1],
         ),
     ),
     st.sampled_from(((0,), (0, 1), (1,), (90,), (90, 1), (7, 3))),
+    st.sampled_from([((), ())] * 3 + [(("g0-0", "g1-1", "gone"), ()), ((), ("g0-1", "gone")), (("g0-0",), ("g0-0",))]),
     st.sampled_from(PARTS),
     st.sampled_from(Isolation),
 )

@@ -19,7 +19,7 @@ from ullage.core.partition import fit, template_for
 from ullage.model.affinity import ANY_NODE
 from ullage.model.allocation import Charge
 from ullage.model.gpu import Gpu
-from ullage.model.part import ANY_CARD, Isolation, IsolationPolicy, Part
+from ullage.model.part import ANY_CARD, CardSelector, Isolation, IsolationPolicy, Part
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
@@ -99,6 +99,8 @@ def _phase(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | N
         return _no(Code.USED_BY_OTHER, fleet, card)
     if not gpu.healthy:
         return _no(Code.GPU_MISSING, fleet, card)
+    if gpu.cordoned:
+        return _no(Code.GPU_CORDONED, fleet, card)
     if not gpu.usable:
         return _no(Code.GPU_NOT_RUNNING, fleet, card)
     return _no(Code.CAPACITY_UNKNOWN, fleet, card) if needs_capacity(gpu, asked) else None
@@ -126,6 +128,10 @@ def _index(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | N
     return None if fleet.cards[card].index in asked.cards.indices else _no(Code.WRONG_INDEX, fleet, card)
 
 
+def _uuid(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
+    return None if asked.cards.takes_uuid(fleet.cards[card].uuid) else _no(Code.WRONG_UUID, fleet, card)
+
+
 def _isolation_support(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     supported = fleet.cards[card].isolations
     if supported is None or asked.cards.isolation in supported or asked.cards.isolation is Isolation.SHARED:
@@ -134,7 +140,7 @@ def _isolation_support(fleet: Fleet, card: int, asked: ResourceRequirement) -> R
 
 
 def _model(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    return None if fleet.cards[card].model in asked.cards.models else _no(Code.WRONG_MODEL, fleet, card)
+    return None if asked.cards.takes_model(fleet.cards[card].model) else _no(Code.WRONG_MODEL, fleet, card)
 
 
 def _vendor(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
@@ -212,8 +218,17 @@ def _says_isolation(asked: ResourceRequirement) -> bool:
     return asked.part is not None or cards.policy is not None or cards.isolation is not Isolation.SHARED
 
 
+def _names_uuids(cards: CardSelector) -> bool:
+    return bool(cards.uuids or cards.not_uuids)
+
+
+def _names_models(cards: CardSelector) -> bool:
+    return bool(cards.models or cards.model_words or cards.not_model_words)
+
+
 _POLICY = Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, _says_isolation)
 _INDEX = Filter("index", Kind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices))
+_UUID = Filter("uuid", Kind.EXCLUSION, _uuid, lambda asked: _names_uuids(asked.cards), By.ITSELF)
 _MODE = Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, _says_isolation)
 _LOCK = Filter("isolation-lock", Kind.CAPACITY, _lock)
 AFFINITY = Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE, By.AFFINITY)
@@ -228,8 +243,9 @@ EXCLUSION = Chain(
         Filter("phase", Kind.EXCLUSION, _phase),
         _POLICY,
         _INDEX,
+        _UUID,
         _MODE,
-        Filter("model", Kind.EXCLUSION, _model, lambda asked: bool(asked.cards.models)),
+        Filter("model", Kind.EXCLUSION, _model, lambda asked: _names_models(asked.cards)),
         Filter("vendor", Kind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
         AFFINITY,
         Filter("template", Kind.EXCLUSION, _template, lambda asked: asked.cards.isolation is Isolation.PARTITIONED),
@@ -237,7 +253,7 @@ EXCLUSION = Chain(
 )
 """What freed capacity cannot change."""
 
-KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ not in (AFFINITY, _INDEX)))
+KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ not in (AFFINITY, _INDEX, _UUID)))
 """What of it holds for all cards of one kind, wherever they sit (see `Fleet.kinds`)."""
 
 CAPACITY = Chain(

@@ -12,6 +12,7 @@ from ullage.core.filters import KEPT_APART, KIND
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.board import ALONE
+from ullage.core.kernel.columns import Rows
 from ullage.core.modes import ANY, WHOLE, mixed
 from ullage.model.allocation import Charge
 from ullage.model.gpu import GpuPhase
@@ -26,13 +27,13 @@ _MAX_OBJECTS = 16_384
 class Shape:
     """One requirement as rows of numbers (see `core/kernel/columns.py`).
 
-    Itself, then a share by kind of card, what it is aligned by, positions of cards.
+    Itself, then a share by kind of card, what it is aligned by, the cards that it names.
     """
 
     def __init__(self, fleet: Fleet, asked: ResourceRequirement) -> None:
         self.asked = asked
         self.partitioned = asked.cards.isolation is Isolation.PARTITIONED
-        named, kinds = asked.cards.indices, len(fleet.kinds)
+        named, kinds = _named(fleet, asked), len(fleet.kinds)
         needs, policy = fleet.board.needs(asked), asked.alignment.policy
         self.rows = np.zeros((1 + kinds + len(needs) + len(named), at.SHAPE_COLUMNS), dtype=np.int64)
         self.rows[0, : at.POLICY + 1] = (
@@ -49,7 +50,7 @@ class Shape:
             self.rows[row, : len(need)] = need
         if needs:
             self.rows[1 + kinds, ALONE] = asked.whole or asked.part == WHOLE_CARD
-        self.rows[1 + kinds + len(needs) :, 0] = named
+        self.rows[1 + kinds + len(needs) :, : at.NAME + 1] = named
         for kind, card in enumerate(fleet.kinds):
             self.rows[kind + 1, : at.PENDING + 1] = _share(fleet, card, asked)
         self.charges = tuple(
@@ -96,6 +97,17 @@ class _Shapes:
             shape = self._by_value[asked] = Shape(self._fleet, asked)
         self._by_object[id(asked)] = asked, shape  # the object is kept, so that its id stays its own
         return shape
+
+
+def _named(fleet: Fleet, asked: ResourceRequirement) -> Rows:
+    """The cards that a request names; one that is not in the books is named as none of them."""
+    cards = asked.cards
+    rows = [
+        *((at.BY_INDEX, index) for index in cards.indices),
+        *((at.BY_CARD, fleet.card_of.get(uuid, -1)) for uuid in cards.uuids),
+        *((at.NOT_CARD, fleet.card_of[uuid]) for uuid in cards.not_uuids if uuid in fleet.card_of),
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, at.NAME + 1)
 
 
 def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> tuple[int, ...]:

@@ -46,9 +46,12 @@ class Expression:
         if numeric and (len(self.values) != 1 or not _is_int(self.values[0])):
             raise invalid(f"affinity.{self.key}", self.values, f"{self.operator} takes one whole number")
 
-    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node of that name with these labels meets it; an absent label is in no set."""
-        value = name if self.key == NODE_NAME else labels.get(self.key)
+    def holds(self, name: str | None, labels: Mapping[str, str]) -> bool:
+        """Whether a node of that name with these labels meets it; an absent label is in no set.
+
+        Without a name the key of names is a label like any other.
+        """
+        value = name if self.key == NODE_NAME and name is not None else labels.get(self.key)
         if self.operator is Operator.EXISTS:
             return value is not None
         if self.operator is Operator.DOES_NOT_EXIST:

@@ -25,8 +25,8 @@ class Gpu:
     """A card's identity and facts. What is unknown stays None and is never guessed.
 
     `uuid` names the card for good; `index` is its position on the node today. A card that is not
-    `healthy`, not running, or `used_by` another device plugin keeps what runs on it and receives
-    nothing new. `isolations` are the modes it supports (None: unknown), `isolation` the one its
+    `healthy`, not running, `cordoned`, or `used_by` another device plugin keeps what runs on it and
+    receives nothing new. `isolations` are the modes it supports (None: unknown), `isolation` the one its
     node's runtime is set to. `zones` are the NUMA nodes it is near to, ascending; none: not known.
     """
 
@@ -45,6 +45,7 @@ class Gpu:
     isolation: Isolation | None = None
     isolation_policy: IsolationPolicy = IsolationPolicy.STATIC
     isolations: frozenset[Isolation] | None = None
+    cordoned: bool = False
 
     @property
     def compute(self) -> int:
@@ -59,4 +60,4 @@ class Gpu:
     @property
     def usable(self) -> bool:
         """Whether it takes new work at all."""
-        return self.healthy and self.phase is GpuPhase.RUNNING and not self.used_by
+        return self.healthy and self.phase is GpuPhase.RUNNING and not self.used_by and not self.cordoned

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ullage.model.error import invalid
+from ullage.model.name import MAX_NAME
 from ullage.model.quantity import (
     MAX_INT32,
     MAX_INT64,
@@ -19,6 +20,17 @@ from ullage.model.quantity import (
 )
 
 GFLOPS_PER_TFLOPS = 1000
+
+MAX_NAMES = 1024
+"""Cards, or words, that one condition of a request may list."""
+
+_LISTS = {
+    "gpu_uuid": "uuids",
+    "not_gpu_uuid": "not_uuids",
+    "gpu_model_like": "model_words",
+    "not_gpu_model_like": "not_model_words",
+}
+"""Conditions on names of cards and of models, by their keys in a request text."""
 
 
 class Isolation(StrEnum):
@@ -118,7 +130,16 @@ WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)
 
 @dataclass(frozen=True, slots=True)
 class CardSelector:
-    """Which cards will do; an empty field takes any. `template` pins a partition, `indices` name cards."""
+    """Which cards will do; an empty field takes any. `template` pins a partition, `indices` name all of the cards.
+
+    `uuids` are cards among which they are chosen, `not_uuids` cards that will not do. A card's model is one of
+    `models`, has one of `model_words` in its name, and none of `not_model_words`; words are of any case.
+
+    Raises:
+        InvalidRequest: an index is named twice or negative, a template goes with no partition, a text is empty
+            or too long, or there are too many.
+
+    """
 
     models: tuple[str, ...] = ()
     vendors: tuple[str, ...] = ()
@@ -127,12 +148,33 @@ class CardSelector:
     isolation: Isolation = Isolation.SHARED
     template: str | None = None
     policy: IsolationPolicy | None = None
+    uuids: tuple[str, ...] = ()
+    not_uuids: tuple[str, ...] = ()
+    model_words: tuple[str, ...] = ()
+    not_model_words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.indices)) != len(self.indices) or any(index < 0 for index in self.indices):
             raise invalid("gpu_index", "|".join(map(str, self.indices)), "name different cards, 0 or above")
         if self.template is not None and self.isolation is not Isolation.PARTITIONED:
             raise invalid("partition", self.template, "only isolation=partitioned has partitions")
+        for key, name in _LISTS.items():
+            texts = getattr(self, name)
+            if len(texts) > MAX_NAMES or any(not 1 <= len(text) <= MAX_NAME for text in texts):
+                raise invalid(key, texts, f"give at most {MAX_NAMES}, each of 1 to {MAX_NAME} characters")
+
+    def takes_model(self, model: str | None) -> bool:
+        """Whether cards of that model will do; of one that is not known nobody can say that it has a word."""
+        if self.models and model not in self.models:
+            return False
+        name = "" if model is None else model.casefold()
+        if self.model_words and not any(word.casefold() in name for word in self.model_words):
+            return False
+        return not any(word.casefold() in name for word in self.not_model_words)
+
+    def takes_uuid(self, uuid: str) -> bool:
+        """Whether the card of that identity will do."""
+        return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, str], *, whole: bool) -> CardSelector:
@@ -146,12 +188,19 @@ class CardSelector:
             pool=entries.get("pool"),
             isolation=parse_isolation(entries["isolation"]) if "isolation" in entries else usual,
             template=partition,
+            uuids=_alternatives(entries.get("gpu_uuid", "")),
+            not_uuids=_alternatives(entries.get("not_gpu_uuid", "")),
+            model_words=_alternatives(entries.get("gpu_model_like", "")),
+            not_model_words=_alternatives(entries.get("not_gpu_model_like", "")),
         )
 
     def __str__(self) -> str:
         text = f",gpu_model={'|'.join(self.models)}" if self.models else ""
         text += f",gpu_vendor={'|'.join(self.vendors)}" if self.vendors else ""
         text += f",gpu_index={'|'.join(map(str, self.indices))}" if self.indices else ""
+        for key, name in _LISTS.items():
+            texts: tuple[str, ...] = getattr(self, name)
+            text += f",{key}={'|'.join(texts)}" if texts else ""
         text += f",pool={self.pool}" if self.pool else ""
         if self.isolation in (Isolation.HARD, Isolation.PARTITIONED):
             text += f",isolation={self.isolation.value}"

@@ -30,7 +30,10 @@ MAX_CARDS = 128
 """Cards one request for parts, or with conditions on cards, may ask for."""
 
 _ALIASES = {"memory": "mem", "gpu_models": "gpu_model", "gpu_indices": "gpu_index", "compute": "percent"}
-_CONDITIONS = ("vram", "tflops", "percent", "gpu_model", "gpu_vendor", "gpu_index", "pool", "isolation", "partition")
+_CONDITIONS = (
+    *("vram", "tflops", "percent", "gpu_model", "gpu_vendor", "gpu_index", "pool", "isolation", "partition"),
+    *("gpu_uuid", "not_gpu_uuid", "gpu_model_like", "not_gpu_model_like"),
+)
 _KEYS = ("cpu", "mem", "gpu", *_CONDITIONS, "numa")
 _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 

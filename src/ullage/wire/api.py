@@ -30,8 +30,10 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     """A requirement as a mapping with the keys of its text; `mem` and `memory` mean the same, give one.
 
     A part of a card is `gpu` below 1, or `vram`, `tflops` or `percent` of each card. Alternatives of
-    `gpu_model`, `gpu_vendor` and `gpu_index` are separated by `|`. `numa` says how strictly CPUs and cards
-    are kept in the same zones.
+    `gpu_model`, `gpu_vendor` and `gpu_index` are separated by `|`, and so are the cards of `gpu_uuid`, which
+    may be more than are asked, and the words of `gpu_model_like`, of which a model has one in its name in any
+    case; `not_gpu_uuid` and `not_gpu_model_like` are those that will not do. `numa` says how strictly CPUs and
+    cards are kept in the same zones.
     """
 
     cpu: int = 0
@@ -44,6 +46,10 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     gpu_model: str | None = None
     gpu_vendor: str | None = None
     gpu_index: int | str | None = None
+    gpu_uuid: str | None = None
+    not_gpu_uuid: str | None = None
+    gpu_model_like: str | None = None
+    not_gpu_model_like: str | None = None
     pool: str | None = None
     isolation: str | None = None
     partition: str | None = None

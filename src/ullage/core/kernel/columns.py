@@ -68,11 +68,15 @@ FULL = 1 << 20
 CPU, MEMORY, COUNT, WHOLE, CAP = 0, 1, 2, 3, 4
 """Thousandths of a CPU, bytes, cards, 1 if whole ones, most allocations on a node (-1: as the node says)."""
 NAMED = 5
-"""How many positions of cards it names, one in column 0 of each of its last rows; 0: it takes any."""
+"""How many of its last rows name cards, each one as `NAMED_BY` says; 0: it takes any."""
 NEEDS = 6
 """How many rows before those say what its containers are aligned by (`core/kernel/board.py`), 0: by nothing."""
 POLICY = 7
 """How strictly it is aligned (`core/kernel/masks.py`), -1: as the node says."""
+# Each of the last rows: in what way it names which card.
+NAMED_BY, NAME = 0, 1
+BY_INDEX, BY_CARD, NOT_CARD = 0, 1, 2
+"""A position on its node, one of those that will do; a card of these books, likewise (-1: none); one that will not."""
 # One share of it on cards of kind k: row k + 1.
 COMPUTE, VRAM = 0, 1
 """What it takes, GFLOPS and bytes (or millionths)."""

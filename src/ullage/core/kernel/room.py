@@ -7,6 +7,7 @@ from ullage.core.kernel.columns import (
     AGAINST,
     ALLOWED,
     BEFORE,
+    BY_INDEX,
     CAP,
     CHANGED,
     COMPUTE,
@@ -22,8 +23,11 @@ from ullage.core.kernel.columns import (
     MEMORY_FREE,
     MODES,
     MOST,
+    NAME,
     NAMED,
+    NAMED_BY,
     NEEDS,
+    NOT_CARD,
     OPEN,
     SLOTS_FREE,
     SLOTS_TOTAL,
@@ -46,16 +50,22 @@ def takes(cards: Rows, card: int, shape: Rows) -> bool:
         return False
     if shape[kind, COMPUTE] > cards[card, COMPUTE_FREE] or shape[kind, VRAM] > cards[card, VRAM_FREE]:
         return False
-    return not shape[0, NAMED] or _named(shape, cards[card, INDEX])
+    return not shape[0, NAMED] or _named(shape, card, cards[card, INDEX])
 
 
 @lean
-def _named(shape: Rows, index: int) -> bool:
-    """Whether a request that names positions of cards names this one."""
-    for row in range(len(shape) - shape[0, NAMED], len(shape)):  # noqa: SIM110 - a generator is not compiled
-        if shape[row, 0] == index:
-            return True
-    return False
+def _named(shape: Rows, card: int, index: int) -> bool:
+    """Whether a request that names cards takes this one: one of the positions, one of the cards, none of the others."""
+    asked = met = 0
+    for row in range(len(shape) - shape[0, NAMED], len(shape)):
+        by, here = shape[row, NAMED_BY], shape[row, NAME] == (index if shape[row, NAMED_BY] == BY_INDEX else card)
+        if by == NOT_CARD:
+            if here:
+                return False
+        else:
+            asked |= 1 << by
+            met |= int(here) << by
+    return bool(asked == met)
 
 
 @lean

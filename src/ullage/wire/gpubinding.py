@@ -1,0 +1,269 @@
+"""GPUBinding, `gpu.bytetrade.io/v1alpha1`: which application may use which card; and the words around it.
+
+The object is read and written as it is defined; what it has no field for stands in annotations of ours.
+What cannot be meant is no error: the binding is invalid, binds nothing, and says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from ullage.model.affinity import Expression, Operator, Term
+from ullage.model.binding import (
+    Binding,
+    BindingState,
+    Consume,
+    ShareMode,
+    Tenant,
+    supported_modes,
+)
+from ullage.model.error import InvalidRequest, invalid
+from ullage.model.quantity import MAX_INT64
+from ullage.wire.document import Document, mapping, mappings, sequence, text
+from ullage.wire.pod.keys import DOMAIN
+
+API_VERSION = "gpu.bytetrade.io/v1alpha1"
+KIND = "GPUBinding"
+MIB = 2**20
+MOST_BYTES = 2**50
+"""No card has that much; an amount above it was meant in another unit."""
+
+APP_LABEL = "applications.app.bytetrade.io/name"
+OWNER_LABEL = "applications.app.bytetrade.io/owner"
+CONSUME_LABEL = "hami.io/app-gpu-consume"
+MODE_LABEL = "gpu.bytetrade.io/mode"
+SHARE_MODE = "sharemode.gpu.bytetrade.io/"
+"""Before the uuid of a card, the annotation of its node that says how it is shared."""
+
+_MODES = {"0": ShareMode.EXCLUSIVE, "1": ShareMode.MEMORY_SLICE, "2": ShareMode.TIME_SLICE}
+_MANAGED = {"app.bytetrade.io/managed-by": "app-service"}
+_LEGACY, _STATE, _REASON = (f"{DOMAIN}/{name}" for name in ("legacy", "binding-state", "binding-reason"))
+
+
+# --- objects ---
+
+
+def read_binding(document: Document) -> Binding:
+    """The binding of an object; one that names no owner or no namespace is legacy unless it says otherwise.
+
+    Raises:
+        InvalidRequest: it is no GPUBinding, or has no name.
+
+    """
+    if document.get("kind", KIND) != KIND or document.get("apiVersion", API_VERSION) != API_VERSION:
+        raise invalid(
+            "kind", (document.get("apiVersion"), document.get("kind")), f"a {KIND} of {API_VERSION} is needed"
+        )
+    metadata = mapping(document.get("metadata"), "metadata")
+    annotations = mapping(metadata.get("annotations"), "metadata.annotations")
+    labels = mapping(metadata.get("labels"), "metadata.labels")
+    spec = mapping(document.get("spec"), "spec")
+    name = text(metadata.get("name"))
+    if not name:
+        raise invalid("metadata.name", name, "an object has a name")
+    owner, namespace = text(spec.get("owner")), text(spec.get("namespace"))
+    binding = Binding(
+        name,
+        uuid=text(spec.get("uuid")),
+        app=text(spec.get("appName")),
+        owner=owner,
+        namespace=namespace,
+        legacy=not (owner and namespace) and annotations.get(_LEGACY) != "false",
+        accelerator=text(labels.get(MODE_LABEL)),
+    )
+    if not binding.uuid or not binding.app:
+        return binding.invalid(f"spec.{'appName' if binding.uuid else 'uuid'}: it is empty, and matches nothing")
+    try:
+        selector = _selector(spec.get("podSelector"))
+        memory = read_memory(spec.get("memory"))
+    except InvalidRequest as error:
+        return binding.invalid(error.message)
+    state, reason = _told_state(annotations)
+    return replace(binding, selector=selector, memory_bytes=memory, state=state, reason=reason)
+
+
+def write_binding(binding: Binding) -> dict[str, Any]:
+    """The object of a binding. Memory is a bare number of MiB: what is less than one is left out.
+
+    An invalid binding is written without what was invalid about it.
+    """
+    spec: dict[str, Any] = {"uuid": binding.uuid, "appName": binding.app}
+    if binding.owner:
+        spec["owner"] = binding.owner
+    if binding.namespace:
+        spec["namespace"] = binding.namespace
+    if binding.selector is not None:
+        spec["podSelector"] = _written(binding.selector)
+    if binding.memory_bytes is not None:
+        spec["memory"] = write_memory(binding.memory_bytes)
+    labels = {**_MANAGED, MODE_LABEL: binding.accelerator, APP_LABEL: binding.app, OWNER_LABEL: binding.owner}
+    notes = {
+        _LEGACY: "" if binding.legacy or (binding.owner and binding.namespace) else "false",
+        _STATE: "" if binding.state is BindingState.BOUND else binding.state.value,
+        _REASON: binding.reason,
+    }
+    metadata = {"name": binding.name, "labels": _said(labels), "annotations": _said(notes)}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def binding_name(app: str, owner: str, uuid: str) -> str:
+    """The name under which an application of an owner has a card, as app-service writes it."""
+    raw = f"{app}-{owner}-{uuid}"
+    digest = hashlib.sha256(raw.encode()).hexdigest()[:_DIGITS]
+    plain = re.sub(r"[^a-z0-9.-]", "-", raw.lower()).strip("-.")
+    return f"{plain[: _LONGEST_NAME - 1 - _DIGITS].rstrip('.')}-{digest}"
+
+
+_LONGEST_NAME = 63
+_DIGITS = 8
+
+
+def _told_state(annotations: Document) -> tuple[BindingState, str]:
+    """What was written of its state; whether it is invalid is seen from the object itself."""
+    told = annotations.get(_STATE)
+    if told not in (BindingState.DRAINING, BindingState.CONFLICT):
+        return BindingState.BOUND, ""
+    return BindingState(str(told)), text(annotations.get(_REASON))
+
+
+def _said(texts: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in texts.items() if value}
+
+
+# --- memory ---
+
+_AMOUNT = re.compile(r"\+?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2}|[KMGTPE]i|[kMGTPE]|)")
+_LONGEST_AMOUNT = 64
+_OF_MIB = {"": 1, "k": 1000, "Ki": 1024}
+_OF_BYTES = {
+    **{letter: 1000**power for power, letter in enumerate("MGTPE", 2)},
+    **{f"{letter}i": 1024**power for power, letter in enumerate("MGTPE", 2)},
+}
+_FIX = "write MiB as a bare number such as 8192, or bytes with a unit such as 8Gi"
+
+
+def read_memory(value: object, field: str = "spec.memory") -> int | None:
+    """Bytes of a cap on memory; None for none.
+
+    A bare number counts MiB, and so it does where a writer has shortened it to `k` or `Ki`. Larger units are
+    of bytes, as everywhere else.
+
+    Raises:
+        InvalidRequest: it is 0, no whole number of its unit, of a unit below one, or absurd.
+
+    """
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_INT64:
+        value = str(value)
+    written = value if isinstance(value, str) else ""
+    match = _AMOUNT.fullmatch(written) if len(written) <= _LONGEST_AMOUNT else None
+    if match is None:
+        raise invalid(field, value, _FIX)
+    number, unit = match.groups()
+    if unit in _OF_BYTES:
+        amount, factor = Fraction(number) * _OF_BYTES[unit], 1
+    else:
+        scale = Fraction(_OF_MIB[unit]) if unit in _OF_MIB else Fraction(10) ** int(unit[1:])
+        amount, factor = Fraction(number) * scale, MIB
+    if amount.denominator != 1 or not 0 < amount * factor <= MOST_BYTES:
+        what = "MiB" if factor == MIB else "bytes"
+        raise invalid(field, value, f"a whole number of {what} above 0 is needed, and no more than a card can have")
+    return int(amount) * factor
+
+
+def write_memory(memory_bytes: int) -> str:
+    """The same amount as a bare number of MiB; parts of one are dropped, as a cap is never raised by writing it."""
+    return str(max(1, memory_bytes // MIB))
+
+
+# --- selectors ---
+
+
+def _selector(document: object) -> Term | None:
+    """The conditions of a label selector; None for none at all, which is not the same as an empty one."""
+    if document is None:
+        return None
+    selector = mapping(document, "spec.podSelector")
+    unknown = sorted(map(str, selector.keys() - {"matchLabels", "matchExpressions"}))
+    if unknown:
+        raise invalid("spec.podSelector", ", ".join(unknown), "only matchLabels and matchExpressions are known")
+    path = "spec.podSelector.matchLabels"
+    labels = mapping(selector.get("matchLabels"), path)
+    for key, value in labels.items():
+        _check_text(key, path)
+        _check_text(value, f"{path}.{key}", empty=True)
+    equal = (Expression(key, Operator.IN, (labels[key],)) for key in sorted(labels))
+    path = "spec.podSelector.matchExpressions"
+    return (*equal, *(_condition(each, here) for here, each in mappings(selector.get("matchExpressions"), path)))
+
+
+def _condition(document: Document, path: str) -> Expression:
+    key, operator = document.get("key"), document.get("operator")
+    _check_text(key, f"{path}.key")
+    if operator not in _OPERATORS:
+        raise invalid(f"{path}.operator", operator, f"choose one of {', '.join(_OPERATORS)}")
+    values = sequence(document.get("values"), f"{path}.values")
+    for position, value in enumerate(values):
+        _check_text(value, f"{path}.values[{position}]", empty=True)
+    return Expression(str(key), Operator(str(operator)), tuple(values))
+
+
+_OPERATORS = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
+
+
+def _check_text(value: object, path: str, *, empty: bool = False) -> None:
+    if not isinstance(value, str) or not (value or empty):
+        raise invalid(path, value, "a text is needed; put it in quotes")
+
+
+def _written(selector: Term) -> dict[str, Any]:
+    conditions = [
+        {"key": each.key, "operator": each.operator.value, **({"values": list(each.values)} if each.values else {})}
+        for each in selector
+    ]
+    return {"matchExpressions": conditions} if conditions else {}
+
+
+# --- pods and nodes ---
+
+
+def tenant_of(pod: Document) -> Tenant:
+    """Who a pod is to bindings.
+
+    Raises:
+        InvalidRequest: its labels are no texts.
+
+    """
+    metadata = mapping(pod.get("metadata"), "metadata")
+    labels = mapping(metadata.get("labels"), "metadata.labels")
+    for key, value in labels.items():
+        _check_text(key, "metadata.labels")
+        _check_text(value, f"metadata.labels.{key}", empty=True)
+    namespace = text(metadata.get("namespace")) or "default"
+    return Tenant(labels.get(APP_LABEL, ""), labels.get(OWNER_LABEL, ""), namespace, dict(labels))
+
+
+def consume_of(tenant: Tenant) -> Consume:
+    """Whether a pod takes all cards that are bound for it.
+
+    Raises:
+        InvalidRequest: it says neither.
+
+    """
+    told = tenant.labels.get(CONSUME_LABEL) or Consume.ALL
+    if told not in [*Consume]:
+        raise invalid(f"metadata.labels.{CONSUME_LABEL}", told, f"choose one of {', '.join(Consume)}")
+    return Consume(told)
+
+
+def share_mode(annotations: Document, uuid: str, accelerator: str) -> ShareMode:
+    """How a card is shared, by the annotation of its node; anything but a mode that its type has is the default."""
+    modes = supported_modes(accelerator)
+    told = annotations.get(f"{SHARE_MODE}{uuid}")
+    mode = _MODES.get(told) if isinstance(told, str) else None
+    return mode if mode in modes else modes[0]
