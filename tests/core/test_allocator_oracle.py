@@ -38,6 +38,7 @@ WANTS_FULL = {
     "compact_first": (True, True),
     "low_load_first": (False, False),
     "node_compact_gpu_low_load": (True, False),
+    "node_low_load_gpu_compact": (False, True),
 }
 """Whether full nodes are best, and whether full cards are."""
 

@@ -10,7 +10,12 @@ import re
 
 from ullage.core.strategies.best_fit import best_fit, spread
 from ullage.core.strategies.learned import Learned
-from ullage.core.strategies.load import compact_first, low_load_first, node_compact_gpu_low_load
+from ullage.core.strategies.load import (
+    compact_first,
+    low_load_first,
+    node_compact_gpu_low_load,
+    node_low_load_gpu_compact,
+)
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.error import AlreadyExists, invalid
 
@@ -18,7 +23,15 @@ _KEBAB = re.compile("[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
-    for strategy in (best_fit(), spread(), compact_first(), low_load_first(), node_compact_gpu_low_load(), Learned())
+    for strategy in (
+        best_fit(),
+        spread(),
+        compact_first(),
+        low_load_first(),
+        node_compact_gpu_low_load(),
+        node_low_load_gpu_compact(),
+        Learned(),
+    )
 }
 """All of them by name."""
 

@@ -130,8 +130,13 @@ def node_compact_gpu_low_load(weights: Weights = DEFAULT, aggregate: str = "mean
     return _strategy("node-compact-gpu-low-load", weights, aggregate, full_nodes=True, full_cards=False)
 
 
+def node_low_load_gpu_compact(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:
+    """The emptiest node, and on it the fullest card."""
+    return _strategy("node-low-load-gpu-compact", weights, aggregate, full_nodes=False, full_cards=True)
+
+
 _BY_LOAD: dict[str, Callable[[Weights], Strategy]] = {
-    made().name: made for made in (compact_first, low_load_first, node_compact_gpu_low_load)
+    made().name: made for made in (compact_first, low_load_first, node_compact_gpu_low_load, node_low_load_gpu_compact)
 }
 
 

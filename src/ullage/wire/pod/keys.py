@@ -51,7 +51,7 @@ class Keys:
         value = self.text(name)
         if value is None:
             return None
-        with _as_annotation():
+        with as_annotation():
             return read(value, self.key(name))
 
     def amount(self, name: str, *, units: int = 1, maximum: int = MAX_INT64) -> int | None:
@@ -59,7 +59,7 @@ class Keys:
         value = self.text(name, blank=True)
         if value is None:
             return None
-        with _as_annotation():
+        with as_annotation():
             return parse_quantity(value, self.key(name), units=units, maximum=maximum)
 
     def choice(self, name: str, among: type[Choice]) -> Choice | None:
@@ -107,7 +107,7 @@ class Keys:
 
 
 @contextmanager
-def _as_annotation() -> Iterator[None]:
+def as_annotation() -> Iterator[None]:
     """Turns an input error into one of an annotation; it names the key already."""
     try:
         yield

@@ -29,8 +29,8 @@ PLAIN_DEFAULTS = PodDefaults()
 class PodRequest:
     """What a pod asks for and whose it is; `uid` is "" before the pod has one.
 
-    `container_gpu_counts` says how its cards are split between containers (empty: all see all),
-    `warnings` are for the one who wrote the pod.
+    `container_gpu_counts` says how its cards are split between containers (empty: all see all), `strategy`
+    goes before that of the pool, `warnings` are for the one who wrote the pod.
     """
 
     uid: str
@@ -39,6 +39,7 @@ class PodRequest:
     domain: str = DOMAIN
     container_gpu_counts: dict[str, int] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
+    strategy: str | None = None
 
     @property
     def request(self) -> Request:
@@ -50,7 +51,7 @@ class PodRequest:
         """
         if not self.uid:
             raise invalid("metadata.uid", self.uid, "only a pod that was created can be placed")
-        return Request(self.uid, self.requirement, self.claim)
+        return Request(self.uid, self.requirement, self.claim, self.strategy)
 
     def key(self, name: str) -> str:
         """A key of this pod in full."""

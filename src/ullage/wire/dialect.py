@@ -1,0 +1,153 @@
+"""Which words a pod uses to ask for cards, and its request whichever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain, islice
+
+from ullage.model.error import invalid
+from ullage.wire.document import Document, mapping
+from ullage.wire.hami.request import read_hami
+from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.pod.compose import compose_request
+from ullage.wire.pod.containers import containers_of
+from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
+
+TENSOR_FUSION = "tensor-fusion.ai"
+
+CARD_KEYS = (
+    *("gpupool", "tflops-request", "tflops-limit", "vram-request", "vram-limit", "compute-percent-request"),
+    *("compute-percent-limit", "gpu-count", "gpu-indices", "vendor", "gpu-model", "isolation", "dedicated-gpu"),
+    "container-gpu-count",
+)
+"""Annotations under a domain of ours by which a pod asks; those that are written at bind are not among them."""
+
+_BESIDE = "gpupool"
+"""It says nothing of cards, and goes with the words of others."""
+
+
+class Dialect(StrEnum):
+    """Whose words they are; plain ones are the resources of device plugins alone."""
+
+    OURS = "ullage"
+    TENSOR_FUSION = "tensor-fusion"
+    HAMI = "hami"
+    PLAIN = "device-plugin"
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """How pods are read. `hami` are vendors whose words are known, each by its own resources."""
+
+    domain: str = DOMAIN
+    hami: tuple[Words, ...] = (NVIDIA,)
+    defaults: PodDefaults = PLAIN_DEFAULTS
+
+
+PLAIN_SETTINGS = PodSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One of the words of a pod, by the path of its field; `words` are those of HAMi for a vendor."""
+
+    dialect: Dialect
+    name: str
+    field: str
+    value: object
+    words: Words | None = None
+
+
+def read_pod(
+    pod: Document, settings: PodSettings = PLAIN_SETTINGS, *, replicas: int | None = None, now: float = 0.0
+) -> PodRequest | None:
+    """The request of a pod; None if it asks for no card. See `compose_request` for `replicas` and `now`.
+
+    Raises:
+        InvalidAnnotation: an annotation is wrong, or two contradict each other.
+        InvalidRequest: another field is wrong, or the pod asks in the words of two.
+
+    """
+    found = _dialect(pod, settings)
+    if found is None:
+        return None
+    if found.words is not None:
+        return read_hami(pod, found.words, settings.domain, defaults=settings.defaults, replicas=replicas, now=now)
+    domain = TENSOR_FUSION if found.dialect is Dialect.TENSOR_FUSION else settings.domain
+    return compose_request(pod, domain, defaults=settings.defaults, replicas=replicas, now=now)
+
+
+def dialect_of(pod: Document, settings: PodSettings = PLAIN_SETTINGS) -> Dialect | None:
+    """Whose words a pod uses; None if it asks for no card.
+
+    Raises:
+        InvalidRequest: those of two.
+
+    """
+    found = _dialect(pod, settings)
+    return None if found is None else found.dialect
+
+
+def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
+    """The first word of a pod, if all others go with it.
+
+    Resources of device plugins go with annotations of ours, and are HAMi's as well.
+    """
+    ours, resources = list(_annotated(pod, settings)), list(_resources(pod, settings))
+    asking = {word.dialect: word for word in reversed(ours) if word.name != f"{settings.domain}/{_BESIDE}"}
+    found = [*asking.values(), *_of_hami(pod, settings, resources, beside=bool(asking))]
+    for other in found[1:]:
+        fix = f"{found[0].field} asks in other words ({found[0].dialect}, not {other.dialect}); keep one of the two"
+        raise invalid(other.field, other.value, fix)
+    plain = [word for word in resources if word.dialect is Dialect.PLAIN]
+    by_default = (word for word in plain if word.words and (word.words.default_memory_mib or word.words.default_cores))
+    return next(iter([*found, *by_default, *(replace(word, words=None) for word in plain), *ours]), None)
+
+
+def _annotated(pod: Document, settings: PodSettings) -> Iterator[_Found]:
+    """Annotations of ours, and of the scheduler whose annotations have the same names."""
+    annotations = _annotations(pod)
+    for domain, dialect in {TENSOR_FUSION: Dialect.TENSOR_FUSION, settings.domain: Dialect.OURS}.items():
+        for key in (f"{domain}/{name}" for name in CARD_KEYS):
+            if key in annotations:
+                yield _Found(dialect, key, f"{_ANNOTATIONS}.{key}", annotations[key])
+
+
+def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
+    """Resources of containers that are cards, or parts of them."""
+    amounts = {name: words for words in settings.hami for name in words.amounts}
+    counts = {**dict.fromkeys(NATIVE_RESOURCES), **{words.count: words for words in settings.hami}}
+    for _, path, container in containers_of(mapping(pod.get("spec"), "spec")):
+        resources = mapping(container.get("resources"), f"{path}.resources")
+        for kind in ("limits", "requests"):
+            for name, value in mapping(resources.get(kind), f"{path}.resources.{kind}").items():
+                field = f"{path}.resources.{kind}.{name}"
+                if name in amounts:
+                    yield _Found(Dialect.HAMI, name, field, value, amounts[name])
+                elif name in counts and value not in (0, "0"):
+                    yield _Found(Dialect.PLAIN, name, field, value, counts[name])
+
+
+def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, beside: bool) -> Iterator[_Found]:
+    """Per vendor a word that only HAMi knows. Its annotations count where there is something that they can be about."""
+    annotations = _annotations(pod)
+    for words in settings.hami:
+        there = [word for word in resources if word.words is words]
+        amounts = [word for word in there if word.dialect is Dialect.HAMI]
+        notes = (
+            _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", annotations[key], words)
+            for key in words.annotations()
+            if key in annotations and (there or beside)
+        )
+        yield from islice(chain(amounts, notes), 1)
+
+
+def _annotations(pod: Document) -> Document:
+    return mapping(mapping(pod.get("metadata"), "metadata").get("annotations"), _ANNOTATIONS)
+
+
+_ANNOTATIONS = "metadata.annotations"

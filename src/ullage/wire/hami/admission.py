@@ -1,0 +1,36 @@
+"""What HAMi's webhook refuses of pods that ask for cards, and which pods it leaves alone."""
+
+from __future__ import annotations
+
+from ullage.model.error import invalid
+from ullage.wire.document import Document, mapping
+from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.pod.containers import containers_of
+
+IGNORED = f"{ANNOTATIONS}/webhook"
+"""The label by which a pod or its namespace is left alone: `ignore`."""
+
+
+def ignores(labels: Document) -> bool:
+    """Whether a pod, or all pods of a namespace, are left alone, by its labels."""
+    return labels.get(IGNORED) == "ignore"
+
+
+def check_pod(pod: Document, *, scheduler: str = "") -> None:
+    """Refuse a pod with cards that could reach past them, or is on a node already; `scheduler` would place it.
+
+    Raises:
+        InvalidRequest: it has no containers, one of them is privileged, or a node is named.
+
+    """
+    spec = mapping(pod.get("spec"), "spec")
+    if not spec.get("containers"):
+        raise invalid("spec.containers", spec.get("containers"), "a pod has containers")
+    if scheduler and spec.get("nodeName"):
+        fix = f"{scheduler} chooses the node of a pod with cards; leave it out, or use nodeSelector"
+        raise invalid("spec.nodeName", spec["nodeName"], fix)
+    for _, path, container in containers_of(spec):
+        context = mapping(container.get("securityContext"), f"{path}.securityContext")
+        if context.get("privileged") is True:
+            fix = "a privileged container sees all cards of its node; leave it out of pods with parts of cards"
+            raise invalid(f"{path}.securityContext.privileged", True, fix)

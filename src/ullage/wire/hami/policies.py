@@ -1,0 +1,76 @@
+"""Which nodes and cards a HAMi pod prefers, as a strategy and conditions of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.model.error import InvalidRequest
+from ullage.model.quantity import MAX_INT32, parse_count
+from ullage.wire.document import Document
+from ullage.wire.hami.words import ANNOTATIONS, Words
+from ullage.wire.pod.keys import Keys
+
+STRATEGIES = {
+    ("binpack", "binpack"): "compact-first",
+    ("binpack", "spread"): "node-compact-gpu-low-load",
+    ("spread", "spread"): "low-load-first",
+    ("spread", "binpack"): "node-low-load-gpu-compact",
+}
+"""Strategies by what is said of nodes and of cards."""
+
+_SORTING = ("binpack", "spread")
+_OTHERS = ("mutex", "topology-aware", "numa")
+_WEIGHTS = ("slot", "core", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """`strategy` is None where the pod says nothing. `alone`: on cards that nobody else has; `near`: of one zone."""
+
+    strategy: str | None = None
+    alone: bool = False
+    near: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def policies_of(pod: Document, words: Words) -> Policies:
+    """The policies of a pod. That linked cards go together needs no word here.
+
+    Raises:
+        InvalidAnnotation: one of them is not known, or cannot be read.
+
+    """
+    keys = Keys(pod, ANNOTATIONS)
+    node = keys.text("node-scheduler-policy")
+    if node is not None and node not in _SORTING:
+        raise keys.wrong("node-scheduler-policy", f"choose one of {', '.join(_SORTING)}")
+    chain = _chain(keys)
+    sorting = [name for name in chain if name in _SORTING]
+    strategy = None
+    if node is not None or sorting:
+        strategy = STRATEGIES[node or words.node_policy, sorting[0] if sorting else words.card_policy]
+    return Policies(strategy, "mutex" in chain, "numa" in chain, _weights(keys))
+
+
+def _chain(keys: Keys) -> tuple[str, ...]:
+    written = keys.text("gpu-scheduler-policy") or ""
+    chain = tuple(name.strip() for name in written.split(",") if name.strip())
+    if not {*_SORTING, *_OTHERS}.issuperset(chain):
+        raise keys.wrong("gpu-scheduler-policy", f"choose among {', '.join((*_SORTING, *_OTHERS))}")
+    return chain
+
+
+def _weights(keys: Keys) -> tuple[str, ...]:
+    """A warning about weights: strategies have their own. Those that cannot be read are refused all the same."""
+    written = keys.text("device-scoring-weights")
+    if written is None:
+        return ()
+    pairs = [entry.partition("=")[::2] for entry in written.split(",")]
+    found = {name.strip(): value.strip() for name, value in pairs}
+    try:
+        weights = [parse_count(value, name, MAX_INT32) for name, value in found.items()]
+    except InvalidRequest:
+        weights = []
+    if set(found) != set(_WEIGHTS) or len(pairs) != len(_WEIGHTS) or not any(weights):
+        raise keys.wrong("device-scoring-weights", "write all three, such as slot=1,core=1,memory=3, not all of them 0")
+    return (f"{keys.key('device-scoring-weights')}: weights are those of the pool here; ask its operator to set them",)

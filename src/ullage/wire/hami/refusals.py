@@ -1,0 +1,97 @@
+"""Why a node gets no pod, in HAMi's words: `2/4 CardInsufficientMemory, 1/4 CardCordoned`.
+
+Schedulers count equal texts over nodes, so that they are few, and have no names and no amounts in them. A code
+of ours for which HAMi has no word stands for itself. Details are told by `why`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ullage.model.part import Isolation
+from ullage.model.rejection import Code, Cure, Rejection
+
+UNREGISTERED = "node unregistered"
+"""A node of which no cards are known."""
+
+TOO_FEW = "NodeInsufficientDevice"
+TOO_FEW_LEFT = "AllocatedCardsInsufficientRequest"
+
+_QUOTA = "ResourceQuotaNotFit"
+_MUTEX = "mutex busy"
+_EXCLUSIVE = "ExclusiveDeviceAllocateConflict"
+_NO_CORES = "CardComputeUnitsExhausted"
+
+_OF_CARDS: dict[str, tuple[Code, ...]] = {
+    "CardNotHealth": (Code.GPU_MISSING, Code.GPU_NOT_RUNNING),
+    "CardCordoned": (Code.GPU_CORDONED,),
+    "CardTypeMismatch": (
+        *(Code.WRONG_MODEL, Code.WRONG_VENDOR, Code.ISOLATION_POLICY, Code.ISOLATION_UNSUPPORTED),
+        *(Code.ISOLATION_LOCKED, Code.ISOLATION_CONFLICT),
+    ),
+    "NumaNotFit": (
+        *(Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY, Code.NOT_ALIGNED),
+        Code.SHORT_ALLOCATION,
+    ),
+    "CardUuidMismatch": (Code.WRONG_UUID, Code.WRONG_INDEX),
+    "CardTimeSlicingExhausted": (Code.WORKER_CAP, Code.SLOTS),
+    _MUTEX: (),
+    _QUOTA: tuple(code for code in Code if code.name.startswith("QUOTA_")),
+    "CardInsufficientMemory": (Code.GPU_VRAM, Code.GPU_SHARE),
+    "CardInsufficientCore": (Code.GPU_COMPUTE,),
+    _EXCLUSIVE: (Code.GPU_NOT_IDLE,),
+    _NO_CORES: (),
+    "CardMigTopologyInfeasible": (
+        *(Code.NO_PARTITION_TEMPLATE, Code.PARTITION_COUNT, Code.TEMPLATE_MAX, Code.EXTENDED_RESOURCE),
+        *(Code.NO_PARTITION_SLOT, Code.NO_ISOLATION_GROUP),
+    ),
+}
+"""HAMi's texts about cards in the order in which they are told, and what of ours they stand for."""
+
+_TEXT = {code: text for text, codes in _OF_CARDS.items() for code in codes}
+_ORDER = {text: place for place, text in enumerate(_OF_CARDS)}
+_OF_NODES = frozenset(
+    {Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED, Code.NODE_AFFINITY, Code.NODE_UNKNOWN, Code.OVERSUBSCRIPTION}
+)
+"""Told without numbers of cards, as all cards of a node share them."""
+
+
+def refusal_text(rejections: Sequence[Rejection], cards: int, asked: int = 1, *, mutex: bool = False) -> str:
+    """What is told of one node with so many cards, against a request for `asked` of them.
+
+    Each card counts once, by what was said of it first. With `mutex` a pod wanted idle cards only.
+    """
+    if not cards:
+        return UNREGISTERED
+    if asked > cards:
+        return TOO_FEW
+    first: dict[str | None, Rejection] = {}
+    for rejection in rejections:
+        if rejection.code not in (Code.NOT_ENOUGH_CARDS, *_OF_NODES):
+            first.setdefault(rejection.gpu, rejection)
+    counts = Counter(_text(rejection, mutex=mutex) for rejection in first.values())
+    told = [f"{counts[text]}/{cards} {text}" for text in sorted(counts, key=lambda text: (_ORDER.get(text, 99), text))]
+    told += dict.fromkeys(rejection.code.value for rejection in rejections if rejection.code in _OF_NODES)
+    if any(rejection.code is Code.NOT_ENOUGH_CARDS for rejection in rejections):
+        told.append(f"{cards - len(first)}/{cards} {TOO_FEW_LEFT}")
+    return ", ".join(told)
+
+
+def evicting_helps(rejections: Sequence[Rejection], cards: int, asked: int = 1) -> bool:
+    """Whether a node could take the request if others left it: else it is refused as unresolvable."""
+    against: dict[str | None, bool] = {}
+    for rejection in rejections:
+        if rejection.code is not Code.NOT_ENOUGH_CARDS:
+            helps = rejection.cure in (Cure.CAPACITY, Cure.QUOTA)
+            against[rejection.gpu] = against.get(rejection.gpu, True) and helps
+    return against.pop(None, True) and cards - list(against.values()).count(False) >= asked
+
+
+def _text(rejection: Rejection, *, mutex: bool) -> str:
+    code = rejection.code
+    if code is Code.GPU_NOT_IDLE and mutex:
+        return _MUTEX
+    if (code is Code.GPU_COMPUTE and not rejection.needed) or rejection.mode is Isolation.SHARED:
+        return _NO_CORES
+    return _TEXT.get(code, code.value)

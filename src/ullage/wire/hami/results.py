@@ -1,0 +1,140 @@
+"""What HAMi writes on a pod that has cards. It is output: on pods that were not placed here it is never believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.model.error import invalid, invalid_annotation
+from ullage.model.gpu import Gpu
+from ullage.model.quantity import MAX_INT32, parse_count
+from ullage.wire.document import Document, mapping, text
+from ullage.wire.hami.containers import MIB, ContainerAsk, share_out
+from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
+from ullage.wire.pod.keys import DOMAIN, Keys, as_annotation
+
+TO_ALLOCATE = f"{ANNOTATIONS}/vgpu-devices-to-allocate"
+ALLOCATED = f"{ANNOTATIONS}/vgpu-devices-allocated"
+NODE = f"{ANNOTATIONS}/vgpu-node"
+TIME = f"{ANNOTATIONS}/vgpu-time"
+BIND_PHASE = f"{ANNOTATIONS}/bind-phase"
+BIND_TIME = f"{ANNOTATIONS}/bind-time"
+
+_SLICE = re.compile(r"\[[^\]]*\]$")
+_FIELDS = (4, 5)
+_MOST = 4096
+"""Containers, or devices of one, that are read."""
+
+
+class BindPhase(StrEnum):
+    """How far a pod is that was given cards."""
+
+    ALLOCATING = "allocating"
+    SUCCESS = "success"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What one container has of a card: MiB, and percent of its cores. `share_mode` is one that a fork adds."""
+
+    uuid: str
+    kind: str
+    memory_mib: int
+    cores: int
+    share_mode: str | None = None
+
+    @property
+    def card(self) -> str:
+        """The uuid without the place of a slice."""
+        return _SLICE.sub("", self.uuid)
+
+
+def devices_of(
+    asks: Sequence[ContainerAsk], gpus: Sequence[str], cards: Mapping[str, Gpu], words: Words = NVIDIA
+) -> tuple[tuple[Device, ...], ...]:
+    """What each container of a pod has, in its order; nothing for one that asks for nothing. `gpus` are the pod's.
+
+    Raises:
+        InvalidRequest: there are fewer cards than the containers ask for, or one is not known.
+
+    """
+    shared, found = list(share_out(asks, gpus)), []
+    for ask, here in zip(asks, shared, strict=True):
+        missing = [uuid for uuid in here if uuid not in cards]
+        if len(here) < ask.count or missing:
+            raise invalid("gpus", missing or list(gpus), f"{ask.count} known cards are needed for {ask.name}")
+        found.append(
+            tuple(
+                Device(uuid, words.vendor, ask.vram_on(cards[uuid].vram_bytes or 0) // MIB, ask.cores) for uuid in here
+            )
+        )
+    return tuple(found)
+
+
+def encode_devices(containers: Iterable[Iterable[Device]]) -> str:
+    """Devices as `UUID,TYPE,MiB,cores:` each, and a `;` after every container."""
+    return "".join("".join(f"{_encoded(device)}:" for device in devices) + ";" for devices in containers)
+
+
+def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[Device, ...], ...]:
+    """The devices of each container.
+
+    Raises:
+        InvalidAnnotation: it cannot be read, or is too long.
+
+    """
+    containers = written.split(";", _MOST + 1)
+    if containers[-1].strip():
+        raise invalid_annotation(key, written, "each container ends with a semicolon")
+    if len(containers) > _MOST:
+        raise invalid_annotation(key, written, f"at most {_MOST} containers are read")
+    return tuple(tuple(_devices(container, key)) for container in containers[:-1])
+
+
+def to_allocate(
+    node: str, containers: Iterable[Iterable[Device]], now: float, *, phase: BindPhase = BindPhase.ALLOCATING
+) -> dict[str, str]:
+    """The annotations of a pod that was given cards and is being bound; `now` in seconds since the epoch."""
+    written, seconds = encode_devices(containers), str(int(now))
+    placed = {NODE: node, TIME: seconds, TO_ALLOCATE: written, ALLOCATED: written}
+    return placed | {BIND_PHASE: phase.value, BIND_TIME: seconds}
+
+
+def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[Device, ...], ...] | None:
+    """What the containers of a pod have, if it was placed here; None for any other pod, whatever stands on it.
+
+    Raises:
+        InvalidAnnotation: it cannot be read, or names cards that the pod was not given.
+
+    """
+    keys = Keys(pod, domain)
+    node = text(mapping(pod.get("spec"), "spec").get("nodeName"))
+    own = Keys(pod, ANNOTATIONS)
+    written, given = own.text("vgpu-devices-allocated"), keys.names("gpu-ids")
+    if not node or not given or written is None:
+        return None
+    devices = decode_devices(written)
+    if not {device.card for container in devices for device in container} <= set(given):
+        raise own.wrong("vgpu-devices-allocated", f"{keys.key('gpu-ids')} says which cards it was given; leave both")
+    return devices
+
+
+def _encoded(device: Device) -> str:
+    fields = (device.uuid, device.kind, str(device.memory_mib), str(device.cores))
+    return ",".join(fields if device.share_mode is None else (*fields, device.share_mode))
+
+
+def _devices(container: str, key: str) -> Iterable[Device]:
+    *entries, rest = container.split(":", _MOST + 1)
+    if rest.strip() or len(entries) > _MOST:
+        raise invalid_annotation(key, container, "each device ends with a colon")
+    for entry in entries:
+        fields = [field.strip() for field in entry.split(",")]
+        if len(fields) not in _FIELDS or not fields[0]:
+            raise invalid_annotation(key, entry, "write UUID,TYPE,MiB,cores")
+        with as_annotation():
+            memory, cores = (parse_count(amount, key, MAX_INT32) for amount in fields[2:4])
+        yield Device(fields[0], fields[1], memory, cores, *fields[4:])

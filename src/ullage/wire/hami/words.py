@@ -1,0 +1,51 @@
+"""The names under which HAMi's pods ask for cards of a vendor, and what counts where a pod says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ANNOTATIONS = "hami.io"
+"""The domain of annotations that are the same for all vendors."""
+
+CARD_ANNOTATIONS = ("use-gputype", "nouse-gputype", "use-gpuuuid", "nouse-gpuuuid", "numa-bind", "vgpu-mode")
+"""Annotations of a pod under the domain of its vendor."""
+
+POLICY_ANNOTATIONS = ("node-scheduler-policy", "gpu-scheduler-policy", "device-scoring-weights")
+"""Annotations of a pod under `ANNOTATIONS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """One vendor's names of resources, the domain of its annotations, and the defaults of its configuration.
+
+    `memory` counts MiB (times `memory_factor`), `memory_percentage` and `cores` percent, each per card.
+    Without default memory a card's is taken whole; without default cores nothing is held of its compute.
+    """
+
+    vendor: str = "NVIDIA"
+    count: str = "nvidia.com/gpu"
+    memory: str = "nvidia.com/gpumem"
+    memory_percentage: str = "nvidia.com/gpumem-percentage"
+    cores: str = "nvidia.com/gpucores"
+    priority: str = "nvidia.com/priority"
+    domain: str = "nvidia.com"
+    default_count: int = 1
+    default_memory_mib: int = 0
+    default_cores: int = 0
+    memory_factor: int = 1
+    node_policy: str = "binpack"
+    card_policy: str = "spread"
+
+    @property
+    def amounts(self) -> tuple[str, ...]:
+        """Resources that nobody but HAMi knows."""
+        return self.memory, self.memory_percentage, self.cores, self.priority
+
+    def annotations(self) -> Iterator[str]:
+        """Keys of annotations by which a pod asks, in full."""
+        yield from (f"{self.domain}/{name}" for name in CARD_ANNOTATIONS)
+        yield from (f"{ANNOTATIONS}/{name}" for name in POLICY_ANNOTATIONS)
+
+
+NVIDIA = Words()

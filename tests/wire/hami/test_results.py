@@ -1,0 +1,95 @@
+"""What is written on pods that have cards, and read back from those that were placed here."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wire.hami.pods import MIB, limits, pod
+from ullage.model.error import InvalidAnnotation, InvalidRequest
+from ullage.model.gpu import Gpu
+from ullage.wire.hami import NVIDIA, container_asks
+from ullage.wire.hami.results import (
+    ALLOCATED,
+    TO_ALLOCATE,
+    BindPhase,
+    Device,
+    decode_devices,
+    devices_of,
+    encode_devices,
+    placed_devices,
+    to_allocate,
+)
+
+CARDS = {name: Gpu(f"GPU-{name}", 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b")}
+
+
+def given_to(*containers, init=(), gpus=("GPU-a", "GPU-b")):
+    return devices_of(container_asks(pod(*containers, init=init), NVIDIA), gpus, CARDS)
+
+
+def test_each_container_has_what_it_asked():
+    found = given_to({}, limits(gpu=1, mem=3000, cores=30), limits(gpu=1, percent=50, cores=10), init=[limits(gpu=2)])
+    written = "GPU-a,NVIDIA,8000,100:GPU-b,NVIDIA,8000,100:;;GPU-a,NVIDIA,3000,30:;GPU-b,NVIDIA,4000,10:;"
+    assert encode_devices(found) == written
+    assert decode_devices(written) == found
+
+
+def test_cards_that_are_missing_are_told():
+    for gpus in (("GPU-a",), ("GPU-a", "GPU-x")):
+        with pytest.raises(InvalidRequest, match="gpus"):
+            given_to(limits(gpu=2, mem=1), gpus=gpus)
+
+
+def test_what_is_written_at_bind():
+    written = to_allocate("node-1", given_to(limits(gpu=1, mem=3000)), 1769860800.9)
+    assert written == {
+        "hami.io/vgpu-node": "node-1",
+        "hami.io/vgpu-time": "1769860800",
+        "hami.io/vgpu-devices-to-allocate": "GPU-a,NVIDIA,3000,0:;",
+        "hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,3000,0:;",
+        "hami.io/bind-phase": "allocating",
+        "hami.io/bind-time": "1769860800",
+    }
+    assert to_allocate("n", (), 0.0, phase=BindPhase.FAILED)["hami.io/bind-phase"] == "failed"
+    assert written[TO_ALLOCATE] == written[ALLOCATED]
+
+
+def test_older_and_other_writers_are_read():
+    assert decode_devices("") == ()
+    assert decode_devices(";") == ((),)
+    assert decode_devices("GPU-a[0-1],NVIDIA,3000,30,2:;;")[0][0] == Device("GPU-a[0-1]", "NVIDIA", 3000, 30, "2")
+    assert Device("GPU-a[0-1]", "NVIDIA", 1, 1).card == "GPU-a"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["x", "a,b,1,2", "a,b,1:;", "a,b,1,2,3,4:;", "a,b,x,2:;", "a,b,-1,2:;", ",b,1,2:;", "a,b,1,2;", ";" * 5000],
+)
+def test_what_cannot_be_read_is_refused(written):
+    with pytest.raises(InvalidAnnotation) as caught:
+        decode_devices(written)
+    assert caught.value.field == ALLOCATED
+
+
+_NAMES = st.text("GPU-ab[]0", min_size=1, max_size=8)
+_DEVICES = st.builds(Device, _NAMES, _NAMES, st.integers(0, 2**31 - 1), st.integers(0, 100), st.none() | st.just("1"))
+
+
+@given(st.lists(st.lists(_DEVICES, max_size=3).map(tuple), max_size=4).map(tuple))
+def test_devices_are_read_as_they_were_written(containers):
+    assert decode_devices(encode_devices(containers)) == containers
+
+
+def placed(given="GPU-a", devices="GPU-a,NVIDIA,3000,30:;", node="n"):
+    notes = {"ullage.io/gpu-ids": given, ALLOCATED: devices}
+    return pod(annotations={key: value for key, value in notes.items() if value}, spec={"nodeName": node})
+
+
+def test_only_pods_that_were_placed_here_are_believed():
+    assert placed_devices(placed()) == ((Device("GPU-a", "NVIDIA", 3000, 30),),)
+    assert placed_devices(placed("GPU-a,GPU-b", "GPU-b[1-0],NVIDIA,1,1:;"))[0][0].card == "GPU-b"
+    for other in (placed(given=""), placed(node=""), placed(node=None), placed(devices="")):
+        assert placed_devices(other) is None
+    assert placed_devices(placed(given="", devices="nonsense")) is None
+    with pytest.raises(InvalidAnnotation, match="gpu-ids"):
+        placed_devices(placed("GPU-b"))
