@@ -17,7 +17,7 @@ KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py 
 	tests/core/test_leftover_strategy.py tests/core/test_draft.py tests/core/test_filling.py tests/core/test_eviction.py \
 	tests/core/test_consolidation.py tests/core/test_fragmentation.py tests/core/test_reclaim.py \
 	tests/core/test_linked_cards.py tests/core/test_alignment.py tests/core/test_zone_spans.py \
-	tests/core/test_zone_oracle.py tests/core/test_zone_routes.py
+	tests/core/test_zone_oracle.py tests/core/test_zone_routes.py tests/core/test_zone_pairs.py tests/core/test_zone_score.py
 
 test-kernel: $(READY)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto $(KERNEL_TESTS)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ullage.model.error import InvalidRequest
 from ullage.model.quantity import MAX_INT32, MAX_INT64, format_bytes, parse_bytes
-from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
+from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement, parse_amounts
+from ullage.model.topology import ZonePolicy
 
 KIB, MIB, GIB, TIB, PIB = (1024**power for power in range(1, 6))
 
@@ -257,3 +258,57 @@ def test_any_text_is_a_requirement_or_refused_by_name(text):
 
 def test_who_asks_for_nothing_gets_one_cpu_and_one_gib():
     assert str(DEFAULT_REQUIREMENT) == "cpu=1,mem=1Gi,gpu=0"
+
+
+# --- pairs ---
+
+
+@pytest.mark.parametrize(
+    ("text", "back"),
+    [
+        ("gpu=2,gpu~nic=required", "gpu~nic=required"),
+        ("gpu=2, NIC1 ~ GPU = preferred", "gpu~NIC1=preferred"),
+        ("gpu=2,gpu~mem=required,gpu~cpu=preferred", "gpu~cpu=preferred,gpu~memory=required"),
+        ("gpu=0.5,gpu~intel.com/sriov_a=required,numa=restricted", "numa=restricted,gpu~intel.com/sriov_a=required"),
+    ],
+)
+def test_what_cards_are_kept_near_to(text, back):
+    asked = ResourceRequirement.from_string(text)
+    assert str(asked).endswith(f",{back}")
+    assert ResourceRequirement.from_string(str(asked)) == asked
+
+
+def test_pairs_are_keys_of_a_mapping_too():
+    asked = ResourceRequirement.from_value({"gpu": 2, "gpu~nic": "required"})
+    assert asked == ResourceRequirement.from_string("gpu=2,gpu~nic=required")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu=2,cpu~nic=required", r"cpu~nic.*such as gpu~nic=required"),
+        ("gpu=2,gpu~gpu=required", r"gpu~gpu.*a pair is of gpu and something else"),
+        ("gpu=2,gpu~nic~cpu=required", "a pair is of gpu and something else"),
+        ("gpu=2,gpu~=required", "a pair is of gpu and something else"),
+        ("gpu=2,gpu~a b=required", "a pair is of gpu and something else"),
+        ("gpu=2,gpu~nic=best-effort", r"gpu~nic: 'best-effort' .*choose one of preferred, required"),
+        ("gpu=2,gpu~nic=required,nic~gpu=preferred", "name each resource once"),
+        ("gpu=2,gpu~nic=required,gpu~nic=preferred", "given twice"),
+        ("gpu=2,gpu~nic=required,numa=none", r"numa: 'none' .*leave numa out"),
+        ("cpu=2,gpu~nic=required", r"gpu: 0 .*gpu~nic=required is about cards"),
+    ],
+)
+def test_a_pair_that_cannot_be_is_refused(text, said):
+    with pytest.raises(InvalidRequest, match=said):
+        ResourceRequirement.from_string(text)
+
+
+def test_amounts_have_no_pairs():
+    with pytest.raises(InvalidRequest, match="only cpu, mem and gpu"):
+        parse_amounts("gpu=2,gpu~nic=required")
+
+
+def test_an_operator_who_aligns_nobody_leaves_pairs():
+    asked = ResourceRequirement.from_string("gpu=2,gpu~nic=required")
+    assert asked.aligned(ZonePolicy.NONE) == asked
+    assert asked.aligned(ZonePolicy.RESTRICTED).alignment.policy is ZonePolicy.RESTRICTED

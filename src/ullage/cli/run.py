@@ -31,7 +31,7 @@ _RESREQ = (
     "what it holds, such as cpu=2,mem=4g,gpu=1; of cards also a part: gpu=0.5, or vram=20g, tflops=60, percent=25 of "
     "each; which ones: gpu_model=A100|H100, gpu_model_like, gpu_vendor, gpu_index=0|1, gpu_uuid, pool; how parts are "
     "kept apart: isolation=hard; how its CPUs and cards are kept near each other: numa=best-effort, restricted or "
-    "single-numa-node"
+    "single-numa-node; what cards are kept near to: gpu~nic=required or preferred"
 )
 
 AGAIN_S = 5.0

@@ -198,6 +198,7 @@ _GFLOPS = frozenset(
         Code.QUOTA_TOTAL_COMPUTE_LIMIT,
     }
 )
+_PIECES = {CARD: "cards", CPU: "CPUs"}
 _OF_CARDS = frozenset({Code.GPU, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_SHARE})
 
 
@@ -276,14 +277,22 @@ def reject_text(rejection: Rejection) -> str:
 
 
 def _zone_numbers(rejection: Rejection) -> str:
-    """What each zone has: `it needs 4 cards; node a has 3 of 4 free on zone 0, 1 of 4 on zone 1`."""
+    """What each zone has: `it needs 4 cards; node a has 3 of 4 free on zone 0, 1 of 4 on zone 1`.
+
+    Then, of what its cards have to be near to, how many there are: `; nic: 0 on zone 0, 1 on zone 1`.
+    """
     if rejection.code is Code.BROKEN_CORES:
         return _core_numbers(rejection)
-    name = {CARD: "cards", CPU: "CPUs"}[rejection.zones[0].resource]
-    first, *others = (f"{zone.free} of {zone.total} free on zone {zone.zone}" for zone in rejection.zones)
+    resource = rejection.zones[0].resource
+    lies = [zone for zone in rejection.zones if zone.resource == resource]
+    first, *others = (f"{zone.free} of {zone.total} free on zone {zone.zone}" for zone in lies)
     had = ", ".join([first, *(other.replace(" free", "") for other in others)])
     rule = f" (width rule {rejection.rule})" if rejection.rule else ""
-    return f"it needs {rejection.needed} {name}; {rejection.node} has {had}{rule}"
+    near = ""
+    for name in dict.fromkeys(zone.resource for zone in rejection.zones if zone.resource != resource):
+        there = (f"{zone.total} on zone {zone.zone}" for zone in rejection.zones if zone.resource == name)
+        near += f"; {name}: {', '.join(there)}"
+    return f"it needs {rejection.needed} {_PIECES[resource]}; {rejection.node} has {had}{rule}{near}"
 
 
 def _core_numbers(rejection: Rejection) -> str:

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32, check_amount
-from ullage.model.topology import MAX_ZONE_BYTES, MAX_ZONES, ZonePolicy
+from ullage.model.topology import CARD, CPU, MAX_ZONE_BYTES, MAX_ZONES, MEMORY, ZonePolicy
 
 MAX_CONTAINERS = 64
 """Containers of one request that are aligned; a pod with more is not a request for cards."""
+
+
+BESIDE = "~"
+"""Between the two resources of a pair."""
+
+_RESOURCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,250}[A-Za-z0-9])?", re.ASCII)
+_SIDES = {CARD: CARD, CPU: CPU, MEMORY: MEMORY, "mem": MEMORY}
+_PAIR_FORM = "a pair is of gpu and something else, such as gpu~nic=required or gpu~cpu=preferred"
+
+
+class Level(StrEnum):
+    """How strictly cards are kept near to a resource."""
+
+    PREFERRED = "preferred"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Cards lie in the same zones as a resource: `cpu`, `memory`, or a device by its name.
+
+    What the request has of it lies there with the cards. Where it asks for none of it, its cards lie only in zones
+    in which there is some, whoever has it. A `preferred` pair is left aside where it cannot be had.
+
+    Raises:
+        InvalidRequest: there can be no such resource, or it is `gpu` again.
+
+    """
+
+    resource: str
+    level: Level
+
+    def __post_init__(self) -> None:
+        if self.resource == CARD or not _RESOURCE.fullmatch(self.resource):
+            raise invalid("pair", f"{CARD}{BESIDE}{self.resource}", _PAIR_FORM)
+
+    def __str__(self) -> str:
+        return f"{CARD}{BESIDE}{self.resource}={self.level}"
 
 
 class Stage(StrEnum):
@@ -53,23 +92,61 @@ class ContainerNeeds:
 class Alignment:
     """How strictly a request is aligned, by the rules of the kubelet's topology manager.
 
-    Without a `policy` the node decides how strictly. Without `containers` the request is aligned as a single
-    container that has all of its cards, and its CPUs if it asks for a whole number of them.
+    Without a `policy` the node decides how strictly; with `pairs` it is best effort at least. Without `containers`
+    the request is aligned as a single container that has all of its cards, and its CPUs if it asks for a whole
+    number of them. `pairs`, in the order of their resources, bind each container that has cards.
 
     Raises:
-        InvalidRequest: there are too many containers.
+        InvalidRequest: there are too many containers, a resource is in two pairs, or the policy leaves no pairs.
 
     """
 
     policy: ZonePolicy | None = None
     containers: tuple[ContainerNeeds, ...] = ()
+    pairs: tuple[Pair, ...] = ()
 
     def __post_init__(self) -> None:
+        names = [pair.resource for pair in self.pairs]
+        if names != sorted(set(names)):
+            raise invalid("pairs", ",".join(map(str, self.pairs)), "name each resource once, in order")
+        if self.pairs and self.policy is ZonePolicy.NONE:
+            raise invalid("numa", "none", f"{self.pairs[0]} aligns the cards; leave numa out, or ask for best-effort")
         if len(self.containers) > MAX_CONTAINERS:
             raise invalid("containers", len(self.containers), f"align at most {MAX_CONTAINERS} of them")
 
+    @property
+    def asked(self) -> ZonePolicy | None:
+        """The policy that the request asks for, be it for its pairs; None: as the node says."""
+        return ZonePolicy.BEST_EFFORT if self.pairs and self.policy is None else self.policy
+
+    @property
+    def required(self) -> bool:
+        """Whether the request is refused where it cannot be aligned."""
+        return bool(self.policy and self.policy.required) or self.binds
+
+    @property
+    def binds(self) -> bool:
+        """Whether a pair is required."""
+        return any(pair.level is Level.REQUIRED for pair in self.pairs)
+
 
 AS_THE_NODE_SAYS = Alignment()
+
+
+def read_pair(key: str, level: str) -> Pair:
+    """The pair that a key such as `gpu~nic` says, whichever of the two stands first.
+
+    Raises:
+        InvalidRequest: it is no pair with cards, or there is no such level.
+
+    """
+    names = [_SIDES.get(side.strip().lower(), side.strip()) for side in key.split(BESIDE)]
+    if CARD not in names or len(names) != len(("cards", "and what they are near to")):
+        raise invalid("pair", key, _PAIR_FORM)
+    names.remove(CARD)
+    if level not in [*Level]:
+        raise invalid(key, level, f"choose one of {', '.join(Level)}")
+    return Pair(names[0], Level(level))
 
 
 def parse_zone_policy(text: str, field: str = "numa") -> ZonePolicy:

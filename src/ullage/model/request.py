@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ullage.model.affinity import ANY_NODE, NodeAffinity
-from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, parse_zone_policy
+from ullage.model.alignment import AS_THE_NODE_SAYS, BESIDE, Alignment, parse_zone_policy, read_pair
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import (
@@ -47,7 +47,7 @@ def parse_amounts(text: str) -> dict[str, int]:
     """
     amounts: dict[str, int] = {}
     for key, value in _entries(text).items():
-        if key in (*_CONDITIONS, "numa"):
+        if key in (*_CONDITIONS, "numa") or BESIDE in key:
             raise invalid("resreq", f"{key}={value}", "only cpu, mem and gpu can be given here")
         with _naming(key, value):
             if key == "mem":
@@ -74,8 +74,8 @@ def _entries(text: str) -> dict[str, str]:
 def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
     entries: dict[str, str] = {}
     for given, value in pairs:
-        key = _ALIASES.get(given.lower(), given.lower())
-        if key not in _KEYS:
+        key = given if BESIDE in given else _ALIASES.get(given.lower(), given.lower())
+        if key not in _KEYS and BESIDE not in key:
             raise invalid("resreq", f"{given}={value}", f"the keys are {', '.join(_KEYS)} (memory for mem)")
         if key in entries:
             raise invalid("resreq", f"{given}={value}", f"{key} is given twice; keep one")
@@ -99,7 +99,7 @@ class ResourceRequirement:
 
     Cards are held whole unless `part` says how much of each; `cards` says which cards will do, `nodes`
     which nodes, `alignment` how its CPUs and cards are kept in the same zones. The text form leaves `nodes`
-    out, and of `alignment` all but the policy.
+    out, and of `alignment` the containers.
 
     Raises:
         InvalidRequest: a field is negative, too large or not an integer, nothing is asked, or a part
@@ -131,6 +131,8 @@ class ResourceRequirement:
             raise invalid("resreq", "cpu=0,mem=0,gpu=0", "ask for at least one of cpu, mem, gpu")
         if self.part is not None or self.cards != ANY_CARD:
             self._check_cards()
+        if self.alignment.pairs and not self.gpu_count:
+            raise invalid("gpu", 0, f"{self.alignment.pairs[0]} is about cards; ask for some, or leave it out")
 
     def _check_cards(self) -> None:
         if not 1 <= self.gpu_count <= MAX_CARDS:
@@ -197,10 +199,7 @@ class ResourceRequirement:
         if fraction or asks_of_cards:
             part = Part.from_entries(entries, fraction)
             cards = CardSelector.from_entries(entries, whole=part is None)
-        alignment = AS_THE_NODE_SAYS
-        if "numa" in entries:
-            with _naming("numa", entries["numa"]):
-                alignment = Alignment(parse_zone_policy(entries["numa"]))
+        alignment = _alignment(entries)
         cpu, memory, number = amounts.get("cpu", 0), amounts.get("mem", 0), 1 if fraction else count
         return cls(cpu, memory, number, part, cards, alignment=alignment)
 
@@ -230,13 +229,14 @@ class ResourceRequirement:
 
     def aligned(self, policy: ZonePolicy | None) -> ResourceRequirement:
         """The same under a policy of zones, unless it names one itself."""
-        if policy is None or self.alignment.policy is not None:
+        if policy is None or self.alignment.policy is not None or (policy is ZonePolicy.NONE and self.alignment.pairs):
             return self
         return replace(self, alignment=replace(self.alignment, policy=policy))
 
     def __str__(self) -> str:
         policy = self.alignment.policy
-        return self._amounts_text() if policy is None else f"{self._amounts_text()},numa={policy}"
+        numa = () if policy is None else (f"numa={policy}",)
+        return ",".join((self._amounts_text(), *numa, *map(str, self.alignment.pairs)))
 
     def _amounts_text(self) -> str:
         head = f"cpu={show_milli(self.cpu_milli)},mem={format_bytes(self.memory_bytes)},gpu="
@@ -257,6 +257,18 @@ class ResourceRequirement:
     def shares_cards(self) -> bool:
         """Whether it takes parts of cards of which others may have the rest; slices of hardware are none."""
         return self.gpu_count > 0 and self.cards.isolation in (Isolation.SOFT, Isolation.HARD)
+
+
+def _alignment(entries: Mapping[str, str]) -> Alignment:
+    policy, pairs = None, []
+    for key, value in entries.items():
+        with _naming(key, value):
+            if key == "numa":
+                policy = parse_zone_policy(value)
+            elif BESIDE in key:
+                pairs.append(read_pair(key, value))
+    found = Alignment(policy, pairs=tuple(sorted(pairs, key=lambda pair: pair.resource)))
+    return AS_THE_NODE_SAYS if found == AS_THE_NODE_SAYS else found
 
 
 DEFAULT_REQUIREMENT = ResourceRequirement.of(cpu=1, memory="1g")

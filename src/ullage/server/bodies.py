@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
+from ullage.model.alignment import BESIDE
 from ullage.model.application import Application, ApplicationState
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.queue import Queue, parse_queue
@@ -77,6 +78,11 @@ def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> Resour
     if value.mem is not None and value.memory is not None:
         raise invalid("resreq", "mem, memory", "give one of the two")
     given = {key: getattr(value, key) for key in value.__struct_fields__}
+    pairs = given.pop("pairs") or {}
+    for key in pairs:
+        if BESIDE not in key:
+            raise invalid("resreq.pairs", key, "write a pair such as gpu~nic")
+    given |= pairs
     return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None}).aligned(
         numa
     )

@@ -33,7 +33,8 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     `gpu_model`, `gpu_vendor` and `gpu_index` are separated by `|`, and so are the cards of `gpu_uuid`, which
     may be more than are asked, and the words of `gpu_model_like`, of which a model has one in its name in any
     case; `not_gpu_uuid` and `not_gpu_model_like` are those that will not do. `numa` says how strictly CPUs and
-    cards are kept in the same zones.
+    cards are kept in the same zones, `pairs` what its cards are kept near to: `{"gpu~nic": "required"}`, or
+    `preferred`.
     """
 
     cpu: int = 0
@@ -54,6 +55,7 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     isolation: str | None = None
     partition: str | None = None
     numa: str | None = None
+    pairs: dict[str, str] | None = None
 
 
 class SetupBody(Schema, frozen=True, kw_only=True):

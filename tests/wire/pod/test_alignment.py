@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.pod.pods import GI, asked_by, containers, needs, pod, refusal
-from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, ContainerNeeds, Level, Pair, Stage
 from ullage.model.error import InvalidRequest
 from ullage.model.topology import ZonePolicy
 from ullage.wire.pod import compose_request
@@ -209,3 +209,24 @@ def test_any_document_is_a_pod_or_refused(apps, inits, status, resources):
     except InvalidRequest:
         return
     assert isinstance(found, Alignment)
+
+
+# --- pairs ---
+
+
+def test_pairs_are_by_the_names_that_pods_have_for_resources():
+    found = aligned(limits(gpu="2"), numa_pairs="nvidia.com/gpu~intel.com/sriov=required, cpu~gpu=preferred")
+    assert found.pairs == (Pair("cpu", Level.PREFERRED), Pair("intel.com/sriov", Level.REQUIRED))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["gpu~nic", "gpu~nic=hard", "nic=required", "gpu~amd.com/gpu=required", "gpu~nic=required,nic~gpu=preferred", ","],
+)
+def test_pairs_that_cannot_be_are_refused_with_their_key(value):
+    assert "ullage.io/numa-pairs" in refusal(spec=containers(limits(gpu="2")), numa_pairs=value)
+
+
+def test_pairs_do_not_go_with_a_policy_of_none():
+    said = refusal(spec=containers(limits(gpu="2")), numa_pairs="gpu~nic=required", numa_policy="none")
+    assert "ullage.io/numa-pairs" in said

@@ -60,7 +60,8 @@ from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
 from ullage.core.kernel.columns import COUNT, FIRST_CARD, MACHINE, NAMED, NEEDS, POLICY, WHOLE, ZONES, Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.hints import free_cards, hint_of, is_handed_out
-from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, admits, merge, width_of
+from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
+from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
 from ullage.core.kernel.taking import give_back, left_of, may_take_cpus, open_supplies, spend, take
 
 _BEFORE_ALL = float(2**32)
@@ -211,7 +212,7 @@ def align(
     machine = nodes[row, MACHINE]
     verdict[:] = 0
     verdict[ONLY_CARDS] = only_cards
-    by = _policy_there(board, machine, policy, verdict)
+    by = _policy_there(board, machine, policy, level_of(needs) == BOUND, verdict)
     if verdict[CODE] != ALIGNED or machine < 0 or machines[machine, ZONE_COUNT] > MOST_ZONES:
         return
     verdict[KNOWN], verdict[CLAIM] = 1, by >= policy and machines[machine, ZONE_COUNT] > 0
@@ -237,16 +238,20 @@ def align(
 
 
 @compiled
-def _policy_there(board: Board, machine: int, asked: int, verdict: Rows) -> int:
-    """The policy that a request meets on a machine, or why it cannot go there whatever is free."""
+def _policy_there(board: Board, machine: int, asked: int, bound: bool, verdict: Rows) -> int:
+    """The policy that a request meets on a machine, or why it cannot go there whatever is free.
+
+    One that is `bound` by a pair needs zones that are known, and a kubelet that keeps to masks.
+    """
+    least = max(asked, RESTRICTED) if bound else asked
     if machine < 0 or board.machines[machine, ZONE_COUNT] == 0:
-        verdict[CODE] = UNKNOWN if asked >= RESTRICTED else ALIGNED
+        verdict[CODE] = UNKNOWN if least >= RESTRICTED else ALIGNED
         return NONE
     there = board.machines[machine, KUBELET]
-    if asked >= RESTRICTED and 0 <= there < asked:
+    if least >= RESTRICTED and 0 <= there < least:
         verdict[CODE] = WEAKER
     by = there if there >= 0 else max(asked, NONE)
-    if by >= RESTRICTED and board.machines[machine, ZONE_COUNT] > MOST_ZONES:
+    if max(by, least) >= RESTRICTED and board.machines[machine, ZONE_COUNT] > MOST_ZONES:
         verdict[CODE] = TOO_MANY
     return int(by)
 
@@ -263,13 +268,17 @@ def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board:
         work = np.zeros((len(needs) + _COUNTS, masks), np.int64)
     hints, counts = work[_COUNTS:], work[:_COUNTS]
     for k in range(len(needs)):
-        hint_of(nodes, cards, row, policy, needs[k], board, units, hints[k], counts)
-    damage = counts[0, : masks if board.machines[machine, KUBELET] < 0 else 0]
+        if needs[k, AMOUNT]:
+            hint_of(nodes, cards, row, policy, needs[k], board, units, hints[k], counts)
+        else:
+            hint_nearby(board, machine, needs[k, NEEDED], hints[k])
+    binds = board.machines[machine, KUBELET] < 0
+    damage, distances = counts[0, : masks if binds else 0], distances_of(board, machine)
     if len(damage):
         free_cards(nodes, cards, row, units, damage)
-    mask, preferred = merge(hints, policy, distances_of(board, machine), damage)
+    mask, admitted = merge_by_pairs(needs, hints, policy, distances, damage, binds)
     verdict[MERGED], verdict[CONTAINER_OF] = mask, needs[0, CONTAINER]
-    if not admits(policy, preferred):
+    if not admitted:
         verdict[CODE] = NOT_ALIGNED
     return int(mask)
 
@@ -284,7 +293,7 @@ def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: i
         if needs[k, NEEDED] == CARDS:
             verdict[NEAR] = mask if verdict[NEAR] == NIL else -1
         managed = is_handed_out(board, machine, policy, needs[k, NEEDED])
-        if not managed:
+        if not managed or not needs[k, AMOUNT]:
             continue
         if needs[k, NEEDED] == CPUS and not may_take_cpus(board, machine, needs[k, AMOUNT]):
             verdict[CODE], verdict[CONTAINER_OF] = BROKEN_CORES, needs[0, CONTAINER]

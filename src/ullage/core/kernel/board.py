@@ -48,12 +48,15 @@ CPUS, CARDS, MEMORY, OTHERS = 0, 1, 2, 3
 # A need: what a container of a request is aligned by. Those of one container follow each other.
 SCOPE, CONTAINER, STAGE, NEEDED, AMOUNT = 0, 1, 2, 3, 4
 """0 where containers are aligned one by one, 1 for a whole pod; which container; when it runs; of what; how much."""
-CLOSENESS = 5
+LEVEL = 5
+"""Of the pair it is in: 0 if in none, 1 if in a preferred one, 2 if in a required one. What cards are only to be near
+to has no amount."""
+CLOSENESS = 6
 """In the first row: what a hundredth of closeness adds to the score of a node, times `SCALE`."""
 SCALE = 1 << 20
-OWN_PICK = 6
+OWN_PICK = 7
 """In the first row: 1 if the strategy picks cards by itself where nobody asks for alignment."""
-WIDEST = 7
+WIDEST = 8
 """In the first row, where closeness is relative: one more than the most zones that a candidate needs; else 0."""
 ALONE = 8
 """In the first row: 1 if it takes all of each of its cards, by whatever name."""

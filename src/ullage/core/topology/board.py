@@ -6,7 +6,7 @@ hold. Rows are as `core/kernel/board.py` says; cards are columns of the fleet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,19 +14,20 @@ import numpy.typing as npt
 from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.masks import MOST_ZONES
+from ullage.core.kernel.pairs import BOUND, WISHED
 from ullage.core.kernel.taking import taken_of
 from ullage.core.kernel.zones import address
 from ullage.core.topology.cpus import groups_of, mark_broken_cores, reserve, threads_of
 from ullage.core.topology.links import links_over
 from ullage.core.topology.rules import AS_USUAL, WidthRule, ZoneRules
-from ullage.model.alignment import ContainerNeeds, Stage
+from ullage.model.alignment import ContainerNeeds, Level, Stage
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.provider import pages_of
 from ullage.model.quantity import MAX_INT32
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
-from ullage.model.topology import CARD, MAX_ZONES, Topology, Zone, ZonePolicy, as_mask
+from ullage.model.topology import CARD, CPU, MAX_ZONES, MEMORY, Topology, Zone, as_mask
 from ullage.model.zone_placement import Rank, ZonePlacement
 
 _MOST_NEEDS = 12
@@ -37,6 +38,10 @@ _FOUND_COLUMNS = 5
 _NO_GROUPS = (0,) * (at.SUPPLY_COLUMNS - at.OUTER)
 """Of what is no CPU."""
 
+_Need = tuple[int, int, int, int, int, int]
+"""Scope, container, stage, resource, amount, level, as `core/kernel/board.py` says."""
+
+_LEVELS = {Level.PREFERRED: WISHED, Level.REQUIRED: BOUND}
 _STAGES = {Stage.INIT: at.INIT, Stage.SIDECAR: at.SIDECAR, Stage.APP: at.APP}
 
 
@@ -145,9 +150,13 @@ class Board:
 
     def cpus_of(self, machine: int) -> Rows:
         """The rows of a machine's CPUs."""
+        return self.supplies_of(machine, CPU)
+
+    def supplies_of(self, machine: int, resource: str) -> Rows:
+        """The rows of what a machine has of a resource beside its cards."""
         first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
         rows: Rows = self.supplies[first:last]
-        found: Rows = rows[rows[:, at.RESOURCE] == at.CPUS]
+        found: Rows = rows[rows[:, at.RESOURCE] == self._code_of(resource)]
         return found
 
     def on_whole_cores(self, row: int) -> int:
@@ -157,33 +166,31 @@ class Board:
 
     def seats(self, asked: ResourceRequirement) -> bool:
         """Whether it is told where in its machine a request lies: it asked for alignment, or a kubelet may align it."""
-        return self.aligns or asked.alignment.policy is not None
+        return self.aligns or asked.alignment.asked is not None
 
     # --- what requests need ---
 
     def decides(self, asked: ResourceRequirement) -> bool:
         """Whether zones may refuse a request, or hand out to it more than its cards."""
-        return bool(asked.alignment.policy or (asked.alignment.containers and self.topologies) or self.aligns)
+        return bool(asked.alignment.asked or (asked.alignment.containers and self.topologies) or self.aligns)
 
-    def needs(self, asked: ResourceRequirement) -> list[tuple[int, int, int, int, int]]:
+    def needs(self, asked: ResourceRequirement) -> list[_Need]:
         """What a request is aligned by, as rows; none if zones do not matter to it here.
 
         First container by container, then all as one, in the order of `core/kernel/board.py`.
         """
-        policy = asked.alignment.policy
-        if not self.topologies and policy not in (ZonePolicy.RESTRICTED, ZonePolicy.SINGLE_ZONE):
+        if not self.topologies and not asked.alignment.required:
             return []
         containers = asked.alignment.containers or (_plain(asked),)
-        if policy is None and not self.aligns and not asked.gpu_count:
+        if asked.alignment.asked is None and not self.aligns and not asked.gpu_count:
             return []
         each = [self._amounts(container) for container in containers]
-        rows: list[tuple[int, int, int, int, int]] = [
-            (0, number, _STAGES[container.stage], code, amount)
-            for number, (container, amounts) in enumerate(zip(containers, each, strict=True))
-            for code, amount in sorted(amounts.items())
-        ]
+        levels = {self._code_of(pair.resource): _LEVELS[pair.level] for pair in asked.alignment.pairs}
+        rows: list[_Need] = []
+        for number, (container, amounts) in enumerate(zip(containers, each, strict=True)):
+            rows += _needs((0, number, _STAGES[container.stage]), amounts, levels)
         whole = _effective([container.stage for container in containers], each)
-        rows += [(1, len(containers), at.APP, code, amount) for code, amount in sorted(whole.items())]
+        rows += _needs((1, len(containers), at.APP), whole, levels)
         if rows and not self.store[0]:
             self.store[0] = address()
         return rows
@@ -193,6 +200,10 @@ class Board:
         amounts |= {self._code(name): count for name, count in needs.devices}
         amounts |= {self._code(pages_of(size)): size_of for size, size_of in needs.hugepages}
         return {code: amount for code, amount in amounts.items() if amount}
+
+    def _code_of(self, resource: str) -> int:
+        known = {CPU: at.CPUS, MEMORY: at.MEMORY}
+        return known[resource] if resource in known else self._code(resource)
 
     def _code(self, resource: str) -> int:
         code = self._codes.setdefault(resource, at.OTHERS + len(self._codes) - 1)
@@ -363,6 +374,14 @@ def _distances(topology: Topology) -> Rows:
     rows = np.zeros((count, MOST_ZONES), np.int64)
     rows[:, :count] = topology.distances
     return rows
+
+
+def _needs(head: tuple[int, int, int], amounts: dict[int, int], levels: dict[int, int]) -> Iterator[_Need]:
+    """The rows of a container, with what its cards are to be near to, if it has some."""
+    bound = levels if at.CARDS in amounts else {}
+    for code in sorted({*amounts, *bound}):
+        level = max(bound.values(), default=0) if code == at.CARDS else bound.get(code, 0)
+        yield *head, code, amounts.get(code, 0), level
 
 
 def _plain(asked: ResourceRequirement) -> ContainerNeeds:

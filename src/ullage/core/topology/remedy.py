@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import board as at
-from ullage.model.alignment import Alignment
+from ullage.model.alignment import Alignment, Level
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import ZonePolicy
@@ -23,19 +23,22 @@ def nearest_changes(fleet: Fleet, asked: ResourceRequirement) -> Iterator[Resour
     """Requests that differ in one thing, the one that keeps most of what was asked first.
 
     More CPUs (whole cores where a kubelet hands out nothing else; one more than fit into one zone, or into several; a
-    part of a CPU, which leaves all of them unaligned), a milder policy, fewer cards, no alignment at all. Of a pod's
-    containers the policy.
+    part of a CPU, which leaves all of them unaligned), a milder policy, pairs that are only preferred, fewer
+    cards, no alignment at all. Of a pod's containers the policy and the pairs.
     """
     yield from () if asked.alignment.containers else _other_cpus(fleet, asked)
     policy = asked.alignment.policy
     if policy is not None and policy.required:
         milder = list(ZonePolicy)[1 : policy.rank]
         yield from (replace(asked, alignment=replace(asked.alignment, policy=each)) for each in reversed(milder))
+    if asked.alignment.binds:
+        wished = tuple(replace(pair, level=Level.PREFERRED) for pair in asked.alignment.pairs)
+        yield replace(asked, alignment=replace(asked.alignment, pairs=wished))
     if asked.alignment.containers or asked.cards.indices:
         return
     for cards in range(asked.gpu_count - 1, 0, -1):
         yield replace(asked, gpu_count=cards)
-    if policy not in (None, ZonePolicy.NONE):
+    if asked.alignment.asked not in (None, ZonePolicy.NONE):
         yield replace(asked, alignment=Alignment(ZonePolicy.NONE))
 
 

@@ -12,9 +12,10 @@ from ullage.core.kernel import columns
 from ullage.core.kernel.alignment import settle
 from ullage.core.kernel.columns import Rows
 from ullage.core.shape import shape_of
+from ullage.model.alignment import Level
 from ullage.model.rejection import Code, Cure, Rejection, ZoneRoom
 from ullage.model.request import ResourceRequirement
-from ullage.model.topology import CARD, CPU
+from ullage.model.topology import CARD, CPU, MEMORY
 from ullage.model.zone_placement import ZonePlacement
 
 _CODES = {
@@ -42,10 +43,12 @@ def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequen
     if not _matters(fleet, asked) or len(cards) < asked.gpu_count or _settle(fleet, asked, row, cards):
         return None
     code = _CODES[fleet.board.code]
-    free = _room_in(fleet, row, cards)
+    free = _room_in(fleet, row, asked, cards)
     needed, lies = _needed(fleet, asked, free)
+    near = {pair.resource for pair in asked.alignment.pairs if pair.level is Level.REQUIRED}
     zones = tuple(room for room in free if room.resource == lies)
     had = max((room.free for room in zones), default=0)
+    zones += tuple(room for room in free if room.resource in near - {lies})
     if code is Code.BROKEN_CORES:
         needed, zones, had = _amounts_of(fleet, asked).get(at.CPUS, 0), (), fleet.board.on_whole_cores(row)
     cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
@@ -88,21 +91,23 @@ def _needed(fleet: Fleet, asked: ResourceRequirement, free: Sequence[ZoneRoom]) 
 def _amounts_of(fleet: Fleet, asked: ResourceRequirement) -> dict[int, int]:
     """By resource, what the container that was refused needs."""
     container = fleet.board.container
-    return {code: amount for _, of, _, code, amount in fleet.board.needs(asked) if of == container}
+    return {code: amount for _, of, _, code, amount, _ in fleet.board.needs(asked) if of == container}
 
 
-def _room_in(fleet: Fleet, row: int, cards: Sequence[int]) -> list[ZoneRoom]:
-    """Per zone of a node, how many of these cards and how many CPUs are free, of how many."""
+def _room_in(fleet: Fleet, row: int, asked: ResourceRequirement, cards: Sequence[int]) -> list[ZoneRoom]:
+    """Per zone of a node, how many of these cards are free, of how many; of CPUs and of what is in a pair too."""
     machine = fleet.board.machine_of[row]
     if machine < 0:
         return []
     found = []
     here = fleet.card_rows[fleet.cards_on(row).start : fleet.cards_on(row).stop, columns.ZONES]
     may = fleet.card_rows[list(cards), columns.ZONES]
-    cpus = fleet.board.cpus_of(machine)
+    names = dict.fromkeys((CPU, *(pair.resource for pair in asked.alignment.pairs if pair.resource != MEMORY)))
+    others = [(name, fleet.board.supplies_of(machine, name)) for name in names]
     for bit, zone in enumerate(fleet.board.topologies[machine].zone_ids):
         mask = 1 << bit
         found.append(ZoneRoom(zone, CARD, int((may & mask != 0).sum()), int((here & mask != 0).sum())))
-        inside = cpus[cpus[:, at.ZONES] & mask != 0]
-        found.append(ZoneRoom(zone, CPU, int((inside[:, at.FREE] > 0).sum()), len(inside)))
+        for name, rows in others:
+            inside = rows[rows[:, at.ZONES] & mask != 0]
+            found.append(ZoneRoom(zone, name, int((inside[:, at.FREE] > 0).sum()), len(inside)))
     return found

@@ -20,7 +20,7 @@ def width_trap(fleet: Fleet, policy: Policy, asked: ResourceRequirement) -> str 
 
     None where some node could take it, or where zones are not what is in the way.
     """
-    strict = asked.alignment.policy is not None and asked.alignment.policy.required
+    strict = asked.alignment.required
     if not (strict or fleet.board.aligns) or not fleet.nodes or _fits(fleet.emptied(), policy, asked):
         return None
     nodes = [replace(node, cordoned=False, state=NodeState.READY) for node in fleet.nodes]

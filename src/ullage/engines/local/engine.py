@@ -326,5 +326,4 @@ class LocalEngine:
 
 def _required(order: LaunchOrder) -> bool:
     """Whether a worker that cannot have its CPUs alone must not start at all."""
-    policy = order.requirement.alignment.policy
-    return policy is not None and policy.required and bool(own_cpus(order))
+    return order.requirement.alignment.required and bool(own_cpus(order))

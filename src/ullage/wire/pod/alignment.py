@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import BESIDE, Alignment, ContainerNeeds, Pair, Stage, read_pair
+from ullage.model.error import InvalidRequest, invalid
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, mapping, text
@@ -42,7 +43,10 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
     whole = cpu_milli // MILLI if cpu_milli % MILLI == 0 else 0
     if containers == (ContainerNeeds(cpus=whole, devices=((CARD, cards),)),):
         containers = ()
-    return Alignment(_policy(keys, pod), containers)
+    policy, pairs = _policy(keys, pod), keys.parse("numa-pairs", _pairs) or ()
+    if pairs and policy is ZonePolicy.NONE:
+        raise keys.wrong("numa-pairs", "the pod's policy is 'none'; take that out, or ask for best-effort")
+    return Alignment(policy, containers, pairs)
 
 
 def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
@@ -53,6 +57,21 @@ def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
         other = others.key("numa-topology-policy")
         raise keys.wrong("numa-policy", f"{other} is {theirs.value!r}; keep one of the two")
     return ours or theirs
+
+
+def _pairs(value: str, key: str) -> tuple[Pair, ...]:
+    """What cards are kept near to, by the names that pods have for it: `gpu~intel.com/sriov=required`, by commas."""
+    pairs: dict[str, Pair] = {}
+    for entry in value.split(","):
+        sides, _, level = entry.partition("=")
+        try:
+            pair = read_pair(BESIDE.join(as_resource(side.strip()) for side in sides.split(BESIDE)), level.strip())
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{key}: {error.message}", field=key) from None
+        if pair.resource in pairs:
+            raise invalid(key, value, f"{pair.resource} is in two pairs; keep one")
+        pairs[pair.resource] = pair
+    return tuple(pairs[name] for name in sorted(pairs))
 
 
 def _containers(pod: Document) -> Iterator[ContainerNeeds]:

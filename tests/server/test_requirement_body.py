@@ -1,0 +1,21 @@
+"""A requirement as a mapping in a body."""
+
+from __future__ import annotations
+
+import pytest
+
+from ullage.model.error import InvalidRequest
+from ullage.model.request import ResourceRequirement
+from ullage.server import bodies
+from ullage.wire import api
+
+
+def test_pairs_are_a_mapping_of_their_own():
+    found = bodies.requirement(api.ResourceMap(gpu=2, pairs={"gpu~nic": "required", "gpu~cpu": "preferred"}), None)
+    assert found == ResourceRequirement.from_string("gpu=2,gpu~nic=required,gpu~cpu=preferred")
+
+
+@pytest.mark.parametrize("pairs", [{"cpu": "8"}, {"gpu~nic": "hard"}, {"nic~nic": "required"}])
+def test_what_is_no_pair_is_refused(pairs):
+    with pytest.raises(InvalidRequest):
+        bodies.requirement(api.ResourceMap(gpu=2, pairs=pairs), None)
