@@ -14,8 +14,10 @@ from ullage.core.kernel.columns import FIRST_CARD, Rows
 from ullage.core.kernel.compiled import inlined
 from ullage.core.placement import Table, table_of
 from ullage.core.strategies import strategy_named
+from ullage.core.strategies.leftover import leftover
 from ullage.core.strategies.strategy import Strategy, alike
 from ullage.core.topology.rules import ZoneRules
+from ullage.core.workload import whole_workload
 from ullage.model.allocation import Allocation
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
@@ -82,6 +84,19 @@ def test_what_has_to_be_aligned_goes_before_all_whatever_the_weight():
     fleet = fleet_of({"a": FOUR, "b": [0, 1, 2, 3]}, weight=0.0)
     found = scores(fleet, "gpu=4,numa=best-effort")
     assert found[1] > found[0] > 2**32
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_part_of_a_card_goes_where_it_is_near_and_not_where_it_leaves_most(relative):
+    """The half card that is free on a is what best goes with the workload; its CPUs would lie in the other zone."""
+    nodes = machine("a", cards=(0,), cpus=(4, 4), reserved=range(4)), machine("b", cards=(0, 0), cpus=(8, 8))
+    half, wanted = ResourceRequirement.from_string("gpu=0.5"), "cpu=2,gpu=0.5"
+    fleet = Fleet(nodes, zone_rules=ZoneRules(relative=relative))
+    charges = table_of(fleet, half, strategy_named("best-fit")).charges([0])
+    fleet.charge(Allocation("h", "a", half, ("a-g0",), charges=charges))
+    by = leftover(fleet, whole_workload([ResourceRequirement.of(gpu=1), half, ResourceRequirement.of(gpu=2)]))
+    for text, node in ((wanted, 0), (f"{wanted},numa=best-effort", 1)):
+        assert table(fleet, text, by).choose()[0] == node
 
 
 def test_relative_to_the_candidate_that_needs_most_zones():  # 58

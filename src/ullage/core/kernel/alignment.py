@@ -64,7 +64,7 @@ from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
 from ullage.core.kernel.taking import give_back, left_of, may_take_cpus, open_supplies, spend, take
 
-_BEFORE_ALL = float(2**32)
+BEFORE_ALL = float(2**32)
 """Of a score: one part in a hundred of closeness goes before all that strategies say."""
 
 _COUNTS = 3
@@ -195,7 +195,7 @@ def closeness_of(shape: Rows, verdict: Rows) -> float:
         near = 100 // max(1, verdict[SPAN]) if verdict[CLAIM] else 0
     else:
         near = 100 - 100 * verdict[SPAN] // max(1, widest) if verdict[CLAIM] else -1
-    return float(near * max(weight, _BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))
+    return float(near * max(weight, BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))
 
 
 @compiled

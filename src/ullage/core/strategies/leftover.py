@@ -20,6 +20,7 @@ import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import task_class
+from ullage.core.kernel.alignment import BEFORE_ALL
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
     BONUS,
@@ -327,8 +328,9 @@ def _select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree
     renew(state[_KNOWN])
     cost, _ = _cheapest(nodes, cards, best, shape, space, said[best, TABLE_COLUMNS:], state, np.inf)
     least, before = cost - said[best, BONUS], best
+    near = np.floor(tree[size + best] / BEFORE_ALL + 0.5) * BEFORE_ALL  # what its zones add, if they go before all
     while at > 0 and looks < _LOOKS:
-        if -tree[at] <= least:
+        if near - tree[at] <= least:
             if at < size:
                 at *= 2
                 continue
