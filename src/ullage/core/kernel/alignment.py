@@ -19,6 +19,7 @@ from ullage.core.kernel.board import (
     BROKEN_CORES,
     BYTES,
     CARDS,
+    CARDS_COUNTED,
     CLAIM,
     CLOSENESS,
     CODE,
@@ -303,6 +304,8 @@ def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: i
             verdict[BESIDE] |= _zones_beside(board, machine, needs[k], mask)
         else:
             short = take(nodes, cards, row, needs[k], mask, board, units)
+            if verdict[ONLY_CARDS] and board.machines[machine, CARDS_COUNTED]:
+                verdict[BESIDE] |= _zones_beside(board, machine, needs[k], mask)
         if short:
             verdict[CODE], verdict[CONTAINER_OF] = SHORT, needs[0, CONTAINER]
             return
@@ -340,7 +343,7 @@ def _measure(nodes: Rows, cards: Rows, row: int, board: Board, units: Rows, take
         if units[k] >= HELD:
             zones = cards[nodes[row, FIRST_CARD] + k, ZONES]
             union |= zones
-            unknown |= zones == 0
+            unknown |= zones == 0 and not board.machines[machine, CARDS_COUNTED]
     beside = verdict[BESIDE]
     if beside > 0:
         verdict[BESIDE] = beside if width_of(beside) == 1 or beside & ~union == 0 else -1

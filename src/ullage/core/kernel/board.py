@@ -27,17 +27,20 @@ BY_TOTAL = 8
 """1 if a preferred mask is as narrow as all that the machine has allows; 0: as what is free does."""
 THREADS = 9
 """CPUs of a core, where that kubelet hands out whole cores only; else 0."""
-MACHINE_COLUMNS = 10
+CARDS_COUNTED = 10
+"""1 if only their number is known of cards in a zone: then that is a supply of it."""
+MACHINE_COLUMNS = 11
 
-# A supply: a CPU, a device, or the memory of a zone.
+# A supply: a CPU, a device, or an amount in a zone: memory, or what is counted there and has no ids.
 RESOURCE = 0
 ZONES = 1
 """The mask of zones it lies in; 0 where that is not known."""
 TOTAL, FREE = 2, 3
-"""Of what is counted one by one 1, or 0; else bytes. What is reserved counts in the total only."""
+"""Of what is there one by one 1, or 0; else the amount. What is reserved counts in the total only."""
 ID = 4
 OUTER, INNER, CORE = 5, 6, 7
-"""Of a CPU, each counted from 0 on its machine: its zone and its socket, the larger first; its core."""
+"""Of a CPU, each counted from 0 on its machine: its zone and its socket, the larger first; its core. A core of
+-1 says that it is an amount."""
 WHOLE_CORE = 8
 """Of a CPU 1 if no CPU of its core is reserved."""
 SUPPLY_COLUMNS = 9
@@ -82,9 +85,9 @@ OUT_OF_REACH, OPEN, HELD, REUSABLE = 0, 1, 2, 3
 
 
 @compiled
-def in_bytes(total: int) -> bool:
+def in_bytes(total: int, core: int) -> bool:
     """Whether a supply is an amount, not one device."""
-    return total > 1
+    return total > 1 or core < 0
 
 
 class Board(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ullage.core.kernel.board import CPUS, FREE, HELD, MARK, OPEN, OUTER, RESOURCE, REUSABLE, WHOLE_CORE, ZONES
+from ullage.core.kernel.board import CORE, CPUS, FREE, HELD, MARK, OPEN, OUTER, RESOURCE, REUSABLE, WHOLE_CORE, ZONES
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import NIL
@@ -56,7 +56,7 @@ def are_whole_cores(supplies: Rows, amount: int, threads: int, taken: Rows, unto
 @compiled
 def _cpus_of(supplies: Rows) -> int:
     cpus = 0
-    while cpus < len(supplies) and supplies[cpus, RESOURCE] == CPUS:
+    while cpus < len(supplies) and supplies[cpus, RESOURCE] == CPUS and supplies[cpus, CORE] >= 0:
         cpus += 1
     return cpus
 

@@ -11,6 +11,8 @@ from ullage.core.kernel.board import (
     BY_TOTAL,
     BYTES,
     CARDS,
+    CARDS_COUNTED,
+    CORE,
     CPUS,
     FIRST_SUPPLY,
     FREE,
@@ -51,7 +53,7 @@ def hint_of(
     counts[:] = 0
     hints[:] = 0
     if is_handed_out(board, machine, policy, resource):
-        if resource == CARDS:
+        if resource == CARDS and not board.machines[machine, CARDS_COUNTED]:
             _count_cards(nodes, cards, row, units, total, free, reuse)
         else:
             _count_supplies(board, machine, resource, total, free, reuse)
@@ -96,7 +98,7 @@ def _count_supplies(board: Board, machine: int, resource: int, total: Rows, free
             free[zones] += max(0, supplies[at, FREE])
             continue
         own = taken[at - first, MARK]
-        if in_bytes(supplies[at, TOTAL]):
+        if in_bytes(supplies[at, TOTAL], supplies[at, CORE]):
             free[zones] += max(0, supplies[at, FREE] - taken[at - first, BYTES])
         else:
             free[zones] += own in (OPEN, REUSABLE)

@@ -7,6 +7,8 @@ from ullage.core.kernel.board import (
     AMOUNT,
     BYTES,
     CARDS,
+    CARDS_COUNTED,
+    CORE,
     CPUS,
     FIRST_SUPPLY,
     FREE,
@@ -41,9 +43,19 @@ def open_supplies(board: Board, machine: int, taken: Rows) -> None:
     """All supplies of a machine that anything is left of are open; of bytes nothing is taken yet."""
     first = board.machines[machine, FIRST_SUPPLY]
     for at in range(first, board.machines[machine, AFTER_SUPPLIES]):
-        counted = not in_bytes(board.supplies[at, TOTAL])
+        counted = not in_bytes(board.supplies[at, TOTAL], board.supplies[at, CORE])
         taken[at - first, BYTES] = taken[at - first, PEAK] = 0
         taken[at - first, MARK] = OPEN if counted and board.supplies[at, FREE] > 0 else OUT_OF_REACH
+
+
+@compiled
+def left_of(board: Board, machine: int, resource: int) -> int:
+    """How much of a resource is free on a machine."""
+    left = 0
+    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
+        if board.supplies[at, RESOURCE] == resource:
+            left += max(0, board.supplies[at, FREE])
+    return left
 
 
 @compiled
@@ -61,8 +73,13 @@ def take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Board
     machine, resource, amount = nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
     first, last, taken = board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES], board.taken
     if resource == CARDS:
-        return _take_cards(nodes, cards, row, amount, mask, board, units)
-    if resource == CPUS:
+        short = _take_cards(nodes, cards, row, amount, mask, board, units)
+        if not board.machines[machine, CARDS_COUNTED]:
+            return short
+        if board.verdict[ONLY_CARDS]:
+            return bool(short or left_of(board, machine, CARDS) < amount)
+        return bool(_take_supplies(board.supplies[first:last], CARDS, amount, mask, taken) or short)
+    if resource == CPUS and board.supplies[first, RESOURCE] == CPUS and board.supplies[first, CORE] >= 0:
         return take_cpus(board.supplies[first:last], amount, mask, taken, board.machines[machine, KUBELET] < 0)
     return _take_supplies(board.supplies[first:last], resource, amount, mask, taken)
 
@@ -106,13 +123,13 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, boar
 
 @compiled
 def _take_supplies(supplies: Rows, resource: int, amount: int, mask: int, taken: Rows) -> bool:
-    """Take devices, or bytes of zones, in the same steps."""
+    """Take devices, or amounts of zones, in the same steps."""
     for step in range(_STEPS):
         for at in range(len(supplies)):
             if supplies[at, RESOURCE] != resource or amount <= 0:
                 continue
             zones = supplies[at, SUPPLY_ZONES]
-            if in_bytes(supplies[at, TOTAL]):
+            if in_bytes(supplies[at, TOTAL], supplies[at, CORE]):
                 left = max(0, supplies[at, FREE] - taken[at, BYTES])
                 some = min(amount, left) if _comes(step, OPEN, zones, mask) else 0
                 taken[at, BYTES] += some
@@ -134,16 +151,6 @@ def give_back(units: Rows, taken: Rows, had: Rows, before: Rows) -> None:
             taken[at, MARK] = REUSABLE
         taken[at, PEAK] = max(taken[at, PEAK], taken[at, BYTES])
         taken[at, BYTES] = before[at, BYTES]
-
-
-@compiled
-def left_of(board: Board, machine: int, resource: int) -> int:
-    """How much of a resource is free on a machine."""
-    left = 0
-    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
-        if board.supplies[at, RESOURCE] == resource:
-            left += max(0, board.supplies[at, FREE])
-    return left
 
 
 @compiled

@@ -7,6 +7,7 @@ hold. Rows are as `core/kernel/board.py` says; cards are columns of the fleet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,9 @@ _FOUND_COLUMNS = 5
 _NO_GROUPS = (0,) * (at.SUPPLY_COLUMNS - at.OUTER)
 """Of what is no CPU."""
 
+_AMOUNT = (*_NO_GROUPS[: at.CORE - at.OUTER], -1, *_NO_GROUPS[at.CORE - at.OUTER + 1 :])
+"""Of what is counted in a zone and has no ids."""
+
 _Need = tuple[int, int, int, int, int, int]
 """Scope, container, stage, resource, amount, level, as `core/kernel/board.py` says."""
 
@@ -53,8 +57,8 @@ class Board:
         self.topologies: list[Topology] = []
         self.machine_of: list[int] = []
         self._left_out: dict[int, dict[str, str]] = {}  # the labels of nodes where something may not be aligned
-        self._codes = {CARD: at.CARDS}
-        self._names: dict[int, str] = {at.CARDS: CARD}
+        self._codes = {CARD: at.CARDS, CPU: at.CPUS}
+        self._names = {code: resource for resource, code in self._codes.items()}
         self._rows_of: list[dict[int, dict[object, int]]] = []
         self._names_of: list[list[tuple[int, object]]] = []
         machines: list[list[int]] = []
@@ -70,7 +74,8 @@ class Board:
                 continue
             first, far = sum(map(len, supplies)), sum(map(len, distances))
             rows, names = self._supplies(node, topology)
-            machines.append(_machine(topology, rules, first, first + len(rows), far))
+            counted = any(code == at.CARDS for code, _ in names)
+            machines.append(_machine(topology, rules, first, first + len(rows), far, counted))
             supplies.append(rows)
             distances.append(_distances(topology))
             self.topologies.append(topology)
@@ -153,7 +158,7 @@ class Board:
         return self.supplies_of(machine, CPU)
 
     def supplies_of(self, machine: int, resource: str) -> Rows:
-        """The rows of what a machine has of a resource beside its cards."""
+        """The rows of what a machine has of a resource."""
         first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
         rows: Rows = self.supplies[first:last]
         found: Rows = rows[rows[:, at.RESOURCE] == self._code_of(resource)]
@@ -206,7 +211,7 @@ class Board:
         return known[resource] if resource in known else self._code(resource)
 
     def _code(self, resource: str) -> int:
-        code = self._codes.setdefault(resource, at.OTHERS + len(self._codes) - 1)
+        code = self._codes.setdefault(resource, at.OTHERS + len(self._codes) - 2)
         self._names[code] = resource
         return code
 
@@ -228,12 +233,12 @@ class Board:
             mask |= zones
         for row, code, zones, name, amount in self._held_by(machine):
             mask |= zones
-            if code == at.CPUS:
-                cpus.append(name)
-            elif code == at.MEMORY:
+            if code == at.MEMORY:
                 memory.append((name, amount))
             elif amount:
                 amounts.append((name, self._names[code], amount))
+            elif code == at.CPUS:
+                cpus.append(name)
             else:
                 devices.setdefault(self._names[code], []).append(str(self._names_of[machine][row][1]))
         if not mask and not cpus and devices.keys() <= {CARD}:
@@ -289,7 +294,7 @@ class Board:
         return [*((supply, 1) for supply in one_by_one), *in_bytes]
 
     def _rows_held(self, machine: int, placement: ZonePlacement) -> tuple[list[int], list[tuple[int, int]]]:
-        """The supplies a placement has one of each, and those it has bytes of; without any that are not recorded."""
+        """The supplies a placement has one of each, and those it has amounts of; without any that are not recorded."""
         known = self._rows_of[machine]
         cpus = known[at.CPUS]
         one_by_one = [cpus[cpu] for cpu in placement.cpus if cpu in cpus]
@@ -300,9 +305,18 @@ class Board:
         zones = known.get(at.MEMORY, {})
         in_bytes = [(zones[zone], amount) for zone, amount in placement.memory if zone in zones]
         for zone, name, amount in placement.amounts:
-            row = known.get(self._codes.get(name, -1), {}).get(zone)
+            row = known.get(self._codes.get(name, -1), {}).get(_Zone(zone))
             in_bytes += [] if row is None else [(row, amount)]
         return one_by_one, in_bytes
+
+    @staticmethod
+    def _has_ids(node: Node, topology: Topology, resource: str) -> bool:
+        """Whether the zones of each CPU, card or device of a node are known; then amounts say nothing more."""
+        if resource == CPU:
+            return bool(topology.cpus)
+        if resource == CARD:
+            return any(gpu.zones for gpu in node.gpus)
+        return any(device.resource == resource for device in topology.devices)
 
     def _supplies(self, node: Node, topology: Topology) -> tuple[Rows, list[tuple[int, object]]]:
         """What lies in the zones of a machine, CPUs first, each with the name it is found by."""
@@ -327,13 +341,26 @@ class Board:
             for size, room in sorted(zone.hugepages.items()):
                 code = self._code(pages_of(size))
                 rows.append((code, place[zone.id], room.allocatable, room.allocatable, zone.id, *_NO_GROUPS))
-                names.append((code, zone.id))
+                names.append((code, _Zone(zone.id)))
+        for zone in topology.zones:
+            for resource, room in sorted(zone.amounts.items()):
+                if self._has_ids(node, topology, resource):
+                    continue
+                code = self._code(resource)
+                rows.append((code, place[zone.id], room.total, room.allocatable, zone.id, *_AMOUNT))
+                names.append((code, _Zone(zone.id)))
         found = np.array(rows, np.int64).reshape(-1, at.SUPPLY_COLUMNS)
         count = topology.reserved_count or (0 if topology.kubelet else -(-node.reserved.cpu_milli // MILLI))
         if count and not topology.reserved_cpus:
             reserve(found, count)
         mark_broken_cores(found)
         return found, names
+
+
+class _Zone(NamedTuple):
+    """What an amount of a zone is found by: no id is equal to it."""
+
+    id: int
 
 
 def _known(node: Node) -> Topology | None:
@@ -350,7 +377,7 @@ def _known(node: Node) -> Topology | None:
     return told if told is not None and told.links and told.kubelet is None else None
 
 
-def _machine(topology: Topology, rules: ZoneRules, first: int, last: int, far: int) -> list[int]:
+def _machine(topology: Topology, rules: ZoneRules, first: int, last: int, far: int, counted: bool) -> list[int]:
     kubelet = topology.kubelet
     compared = kubelet is not None and kubelet.closest and topology.distances and len(topology.zones) <= MOST_ZONES
     return [
@@ -364,6 +391,7 @@ def _machine(topology: Topology, rules: ZoneRules, first: int, last: int, far: i
         far if compared or (kubelet is None and topology.distances and len(topology.zones) <= MOST_ZONES) else -1,
         rules.width_on(topology) is WidthRule.KUBELET,
         threads_of(topology.cpus) if kubelet is not None and kubelet.whole_cores else 0,
+        counted,
     ]
 
 

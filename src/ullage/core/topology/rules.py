@@ -78,7 +78,12 @@ class ZoneRules:
         pages = {
             size: room for size, room in zone.hugepages.items() if self.aligns(labels, Kind.HUGEPAGES, pages_of(size))
         }
-        return replace(zone, memory=memory, hugepages=pages)
+        amounts = {
+            resource: room
+            for resource, room in zone.amounts.items()
+            if self.aligns(labels, Kind.CPU if resource == CPU else Kind.DEVICE, resource)
+        }
+        return replace(zone, memory=memory, hugepages=pages, amounts=amounts)
 
 
 AS_USUAL = ZoneRules()

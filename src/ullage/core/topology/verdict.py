@@ -104,10 +104,17 @@ def _room_in(fleet: Fleet, row: int, asked: ResourceRequirement, cards: Sequence
     may = fleet.card_rows[list(cards), columns.ZONES]
     names = dict.fromkeys((CPU, *(pair.resource for pair in asked.alignment.pairs if pair.resource != MEMORY)))
     others = [(name, fleet.board.supplies_of(machine, name)) for name in names]
+    counted = fleet.board.supplies_of(machine, CARD)
     for bit, zone in enumerate(fleet.board.topologies[machine].zone_ids):
         mask = 1 << bit
-        found.append(ZoneRoom(zone, CARD, int((may & mask != 0).sum()), int((here & mask != 0).sum())))
-        for name, rows in others:
-            inside = rows[rows[:, at.ZONES] & mask != 0]
-            found.append(ZoneRoom(zone, name, int((inside[:, at.FREE] > 0).sum()), len(inside)))
+        free, there = _in(counted, mask)
+        free, there = free + int((may & mask != 0).sum()), there + int((here & mask != 0).sum())
+        found.append(ZoneRoom(zone, CARD, free, there))
+        found += [ZoneRoom(zone, name, *_in(rows, mask)) for name, rows in others]
     return found
+
+
+def _in(supplies: Rows, mask: int) -> tuple[int, int]:
+    """What is free of supplies in a zone, and what is there."""
+    inside = supplies[supplies[:, at.ZONES] & mask != 0]
+    return int(np.maximum(inside[:, at.FREE], 0).sum()), int(inside[:, at.TOTAL].sum())
