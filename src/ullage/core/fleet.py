@@ -29,7 +29,7 @@ from ullage.core.kernel.charge import charge as charge_columns
 from ullage.core.labels import Labels
 from ullage.core.modes import mode_of, modes_of
 from ullage.core.places import share_a_place
-from ullage.core.topology.board import Board
+from ullage.core.topology.board import Board, lies_beside_cards
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.error import Conflict, NotFound
@@ -250,7 +250,14 @@ class Fleet:
 
     def uuids(self, cards: Sequence[int]) -> tuple[str, ...]:
         """Identities of cards given by their flat position."""
-        return tuple(self.cards[card].uuid for card in cards)
+        return tuple([self.cards[card].uuid for card in cards])
+
+    def zones_of(self, cards: Iterable[int]) -> int:
+        """The zones that cards given by their flat position are near to, a bit each."""
+        mask, rows = 0, self.card_rows
+        for card in cards:
+            mask |= rows.item(card, at.ZONES)
+        return mask
 
     def at(self, cards: Iterable[int]) -> tuple[Gpu, ...]:
         """Cards of the inventory by their flat position."""
@@ -312,7 +319,7 @@ class Fleet:
             raise Conflict(f"allocation {allocation_id} is already in the ledger", code="already-allocated")
 
     def enter(self, allocation: Allocation, row: int, cards: Sequence[int]) -> None:
-        """Enter a new allocation on this node and these cards of it, for which the columns are charged."""
+        """Enter a new allocation on this node and these cards of it, for which columns and zones are charged."""
         if self._open:
             self._journal.append((allocation.id, None))
         key, charges = allocation.id, allocation.charges
@@ -321,7 +328,7 @@ class Fleet:
         if allocation.requirement.gpu_count:
             self._sizes_changed(row, allocation.requirement, +1)
         if allocation.placement is not None:
-            self.board.hold(row, allocation.placement, +1)
+            self.board.held += lies_beside_cards(allocation.placement)
         self._enter_name(allocation, self.at(cards), +1)
         self.stirred.add(row)
         self.ledger[key] = allocation

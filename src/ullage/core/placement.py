@@ -329,8 +329,7 @@ class Table:
         """Remember what was decided of zones for these cards of a node."""
         fleet = self._fleet
         if self._seated:
-            machine, at_cards = fleet.board.machine_of[row], fleet.card_rows[cards, at.ZONES].tolist()
-            self.placed = fleet.board.placement(machine, fleet.uuids(cards), at_cards)
+            self.placed = fleet.board.placement(row, fleet.uuids(cards), fleet.zones_of(cards))
         return cards
 
     def _chosen(self, mode: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from ullage.core.filters import KEPT_APART, KIND
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import columns as at
-from ullage.core.kernel.board import ALONE
+from ullage.core.kernel.board import ALONE, SEATED
 from ullage.core.kernel.columns import Rows
 from ullage.core.modes import ANY, WHOLE, mixed
 from ullage.model.allocation import Charge
@@ -50,6 +50,7 @@ class Shape:
             self.rows[row, : len(need)] = need
         if needs:
             self.rows[1 + kinds, ALONE] = asked.whole or asked.part == WHOLE_CARD
+            self.rows[1 + kinds, SEATED] = fleet.board.seats(asked)
         self.rows[1 + kinds + len(needs) :, : at.NAME + 1] = named
         for kind, card in enumerate(fleet.kinds):
             self.rows[kind + 1, : at.PENDING + 1] = _share(fleet, card, asked)

@@ -63,7 +63,7 @@ from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.hints import free_cards, hint_of, is_handed_out
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
-from ullage.core.kernel.taking import give_back, left_of, may_take_cpus, open_supplies, spend, take
+from ullage.core.kernel.taking import give_back, left_of, may_take_cpus, open_supplies, spend, take, tell
 
 BEFORE_ALL = float(2**32)
 """Of a score: one part in a hundred of closeness goes before all that strategies say."""
@@ -80,7 +80,11 @@ def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: 
     All it could have, where nobody asks for alignment and the strategy picks by itself. What it takes beside
     cards is left in the board.
     """
-    return _settle(nodes, cards, row, shape, units, board, False)
+    if not _settle(nodes, cards, row, shape, units, board, False):
+        return False
+    if board.verdict[KNOWN]:
+        tell(board, nodes[row, MACHINE])
+    return True
 
 
 @compiled

@@ -9,6 +9,7 @@ import numpy as np
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.links import Links
+from ullage.core.kernel.views import part
 
 # A machine.
 ZONE_COUNT = 0
@@ -63,6 +64,8 @@ WIDEST = 8
 """In the first row, where closeness is relative: one more than the most zones that a candidate needs; else 0."""
 ALONE = 8
 """In the first row: 1 if it takes all of each of its cards, by whatever name."""
+SEATED = 9
+"""In the first row: 1 if what it has beside cards is held for it."""
 INIT, SIDECAR, APP = 0, 1, 2
 
 # What became of it.
@@ -83,6 +86,11 @@ TAKEN_COLUMNS = 3
 OUT_OF_REACH, OPEN, HELD, REUSABLE = 0, 1, 2, 3
 """A card or a supply for one request: not to be had, free, taken by it, or given back by a finished init container."""
 
+# What the last decision takes beside cards, told in a line: the zones of that, how many CPUs, how many others; from
+# `FIRST_TOLD` on the ids of the CPUs, ascending, then of each other its row on its machine, resource, id, bytes.
+TOLD_ZONES, TOLD_CPUS, TOLD_OTHERS, FIRST_TOLD = 0, 1, 2, 3
+TOLD_COLUMNS = 4
+
 
 @compiled
 def in_bytes(total: int, core: int) -> bool:
@@ -94,7 +102,7 @@ class Board(NamedTuple):
     """The machines of a fleet, and room for one decision.
 
     `taken` is what that decision takes of each supply of its machine, `verdict` what came of it; `counts` is room
-    for counts by mask, `spare` for cards of a node.
+    for counts by mask, `spare` for cards of a node; `told` is what is taken, for whoever makes a value of it.
     """
 
     machines: Rows
@@ -104,6 +112,7 @@ class Board(NamedTuple):
     verdict: Rows
     counts: Rows
     spare: Rows
+    told: Rows
     links: Links
 
 
@@ -119,14 +128,14 @@ def packed(board: Board) -> tuple[Rows, Board]:
     """
     parts = *board[:-1], *board.links
     at, heads = 1 + _HEAD * len(parts), []
-    for part in parts:
-        heads.append((at, *part.shape, *(1,) * (_HEAD - 1 - part.ndim)))
-        at += part.size
+    for rows in parts:
+        heads.append((at, *rows.shape, *(1,) * (_HEAD - 1 - rows.ndim)))
+        at += rows.size
     store = np.empty(at, np.int64)
     store[0] = 0
     store[1 : 1 + _HEAD * len(parts)] = np.array(heads).ravel()
-    for (begin, *_), part in zip(heads, parts, strict=True):
-        store[begin : begin + part.size] = part.ravel()
+    for (begin, *_), rows in zip(heads, parts, strict=True):
+        store[begin : begin + rows.size] = rows.ravel()
     return store, opened(store)
 
 
@@ -151,34 +160,29 @@ def verdict_in(store: Rows) -> Rows:
 @inlined
 def opened(store: Rows) -> Board:
     """The parts of a store, as views."""
-    links = Links(_line(store, 7), _line(store, 8), _cube(store, 9), _cube(store, 10), *_rest_of_links(store))
+    links = Links(_line(store, 8), _line(store, 9), _cube(store, 10), _cube(store, 11), *_rest_of_links(store))
     tables = _table(store, 0), _table(store, 1), _table(store, 2), _table(store, 3)
-    return Board(*tables, _line(store, 4), _table(store, 5), _table(store, 6), links)
+    return Board(*tables, _line(store, 4), _table(store, 5), _table(store, 6), _line(store, 7), links)
 
 
 @inlined
 def _rest_of_links(store: Rows) -> tuple[Rows, Rows, Rows, Rows]:
-    return _line(store, 11), _table(store, 12), _line(store, 13), _line(store, 14)
+    return _line(store, 12), _table(store, 13), _line(store, 14), _line(store, 15)
 
 
 @inlined
-def _line(store: Rows, part: int) -> Rows:
-    begin = store[1 + _HEAD * part]
-    return store[begin : begin + store[2 + _HEAD * part]]
+def _line(store: Rows, at: int) -> Rows:
+    head = 1 + _HEAD * at
+    return part(store, store[head], (store[head + 1],))
 
 
 @inlined
-def _table(store: Rows, part: int) -> Rows:
-    begin, rows, columns = store[1 + _HEAD * part], store[2 + _HEAD * part], store[3 + _HEAD * part]
-    return store[begin : begin + rows * columns].reshape((rows, columns))
+def _table(store: Rows, at: int) -> Rows:
+    head = 1 + _HEAD * at
+    return part(store, store[head], (store[head + 1], store[head + 2]))
 
 
 @inlined
-def _cube(store: Rows, part: int) -> Rows:
-    begin, rows, columns, deep = (
-        store[1 + _HEAD * part],
-        store[2 + _HEAD * part],
-        store[3 + _HEAD * part],
-        store[4 + _HEAD * part],
-    )
-    return store[begin : begin + rows * columns * deep].reshape((rows, columns, deep))
+def _cube(store: Rows, at: int) -> Rows:
+    head = 1 + _HEAD * at
+    return part(store, store[head], (store[head + 1], store[head + 2], store[head + 3]))

@@ -86,7 +86,7 @@ MIXED = 4
 """Users in these modes refuse its isolation."""
 ALLOWED, KEPT_APART, PENDING = 5, 6, 7
 """Whether such cards may take it at all; have its isolation; wait for their driver."""
-SHAPE_COLUMNS = 9
+SHAPE_COLUMNS = 10
 
 # What a table says of a node for one shape.
 OPEN, BONUS = 0, 1

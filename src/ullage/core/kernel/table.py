@@ -31,7 +31,7 @@ from ullage.core.kernel.columns import (
 from ullage.core.kernel.compiled import code_of, compiled, inlined
 from ullage.core.kernel.room import enough, fits_beside_cards, look_at_cards
 from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
-from ullage.core.kernel.zones import FIT, TAKE, decide
+from ullage.core.kernel.zones import FIT, SPEND, TAKE, decide
 
 
 @inlined
@@ -50,7 +50,7 @@ class Loops(NamedTuple):
 
     `judge` enters a node of which the given cards take a share; `fill` judges every node, `refresh` those that
     changed since a clock; `choose` refreshes, gives the best node or -1, and writes its
-    cards into `out`; with a `mode` (how its cards are held) the unit is charged to the columns, at this clock.
+    cards into `out`; with a `mode` (how its cards are held) the unit is charged to the rows, at this clock.
     """
 
     judge: Callable[..., None]
@@ -137,6 +137,14 @@ def _refresh(
         row = nodes[row, BEFORE]
 
 
+@inlined
+def _charge(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, store: Rows, mode: int, chosen: Rows) -> None:
+    """Take a unit, whose zones were just decided, out of the rows of a node, its cards and what lies in its zones."""
+    charge_unit(nodes, cards, row, shape, mode, chosen)
+    if shape[0, NEEDS]:
+        decide(nodes, cards, row, shape, space, store, SPEND, 0)
+
+
 @cache
 def loops_over(
     node: Callable[..., Any], pick: Callable[..., Any], select: Callable[..., Any], follow: Callable[..., Any]
@@ -145,8 +153,8 @@ def loops_over(
 
     What they close over must read the same in every process, or they would be compiled anew in each.
     """
-    own = node, pick, select, follow, score, rank, _refresh
-    key = code_of(*own, look_at_cards, look_at_zones, enough, closeness_of, verdict_in, enter, grow, charge_unit, touch)
+    own = node, pick, select, follow, score, rank, _refresh, _charge
+    key = code_of(*own, look_at_cards, look_at_zones, enough, closeness_of, verdict_in, enter, grow, touch)
 
     @compiled
     def judge(
@@ -211,7 +219,7 @@ def loops_over(
             units = look_at_zones(nodes, cards, row, shape, space, store)
             pick(nodes, cards, row, shape, units, state, out)
         if row >= 0 and mode:
-            charge_unit(nodes, cards, row, shape, mode, out)
+            _charge(nodes, cards, row, shape, space, store, mode, out)
             touch(nodes, newest, clock, row, 1)
         return int(row)
 

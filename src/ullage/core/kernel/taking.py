@@ -11,6 +11,7 @@ from ullage.core.kernel.board import (
     CORE,
     CPUS,
     FIRST_SUPPLY,
+    FIRST_TOLD,
     FREE,
     HELD,
     ID,
@@ -24,6 +25,10 @@ from ullage.core.kernel.board import (
     RESOURCE,
     REUSABLE,
     THREADS,
+    TOLD_COLUMNS,
+    TOLD_CPUS,
+    TOLD_OTHERS,
+    TOLD_ZONES,
     TOTAL,
     Board,
     in_bytes,
@@ -165,18 +170,27 @@ def spend(machines: Rows, supplies: Rows, machine: int, taken: Rows, sign: int) 
 
 
 @compiled
-def taken_of(machines: Rows, supplies: Rows, machine: int, taken: Rows, found: Rows) -> int:
-    """Write the supplies of a machine that were decided to be taken: row there, resource, zones, id, bytes."""
-    first, count = machines[machine, FIRST_SUPPLY], 0
-    for at in range(first, machines[machine, AFTER_SUPPLIES]):
+def tell(board: Board, machine: int) -> None:
+    """Leave in the board what was decided to be taken of the supplies of a machine, as a line."""
+    supplies, taken, told = board.supplies, board.taken, board.told
+    zones = cpus = others = 0
+    first = board.machines[machine, FIRST_SUPPLY]
+    for at in range(first, board.machines[machine, AFTER_SUPPLIES]):
         own = taken[at - first]
         amount = max(own[BYTES], own[PEAK])
-        if own[MARK] >= HELD or amount:
-            found[count, 0], found[count, 1], found[count, 2] = (
+        if own[MARK] < HELD and not amount:
+            continue
+        zones |= supplies[at, SUPPLY_ZONES]
+        if supplies[at, RESOURCE] == CPUS and not amount:
+            told[FIRST_TOLD + cpus] = supplies[at, ID]
+            cpus += 1
+        else:
+            to = FIRST_TOLD + cpus + others * TOLD_COLUMNS
+            told[to], told[to + 1], told[to + 2], told[to + 3] = (
                 at - first,
                 supplies[at, RESOURCE],
-                supplies[at, SUPPLY_ZONES],
+                supplies[at, ID],
+                amount,
             )
-            found[count, 3], found[count, 4] = supplies[at, ID], amount
-            count += 1
-    return count
+            others += 1
+    told[TOLD_ZONES], told[TOLD_CPUS], told[TOLD_OTHERS] = zones, cpus, others

@@ -14,13 +14,14 @@ from numba import cfunc, config, types
 from numba.extending import intrinsic, overload
 
 from ullage.core.kernel.alignment import aligned_room, may_settle, settle
-from ullage.core.kernel.board import opened
-from ullage.core.kernel.columns import MACHINE, Rows
+from ullage.core.kernel.board import SEATED, opened
+from ullage.core.kernel.columns import MACHINE, NAMED, NEEDS, Rows
 from ullage.core.kernel.compiled import code_of
 from ullage.core.kernel.taking import spend
 
 FIT, TAKE, SPEND, ROOM = 0, 1, 2, 3
-"""What is asked: `may_settle`; `settle`; to take what `settle` decided; `aligned_room`, of so many units at most."""
+"""What is asked: `may_settle`; `settle`; to hold what `settle` decided, if
+it is; `aligned_room`, of so many units at most."""
 
 _TABLE, _LINE, _NUMBER = types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C"), types.int64
 _ARGUMENTS = _TABLE, _TABLE, _NUMBER, _TABLE, _LINE, _LINE, _NUMBER, _NUMBER
@@ -40,8 +41,10 @@ def _entry() -> Any:
             return int(settle(nodes, cards, row, shape, units, board))
         if asked == ROOM:
             return aligned_room(nodes, cards, row, shape, units, board, most)
-        spend(board.machines, board.supplies, nodes[row, MACHINE], board.taken, 1)
-        return 1
+        held = shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], SEATED]
+        if held:
+            spend(board.machines, board.supplies, nodes[row, MACHINE], board.taken, 1)
+        return int(held)
 
     if config.DISABLE_JIT:  # type: ignore[attr-defined]  # cfunc would compile all the same
         return entry

@@ -16,7 +16,6 @@ from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.masks import MOST_ZONES
 from ullage.core.kernel.pairs import BOUND, WISHED
-from ullage.core.kernel.taking import taken_of
 from ullage.core.kernel.zones import address
 from ullage.core.topology.cpus import groups_of, mark_broken_cores, reserve, threads_of
 from ullage.core.topology.links import links_over
@@ -33,8 +32,6 @@ from ullage.model.zone_placement import Rank, ZonePlacement
 
 _MOST_NEEDS = 12
 """Counts by mask that have their room from the start."""
-
-_FOUND_COLUMNS = 5
 
 _NO_GROUPS = (0,) * (at.SUPPLY_COLUMNS - at.OUTER)
 """Of what is no CPU."""
@@ -95,14 +92,16 @@ class Board:
                 np.zeros(at.VERDICT_COLUMNS, np.int64),
                 np.zeros((_MOST_NEEDS, 1 << widest), np.int64),
                 np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
+                np.zeros(at.FIRST_TOLD + at.TOLD_COLUMNS * most, np.int64),
                 links_over(nodes if self.topologies else ()),  # where no zones are known nothing asks for links
             )
         )
         """All of it in one array, and its parts: as compiled functions take it."""
         self.width_rules = [rules.width_on(topology).value for topology in self.topologies]
         """Per machine, the name of the rule that the least widths of masks go by."""
-        self._found: Rows = np.zeros((most, _FOUND_COLUMNS), np.int64)
-        self._masks: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._name_parts()
+        self._zone_ids = [topology.zone_ids for topology in self.topologies]
+        self._masks: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
         self.aligns = any(topology.kubelet is not None for topology in self.topologies)
         """Whether some node aligns what asks for no alignment."""
         self.held = 0
@@ -121,7 +120,12 @@ class Board:
         twin.__dict__.update(self.__dict__)
         twin.store, twin.rows = at.packed(self.rows)
         twin.store[0] = self.store[0]
+        twin._name_parts()
         return twin
+
+    def _name_parts(self) -> None:
+        """What Python reads number by number: much faster than in arrays."""
+        self._verdict, self._told = self.rows.verdict.data, self.rows.told.data
 
     def mask_of(self, row: int, gpu: Gpu) -> int:
         """Zones of a card of a node as its columns have them; none if cards like it are not aligned there.
@@ -131,7 +135,7 @@ class Board:
         machine, labels = self.machine_of[row], self._left_out.get(row)
         if machine < 0 or (labels is not None and not self.rules.aligns_card(labels, gpu)):
             return 0
-        known = self.topologies[machine].zone_ids
+        known = self._zone_ids[machine]
         return as_mask(known.index(zone) for zone in gpu.zones if zone in known)
 
     @property
@@ -217,42 +221,35 @@ class Board:
 
     # --- placements ---
 
-    def placement(self, machine: int, uuids: Sequence[str], masks: Iterable[int]) -> ZonePlacement | None:
-        """What was decided last on a machine, as a value, with its cards and the masks these lie in.
+    def placement(self, row: int, uuids: tuple[str, ...], mask: int) -> ZonePlacement | None:
+        """What was decided last on a node, as a value, with its cards and the zones these are near to.
 
         None where its zones are not told apart, and for cards alone of which no zone is known.
         """
-        if machine < 0 or not self.rows.verdict[at.KNOWN]:
+        machine = self.machine_of[row]
+        if machine < 0 or not self._verdict[at.KNOWN]:
             return None
-        cpus: list[int] = []
-        devices: dict[str, list[str]] = {CARD: list(uuids)} if uuids else {}
+        told = self._told
+        others = at.FIRST_TOLD + told[at.TOLD_CPUS]
+        cpus = tuple(told[at.FIRST_TOLD : others].tolist())
+        mask |= told[at.TOLD_ZONES]
+        devices: dict[str, tuple[str, ...]] = {CARD: uuids} if uuids else {}
         memory: list[tuple[int, int]] = []
         amounts: list[tuple[int, str, int]] = []
-        mask = 0
-        for zones in masks:
-            mask |= zones
-        for row, code, zones, name, amount in self._held_by(machine):
-            mask |= zones
+        for begin in range(others, others + told[at.TOLD_OTHERS] * at.TOLD_COLUMNS, at.TOLD_COLUMNS):
+            supply, code, name, amount = told[begin : begin + at.TOLD_COLUMNS].tolist()
             if code == at.MEMORY:
                 memory.append((name, amount))
             elif amount:
                 amounts.append((name, self._names[code], amount))
-            elif code == at.CPUS:
-                cpus.append(name)
             else:
-                devices.setdefault(self._names[code], []).append(str(self._names_of[machine][row][1]))
+                uuid = str(self._names_of[machine][supply][1])
+                devices[self._names[code]] = *devices.get(self._names[code], ()), uuid
         if not mask and not cpus and devices.keys() <= {CARD}:
             return None
-        held = tuple(sorted((name, tuple(uuids)) for name, uuids in devices.items()))
-        zones_of, bytes_of = self._zones_in(machine, mask), tuple(memory)
-        rule = self.width_rules[machine]
-        return ZonePlacement(zones_of, tuple(cpus), held, bytes_of, Rank.BOUND, rule, tuple(amounts))
-
-    def _held_by(self, machine: int) -> list[tuple[int, int, int, int, int]]:
-        """Of each supply that was decided to be taken its row on its machine, resource, zones, id, and bytes."""
-        held = taken_of(self.rows.machines, self.supplies, machine, self.rows.taken, self._found)
-        rows: list[tuple[int, int, int, int, int]] = self._found[:held].tolist()
-        return rows
+        held = tuple(sorted(devices.items()))
+        zones, rule = self._zones_in(machine, mask), self.width_rules[machine]
+        return ZonePlacement(zones, cpus, held, tuple(memory), Rank.BOUND, rule, tuple(amounts))
 
     def zones_of(self, row: int, placement: ZonePlacement, masks: Iterable[int]) -> tuple[int, ...]:
         """The zones that a placement on a node touches; `masks` are those of its cards."""
@@ -264,11 +261,10 @@ class Board:
         return self._zones_in(machine, mask)
 
     def _zones_in(self, machine: int, mask: int) -> tuple[int, ...]:
-        known = self._masks.get((machine, mask))
+        ids = self._zone_ids[machine]
+        known = self._masks.get((ids, mask))
         if known is None:
-            ids = self.topologies[machine].zone_ids
-            known = tuple(zone for bit, zone in enumerate(ids) if mask >> bit & 1)
-            self._masks[machine, mask] = known
+            known = self._masks[ids, mask] = tuple(zone for bit, zone in enumerate(ids) if mask >> bit & 1)
         return known
 
     def hold(self, row: int, placement: ZonePlacement, sign: int) -> None:
@@ -361,6 +357,12 @@ class _Zone(NamedTuple):
     """What an amount of a zone is found by: no id is equal to it."""
 
     id: int
+
+
+def lies_beside_cards(placement: ZonePlacement) -> bool:
+    """Whether a placement that was decided here has more than cards: something is held in zones for it."""
+    beside = placement.cpus or placement.memory or placement.amounts
+    return bool(beside or any(name != CARD for name, _ in placement.devices))
 
 
 def _known(node: Node) -> Topology | None:

@@ -34,8 +34,7 @@ def placement_on(fleet: Fleet, asked: ResourceRequirement, node: str, cards: Seq
     seated = _matters(fleet, asked) and fleet.board.seats(asked)
     if row is None or not seated or not _settle(fleet, asked, row, cards):
         return None
-    masks = fleet.card_rows[list(cards), columns.ZONES].tolist()
-    return fleet.board.placement(fleet.board.machine_of[row], fleet.uuids(cards), masks)
+    return fleet.board.placement(row, fleet.uuids(cards), fleet.zones_of(cards))
 
 
 def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int]) -> Rejection | None:
