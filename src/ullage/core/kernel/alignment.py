@@ -63,7 +63,8 @@ from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.hints import free_cards, hint_of, is_handed_out
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
-from ullage.core.kernel.taking import give_back, left_of, may_take_cpus, open_supplies, spend, take, tell
+from ullage.core.kernel.taking import give_back, is_left, may_take_cpus, open_supplies, spend, take, tell
+from ullage.core.kernel.views import part
 
 BEFORE_ALL = float(2**32)
 """Of a score: one part in a hundred of closeness goes before all that strategies say."""
@@ -236,7 +237,9 @@ def align(
             end += 1
         if not as_one:
             mask = _merged(nodes, cards, row, by, needs[begin:end], board, units)
-        if verdict[CODE] == ALIGNED:
+        if verdict[CODE] == ALIGNED and needs[begin, STAGE] == INIT:
+            _start_and_end(nodes, cards, row, by, needs[begin:end], mask, board, units)
+        elif verdict[CODE] == ALIGNED:
             _start(nodes, cards, row, by, needs[begin:end], mask, board, units)
         begin = end
     _measure(nodes, cards, row, board, units, taken, verdict)
@@ -267,10 +270,9 @@ def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board:
     machine, verdict = nodes[row, MACHINE], board.verdict
     if policy <= NONE:
         return NIL
-    masks = 1 << board.machines[machine, ZONE_COUNT]
-    work = board.counts[: len(needs) + _COUNTS, :masks]
-    if len(work) < len(needs) + _COUNTS:
-        work = np.zeros((len(needs) + _COUNTS, masks), np.int64)
+    size = len(needs) + _COUNTS, 1 << board.machines[machine, ZONE_COUNT]
+    masks = size[1]
+    work = part(board.counts, 0, size) if size[0] * masks <= len(board.counts) else np.zeros(size, np.int64)
     hints, counts = work[_COUNTS:], work[:_COUNTS]
     for k in range(len(needs)):
         if needs[k, AMOUNT]:
@@ -290,21 +292,19 @@ def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board:
 
 @compiled
 def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, board: Board, units: Rows) -> None:
-    """Let a container have what it needs; an init container gives it back to its pod."""
-    machine, taken, verdict = nodes[row, MACHINE], board.taken, board.verdict
-    ended = needs[0, STAGE] == INIT
-    had, before = units[: len(units) * ended].copy(), taken[: len(taken) * ended].copy()
+    """Let a container have what it needs."""
+    machine, verdict = nodes[row, MACHINE], board.verdict
     for k in range(len(needs)):
-        if needs[k, NEEDED] == CARDS:
+        resource, amount = needs[k, NEEDED], needs[k, AMOUNT]
+        if resource == CARDS:
             verdict[NEAR] = mask if verdict[NEAR] == NIL else -1
-        managed = is_handed_out(board, machine, policy, needs[k, NEEDED])
-        if not managed or not needs[k, AMOUNT]:
+        if not amount or not is_handed_out(board, machine, policy, resource):
             continue
-        if needs[k, NEEDED] == CPUS and not may_take_cpus(board, machine, needs[k, AMOUNT]):
+        if resource == CPUS and not may_take_cpus(board, machine, amount):
             verdict[CODE], verdict[CONTAINER_OF] = BROKEN_CORES, needs[0, CONTAINER]
             return
-        if verdict[ONLY_CARDS] and needs[k, NEEDED] != CARDS:
-            short = left_of(board, machine, needs[k, NEEDED]) < needs[k, AMOUNT]
+        if verdict[ONLY_CARDS] and resource != CARDS:
+            short = not is_left(board, machine, resource, amount)
             verdict[BESIDE] |= _zones_beside(board, machine, needs[k], mask)
         else:
             short = take(nodes, cards, row, needs[k], mask, board, units)
@@ -313,8 +313,17 @@ def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: i
         if short:
             verdict[CODE], verdict[CONTAINER_OF] = SHORT, needs[0, CONTAINER]
             return
-    if ended:
-        give_back(units, taken, had, before)
+
+
+@compiled
+def _start_and_end(
+    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, board: Board, units: Rows
+) -> None:
+    """Let an init container have what it needs, which it gives back to its pod."""
+    had, before = units.copy(), board.taken.copy()
+    _start(nodes, cards, row, policy, needs, mask, board, units)
+    if board.verdict[CODE] == ALIGNED:
+        give_back(units, board.taken, had, before)
 
 
 @compiled

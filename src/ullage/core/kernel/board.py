@@ -162,7 +162,7 @@ def opened(store: Rows) -> Board:
     """The parts of a store, as views."""
     links = Links(_line(store, 8), _line(store, 9), _cube(store, 10), _cube(store, 11), *_rest_of_links(store))
     tables = _table(store, 0), _table(store, 1), _table(store, 2), _table(store, 3)
-    return Board(*tables, _line(store, 4), _table(store, 5), _table(store, 6), _line(store, 7), links)
+    return Board(*tables, _line(store, 4), _line(store, 5), _table(store, 6), _line(store, 7), links)
 
 
 @inlined

@@ -32,6 +32,8 @@ def take_cpus(supplies: Rows, amount: int, mask: int, taken: Rows, again: bool) 
             amount -= 1
     may = np.zeros(cpus, np.int64)
     for near in (True, False):
+        if amount <= 0:
+            break
         for at in range(cpus):
             inside = mask == NIL or supplies[at, ZONES] & mask != 0
             may[at] = taken[at, MARK] in (OPEN, REUSABLE) and (inside or not near)

@@ -54,22 +54,23 @@ def open_supplies(board: Board, machine: int, taken: Rows) -> None:
 
 
 @compiled
-def left_of(board: Board, machine: int, resource: int) -> int:
-    """How much of a resource is free on a machine."""
-    left = 0
-    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
-        if board.supplies[at, RESOURCE] == resource:
-            left += max(0, board.supplies[at, FREE])
-    return left
-
-
-@compiled
 def may_take_cpus(board: Board, machine: int, amount: int) -> bool:
     """Whether a machine tries to give so many CPUs: whole cores, where only those are handed out."""
     threads = board.machines[machine, THREADS]
     first, last = board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]
     untouched = board.verdict[ONLY_CARDS]
     return not threads or are_whole_cores(board.supplies[first:last], amount, threads, board.taken, untouched)
+
+
+@compiled
+def is_left(board: Board, machine: int, resource: int, amount: int) -> bool:
+    """Whether so much of a resource is free on a machine."""
+    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
+        if board.supplies[at, RESOURCE] == resource:
+            amount -= max(0, board.supplies[at, FREE])
+        if amount <= 0:
+            return True
+    return False
 
 
 @compiled
@@ -82,7 +83,7 @@ def take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Board
         if not board.machines[machine, CARDS_COUNTED]:
             return short
         if board.verdict[ONLY_CARDS]:
-            return bool(short or left_of(board, machine, CARDS) < amount)
+            return bool(short or not is_left(board, machine, CARDS, amount))
         return bool(_take_supplies(board.supplies[first:last], CARDS, amount, mask, taken) or short)
     if resource == CPUS and board.supplies[first, RESOURCE] == CPUS and board.supplies[first, CORE] >= 0:
         return take_cpus(board.supplies[first:last], amount, mask, taken, board.machines[machine, KUBELET] < 0)
@@ -109,12 +110,14 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, boar
     by_index = board.links.by_index[first : first + len(units)]
     may, chosen = board.spare[0, : len(units)], board.spare[1]
     for step in range(_STEPS):
+        if amount <= 0:
+            break
         some = 0
         for k in range(len(units)):
             zones = cards[first + k, ZONES]
             may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAREST or not binds)
             some += may[k]
-        if binds and some > amount > 0:
+        if binds and some > amount:
             pick_linked(board.links, nodes, row, may, may[:0], chosen[:amount])
             may[:] = 0
             for k in range(amount):

@@ -61,13 +61,22 @@ def decide(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: 
     return int(_entry()(nodes, cards, row, shape, units, store, asked, most))
 
 
+def _uncounted(context: Any, builder: Any, value: Any, kind: Any) -> Any:
+    """An array that nobody counts the references to: whoever asks keeps it until the answer."""
+    if kind is _NUMBER:
+        return value
+    rows = context.make_array(kind)(context, builder, value)
+    rows.meminfo = rows.meminfo.type(None)
+    return rows._getvalue()  # noqa: SLF001 - the value of what was just changed
+
+
 @intrinsic
 def _call(_: Any, nodes: Any, cards: Any, row: Any, shape: Any, units: Any, store: Any, asked: Any, most: Any) -> Any:
     """The call of what lies at the address that is the first number of the store."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         told = zip(arguments, signature.args, _ARGUMENTS, strict=True)
-        given = [context.cast(builder, value, is_, wanted) for value, is_, wanted in told]
+        given = [_uncounted(context, builder, context.cast(builder, *one), one[-1]) for one in told]
         values = [context.get_value_type(kind) for kind in _ARGUMENTS]
         pointer = ir.FunctionType(context.get_value_type(_NUMBER), values).as_pointer()
         data = context.make_array(_LINE)(context, builder, given[_STORE]).data

@@ -90,7 +90,7 @@ class Board:
                 np.concatenate(distances),
                 np.zeros((most, at.TAKEN_COLUMNS), np.int64),
                 np.zeros(at.VERDICT_COLUMNS, np.int64),
-                np.zeros((_MOST_NEEDS, 1 << widest), np.int64),
+                np.zeros(_MOST_NEEDS << widest, np.int64),
                 np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
                 np.zeros(at.FIRST_TOLD + at.TOLD_COLUMNS * most, np.int64),
                 links_over(nodes if self.topologies else ()),  # where no zones are known nothing asks for links
