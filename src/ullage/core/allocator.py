@@ -344,6 +344,34 @@ class Allocator:
             choice = Choice(node, self.fleet.uuids(cards), charges_on(self.fleet, cards, request.requirement))
         return self._enter(self._allocation(request, choice, now))
 
+    def assume_on(self, request: Request, node: str, now: float) -> Allocation | Refusal:
+        """Reserve the best cards of a node for a request, until `commit` or `forget`; a repeat has the same.
+
+        Raises:
+            NotFound: the node or the pool is not known. Conflict: the uid holds cards of another node, or is an
+            executor's. Unavailable: not ready.
+
+        """
+        self._require_ready()
+        self.check_names(request)
+        row = self.fleet.row_of.get(node)
+        if row is None:
+            raise NotFound(f"node {node} is not known", code="unknown-node", field="node")
+        known = self.held(request.uid)
+        if known is not None:
+            if known.node == node:
+                return known
+            raise Conflict(f"{request.uid} has its place on {known.node}; release it first", code="already-bound")
+        promised = choose_held(self.fleet, self.rules, request, self.nominations)
+        if promised is not None and promised.node == node:
+            return self.take(request, promised, now, AllocationState.ASSUMED)
+        found = find_beside(self.fleet, self.rules, request, self.nominations, self.fleet.cards_on(row))
+        if not found.by_node:
+            return self._refusal(found)
+        with kept(self.fleet, self.nominations.before(self.fleet, request)):
+            choice = self.select(request, found)
+        return choice if isinstance(choice, Refusal) else self.take(request, choice, now, AllocationState.ASSUMED)
+
     def commit(self, uid: str, now: float) -> Allocation:
         """Make an assumed allocation bound; a bound one is answered as it is.
 
@@ -553,6 +581,18 @@ class Allocator:
     def observed_at(self, node: str) -> float | None:
         """When a node last showed what it has; None: never."""
         return self._observed_at.get(node)
+
+    def adopt(self, allocation: Allocation) -> Allocation:
+        """Enter one allocation that was found, whatever the books said of its uid; what they say now.
+
+        Raises:
+            NotFound, Conflict: as `reconcile`.
+
+        """
+        found = self._found(allocation)
+        beside = self.fleet.card_holders(self.fleet.card_of[uuid] for uuid in found.gpus if uuid in self.fleet.card_of)
+        check_places(self.fleet.profiles, (*(self.fleet.ledger[uid] for uid in beside if uid != found.id), found))
+        return self._enter(found)
 
     def set_nodes(self, nodes: Iterable[Node]) -> tuple[Allocation, ...]:
         """New facts about machines and cards; free capacity is derived again, nobody is evicted.

@@ -248,6 +248,10 @@ class Fleet:
         """Flat positions of a node's cards."""
         return range(self._starts[row], self._starts[row + 1])
 
+    def card_holders(self, cards: Iterable[int]) -> list[str]:
+        """Ids of the allocations that hold any of these cards, in order."""
+        return sorted({uid for card in cards for uid in self.holders[card]})
+
     def uuids(self, cards: Sequence[int]) -> tuple[str, ...]:
         """Identities of cards given by their flat position."""
         return tuple([self.cards[card].uuid for card in cards])

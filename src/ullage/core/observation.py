@@ -101,8 +101,7 @@ def is_unconfirmed(held: Allocation, nodes: Collection[str], now: float) -> bool
 
 def _on(fleet: Fleet, row: int) -> list[Allocation]:
     """Allocations of requests with cards of a node, by uid."""
-    uids = {uid for card in fleet.cards_on(row) for uid in fleet.holders[card]}
-    held = [fleet.ledger[uid] for uid in sorted(uids)]
+    held = [fleet.ledger[uid] for uid in fleet.card_holders(fleet.cards_on(row))]
     return [each for each in held if each.claim is not None and each.node == fleet.nodes[row].name]
 
 

@@ -7,20 +7,23 @@ that node changes, where nothing but the books decides, and of nodes that are al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from ullage.core.alike import nodes_alike
+from ullage.core.filters import Stage
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
 from ullage.core.selection import ZONES, Candidates, Rules, decided_by_sums, find, table_for
 from ullage.core.shape import shape_of
 from ullage.model.claim import Request
-from ullage.model.rejection import Code
+from ullage.model.rejection import Code, Cure, Rejection
 
 _FEW = 8
 """So many nodes and fewer are looked at one by one."""
@@ -31,15 +34,25 @@ _MOST_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """Why a node cannot take a request.
+    """Why a node cannot take a request, told alike for all nodes of which the same is true.
 
-    `counts` are its cards by what was said of them, in the order in which it is told; `cards` is how many it
-    has; `helps` is whether freed capacity there, or a change of quota, could help.
+    `rejections` are those of its cards, which have numbers instead of names, and tell what was needed and not what
+    there was; `cards` is how many it has; `helps` is whether freed capacity there, or a change of quota, could help.
     """
 
-    counts: tuple[tuple[Code, int], ...]
+    rejections: tuple[Rejection, ...]
     cards: int
     helps: bool
+
+    @classmethod
+    def of(cls, code: Code, cure: Cure) -> NodeRefusal:
+        """One for a node as a whole."""
+        return cls((Rejection(code, cure),), 1, cure is Cure.CAPACITY)
+
+    @property
+    def counts(self) -> dict[Code, int]:
+        """Cards by what was said of them first."""
+        return Counter({rejection.gpu: rejection.code for rejection in reversed(self.rejections)}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ def offers(
         with kept(fleet, ahead):
             scores = table_for(fleet, rules, request).ranked.copy()
         taken = rows[(scores[rows] == NO_ROOM) & (refused[rows] < 0)]
-        refused[taken] = told.number(NodeRefusal(((Code.NOMINATED, 1),), 1, helps=True))
+        refused[taken] = told.number(NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY))
     scores[refused >= 0] = NO_ROOM
     return Offers(scores, refused, told.all)
 
@@ -129,13 +142,21 @@ class _Told:
     def _against(self, row: int, found: Candidates) -> int:
         if found.by_node:
             return -1
-        counts: dict[Code, int] = {}
-        for stage in found.stages:
-            first = {rejection.gpu: rejection.code for rejection in reversed(stage.removed)}
-            for code in reversed(first.values()):
-                counts[code] = counts.get(code, 0) + 1
-        counts = counts or {Code.NO_CANDIDATE: 1}
-        return self.number(NodeRefusal(tuple(counts.items()), len(self._fleet.cards_on(row)), found.curable))
+        return self.number(NodeRefusal(_alike(found.stages), len(self._fleet.cards_on(row)), found.curable))
+
+
+def _alike(stages: Iterable[Stage]) -> tuple[Rejection, ...]:
+    """What stages said of the cards of one node, without what differs between nodes that are refused alike."""
+    by_card: dict[str | None, list[Rejection]] = {}
+    for rejection in chain.from_iterable(stage.removed for stage in stages):
+        by_card.setdefault(rejection.gpu, []).append(rejection)
+    told = [
+        tuple(Rejection(each.code, each.cure, each.needed, mode=each.mode) for each in against)
+        for against in by_card.values()
+    ]
+    return tuple(
+        replace(each, gpu=str(number)) for number, against in enumerate(sorted(told, key=repr)) for each in against
+    ) or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
 
 
 def _told_of(fleet: Fleet, rules: Rules, request: Request) -> _Told:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ullage.model.part import Isolation
+from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 
 UNREGISTERED = "node unregistered"
@@ -94,4 +95,6 @@ def _text(rejection: Rejection, *, mutex: bool) -> str:
         return _MUTEX
     if (code is Code.GPU_COMPUTE and not rejection.needed) or rejection.mode is Isolation.SHARED:
         return _NO_CORES
+    if code is Code.GPU_SHARE and rejection.needed >= PPM:
+        return _EXCLUSIVE
     return _TEXT.get(code, code.value)

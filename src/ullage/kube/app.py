@@ -1,0 +1,102 @@
+"""The extender over HTTP: `POST /filter`, `/prioritize`, `/preempt` and `/bind`, and whether it is well.
+
+A scheduler takes anything but 200 for a broken connection. So what goes wrong is told in an ordinary answer,
+except that a question without a body has no ordinary answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ullage.kube.extender import Extender
+from ullage.model.error import UllageError
+from ullage.wire.extender import (
+    MAX_BODY,
+    BindResult,
+    EmptyBody,
+    FilterResult,
+    PreemptionResult,
+    encode_scores,
+    read_args,
+    read_bind,
+    read_preemption,
+)
+
+Answer = Callable[[bytes], Awaitable[bytes]]
+Told = Callable[[UllageError], bytes]
+
+
+def make_app(extender: Extender, *, most: int = MAX_BODY) -> Starlette:
+    """The application; bodies have `most` bytes at most."""
+    verbs = _Verbs(extender, most)
+    return Starlette(
+        routes=[
+            _route("/filter", verbs.filter, lambda error: FilterResult(error=_text(error)).encode(), most),
+            # A scheduler goes on without us where we cannot judge, and nobody is to leave then.
+            _route("/prioritize", verbs.prioritize, lambda _: encode_scores({}), most),
+            _route("/preempt", verbs.preempt, lambda _: PreemptionResult().encode(), most),
+            _route("/bind", verbs.bind, lambda error: BindResult(_text(error)).encode(), most),
+            Route("/healthz", _alive),
+            Route("/readyz", verbs.ready),
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Verbs:
+    extender: Extender
+    most: int
+
+    async def filter(self, body: bytes) -> bytes:
+        return self.extender.filter(read_args(body, most=self.most)).encode()
+
+    async def prioritize(self, body: bytes) -> bytes:
+        return encode_scores(self.extender.prioritize(read_args(body, most=self.most)))
+
+    async def preempt(self, body: bytes) -> bytes:
+        return self.extender.preempt(read_preemption(body, most=self.most)).encode()
+
+    async def bind(self, body: bytes) -> bytes:
+        await self.extender.bind(read_bind(body, most=self.most))
+        return BindResult().encode()
+
+    async def ready(self, _: Request) -> Response:
+        why = self.extender.unready
+        return PlainTextResponse(why or "ok", 503 if why else 200)
+
+
+async def _alive(_: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+def _route(path: str, answer: Answer, told: Told, most: int) -> Route:
+    async def respond(request: Request) -> Response:
+        try:
+            found = await answer(await _body(request, most))
+        except EmptyBody as error:
+            return PlainTextResponse(error.message, 400)
+        except UllageError as error:
+            found = told(error)
+        return Response(found, media_type="application/json")
+
+    return Route(path, respond, methods=["POST"])
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body; of one that is too long no more than tells that it is."""
+    found = bytearray()
+    async for chunk in request.stream():
+        found += chunk
+        if len(found) > most:
+            break
+    return bytes(found)
+
+
+def _text(error: UllageError) -> str:
+    return f"{error.code}: {error.message}"

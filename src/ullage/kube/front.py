@@ -1,0 +1,59 @@
+"""Ullage in front of one cluster: what it hears, what it knows, and who may decide."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ullage.core.selection import Rules
+from ullage.kube.api import KubeApi
+from ullage.kube.extender import Extender
+from ullage.kube.informer import Informer
+from ullage.kube.kinds import NODES, PODS
+from ullage.kube.lease import Candidate, clock_s
+from ullage.kube.mirror import Mirror, Trouble
+from ullage.kube.nodes import CardReader
+from ullage.service.cluster import Cluster
+from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
+from ullage.wire.document import Document
+from ullage.wire.pod import PodRequest
+
+
+class Front:
+    """`run` keeps it up until it is cancelled; `extender` answers from the moment it is ready.
+
+    Every process follows the cluster, and only the one that leads decides.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        candidate: Candidate,
+        rules: Rules,
+        *,
+        pods: PodSettings = PLAIN_SETTINGS,
+        readers: Sequence[CardReader] = (),
+        clock: Callable[[], float] = clock_s,
+        trouble: Trouble = lambda _kind, _name, _error: None,
+    ) -> None:
+        def asked(pod: Document) -> PodRequest | None:
+            return read_pod(pod, pods)
+
+        self.candidate = candidate
+        self.nodes, self.pods = Informer(api, NODES), Informer(api, PODS)
+        self.cluster = Cluster(rules, clock)
+        self.mirror = Mirror(
+            self.cluster, self.nodes, self.pods, asked, domain=pods.domain, readers=readers, trouble=trouble
+        )
+        self.extender = Extender(self.cluster, self.mirror, api, candidate, asked, pods.domain)
+
+    async def run(self) -> None:
+        """Follow the cluster, and try to lead it."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self.nodes.run(), self.pods.run(), self.candidate.run(), self._recover()):
+                tasks.create_task(work)
+
+    async def _recover(self) -> None:
+        await self.nodes.wait_synced()
+        await self.pods.wait_synced()
+        self.mirror.recover()

@@ -1,0 +1,82 @@
+"""A Node of the API as a machine of the inventory: its cards as whoever publishes them tells.
+
+Where nobody tells more than a number, as a plain device plugin does, cards are numbered: they can be counted
+and held, but not told apart on the machine itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ullage.kube.objects import Node as NodeObject
+from ullage.model.error import InvalidRequest
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node, NodeState
+from ullage.model.quantity import parse_count
+from ullage.model.resources import MILLI
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
+
+MAX_CARDS = 1024
+"""Cards of one machine that are read."""
+
+_PODS = 2**31 - 1
+"""How many pods a machine takes is for the cluster's own scheduler to watch."""
+
+CardReader = Callable[[NodeObject], Sequence[Gpu] | None]
+"""The cards that one publisher tells of a machine; None if it says nothing there."""
+
+
+def node_of(node: NodeObject, readers: Sequence[CardReader] = ()) -> Node:
+    """The machine that a Node stands for; the first of the readers that knows its cards counts.
+
+    What cannot be read is left out, and `topology_note` says so.
+    """
+    notes: list[str] = []
+    amounts = node.status.allocatable or node.status.capacity or {}
+    cards: Sequence[Gpu] | None = None
+    for reader in readers:
+        try:
+            cards = reader(node)
+        except InvalidRequest as error:
+            notes.append(error.message)
+        if cards is not None:
+            break
+    return Node(
+        name=node.metadata.name,
+        cpu_milli=_amount(amounts, "cpu", MILLI, notes),
+        memory_bytes=_amount(amounts, "memory", 1, notes),
+        gpus=tuple(_numbered(node.metadata.name, amounts, notes) if cards is None else cards),
+        max_executors=_PODS,
+        labels=dict(node.metadata.labels or {}),
+        state=NodeState.READY if node.ready else NodeState.NOT_READY,
+        cordoned=node.spec.unschedulable,
+        gpu_source="kubernetes",
+        topology_note="; ".join(notes),
+    )
+
+
+def _numbered(name: str, amounts: dict[str, str], notes: list[str]) -> list[Gpu]:
+    """Cards of which only the number is known."""
+    found: list[Gpu] = []
+    for resource, vendor in NATIVE_RESOURCES.items():
+        if resource in amounts:
+            count = _count(amounts[resource], resource, notes)
+            found += [Gpu(f"{name}/{resource}/{number}", len(found) + number, vendor=vendor) for number in range(count)]
+    return found
+
+
+def _count(value: str, resource: str, notes: list[str]) -> int:
+    try:
+        return parse_count(value, resource, MAX_CARDS)
+    except InvalidRequest as error:
+        notes.append(error.message)
+        return 0
+
+
+def _amount(amounts: dict[str, str], resource: str, units: int, notes: list[str]) -> int:
+    try:
+        return parse_quantity(amounts.get(resource, "0"), resource, units=units)
+    except InvalidRequest as error:
+        notes.append(error.message)
+        return 0

@@ -1,0 +1,236 @@
+"""A cluster whose own scheduler picks nodes: what each can take, and which cards a request gets where it is sent.
+
+What is true of the cluster is in its API; here are the books of it, which can be made anew from that at any
+time. The scheduler asks about one request after the other, and sends each to a node some time after it has
+asked about the next. So the place that a request will probably have is kept for it meanwhile, for a short time:
+nobody who is asked about later is offered the same cards, and nothing is held for a request that never comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ullage.core.allocator import Allocator
+from ullage.core.filters import charge_on
+from ullage.core.fleet import Fleet
+from ullage.core.kernel.tree import NO_ROOM
+from ullage.core.offers import NodeRefusal
+from ullage.core.preemption import Preemption
+from ullage.core.selection import Refusal, Rules
+from ullage.core.topology.rules import AS_USUAL, ZoneRules
+from ullage.core.victims import NO_BUDGETS, Budgets
+from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.claim import Request
+from ullage.model.error import invalid
+from ullage.model.node import Node
+from ullage.model.nomination import Nomination
+from ullage.model.profile import Profiles
+from ullage.model.profiles import SHIPPED
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
+
+EXPECTED_S = 10.0
+"""How long the place is kept that a request will probably have; a scheduler binds within a second or two."""
+
+_NOT_KNOWN = NodeRefusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE),), 0, helps=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOffers:
+    """Of the nodes that were asked about: scores of those that can take a request, and why each other one cannot."""
+
+    scores: dict[str, float]
+    refusals: dict[str, NodeRefusal]
+
+
+class Cluster:
+    """The books of a cluster. `clock` counts seconds and never goes back; `now` is the time, in seconds since 1970."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        clock: Callable[[], float],
+        now: Callable[[], float] = time.time,
+        *,
+        profiles: Profiles = SHIPPED,
+        zone_rules: ZoneRules = AS_USUAL,
+    ) -> None:
+        self.allocator = Allocator(Fleet((), profiles=profiles, zone_rules=zone_rules), rules)
+        self._clock, self._now = clock, now
+        self._expected: dict[str, float] = {}
+
+    # --- what is true ---
+
+    def set_nodes(self, nodes: Iterable[Node]) -> tuple[Allocation, ...]:
+        """The nodes there are now, as `Allocator.set_nodes`."""
+        return self.allocator.set_nodes(nodes)
+
+    def recover(self, allocations: Iterable[Allocation]) -> tuple[str, ...]:
+        """All that the API tells to be held, whatever was held here before; from now on it decides.
+
+        Raises:
+            NotFound, Conflict: as `Allocator.reconcile`.
+
+        """
+        changed = self.allocator.reconcile(allocations, self._now())
+        self.allocator.set_ready()
+        return changed
+
+    def found(self, allocation: Allocation) -> None:
+        """The API tells that this is held.
+
+        Raises:
+            NotFound, Conflict: as `Allocator.reconcile`.
+
+        """
+        self._forget_expected(allocation.id)
+        self.allocator.adopt(allocation)
+
+    def leaving(self, uid: str) -> None:
+        """Its owner was told to end: what it holds is free when it is gone, not before."""
+        self.allocator.release(uid)
+
+    def gone(self, uid: str) -> None:
+        """Its owner is gone, or has finished."""
+        self._forget_expected(uid)
+        self.allocator.dealloc(uid, self._now())
+
+    def held(self, uid: str) -> Allocation | None:
+        """What a request holds, or has reserved."""
+        return self.allocator.held(uid)
+
+    def charge_on(self, asked: ResourceRequirement, gpu: str) -> Charge:
+        """What a part takes of a card, by its uuid.
+
+        Raises:
+            InvalidRequest: the card is not known.
+
+        """
+        fleet = self.allocator.fleet
+        if gpu not in fleet.card_of:
+            raise invalid("gpu", gpu, "no machine has this card")
+        return charge_on(fleet, fleet.card_of[gpu], asked)
+
+    def capacities(self, allocation: Allocation) -> dict[str, int]:
+        """GFLOPS of the cards that it holds, where they are known."""
+        cards = self.allocator.fleet.gpus(allocation.gpus)
+        return {gpu.uuid: gpu.compute_gflops for gpu in cards if gpu.compute_gflops is not None}
+
+    def stand_in(self, request: Request, node: str) -> bool:
+        """Hold the best cards for one that somebody else has sent to a node; whether there are enough."""
+        if node not in self.allocator.fleet.row_of or isinstance(self.reserve(request, node), Refusal):
+            return False
+        self.confirm(request.uid)
+        return True
+
+    # --- decisions ---
+
+    def offers(self, request: Request, nodes: Sequence[str], *, expected: bool = True) -> NodeOffers:
+        """What these nodes offer a request; with `expected` the best place is kept for it a short while.
+
+        A request that is placed is offered the node where it is, and no other.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        self._expire()
+        books, fleet = self.allocator, self.allocator.fleet
+        known = books.held(request.uid)
+        if known is not None:
+            elsewhere = NodeRefusal.of(Code.RUNNING, Cure.NODE_CHANGE)
+            return NodeOffers(
+                {known.node: 0.0} if known.node in nodes else {},
+                dict.fromkeys((name for name in nodes if name != known.node), elsewhere),
+            )
+        rows = np.fromiter((fleet.row_of.get(name, -1) for name in nodes), np.int64, len(nodes))
+        found = books.offers(request, rows[rows >= 0])
+        scores, refusals = dict[str, float](), dict[str, NodeRefusal]()
+        values, refused = found.scores.tolist(), found.refused.tolist()
+        for name, row in zip(nodes, rows.tolist(), strict=True):
+            if row < 0:
+                refusals[name] = _NOT_KNOWN
+            elif refused[row] >= 0:
+                refusals[name] = found.refusals[refused[row]]
+            else:
+                scores[name] = values[row]
+        assert all(value > NO_ROOM for value in scores.values())
+        if expected and scores:
+            self._expect(request, min(scores, key=lambda name: (-scores[name], name)))
+        return NodeOffers(scores, refusals)
+
+    def reserve(self, request: Request, node: str) -> Allocation | Refusal:
+        """The best cards of a node for a request, assumed until `confirm` or `undo`; a repeat has the same.
+
+        `bound_at` is what it will be when it is confirmed, so that it can be written down beforehand.
+
+        Raises:
+            Unavailable: not ready. NotFound: the node, or the pool, is not known. Conflict: it is elsewhere.
+
+        """
+        self._expire()
+        self._forget_expected(request.uid)
+        found = self.allocator.assume_on(request, node, self._now())
+        return found if isinstance(found, Refusal) else replace(found, bound_at=_since(found))
+
+    def confirm(self, uid: str) -> None:
+        """What was reserved is held; nothing is changed if it is already, or if nothing is reserved."""
+        known = self.held(uid)
+        if known is not None and known.state is AllocationState.ASSUMED:
+            self.allocator.commit(uid, _since(known))
+
+    def undo(self, uid: str) -> None:
+        """What was reserved is free again; nothing is changed if nothing was, or if it is held by now."""
+        self.allocator.forget(uid, self._now())
+
+    def victims(
+        self, request: Request, candidates: Mapping[str, Sequence[str]], budgets: Budgets = NO_BUDGETS
+    ) -> dict[str, Preemption]:
+        """Per node who must leave so that the request fits, among those that the scheduler would evict there first.
+
+        Where these are too few, or not who holds what is needed, any of the node may be named; nodes where nobody
+        who may be evicted helps are left out.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        books, found = self.allocator, dict[str, Preemption]()
+        for node, uids in candidates.items():
+            row = books.fleet.row_of.get(node)
+            if row is None:
+                continue
+            there = books.fleet.card_holders(books.fleet.cards_on(row))
+            for some in ([uid for uid in uids if uid in there], there):
+                outcome = books.check_single_node_preempt(request, node, some, self._now(), budgets)
+                if isinstance(outcome, Preemption):
+                    found[node] = outcome
+                    break
+        return found
+
+    # --- what will probably be ---
+
+    def _expect(self, request: Request, node: str) -> None:
+        kept = self.allocator.nominations.of(request.uid)
+        if kept is not None and request.uid not in self._expected:
+            return  # somebody gave way to it, or it is promised: that stays
+        self._expected[request.uid] = self._clock() + EXPECTED_S
+        self.allocator.nominate(Nomination(request, node, self._now(), hold=True))
+
+    def _forget_expected(self, uid: str) -> None:
+        if self._expected.pop(uid, None) is not None:
+            self.allocator.withdraw(uid)
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for uid in [uid for uid, until in self._expected.items() if until <= now]:
+            self._forget_expected(uid)
+
+
+def _since(allocation: Allocation) -> float:
+    """When it was bound, or will be said to have been: a place is held from the moment it is reserved."""
+    return allocation.bound_at or allocation.assumed_at or 0.0

@@ -1,0 +1,224 @@
+"""The whole front before an API server: what kube-scheduler asks, what is written, and what a restart finds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.kube.api_server import ApiServer, Canned
+from tests.kube.conftest import until
+from ullage.core.selection import Rules
+from ullage.kube.app import make_app
+from ullage.kube.front import Front
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.lease import Candidate
+from ullage.model.allocation import AllocationState
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+
+GPU = "nvidia.com/gpu"
+
+
+def a_node(name: str, gpus: int = 2, **spec: Any) -> dict[str, Any]:
+    amounts = {"cpu": "64", "memory": "256Gi", GPU: str(gpus)}
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name}, "spec": spec, "status": status}
+
+
+def a_pod(name: str, gpus: int = 1, **annotations: str) -> dict[str, Any]:
+    limits = {GPU: str(gpus)} if gpus else {}
+    container = {"name": "c", "image": "x", "resources": {"limits": limits, "requests": limits}}
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "annotations": {f"ullage.io/{k}": v for k, v in annotations.items()},
+    }
+    return {"metadata": metadata, "spec": {"containers": [container]}, "status": {"phase": "Pending"}}
+
+
+def put(server: ApiServer, kind: str, *bodies: dict[str, Any]) -> list[dict[str, Any]]:
+    def create() -> list[dict[str, Any]]:
+        return [server.rules.create(kind, body["metadata"].get("namespace", ""), body) for body in bodies]
+
+    return server.do(create)
+
+
+def binding(pod: dict[str, Any], node: str) -> dict[str, str]:
+    meta = pod["metadata"]
+    return {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+
+
+class Running:
+    """A front, and the calls that kube-scheduler makes."""
+
+    def __init__(self, front: Front, http: httpx2.AsyncClient, server: ApiServer) -> None:
+        self.front, self.server, self._http = front, server, http
+
+    async def ask(self, verb: str, **body: Any) -> Any:
+        answer = await self._http.post(f"/{verb}", content=json.dumps(body))
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def place(self, pod: dict[str, Any], names: list[str]) -> str:
+        """As kube-scheduler: filter, prioritize, bind; the error of bind, or the node in front of a `!`."""
+        found = await self.ask("filter", Pod=pod, NodeNames=names)
+        if found["Error"] or not found["NodeNames"]:
+            return f"refused {found}"
+        scores = await self.ask("prioritize", Pod=pod, NodeNames=found["NodeNames"])
+        best = max(scores, key=lambda each: each["Score"])["Host"]
+        meta = pod["metadata"]
+        bound = await self.ask(
+            "bind", PodName=meta["name"], PodNamespace=meta["namespace"], PodUID=meta["uid"], Node=best
+        )
+        return str(bound["Error"] or f"!{best}")
+
+    async def ready(self) -> bool:
+        return (await self._http.get("/readyz")).status_code == 200
+
+
+@asynccontextmanager
+async def running(server: ApiServer, api: HttpKubeApi) -> AsyncIterator[Running]:
+    front = Front(api, Candidate(api, "ullage", "default"), Rules())
+    work = asyncio.create_task(front.run())
+    transport = httpx2.ASGITransport(make_app(front.extender))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://extender") as http:
+        try:
+            await until(lambda: not front.extender.unready, "the front is ready")
+            yield Running(front, http, server)
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            await front.candidate.release()
+
+
+def cards_of(server: ApiServer, name: str) -> list[str]:
+    pod = server.do(lambda: server.rules.get(("pods", "default", name)))
+    return [card for card in pod["metadata"].get("annotations", {}).get("ullage.io/gpu-ids", "").split(",") if card]
+
+
+async def test_pods_get_cards_of_their_own_until_there_are_none(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a"), a_node("b", 1))
+    pods = put(server, "pods", *(a_pod(f"p{number}") for number in range(4)))
+    async with running(server, api) as up:
+        told = [await up.place(pod, ["a", "b"]) for pod in pods]
+        assert all(answer.startswith("!") for answer in told[:3])
+        assert "refused" in told[3]
+        held = [card for number in range(3) for card in cards_of(server, f"p{number}")]
+        assert len(held) == len(set(held)) == 3
+        refused = await up.ask("filter", Pod=pods[3], NodeNames=["a", "b"])
+        assert refused["FailedNodes"] == {
+            "a": "2/2 ExclusiveDeviceAllocateConflict",
+            "b": "1/1 ExclusiveDeviceAllocateConflict",
+        }
+        assert refused["FailedAndUnresolvableNodes"] == {}
+
+
+async def test_what_it_knows_after_a_restart_is_what_it_knew(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 4))
+    pods = put(server, "pods", a_pod("whole"), a_pod("part", 0, **{"gpu-count": "1", "compute-percent-request": "30"}))
+    async with running(server, api) as up:
+        for pod in pods:
+            assert (await up.place(pod, ["a"])) == "!a"
+        before = dict(up.front.cluster.allocator.fleet.ledger)
+    async with running(server, api) as up:
+        assert up.front.cluster.allocator.fleet.ledger == before
+
+
+async def test_a_pod_that_ends_frees_its_cards_when_it_is_gone_and_not_before(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 1))
+    first, second = put(server, "pods", a_pod("first"), a_pod("second"))
+    async with running(server, api) as up:
+        assert await up.place(first, ["a"]) == "!a"
+        books, uid = up.front.cluster, first["metadata"]["uid"]
+        server.do(lambda: server.rules.delete(("pods", "default", "first"), {}))
+        await until(lambda: books.held(uid).state is AllocationState.RELEASING, "it is told to end")
+        assert "refused" in await up.place(second, ["a"])
+        server.do(lambda: server.rules.delete(("pods", "default", "first"), {"gracePeriodSeconds": 0}))
+        await until(lambda: books.held(uid) is None, "it is gone")
+        assert await up.place(second, ["a"]) == "!a"
+
+
+async def test_a_bind_whose_answer_is_lost_is_found_done_when_it_is_asked_again(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 2))
+    (pod,) = put(server, "pods", a_pod("p"))
+    bind, uid = binding(pod, "a"), pod["metadata"]["uid"]
+    async with running(server, api) as up:
+        server.canned.append(Canned("POST", "/binding", 500, times=1, carried_out=True))
+        assert (await up.ask("bind", **bind))["Error"]
+        assert (await up.ask("bind", **bind))["Error"] == ""
+        await until(lambda: up.front.cluster.held(uid) is not None, "the API tells of it")
+        assert list(up.front.cluster.held(uid).gpus) == cards_of(server, "p")
+
+
+async def test_a_bind_that_is_refused_holds_nothing(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 1))
+    first, second = put(server, "pods", a_pod("first"), a_pod("second"))
+    async with running(server, api) as up:
+        server.canned.append(Canned("POST", "/binding", 403, times=1))
+        assert "kube-forbidden" in await up.place(first, ["a"])
+        assert await up.place(second, ["a"]) == "!a"
+
+
+async def test_pods_without_cards_pass_and_foreign_pods_hold_some(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 2))
+    foreign = a_pod("foreign")
+    foreign["spec"]["nodeName"] = "a"
+    _, plain, asking = put(server, "pods", foreign, a_pod("plain", 0), a_pod("asking", 2))
+    async with running(server, api) as up:
+        found = await up.ask("filter", Pod=plain, NodeNames=["a", "unknown"])
+        assert found["NodeNames"] == ["a", "unknown"]
+        assert "refused" in await up.place(asking, ["a"])
+
+
+async def test_a_simulation_with_whole_nodes_changes_nothing(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 1))
+    first, second = put(server, "pods", a_pod("first"), a_pod("second"))
+    async with running(server, api) as up:
+        nodes = {"metadata": {}, "items": [{"metadata": {"name": "a"}}]}
+        for _ in range(2):
+            found = await up.ask("filter", Pod=first, Nodes=nodes)
+            assert [node["metadata"]["name"] for node in found["Nodes"]["items"]] == ["a"]
+            assert found["NodeNames"] is None
+        assert await up.place(second, ["a"]) == "!a"
+
+
+async def test_new_machines_and_changed_ones_count_from_the_next_question_on(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 1))
+    (pod,) = put(server, "pods", a_pod("p", 2))
+    async with running(server, api) as up:
+        assert "refused" in await up.place(pod, ["a"])
+        put(server, "nodes", a_node("b", 2))
+        await until(lambda: ("", "b") in up.front.nodes.objects, "the machine is told")
+        assert await up.place(pod, ["a", "b"]) == "!b"
+
+
+async def test_a_question_that_cannot_be_read_is_told_so(server: ApiServer, api: HttpKubeApi):
+    async with running(server, api) as up:
+        assert (await up.ask("filter", NodeNames=["a"]))["Error"]
+        bad = a_pod("bad", **{"gpu-count": "many"})
+        assert "ullage.io/gpu-count" in (await up.ask("filter", Pod=bad, NodeNames=["a"]))["Error"]
+        assert await up.ask("prioritize", Pod=bad, NodeNames=["a"]) == []
+
+
+async def test_only_the_leader_is_ready_and_the_other_takes_over(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 1))
+    (pod,) = put(server, "pods", a_pod("p"))
+    async with running(server, api) as leader:
+        follower = Front(api, Candidate(api, "ullage", "default"), Rules())
+        work = asyncio.create_task(follower.run())
+        try:
+            await until(lambda: follower.mirror.ready and bool(follower.candidate.holder), "it follows")
+            assert leader.front.candidate.identity in follower.extender.unready
+            assert await leader.place(pod, ["a"]) == "!a"
+            uid = pod["metadata"]["uid"]
+            await until(lambda: follower.cluster.held(uid) is not None, "it hears of the pod")
+            assert follower.cluster.held(uid).gpus == leader.front.cluster.held(uid).gpus
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
