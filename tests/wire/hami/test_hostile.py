@@ -1,0 +1,92 @@
+"""Documents and texts that nobody should write: each is read, or refused as wrong input, and soon."""
+
+from contextlib import suppress
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wire.hami.pods import CORES, GPU, MEMORY, PERCENT, PRIORITY, limits, pod
+from tests.wire.topology.hostile import SCALARS, shaped, unhurried
+from ullage.model.error import InvalidRequest
+from ullage.wire.dialect import PodSettings, dialect_of, read_pod
+from ullage.wire.hami import NVIDIA, Words, container_asks, read_hami
+from ullage.wire.hami.admission import check_pod
+from ullage.wire.hami.node import read_cordon, read_handshake, read_register, read_scores
+from ullage.wire.hami.results import decode_devices, encode_devices, placed_devices
+
+KEYS = (*NVIDIA.annotations(), "ullage.io/gpu-ids", "hami.io/vgpu-devices-allocated", "ullage.io/vram-request")
+AMOUNTS = (GPU, MEMORY, PERCENT, CORES, PRIORITY)
+VALUES = SCALARS | st.sampled_from(
+    ["1", "3k", "8Gi", "1e9", "101", "true", "mig", "a,b", "slot=1,core=1,memory=3", "mutex,numa", "x,y,1,2:;"]
+)
+WORDS = Words(default_count=129, default_memory_mib=2**40, memory_factor=2**40)
+
+shapes = shaped(
+    pod(limits(gpu=1, mem=1), init=[limits(gpu=1)], annotations=dict.fromkeys(KEYS, "1"), spec={"nodeName": "n"}),
+    AMOUNTS,
+)
+pods = st.builds(
+    lambda containers, annotations: pod(*containers, annotations=annotations),
+    st.lists(
+        st.dictionaries(st.sampled_from(AMOUNTS), VALUES).map(lambda told: {"resources": {"limits": told}}), max_size=3
+    ),
+    st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
+)
+
+
+@unhurried
+@given(shapes | pods)
+def test_any_pod_is_read_or_refused(document):
+    if not isinstance(document, dict):
+        return
+    for read in (
+        read_pod,
+        read_hami,
+        dialect_of,
+        check_pod,
+        placed_devices,
+        lambda each: read_hami(each, WORDS),
+        lambda each: container_asks(each, NVIDIA),
+        lambda each: read_pod(each, PodSettings("tensor-fusion.ai", hami=(NVIDIA, WORDS))),
+    ):
+        with suppress(InvalidRequest):
+            read(document)
+
+
+_CARD = {
+    "id": "a",
+    "index": 0,
+    "count": 1,
+    "devmem": 1,
+    "devcore": 1,
+    "type": "T",
+    "numa": 0,
+    "mode": "mig",
+    "health": True,
+}
+_TEXTS = st.text('Ga0-9,:;[]{}"_ .true=\\', max_size=60) | st.text(max_size=30)
+
+
+@unhurried
+@given(shaped([_CARD], _CARD) | shaped([{"uuid": "a", "score": {"b": 10}}], ("a", "b")))
+def test_any_json_of_a_node_is_read_or_refused(document):
+    _tried(msgspec.json.encode(document).decode())
+
+
+@given(_TEXTS)
+def test_any_text_is_read_or_refused(text):
+    _tried(text)
+
+
+def test_long_texts_are_refused_soon():
+    for piece in ("a,1,1,1,T,0,true:", "a,b,1,2:", ";", ",", ":", "[", '{"a":', "_", "9", "a,"):
+        _tried(piece * 200_000)
+
+
+def _tried(text):
+    for read in (read_register, read_scores, read_cordon, read_handshake):
+        with suppress(InvalidRequest):
+            read(text)
+    with suppress(InvalidRequest):
+        assert decode_devices(encode_devices(decode_devices(text))) == decode_devices(text)

@@ -1,0 +1,96 @@
+"""Which words a pod uses, and that those of two are refused."""
+
+import pytest
+
+from tests.wire.hami.pods import CORES, MEMORY, MIB, limits, pod
+from ullage.model.error import InvalidRequest
+from ullage.model.part import Isolation, Part
+from ullage.wire.dialect import Dialect, PodSettings, dialect_of, read_pod
+from ullage.wire.hami import NVIDIA, Words, read_hami
+from ullage.wire.pod import PodDefaults, compose_request
+
+ACME = Words("Acme", "acme.com/card", "acme.com/mem", "acme.com/mem-pc", "acme.com/cores", "acme.com/prio", "acme.com")
+BOTH = PodSettings(hami=(NVIDIA, ACME))
+AMD = {"resources": {"limits": {"amd.com/gpu": 1}}}
+OURS = {"ullage.io/vram-request": "8Gi"}
+THEIRS = {"tensor-fusion.ai/vram-request": "8Gi"}
+
+
+@pytest.mark.parametrize(
+    ("document", "dialect"),
+    [
+        (pod({}), None),
+        (pod(limits(gpu=0)), None),
+        (pod({}, annotations={"nvidia.com/use-gpuuuid": "a", "hami.io/vgpu-node": "n"}), None),
+        (pod({}, annotations={"ullage.io/gpu-ids": "GPU-a", "ullage.io/partition-id": "x"}), None),
+        (pod({}, annotations=OURS), Dialect.OURS),
+        (pod(limits(gpu=1), annotations=OURS), Dialect.OURS),
+        (pod({}, annotations={"ullage.io/gpupool": "p"}), Dialect.OURS),
+        (pod(AMD, annotations={"ullage.io/gpupool": "p"}), Dialect.PLAIN),
+        (pod({}, annotations=THEIRS), Dialect.TENSOR_FUSION),
+        (pod(limits(gpu=1)), Dialect.PLAIN),
+        (pod(AMD), Dialect.PLAIN),
+        (pod(AMD, annotations={"nvidia.com/use-gputype": "A100"}), Dialect.PLAIN),
+        (pod({}, init=[limits(gpu=1)]), Dialect.PLAIN),
+        (pod(limits(gpu=1), annotations={"nvidia.com/use-gputype": "A100"}), Dialect.HAMI),
+        (pod(limits(gpu=1), annotations={"hami.io/gpu-scheduler-policy": "binpack"}), Dialect.HAMI),
+        (pod(limits(gpu=1, mem=1), annotations={"ullage.io/gpupool": "p"}), Dialect.HAMI),
+        (pod({}, limits(mem=1)), Dialect.HAMI),
+        (
+            pod(
+                {"resources": {"limits": {"acme.com/mem": 1}}}, annotations={"hami.io/node-scheduler-policy": "spread"}
+            ),
+            Dialect.HAMI,
+        ),
+    ],
+)
+def test_whose_words_they_are(document, dialect):
+    assert dialect_of(document, BOTH) is dialect
+    assert (read_pod(document, BOTH) is None) is (dialect is None)
+
+
+def test_each_is_read_by_its_own_rules():
+    defaults = PodDefaults("warm", Isolation.HARD)
+    settings = PodSettings(defaults=defaults)
+    hami = pod(limits(gpu=1, mem=1000))
+    assert read_pod(hami, settings) == read_hami(hami, defaults=defaults)
+    plain = pod(limits(gpu=2))
+    assert read_pod(plain, settings) == compose_request(plain, defaults=defaults)
+    theirs = pod({}, annotations=THEIRS)
+    assert read_pod(theirs, settings) == compose_request(theirs, "tensor-fusion.ai", defaults=defaults)
+    assert read_pod(theirs, settings).domain == "tensor-fusion.ai"
+    configured = PodSettings(domain="tensor-fusion.ai")
+    assert dialect_of(theirs, configured) is Dialect.OURS
+    assert read_pod(theirs, configured) == compose_request(theirs, "tensor-fusion.ai")
+    acme = pod({"resources": {"limits": {"acme.com/mem": 10}}})
+    assert read_pod(acme, BOTH) == read_hami(acme, ACME)
+
+
+def test_without_defaults_a_card_alone_is_all_of_it_and_with_them_a_part():
+    assert read_pod(pod(limits(gpu=1))).requirement.part.vram_ppm == 1_000_000
+    shared = PodSettings(hami=(Words(default_memory_mib=4000),))
+    assert read_pod(pod(limits(gpu=1)), shared).requirement.part == Part(vram_bytes=4000 * MIB)
+    assert read_pod(pod(AMD), shared) == compose_request(pod(AMD))
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        (pod({}, annotations=OURS | THEIRS), "metadata.annotations.tensor-fusion.ai/vram-request"),
+        (pod(limits(gpu=1, mem=1), annotations=OURS), f"spec.containers[0].resources.limits.{MEMORY}"),
+        (pod(limits(cores=1), annotations=THEIRS), f"spec.containers[0].resources.limits.{CORES}"),
+        (pod({}, annotations=OURS | {"nvidia.com/use-gpuuuid": "a"}), "metadata.annotations.nvidia.com/use-gpuuuid"),
+        (
+            pod(limits(mem=1), annotations={"tensor-fusion.ai/gpupool": "p"}),
+            f"spec.containers[0].resources.limits.{MEMORY}",
+        ),
+        (
+            pod(limits(mem=1), {"resources": {"limits": {"acme.com/mem": 1}}}),
+            "spec.containers[1].resources.limits.acme.com/mem",
+        ),
+    ],
+)
+def test_the_words_of_two_are_refused(document, field):
+    with pytest.raises(InvalidRequest, match="keep one of the two") as caught:
+        read_pod(document, BOTH)
+    assert caught.value.field == field
