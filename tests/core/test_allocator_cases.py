@@ -829,6 +829,19 @@ def test_a_cordoned_card_keeps_who_holds_it_and_takes_nobody_new(a):
     assert bound(a.alloc(ask("s", 1, 1, 4), 1.0)).gpus
 
 
+def test_a_card_has_no_more_users_than_it_may_have():
+    one, other = gpu("g-1", 100, 16, max_users=2), gpu("g-2", 100, 16, max_users=2, index=1)
+    a = ready(node("n", one, other), rules=COMPACT)
+    for number in range(4):
+        assert bound(a.alloc(ask(f"r{number}", 1, 1), 1.0)).gpus == (("g-1", "g-2")[number // 2],)
+    assert refused(a.alloc(ask("more", 1, 1), 1.0)).code is Code.GPU_USERS
+    assert refused(a.bind(ask("more", 1, 1), ["g-1"], 1.0)).code is Code.GPU_USERS
+    whole = a.alloc(ask("whole", 0, 0, isolation=Isolation.SHARED), 1.0)
+    assert refused(whole).code is Code.GPU_NOT_IDLE
+    a.dealloc("r0", 2.0)
+    assert bound(a.alloc(ask("more", 1, 1), 1.0)).gpus == ("g-1",)
+
+
 def test_cards_are_chosen_among_those_that_are_named_and_not_excluded(a):
     assert bound(a.alloc(ask("one", 1, 1, uuids=("gpu-6", "gone")), 1.0)).gpus == ("gpu-6",)
     assert set(

@@ -157,6 +157,8 @@ class Oracle:
             return not self.users(card) and need[0] <= self.capacity(card)[0] and need[1] <= self.capacity(card)[1]
         if any(charge is None for _, charge in self.users(card)):
             return False
+        if card.max_users is not None and len(self.users(card)) >= card.max_users:
+            return False
         need, left = self.charge(card, request), self.left(card)
         return need[0] <= left[0] and need[1] <= left[1]
 
@@ -284,6 +286,7 @@ def cards(draw, uuid, index):
         isolation_policy=draw(mostly(IsolationPolicy.STATIC, IsolationPolicy.DYNAMIC, IsolationPolicy.DYNAMIC)),
         isolations=draw(mostly(None, frozenset({Isolation.SOFT}))),
         cordoned=draw(mostly(False, True)),
+        max_users=draw(mostly(None, 1, 2)),
     )
 
 

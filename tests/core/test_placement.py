@@ -206,6 +206,7 @@ FACTS: tuple[dict[str, object], ...] = (
     {"vram_bytes": 80 * GIB, "compute_gflops": 312_000, "model": "NVIDIA A100-SXM4-80GB"},
     {"vram_bytes": 24 * GIB, "compute_gflops": 90_000, "isolation_policy": IsolationPolicy.DYNAMIC},
     {"vram_bytes": 24 * GIB},
+    {"vram_bytes": 24 * GIB, "compute_gflops": 90_000, "max_users": 2},
     {"vram_bytes": 16 * GIB, "compute_gflops": 50_000, "isolation": Isolation.HARD, "healthy": False},
 )
 PARTS = (None, Part(), Part(10_000, 4 * GIB), Part(0, 9 * GIB), Part(compute_ppm=300_000, vram_ppm=300_000))

@@ -178,7 +178,7 @@ def _position(world: World, policy: Policy, plan: Plan, session: str) -> int | N
     return names.index(session) + 1 if session in names else None
 
 
-_OF_CARDS = (Code.GPU, Code.GPU_SHARE, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_NOT_IDLE)
+_OF_CARDS = (Code.GPU, Code.GPU_SHARE, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_NOT_IDLE, Code.GPU_USERS)
 _MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_bytes=1)} | dict.fromkeys(
     _OF_CARDS, Resources(gpu_milli=1)
 )

@@ -191,6 +191,11 @@ def _too_small(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection
     return None
 
 
+def _users(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:  # noqa: ARG001 - as all checks
+    most, users = fleet.cards[card].max_users, len(fleet.holders[card])
+    return None if most is None or users < most else _no(Code.GPU_USERS, fleet, card, Cure.CAPACITY, users + 1, most)
+
+
 def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     """A card that shrank below its use takes nothing, not even what needs nothing of that dimension."""
     if asked.cards.isolation is Isolation.PARTITIONED:
@@ -259,6 +264,7 @@ KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ not in (A
 CAPACITY = Chain(
     (
         _LOCK,
+        Filter("users", Kind.CAPACITY, _users, lambda asked: asked.shares_cards),
         Filter("whole-card", Kind.CAPACITY, _idle, lambda asked: asked.whole),
         Filter("room", Kind.CAPACITY, _room, lambda asked: not asked.whole),
     )

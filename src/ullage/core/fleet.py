@@ -380,6 +380,7 @@ class Fleet:
             if allocation.charges:
                 charge = allocation.charges[position]
                 held = None in self.holders[card].values()
+                held |= _is_full(self.cards[card], charge, len(self.holders[card]))
                 held |= charge.compute > self.compute_free[card] or charge.vram > self.vram_free[card]
                 if charge.slot is not None:
                     others = (other.slot for other in self.holders[card].values() if other is not None)
@@ -547,6 +548,12 @@ def _by_index(node: Node) -> Node:
     """The node with its cards in order, so that it does not matter in which order they were told."""
     cards = tuple(sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
     return node if cards == node.gpus else replace(node, gpus=cards)
+
+
+def _is_full(gpu: Gpu, charge: Charge, users: int) -> bool:
+    """Whether so many users are all that may have parts of a card."""
+    parts = charge.isolation is not Isolation.PARTITIONED
+    return parts and gpu.max_users is not None and users >= gpu.max_users
 
 
 def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:

@@ -53,7 +53,7 @@ class Shape:
             self.rows[1 + kinds, SEATED] = fleet.board.seats(asked)
         self.rows[1 + kinds + len(needs) :, : at.NAME + 1] = named
         for kind, card in enumerate(fleet.kinds):
-            self.rows[kind + 1, : at.PENDING + 1] = _share(fleet, card, asked)
+            self.rows[kind + 1] = _share(fleet, card, asked)
         self.charges = tuple(
             Charge(compute, vram, asked.cards.isolation)
             for compute, vram in self.rows[1 : 1 + kinds, : at.VRAM + 1].tolist()
@@ -127,4 +127,5 @@ def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> tuple[int, ..
         KIND.first(fleet, card, asked) is None,
         KEPT_APART.first(fleet, card, asked) is None,
         gpu.phase is GpuPhase.PENDING,
+        at.UNREACHABLE if gpu.max_users is None or not asked.shares_cards else gpu.max_users,
     )

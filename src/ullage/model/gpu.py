@@ -27,7 +27,9 @@ class Gpu:
     `uuid` names the card for good; `index` is its position on the node today. A card that is not
     `healthy`, not running, `cordoned`, or `used_by` another device plugin keeps what runs on it and
     receives nothing new. `isolations` are the modes it supports (None: unknown), `isolation` the one its
-    node's runtime is set to. `zones` are the NUMA nodes it is near to, ascending; none: not known.
+    node's runtime is set to. `max_users` is how many may have parts of it at a time (None: any number);
+    requests for slices of hardware are not bound by it. `zones` are the NUMA nodes it is near to,
+    ascending; none: not known.
     """
 
     uuid: str
@@ -46,6 +48,7 @@ class Gpu:
     isolation_policy: IsolationPolicy = IsolationPolicy.STATIC
     isolations: frozenset[Isolation] | None = None
     cordoned: bool = False
+    max_users: int | None = None
 
     @property
     def compute(self) -> int:

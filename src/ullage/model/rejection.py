@@ -62,6 +62,7 @@ class Code(StrEnum):
     NODE_UNKNOWN = "node-unknown"
     NO_PARTITION_TEMPLATE = "no-partition-template"
     GPU_NOT_IDLE = "gpu-not-idle"
+    GPU_USERS = "gpu-user-limit"
     GPU_COMPUTE = "insufficient-compute"
     GPU_VRAM = "insufficient-vram"
     GPU_SHARE = "insufficient-gpu-share"

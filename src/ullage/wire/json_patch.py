@@ -41,7 +41,7 @@ class Patch:
             op, known = "replace", inside[last]
         else:
             raise _no_place(path, last)
-        if known is None or known != value or type(known) is not type(value):
+        if op == "add" or known != value or type(known) is not type(value):
             inside[last] = value
             self._note(op, pointer(*path), value)
 

@@ -36,15 +36,17 @@ CARD = {
     "health": True,
     "devicevendor": "NVIDIA",
 }
-A = Gpu("GPU-a", 3, "NVIDIA-Tesla P4", "NVIDIA", 8000 * MIB, zones=(1,))
+A = Gpu("GPU-a", 3, "NVIDIA-Tesla P4", "NVIDIA", 8000 * MIB, zones=(1,), max_users=10)
 
 
 def test_cards_are_registered_as_json():
     other = CARD | {"id": "GPU-b", "index": 4, "mode": "mig", "health": False, "numa": -1, "devmem": 0, "type": ""}
     found = read_register(json.dumps([CARD, other]))
     assert found == (
-        RegisteredCard(A, 10, 100),
-        RegisteredCard(Gpu("GPU-b", 4, None, "NVIDIA", None, healthy=False, isolation=Isolation.PARTITIONED), 10, 100),
+        RegisteredCard(A, 100),
+        RegisteredCard(
+            Gpu("GPU-b", 4, None, "NVIDIA", None, healthy=False, isolation=Isolation.PARTITIONED, max_users=10), 100
+        ),
     )
     assert read_register("[]") == read_register("") == ()
 
@@ -52,10 +54,10 @@ def test_cards_are_registered_as_json():
 def test_cards_are_registered_in_the_older_form():
     seven = "GPU-a,10,8000,100,NVIDIA-Tesla P4,1,true"
     assert read_register(f"GPU-z,1,1,1,T,0,false:{seven}:")[1] == RegisteredCard(
-        Gpu("GPU-a", 1, A.model, "NVIDIA", A.vram_bytes, zones=(1,)), 10, 100
+        Gpu("GPU-a", 1, A.model, "NVIDIA", A.vram_bytes, zones=(1,), max_users=10), 100
     )
     nine = read_register(f"{seven},3,hami-core:")
-    assert nine == read_register(f"{seven},3,hami-core,more:") == (RegisteredCard(A, 10, 100),)
+    assert nine == read_register(f"{seven},3,hami-core,more:") == (RegisteredCard(A, 100),)
     assert read_register(f"{seven},3,mig:")[0].gpu.isolation is Isolation.PARTITIONED
     assert not read_register(f"{seven},3,mig:".replace("true", "no"))[0].gpu.healthy
 

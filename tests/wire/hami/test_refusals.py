@@ -81,6 +81,7 @@ A_AND_B = [card("a"), card("b")]
             *(limits(gpu=1, mem=7500), (used("c"),)),
             ("1/4 CardNotHealth, 1/4 CardCordoned, 1/4 CardTypeMismatch, 1/4 CardInsufficientMemory", True),
         ),
+        ([card("a", max_users=1)], SMALL, (used("a"),), ("1/1 CardTimeSlicingExhausted", True)),
         ([], SMALL, (), ("node unregistered", False)),
     ],
 )

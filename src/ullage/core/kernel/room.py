@@ -31,6 +31,8 @@ from ullage.core.kernel.columns import (
     OPEN,
     SLOTS_FREE,
     SLOTS_TOTAL,
+    USERS,
+    USERS_MOST,
     VRAM,
     VRAM_FREE,
     WHOLE,
@@ -49,6 +51,8 @@ def takes(cards: Rows, card: int, shape: Rows) -> bool:
     if not shape[kind, ALLOWED] or cards[card, MODES] & shape[kind, AGAINST]:
         return False
     if shape[kind, COMPUTE] > cards[card, COMPUTE_FREE] or shape[kind, VRAM] > cards[card, VRAM_FREE]:
+        return False
+    if cards[card, USERS] >= shape[kind, USERS_MOST]:
         return False
     return not shape[0, NAMED] or _named(shape, card, cards[card, INDEX])
 
@@ -74,7 +78,7 @@ def units_on(cards: Rows, card: int, shape: Rows) -> int:
     if not takes(cards, card, shape):
         return 0
     kind = cards[card, KIND] + 1
-    most = shape[kind, MOST]
+    most = min(shape[kind, MOST], shape[kind, USERS_MOST] - cards[card, USERS])
     if shape[kind, COMPUTE]:
         most = min(most, cards[card, COMPUTE_FREE] // shape[kind, COMPUTE])
     if shape[kind, VRAM]:

@@ -46,10 +46,9 @@ class _Registered(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredCard:
-    """A card, how many may share it, and its cores in percent (above 100 where they are oversold)."""
+    """A card, and its cores in percent (above 100 where they are oversold)."""
 
     gpu: Gpu
-    shares: int
     cores: int
 
 
@@ -80,8 +79,9 @@ def _card(card: _Registered, words: Words) -> RegisteredCard:
         zones=(card.numa,) if card.numa >= 0 else (),
         healthy=card.health,
         isolation=Isolation.PARTITIONED if card.mode == _MIG else None,
+        max_users=card.count or None,
     )
-    return RegisteredCard(gpu, card.count, card.devcore)
+    return RegisteredCard(gpu, card.devcore)
 
 
 def _from_fields(text: str, key: str) -> list[_Registered]:

@@ -33,10 +33,10 @@ _OF_CARDS: dict[str, tuple[Code, ...]] = {
     ),
     "NumaNotFit": (
         *(Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY, Code.NOT_ALIGNED),
-        Code.SHORT_ALLOCATION,
+        *(Code.SHORT_ALLOCATION, Code.BROKEN_CORES),
     ),
     "CardUuidMismatch": (Code.WRONG_UUID, Code.WRONG_INDEX),
-    "CardTimeSlicingExhausted": (Code.WORKER_CAP, Code.SLOTS),
+    "CardTimeSlicingExhausted": (Code.GPU_USERS, Code.WORKER_CAP, Code.SLOTS),
     _MUTEX: (),
     _QUOTA: tuple(code for code in Code if code.name.startswith("QUOTA_")),
     "CardInsufficientMemory": (Code.GPU_VRAM, Code.GPU_SHARE),
