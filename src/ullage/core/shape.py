@@ -53,7 +53,8 @@ class Shape:
             self.rows[1 + kinds, SEATED] = fleet.board.seats(asked)
         self.rows[1 + kinds + len(needs) :, : at.NAME + 1] = named
         for kind, card in enumerate(fleet.kinds):
-            self.rows[kind + 1] = _share(fleet, card, asked)
+            share = _share(fleet, card, asked)
+            self.rows[kind + 1, : len(share)] = share
         self.charges = tuple(
             Charge(compute, vram, asked.cards.isolation)
             for compute, vram in self.rows[1 : 1 + kinds, : at.VRAM + 1].tolist()

@@ -62,9 +62,9 @@ OWN_PICK = 7
 """In the first row: 1 if the strategy picks cards by itself where nobody asks for alignment."""
 WIDEST = 8
 """In the first row, where closeness is relative: one more than the most zones that a candidate needs; else 0."""
-ALONE = 8
+ALONE = 9
 """In the first row: 1 if it takes all of each of its cards, by whatever name."""
-SEATED = 9
+SEATED = 10
 """In the first row: 1 if what it has beside cards is held for it."""
 INIT, SIDECAR, APP = 0, 1, 2
 

@@ -88,7 +88,7 @@ ALLOWED, KEPT_APART, PENDING = 5, 6, 7
 """Whether such cards may take it at all; have its isolation; wait for their driver."""
 USERS_MOST = 8
 """How many users such a card may have."""
-SHAPE_COLUMNS = 10
+SHAPE_COLUMNS = 11
 
 # What a table says of a node for one shape.
 OPEN, BONUS = 0, 1
