@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from tests.kube.patches import Unpatchable, apply_operations, merge
 from tests.kube.rules import CUSTOM, KINDS, Refused, Rules, bad
-from tests.kube.selectors import Match, field_selector, label_selector
+from tests.kube.selection import Match, field_selector, label_selector
 from tests.kube.store import Change, Compacted, Item, Key, Store
 
 R = TypeVar("R")
@@ -93,6 +93,10 @@ class ApiServer:
         self._thread.join(30)
         self._loop.close()
 
+    def forget(self) -> None:
+        """Keep no version but the present one."""
+        self.do(self.store.compact)
+
     def do(self, work: Callable[[], R]) -> R:
         """What `work` returns; it runs between calls."""
 
@@ -139,7 +143,7 @@ class ApiServer:
             case "POST":
                 return await self._post(key, subresource, body)
             case "PUT":
-                return JSONResponse(self.rules.change(key, lambda _: body, subresource))
+                return JSONResponse(self.rules.replace(key, body, subresource))
             case "PATCH":
                 return self._patch(request, key, body, subresource)
         gone = self.rules.delete(key, body)

@@ -96,27 +96,31 @@ async def api(client: httpx2.AsyncClient) -> HttpKubeApi:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the contract is tested on: the adapter, and a namespace of the test's own."""
+    """What the contract is tested on: the adapter, and a namespace of the test's own.
+
+    After `forget` the server knows no version before the present one.
+    """
 
     api: HttpKubeApi
     namespace: str
+    forget: Callable[[], None]
 
 
 @pytest.fixture(params=["in-process", "real"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The kubeconfig of each kind of API server in turn, neither of which knows version 1 any more."""
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[], None]]:
+    """Each kind of API server in turn: its kubeconfig, and how to make it forget."""
     if request.param == "real":
         plane: ControlPlane = request.getfixturevalue("real")
-        return plane.kubeconfig
+        return plane.kubeconfig, plane.restart_api
     server: ApiServer = request.getfixturevalue("server")
-    server.do(server.store.compact)
-    return write_kubeconfig(tmp_path, server.url)
+    return write_kubeconfig(tmp_path, server.url), server.forget
 
 
 @pytest.fixture
-async def cluster(place: Path, anyio_backend: str) -> AsyncIterator[Cluster]:
+async def cluster(backend: tuple[Path, Callable[[], None]], anyio_backend: str) -> AsyncIterator[Cluster]:
+    place, forget = backend
     async with connect(place) as client:
         api = HttpKubeApi(client, SHORT)
         namespace = f"contract-{next(_NUMBERS)}"
         await api.write(Create(NAMESPACES, {"metadata": {"name": namespace}}))
-        yield Cluster(api, namespace)
+        yield Cluster(api, namespace, forget)

@@ -71,8 +71,8 @@ class ControlPlane:
         self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         try:
-            etcd = self._start_etcd()
-            self._start_api(etcd)
+            self._etcd = self._start_etcd()
+            self._start_api()
         except BaseException:
             self.close()
             raise
@@ -80,7 +80,8 @@ class ControlPlane:
 
     def user(self, name: str, group: str) -> Path:
         """The kubeconfig of a user, who is known by a certificate."""
-        self._write(name, self._ca.issue_cert(common_name=name, organization_name=group))
+        mail = f"{name}@users.local"  # with no name of its own a certificate is refused
+        self._write(name, self._ca.issue_cert(mail, common_name=name, organization_name=group))
         files = {"client-certificate": f"{name}.pem", "client-key": f"{name}.key"}
         place = self.folder / f"{name}.kubeconfig"
         place.write_text(json.dumps(kubeconfig(self.url, {"certificate-authority": "ca.pem"}, files)))
@@ -119,12 +120,17 @@ class ControlPlane:
         )
         return clients
 
-    def _start_api(self, etcd: str) -> None:
+    def restart_api(self) -> None:
+        """A new API server on the same state, which remembers no version before its start."""
+        self._processes.pop().stop()
+        self._start_api()
+
+    def _start_api(self) -> None:
         at = self.folder
         self._start(
             "kube-apiserver",
             f"{self.url}/readyz",
-            f"--etcd-servers={etcd}",
+            f"--etcd-servers={self._etcd}",
             f"--secure-port={self._port}",
             "--bind-address=127.0.0.1",
             "--authorization-mode=RBAC",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.kube.selectors import matches
+from tests.kube.selection import matches
 from tests.kube.store import Item, Key, Store
 from ullage.kube import kinds
 from ullage.kube.kinds import Kind
@@ -88,14 +88,17 @@ class Rules:
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": _time(), "generation": 1}
         kind = KINDS[plural]
         item = {**body, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-        if plural == "pods":
-            if not (item.get("spec") or {}).get("containers"):
-                raise bad("spec.containers: Required value")
-            item["spec"] = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30} | item["spec"]
-            item["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
-        elif plural == "poddisruptionbudgets":
-            item["status"] = {"disruptionsAllowed": 0}
-        return item
+        return _admitted(plural, item)
+
+    def replace(self, key: Key, body: Mapping[str, Any], subresource: str = "") -> Item:
+        """Put `body` in place of an object. A lease that is not there is made, unless a certain one was meant."""
+        metadata = body.get("metadata") or {}
+        if key[0] == "leases" and self.store.get(key) is None and not metadata.get("uid"):
+            return self.create(key[0], key[1], body)
+        old = self.store.get(key)
+        if metadata.get("uid") and (old or {}).get("metadata", {}).get("uid") != metadata["uid"]:
+            raise conflict(f"Precondition failed: UID in precondition: {metadata['uid']}")
+        return self.change(key, lambda _: body, subresource)
 
     def change(self, key: Key, make: Callable[[Item], Any], subresource: str = "") -> Item:
         """Put what `make` makes of an object in its place. Nothing new is written where nothing changed."""
@@ -108,12 +111,14 @@ class Rules:
         if metadata.get("name", was["name"]) != was["name"]:
             raise bad("the name of the object does not match the name on the URL", 400, "BadRequest")
         if metadata.get("uid", was["uid"]) != was["uid"]:
-            raise conflict(f"Precondition failed: UID in precondition: {metadata['uid']}, in object: {was['uid']}")
+            raise bad(f'metadata.uid: Invalid value: "{metadata["uid"]}": field is immutable')
         version = metadata.get("resourceVersion")
         if plural in CUSTOM and not version:
             raise bad("metadata.resourceVersion: Invalid value: 0x0: must be specified for an update")
         if version and version != was["resourceVersion"]:
             raise conflict(f'Operation cannot be fulfilled on {plural} "{key[2]}": the object has been modified')
+        if plural == "leases" and (new.get("spec") or {}).get("leaseDurationSeconds", 1) <= 0:
+            raise bad("spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0")
         metadata |= {name: was[name] for name in _KEPT if name in was}
         item = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": metadata}
         item = self._bounded(plural, old, item, subresource)
@@ -127,9 +132,12 @@ class Rules:
         return self.store.put(key, item)
 
     def _bounded(self, plural: str, old: Item, item: Item, subresource: str) -> Item:
-        """Through its subresource only the status changes, and else only the rest; most of a pod's spec never does."""
+        """Through its subresource only the status changes, and else only the rest; most of a pod's spec never does.
+
+        Labels and annotations change through both.
+        """
         if subresource == "status":
-            return {**old, "metadata": dict(old["metadata"]), "status": item.get("status") or {}}
+            return {**old, "metadata": item["metadata"], "status": item.get("status") or {}}
         if plural in STATUS:
             item = {**item, "status": old.get("status", {})}
         if plural == "pods" and _fixed(item.get("spec") or {}) != _fixed(old["spec"]):
@@ -137,20 +145,24 @@ class Rules:
         return item
 
     def delete(self, key: Key, options: Mapping[str, Any]) -> Item:
-        """Delete now, or mark what ends later: a pod on a node in its time, others when no finalizer is left."""
+        """Delete now, or mark what ends later: a pod on a node in its time, others when no finalizer is left.
+
+        A pod is always marked first, so that a watch tells two events.
+        """
         old = self.get(key)
         metadata = old["metadata"]
         for field, wanted in (options.get("preconditions") or {}).items():
             if metadata[field] != wanted:
                 raise conflict(f"Precondition failed: {field} in precondition: {wanted}, in object: {metadata[field]}")
         grace = _grace(old, options) if key[0] == "pods" else 0
-        if not grace and not metadata.get("finalizers"):
+        ends = not grace and not metadata.get("finalizers")
+        if ends and key[0] != "pods":
             return self.store.put(key, None)
         left = metadata.get("deletionGracePeriodSeconds")
-        if "deletionTimestamp" in metadata and left is not None and left <= grace:
-            return old
-        marked = {"deletionTimestamp": _time(grace), "deletionGracePeriodSeconds": grace}
-        return self.store.put(key, {**old, "metadata": metadata | marked})
+        if "deletionTimestamp" not in metadata or left is None or left > grace:
+            marked = {"deletionTimestamp": _time(grace), "deletionGracePeriodSeconds": grace}
+            old = self.store.put(key, {**old, "metadata": metadata | marked})
+        return self.store.put(key, None) if ends else old
 
     def bind(self, namespace: str, name: str, binding: Mapping[str, Any]) -> None:
         """Give a pod its node, and the annotations of the binding, once."""
@@ -190,22 +202,41 @@ class Rules:
         if counted and len(budgets) > 1:
             raise Refused(500, "InternalError", "This pod has more than one PodDisruptionBudget")
         for key, budget in budgets if counted else ():
-            status = budget["status"]
-            if (
-                status.get("observedGeneration", 0) < budget["metadata"]["generation"]
-                or not status["disruptionsAllowed"]
-            ):
-                raise Refused(
-                    429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
-                )
+            status, desired = budget["status"], budget["status"].get("desiredHealthy", 0)
+            if not _ready(pod) and 0 < desired <= status.get("currentHealthy", 0):
+                continue  # it is not one of those that the budget counts on
+            stale = status.get("observedGeneration", 0) < budget["metadata"]["generation"]
+            if stale or not status["disruptionsAllowed"]:
+                message = "Cannot evict pod as it would violate the pod's disruption budget."
+                raise Refused(429, "TooManyRequests", message)
             self.store.put(key, {**budget, "status": status | {"disruptionsAllowed": status["disruptionsAllowed"] - 1}})
         self.delete(("pods", namespace, name), options)
+
+
+def _admitted(plural: str, item: Item) -> Item:
+    """A new object with the defaults of its kind."""
+    spec = item.get("spec") or {}
+    if plural == "pods":
+        if not spec.get("containers"):
+            raise bad("spec.containers: Required value")
+        spec = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30} | spec
+        return item | {"spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
+    if plural == "nodes" and not spec.get("taints"):
+        return item | {"spec": spec | {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
+    if plural == "poddisruptionbudgets":
+        return item | {"status": {"disruptionsAllowed": 0}}
+    return item
 
 
 def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
     """What nobody may change of a pod."""
     containers = [{**container, "image": ""} for container in spec.get("containers") or ()]
     return {**spec, "tolerations": None, "containers": containers}
+
+
+def _ready(pod: Item) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
 
 
 def _grace(pod: Item, options: Mapping[str, Any]) -> int:

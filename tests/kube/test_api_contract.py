@@ -98,6 +98,25 @@ async def test_an_old_version_replaces_nothing(cluster: Cluster) -> None:
     assert (await cluster.api.get(LEASES, "leader", cluster.namespace)).state == second.state
 
 
+async def test_what_is_gone_is_not_replaced(cluster: Cluster) -> None:
+    first = await create(cluster, LEASES, bodies.lease("gone", "a"))
+    await cluster.api.write(Delete(LEASES, "gone", cluster.namespace))
+    await refused(cluster, Replace(LEASES, "gone", first.document, cluster.namespace), VersionConflict)
+    second = await create(cluster, LEASES, bodies.lease("gone", "b"))
+    other = {**first.document, "metadata": {"name": "gone", "uid": first.metadata.uid}}
+    await refused(cluster, Replace(LEASES, "gone", other, cluster.namespace), VersionConflict)
+    assert (await cluster.api.get(LEASES, "gone", cluster.namespace)).state == second.state
+
+
+async def test_a_lease_may_have_no_holder_but_not_no_time(cluster: Cluster) -> None:
+    await create(cluster, LEASES, bodies.lease("empty", "a"))
+    for holder in ("", None):
+        change = Patch(LEASES, "empty", {"spec": {"holderIdentity": holder}}, cluster.namespace)
+        assert not LEASES.read(await cluster.api.write(change)).spec.holder_identity
+    change = Patch(LEASES, "empty", {"spec": {"leaseDurationSeconds": 0}}, cluster.namespace)
+    await refused(cluster, change, InvalidRequest)
+
+
 async def test_of_two_writers_on_one_version_one_wins(cluster: Cluster) -> None:
     first = await create(cluster, LEASES, bodies.lease("race", "nobody"))
 
@@ -129,7 +148,7 @@ async def test_a_merge_sets_and_takes_away(cluster: Cluster) -> None:
     guard = {"resourceVersion": first.metadata.resource_version, "annotations": {"late": "3"}}
     await refused(cluster, Patch(PODS, "merged", {"metadata": guard}, cluster.namespace), VersionConflict)
     guard = {"uid": "another", "annotations": {"late": "3"}}
-    await refused(cluster, Patch(PODS, "merged", {"metadata": guard}, cluster.namespace), VersionConflict)
+    await refused(cluster, Patch(PODS, "merged", {"metadata": guard}, cluster.namespace), InvalidRequest)
     assert second.state == (await cluster.api.get(PODS, "merged", cluster.namespace)).state
 
 
@@ -179,9 +198,10 @@ async def test_the_pages_of_a_list_show_one_moment(cluster: Cluster) -> None:
     assert sorted(seen) == names
     assert sizes == [3, 3, 1]
     assert len(versions) == 1
-    later = await told(cluster, versions.pop(), 2)
+    later = await told(cluster, versions.pop(), 3)
     assert [(event.type.value, event.item and event.item.metadata.name) for event in later] == [
         ("ADDED", "p9"),
+        ("MODIFIED", "p5"),
         ("DELETED", "p5"),
     ]
 
@@ -197,15 +217,17 @@ async def test_a_watch_tells_all_that_happened_in_order(cluster: Cluster) -> Non
     await create(cluster, PODS, bodies.pod("seen"))
     changed = await patch(cluster, "seen", {"metadata": {"annotations": {"text": LINE_ENDS}}})
     await cluster.api.write(Delete(PODS, "seen", cluster.namespace, grace_s=0))
-    events = await told(cluster, since, 3)
-    assert [event.type for event in events] == [EventType.ADDED, EventType.MODIFIED, EventType.DELETED]
+    events = await told(cluster, since, 4)
+    assert [event.type.value for event in events] == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
     assert events[1].item is not None
     assert events[1].item.metadata == changed.metadata
     assert events[1].version == changed.metadata.resource_version
     assert changed.metadata.annotations == {"text": LINE_ENDS}
-    assert len({event.version for event in events}) == 3
+    assert len({event.version for event in events}) == 4
     assert events[2].item is not None
-    assert events[2].item.metadata.uid == changed.metadata.uid
+    assert events[2].item.terminating
+    assert events[3].item is not None
+    assert events[3].item.metadata.uid == changed.metadata.uid
 
 
 async def test_a_watch_that_has_begun_tells_what_comes(cluster: Cluster) -> None:
@@ -223,6 +245,7 @@ async def test_a_watch_is_ended_by_the_server(cluster: Cluster) -> None:
 
 
 async def test_a_version_that_is_no_longer_known_is_gone(cluster: Cluster) -> None:
+    cluster.forget()
     with pytest.raises(Gone):
         await told(cluster, "1", 1)
 
@@ -314,7 +337,8 @@ async def test_an_eviction_keeps_the_budget(cluster: Cluster) -> None:
     budget = await create(cluster, POD_DISRUPTION_BUDGETS, bodies.budget("budget", {"app": "a"}))
     for name in ("one", "two"):
         await create(cluster, PODS, bodies.pod(name, node="n1", labels={"app": "a"}))
-        await patch(cluster, name, {"status": {"phase": "Running"}}, subresource="status")
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await patch(cluster, name, {"status": ready}, subresource="status")
     uid = (await cluster.api.get(PODS, "one", cluster.namespace)).metadata.uid
     await refused(cluster, Evict(cluster.namespace, "one", uid), BudgetExhausted)
     status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
@@ -326,6 +350,9 @@ async def test_an_eviction_keeps_the_budget(cluster: Cluster) -> None:
     assert (await cluster.api.get(PODS, "two", cluster.namespace)).terminating
     assert not (await cluster.api.get(PODS, "one", cluster.namespace)).terminating
     await refused(cluster, Evict(cluster.namespace, "one"), BudgetExhausted)
+    unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    await patch(cluster, "one", unready, subresource="status")
+    await cluster.api.write(Evict(cluster.namespace, "one"))
 
 
 async def test_an_eviction_means_one_pod_and_ends_at_once_what_is_on_no_node(cluster: Cluster) -> None:
@@ -356,5 +383,6 @@ async def test_nodes_and_namespaces_are_in_no_namespace(cluster: Cluster) -> Non
     await cluster.api.write(Patch(NODES, name, status, type=PatchType.STRATEGIC, subresource="status"))
     node = await cluster.api.get(NODES, name)
     assert node.ready
+    assert [taint.key for taint in node.spec.taints or ()] == ["node.kubernetes.io/not-ready"]
     assert node.status.allocatable == {"cpu": "8"}
     assert (await cluster.api.get(NAMESPACES, cluster.namespace)).key == ("", cluster.namespace)

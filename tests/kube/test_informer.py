@@ -128,7 +128,7 @@ async def test_what_was_deleted_in_a_gap_is_told(server: ApiServer, api: HttpKub
         for name in ("goes", "comes-again"):
             delete(server, name)
         create(server, "comes-again", "new")
-        server.do(server.store.compact)
+        server.forget()
         server.start()
         await alike(server, audience)
     assert sorted(audience.told[4:]) == [
@@ -150,7 +150,7 @@ async def test_bookmarks_keep_an_idle_watch_young(server: ApiServer, api: HttpKu
         for number in range(5):
             server.do(lambda number=number: server.rules.create("namespaces", "", bodies.node(f"ns{number}")))
         await until(lambda: informer._version == str(server.store.revision), "a bookmark came")
-        server.do(server.store.compact)
+        server.forget()
         server.cut()
         create(server, "b")
         await until(lambda: ("", "b") in informer.objects, "the watch goes on")
@@ -252,7 +252,7 @@ async def _step(server: ApiServer, audience: Audience, what: str, name: str) -> 
             create(server, *({name} - set(on_server(server))))
             server.start()
         case "compact":
-            server.do(server.store.compact)
+            server.forget()
         case "wait":
             await alike(server, audience)
 

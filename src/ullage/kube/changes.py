@@ -37,7 +37,10 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Put `body` in place of an object, if it still has the resourceVersion that `body` states."""
+    """Put `body` in place of an object, if it still has the resourceVersion that `body` states.
+
+    State the uid too: without one, some kinds (leases) are made where there is none.
+    """
 
     kind: Kind[Object]
     name: str
@@ -48,7 +51,10 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Change parts of an object. A merge that states metadata.resourceVersion or uid holds only for that one."""
+    """Change parts of an object. A merge that states metadata.resourceVersion holds only for that version.
+
+    One that states another uid is refused as invalid, for good.
+    """
 
     kind: Kind[Object]
     name: str
@@ -88,7 +94,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """End a pod as far as its disruption budgets allow."""
+    """End a pod as far as its disruption budgets allow; one that is not ready may go where enough others are."""
 
     namespace: str
     name: str

@@ -35,6 +35,8 @@ class Patience:
 
     answer_s: float = 10.0
     """For one answer, whole."""
+    eviction_s: float = 20.0
+    """For the answer to an eviction: a server tries for ten seconds before it says that another pod was meant."""
     throttled_s: float = 30.0
     """For a server that asks to come back later, over all tries of a call."""
     watch_s: tuple[float, float] = (300.0, 600.0)
@@ -98,7 +100,7 @@ class HttpKubeApi:
         if not isinstance(change, Evict):
             return await self._call(call)
         try:
-            return await self._once(call)
+            return await self._once(call, self._patience.eviction_s)
         except Throttled as error:
             raise BudgetExhausted(error.message, error.retry_after_s) from None
 
@@ -113,11 +115,11 @@ class HttpKubeApi:
                     raise
                 await self._pause(error.retry_after_s)
 
-    async def _once(self, call: Call) -> bytes:
-        what = f"{call.method} {call.path}"
+    async def _once(self, call: Call, answer_s: float | None = None) -> bytes:
+        what, within_s = f"{call.method} {call.path}", answer_s or self._patience.answer_s
         with _network(what):
-            async with asyncio.timeout(self._patience.answer_s):
-                answer = await self._client.send(self._request(call))
+            async with asyncio.timeout(within_s):
+                answer = await self._client.send(self._request(call, within_s))
         if not answer.is_success:
             raise _refusal(answer, what)
         return answer.content
@@ -137,9 +139,9 @@ class HttpKubeApi:
             finally:
                 await answer.aclose()
 
-    def _request(self, call: Call, read_s: float | None = None) -> httpx2.Request:
+    def _request(self, call: Call, read_s: float) -> httpx2.Request:
         content = {"Content-Type": call.media} if call.body else {}
-        wait = httpx2.Timeout(self._patience.answer_s, read=read_s or self._patience.answer_s)
+        wait = httpx2.Timeout(self._patience.answer_s, read=read_s)
         return self._client.build_request(
             call.method, call.path, params=dict(call.query), content=call.body or None, headers=content, timeout=wait
         )

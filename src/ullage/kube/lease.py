@@ -192,7 +192,7 @@ class Candidate:
         return not held or self._clock() - self._changed_at >= lasts_s
 
     async def _take(self, found: Lease | None) -> None:
-        """Begin a term of our own. An epoch is never used twice, also if the record was deleted meanwhile."""
+        """Begin a term of our own, later than any that was seen, also where the record was deleted meanwhile."""
         began, epoch, time = self._clock(), self._highest + 1, self._time()
         await self._write(found, LeaseSpec(self.identity, self._terms.lease_s, time, time, epoch))
         self._epoch, self._highest, self._until = epoch, epoch, began + self._terms.give_up_s

@@ -1,0 +1,42 @@
+"""A process that leads when it can, and writes on and on in its term: run by test_lease_processes."""
+
+import asyncio
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from ullage.kube.changes import Patch
+from ullage.kube.connection import connect
+from ullage.kube.errors import Unreachable, VersionConflict
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.kinds import NODES
+from ullage.kube.lease import Candidate, NotLeading, Terms
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def lead(kubeconfig: Path, name: str) -> None:
+    """Write until the term is over, each time on the version that was read."""
+    async with connect(kubeconfig) as client:
+        api = HttpKubeApi(client)
+        candidate = Candidate(api, "leader", "default", Terms(2, 0.1, 1.0))
+        trying = asyncio.create_task(candidate.run())
+        while not trying.done():
+            epoch = await candidate.elected()
+            say(f"leads {epoch}")
+            labels = {"writer": name, "epoch": str(epoch)}
+            try:
+                while True:
+                    node = await api.get(NODES, "n1")
+                    body = {"metadata": {"resourceVersion": node.metadata.resource_version, "labels": labels}}
+                    with suppress(VersionConflict, Unreachable):
+                        await candidate.write(epoch, Patch(NODES, "n1", body))
+            except NotLeading as refused:
+                say(f"over {epoch} {refused.code}")
+
+
+if __name__ == "__main__":
+    asyncio.run(lead(Path(sys.argv[1]), sys.argv[2]))
