@@ -38,10 +38,22 @@ class NotFound(InvalidRequest):
     code = "not-found"
 
 
+class Forbidden(InvalidRequest):
+    """It is not the caller's to ask."""
+
+    code = "forbidden"
+
+
 class Conflict(UllageError):
     """The present state refuses the operation; nothing was changed."""
 
     code = "conflict"
+
+
+class VersionChanged(Conflict):
+    """Somebody else changed it first: read it again, and decide anew."""
+
+    code = "version-changed"
 
 
 class AlreadyExists(Conflict):

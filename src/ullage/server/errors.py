@@ -6,14 +6,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ullage.model.error import Conflict, InvalidRequest, NotFound, UllageError, Unavailable
+from ullage.model.error import Conflict, Forbidden, InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.wire.api import ErrorBody
 
 
 def status_of(error: UllageError) -> int:
-    """404 for what does not exist, 400 for other bad input, 409 for a conflict, 503 for us."""
+    """404 for what does not exist, 403 for what is not the caller's, 400 for other bad input, 409, 503 for us."""
     if isinstance(error, NotFound):
         return 404
+    if isinstance(error, Forbidden):
+        return 403
     if isinstance(error, InvalidRequest):
         return 400
     if isinstance(error, Conflict):

@@ -1,0 +1,44 @@
+"""Single cards given to an application, or taken from it, beside those that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from ullage.core.binding.rows import Change, Ledger, bound
+from ullage.core.binding.validation import unfit
+from ullage.core.binding.view import View
+from ullage.model.compute import CardKey, HostedApp, Pick
+from ullage.model.error import Conflict, InvalidRequest
+
+
+def reassigned(
+    view: View,
+    ledger: Ledger,
+    app: HostedApp,
+    assign: Sequence[Pick],
+    unassign: Iterable[CardKey],
+    held: Collection[str],
+) -> Change:
+    """All of it as one change. A card in both lists is assigned, one that is there twice counts as it stands first.
+
+    Raises:
+        InvalidRequest: memory is shared out, and none is asked.
+        Conflict: a card has no room, or may not be used.
+
+    """
+    others = view.without(app.key)
+    wanted = {pick.key: pick for pick in reversed(assign)}
+    for pick in wanted.values():
+        card = others.cards[pick.key]
+        code = unfit(others, card, pick.memory_bytes)
+        if code.startswith("memory-required"):
+            raise InvalidRequest(f"memory: {card.id} shares out its memory; say how much", code=code, field="memory")
+        if code:
+            raise Conflict(f"{card.id} cannot be assigned: {code}", code=code)
+    gone = set(unassign)
+    kept = {
+        row.card: Pick(row.card.node, row.card.device, row.memory_bytes)
+        for row in ledger.of(app.key)
+        if row.card not in gone and row.card in view.cards
+    }
+    return bound(view, ledger, app, {**kept, **wanted}.values(), held)

@@ -1,0 +1,54 @@
+"""Where an application could run now, card by card, and what stands in the way where it cannot."""
+
+from __future__ import annotations
+
+from ullage.core.binding.placement import fit, place, roomy
+from ullage.core.binding.view import View
+from ullage.model.compute import ComputeCard, ComputeNode, ComputeRequirement, Scope
+from ullage.model.compute_answer import Availability, CardRoom, NodeRoom, NodeStatus, NoRoom
+
+_TOO_LITTLE = {Scope.CARD: NoRoom.NO_CARD, Scope.CARDS: NoRoom.NO_NODE_WITH_CARDS, Scope.NODES: NoRoom.NO_CLUSTER}
+
+
+def availability(view: View, asked: ComputeRequirement, *, install: bool = False) -> Availability:
+    """What every node has for an application; it fits exactly where automatic placement finds something."""
+    unpressed = roomy(view, asked, install=install)
+    names = {node.name for node in unpressed}
+    nodes = tuple(_node_room(view, node, asked, pressed=name not in names) for name, node in view.by_name.items())
+    reason = None if place(view, asked, unpressed) is not None else _why(view, asked)
+    return Availability(asked, nodes, reason)
+
+
+def _why(view: View, asked: ComputeRequirement) -> NoRoom:
+    matching = list(view.of_type(asked.accelerator))
+    if not matching:
+        return NoRoom.NO_NODE
+    cards = [card for node in matching for card in node.cards if card.accelerator == asked.accelerator]
+    if not any(map(view.usable, cards)) or place(view, asked, matching) is not None:
+        return NoRoom.NOT_AVAILABLE
+    return _TOO_LITTLE[asked.scope]
+
+
+def _node_room(view: View, node: ComputeNode, asked: ComputeRequirement, *, pressed: bool) -> NodeRoom:
+    cards = tuple(_card_room(view, card, asked) for card in sorted(node.cards, key=lambda card: card.id))
+    matches = asked.accelerator in node.accelerators
+    accelerator = asked.accelerator if matches else next(iter(node.accelerators), "")
+    return NodeRoom(node.name, accelerator, _status(view, cards, asked, pressed=pressed), cards)
+
+
+def _card_room(view: View, card: ComputeCard, asked: ComputeRequirement) -> CardRoom:
+    free = view.free_bytes(card)
+    operable = view.usable(card) and card.accelerator == asked.accelerator and free > 0
+    return CardRoom(card, free, operable, fit(view, card, asked), view.on(card))
+
+
+def _status(view: View, rooms: tuple[CardRoom, ...], asked: ComputeRequirement, *, pressed: bool) -> NodeStatus:
+    if not any(room.card.accelerator == asked.accelerator and view.usable(room.card) for room in rooms):
+        return NodeStatus.NOT_AVAILABLE
+    operable = [room.available for room in rooms if room.operable]
+    enough = {
+        Scope.CARD: any(room.fit for room in rooms),
+        Scope.CARDS: bool(operable) and sum(operable) >= asked.gpu_bytes,
+        Scope.NODES: bool(operable),
+    }[asked.scope]
+    return NodeStatus.AVAILABLE if enough and not pressed else NodeStatus.NOT_ENOUGH

@@ -1,0 +1,76 @@
+"""How an application is installed that can run in several ways: the only possible one is taken, else one is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ullage.core.binding.availability import availability
+from ullage.core.binding.placement import Picks, place, roomy
+from ullage.core.binding.pressure import pressure
+from ullage.core.binding.validation import validate
+from ullage.core.binding.view import View
+from ullage.model.compute import ComputeRequirement, HostedApp, Pick
+from ullage.model.compute_answer import CheckType, FailedCheck, InstallStatus, ModeOption, NoRoom
+from ullage.model.error import invalid
+
+
+def options(view: View, app: HostedApp) -> tuple[ModeOption, ...]:
+    """Each way in which an application can run, and whether it could be installed like that."""
+    return tuple(_option(view, requirement) for requirement in app.requirements)
+
+
+def chosen(
+    view: View, app: HostedApp, accelerator: str, picks: Sequence[Pick]
+) -> tuple[HostedApp, Picks] | FailedCheck:
+    """The application in the way it is to run, with its cards. The view must not have its own rows.
+
+    Raises:
+        InvalidRequest: it cannot run like that at all.
+
+    """
+    if accelerator and accelerator not in {each.accelerator for each in app.requirements}:
+        known = ", ".join(each.accelerator for each in app.requirements)
+        raise invalid("mode", accelerator, f"{app.key.name} runs on {known or 'no cards'}")
+    offered = options(view, app)
+    runnable = [each.accelerator for each in offered if each.status is InstallStatus.INSTALLABLE]
+    if not accelerator and len(app.requirements) > 1:
+        if len(runnable) != 1:
+            return FailedCheck(CheckType.MODE, options=offered)
+        accelerator = runnable[0]
+    app = replace(app, accelerator=accelerator)
+    requirement = app.requirement
+    if requirement is None:
+        return app, ()
+    if not requirement.needs_card:
+        if requirement.accelerator in runnable:
+            return app, ()
+        return FailedCheck(CheckType.MODE, options=offered)
+    return _cards(view, app, requirement, picks)
+
+
+def _cards(
+    view: View, app: HostedApp, asked: ComputeRequirement, picks: Sequence[Pick]
+) -> tuple[HostedApp, Picks] | FailedCheck:
+    if picks:
+        found = validate(view, asked, picks, install=True)
+        if found.ok:
+            return app, tuple(picks)
+        return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True), found)
+    placed = place(view, asked, roomy(view, asked, install=True))
+    if placed is None:
+        return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True))
+    return app, placed
+
+
+def _option(view: View, asked: ComputeRequirement) -> ModeOption:
+    if not asked.needs_card:
+        added = asked.room(install=True)
+        nodes = [node for node in view.nodes if node.ready and not pressure(node, added).pressured]
+        reason = "" if nodes else NoRoom.NOT_AVAILABLE
+    else:
+        reason = availability(view, asked, install=True).reason or ""
+    if not reason:
+        return ModeOption(asked.accelerator, InstallStatus.INSTALLABLE)
+    status = InstallStatus.NO_NODE if reason is NoRoom.NO_NODE else InstallStatus.INSUFFICIENT
+    return ModeOption(asked.accelerator, status, reason)

@@ -1,0 +1,108 @@
+"""Bindings from before owners were known become rows: each finds its application or is told of; nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ullage.core.binding.rows import Change, Ledger
+from ullage.core.binding.view import View
+from ullage.model.binding import Binding, BindingState, ShareMode
+from ullage.model.compute import AppState, BoundCard, ComputeCard, HostedApp
+from ullage.model.compute_answer import Problem
+
+_KEPT = frozenset(
+    {
+        AppState.RUNNING,
+        AppState.INITIALIZING,
+        AppState.RESUMING,
+        AppState.INSTALLING,
+        AppState.UPGRADING,
+        AppState.APPLYING_ENV,
+        AppState.STOP_FAILED,
+        AppState.RESUME_FAILED,
+        AppState.UPGRADE_FAILED,
+        AppState.APPLY_ENV_FAILED,
+    }
+)
+
+
+@dataclass
+class Migration:
+    """What a migration does: names of bindings that become rows, are rows already, or are left behind."""
+
+    change: Change = field(default_factory=Change)
+    kept: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def migrated(view: View, ledger: Ledger, bindings: Iterable[Binding], apps: Iterable[HostedApp]) -> Migration:
+    """The rows of bindings that are in use. What went through once is left as it is the next time."""
+    found, apps = Migration(), tuple(apps)
+    put: list[BoundCard] = []
+    for binding in sorted(bindings, key=lambda each: each.name):
+        matching = _applications(binding, apps)
+        if binding.state is BindingState.INVALID:
+            found.problems.append(Problem(binding.name, binding.reason))
+        elif len(matching) > 1:
+            whose = ", ".join(sorted(f"{app.key.owner} in {app.key.namespace or '-'}" for app in matching))
+            reason = f"{binding.app} is an application of {whose}; say the owner on the binding"
+            found.problems.append(Problem(binding.name, reason))
+        elif not matching or not _in_use(matching[0]):
+            found.dropped.append(binding.name)
+        elif any(row.app == matching[0].key and row.card.device == binding.uuid for row in (*ledger.rows, *put)):
+            found.unchanged.append(binding.name)
+        else:
+            row = _row(view.with_rows(put), binding, matching[0])
+            if isinstance(row, Problem):
+                found.problems.append(row)
+            else:
+                put.append(row)
+                found.kept.append(binding.name)
+    found.change = Change(put=tuple(put))
+    return found
+
+
+def _applications(binding: Binding, apps: Iterable[HostedApp]) -> list[HostedApp]:
+    """The applications that a binding may mean. One that names an owner means nobody else's."""
+    left = [app for app in apps if app.key.name == binding.app]
+    if binding.owner:
+        return [app for app in left if app.key.owner == binding.owner]
+    means: tuple[Callable[[HostedApp], bool], ...] = (
+        lambda app: app.shared_server,
+        lambda app: bool(binding.namespace) and app.key.namespace == binding.namespace,
+        lambda app: bool(binding.selector) and all(each.holds(None, app.labels) for each in binding.selector or ()),
+    )
+    for mean in means:
+        left = list(filter(mean, left)) or left
+    return left
+
+
+def _in_use(app: HostedApp) -> bool:
+    """Whether an application keeps its cards. Controllers spell states with either case at the front."""
+    return app.state[:1].lower() + app.state[1:] in _KEPT
+
+
+def _row(view: View, binding: Binding, app: HostedApp) -> BoundCard | Problem:
+    cards = [card for key, card in view.cards.items() if key.device == binding.uuid]
+    if len(cards) != 1:
+        return Problem(binding.name, f"{len(cards)} cards have the uuid {binding.uuid}")
+    card = cards[0]
+    problem = _problem(view, card, binding)
+    if problem:
+        return Problem(binding.name, problem)
+    memory = binding.memory_bytes if card.share is ShareMode.MEMORY_SLICE else 0
+    spec = app.requirement
+    return BoundCard(binding.name, app.key, card.key, card.accelerator, card.share, memory or 0, app.id, spec=spec)
+
+
+def _problem(view: View, card: ComputeCard, binding: Binding) -> str:
+    """What keeps a binding from its card; an unhealthy card does not, as somebody runs on it."""
+    free = view.free_bytes(card)
+    if card.share is ShareMode.MEMORY_SLICE and binding.memory_bytes is None:
+        return f"{card.id} shares out its memory, and the binding says no amount"
+    if not free or (card.share is ShareMode.MEMORY_SLICE and (binding.memory_bytes or 0) > free):
+        return f"{card.id} has {free} bytes left for it as {card.share}"
+    return ""

@@ -1,0 +1,133 @@
+"""The ledger of bindings and its changes: a change is planned against one version, and is made whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ullage.core.binding.view import View
+from ullage.model.binding import BindingState, ShareMode
+from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeRequirement, HostedApp, Pick
+from ullage.model.compute_answer import SwitchReport
+
+REMEMBERED = 1000
+"""Answers that are kept for repeats; older ones are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What was asked under a key, so that a repeat is answered and not done again."""
+
+    key: str
+    asked: str
+    switch: SwitchReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Rows, how cards are shared where that was switched, and answers. `version` counts the changes."""
+
+    version: int = 0
+    rows: tuple[BoundCard, ...] = ()
+    shares: Mapping[CardKey, ShareMode] = field(default_factory=dict)
+    answered: tuple[Answered, ...] = ()
+
+    def of(self, app: AppKey) -> tuple[BoundCard, ...]:
+        """The rows of an application that are in force."""
+        return tuple(row for row in self.rows if row.app == app and not row.draining)
+
+    def answer(self, key: str) -> Answered | None:
+        """What was answered under a key."""
+        return next((each for each in self.answered if each.key == key), None) if key else None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Claims whose rows go, rows that come or are replaced, and how cards are shared from now on.
+
+    `answered` is remembered for repeats; what was asked under the key `unanswered` is to be done again.
+    """
+
+    drop: tuple[str, ...] = ()
+    put: tuple[BoundCard, ...] = ()
+    shares: tuple[tuple[CardKey, ShareMode], ...] = ()
+    answered: Answered | None = None
+    unanswered: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether the ledger stays as it is."""
+        return self == Change()
+
+
+def applied(ledger: Ledger, change: Change) -> Ledger:
+    """The ledger after a change."""
+    rows = {row.claim: row for row in ledger.rows if row.claim not in change.drop}
+    rows |= {row.claim: row for row in change.put}
+    answered = [each for each in ledger.answered if each.key != change.unanswered]
+    answered += [change.answered] if change.answered else []
+    shares = {**ledger.shares, **dict(change.shares)}
+    return Ledger(ledger.version + 1, tuple(rows.values()), shares, tuple(answered[-REMEMBERED:]))
+
+
+def released(rows: Iterable[BoundCard], held: Collection[str]) -> Change:
+    """Let go of rows: at once where nobody runs by their claims, else as soon as that is over."""
+    rows = tuple(rows)
+    gone = tuple(row.claim for row in rows if row.claim not in held)
+    put = (replace(row, state=BindingState.DRAINING) for row in rows if row.claim in held and not row.draining)
+    return Change(gone, tuple(put))
+
+
+def drained(ledger: Ledger, held: Collection[str]) -> Change:
+    """Forget draining rows by whose claims nobody runs any more."""
+    return Change(tuple(row.claim for row in ledger.rows if row.draining and row.claim not in held))
+
+
+def bound(view: View, ledger: Ledger, app: HostedApp, picks: Iterable[Pick], held: Collection[str]) -> Change:
+    """Bind an application to these cards and no other. What stays as it is keeps its claim.
+
+    Whether the cards will do was decided before, against the same version.
+    """
+    requirement = app.requirement or ComputeRequirement("")
+    wanted = {row.card: row for row in rows_of(view, app.key, requirement, picks, app.id)}
+    kept = {row.card for row in ledger.of(app.key) if _same(row, wanted.get(row.card))}
+    change = released((row for row in ledger.of(app.key) if row.card not in kept), held)
+    fresh = (row for card, row in wanted.items() if card not in kept)
+    claims = (f"{app.key.name}-{ledger.version + 1}-{position}" for position in range(len(wanted)))
+    new = tuple(replace(row, claim=claim) for row, claim in zip(fresh, claims, strict=False))
+    return replace(change, put=(*change.put, *new))
+
+
+def taken_back(view: View, ledger: Ledger, change: Change, held: Collection[str]) -> Change:
+    """Undo a binding: its new rows go, and the rows that drain because of it are in force again.
+
+    A row stays as it is where its card is shared in another way since.
+    """
+    made = {row.claim: row for row in change.put}
+    now = [row for row in ledger.rows if row.claim in made]
+    undone = released((row for row in now if not made[row.claim].draining), held)
+    back = tuple(
+        replace(row, state=BindingState.BOUND)
+        for row in now
+        if made[row.claim].draining and row.card in view.cards and view.cards[row.card].share is row.share
+    )
+    return replace(undone, put=(*undone.put, *back))
+
+
+def rows_of(
+    view: View, app: AppKey, requirement: ComputeRequirement, picks: Iterable[Pick], app_id: str = ""
+) -> tuple[BoundCard, ...]:
+    """The rows of an application on chosen cards, as yet without claims; memory counts where it is shared out."""
+    rows = []
+    for pick in picks:
+        card = view.cards[pick.key]
+        memory = pick.memory_bytes if card.share is ShareMode.MEMORY_SLICE else 0
+        claim = f"{'/'.join(app)}@{'/'.join(card.key)}"
+        rows.append(
+            BoundCard(claim, app, card.key, card.accelerator, card.share, memory, app_id=app_id, spec=requirement)
+        )
+    return tuple(rows)
+
+
+def _same(row: BoundCard, other: BoundCard | None) -> bool:
+    return other is not None and replace(row, claim=other.claim, spec=other.spec, app_id=other.app_id) == other

@@ -1,0 +1,67 @@
+"""How a card is shared is switched: who has to stop for it is settled first, and where one cannot, nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from ullage.core.binding.rows import Change, Ledger, released
+from ullage.model.binding import ShareMode, supported_modes
+from ullage.model.compute import AppKey, AppState, ComputeCard, HostedApp
+from ullage.model.compute_answer import StoppedApp, SwitchReport, SwitchStatus
+from ullage.model.error import invalid
+
+NOT_ALLOWED = "stop-operation-not-allowed"
+
+STOPPED = frozenset({AppState.STOPPED, AppState.UNINSTALLED, AppState.INSTALL_FAILED})
+"""States in which an application runs nothing."""
+
+_STOPPABLE = frozenset(
+    {
+        AppState.RUNNING,
+        AppState.STOPPING,
+        AppState.STOP_FAILED,
+        AppState.RESUME_FAILED,
+        AppState.UPGRADE_FAILED,
+        AppState.APPLY_ENV_FAILED,
+    }
+)
+
+
+def share_of(card: ComputeCard, asked: str) -> ShareMode:
+    """How a card is asked to be shared.
+
+    Raises:
+        InvalidRequest: there is no such mode, or not for cards of this type.
+
+    """
+    known = supported_modes(card.accelerator)
+    if asked not in known:
+        raise invalid("supportType", asked, f"choose one of {', '.join(known)}")
+    return ShareMode(asked)
+
+
+def switched(
+    ledger: Ledger,
+    card: ComputeCard,
+    share: ShareMode,
+    apps: Mapping[AppKey, HostedApp],
+    held: Collection[str],
+) -> tuple[SwitchReport, Change]:
+    """What a switch does. All applications on the card stop, and let go of all of their cards.
+
+    Rows of an application that is no more just go.
+    """
+    if share is card.share:
+        return SwitchReport(card.key, SwitchStatus.UNCHANGED), Change()
+    there = dict.fromkeys(row.app for row in ledger.rows if row.card == card.key and not row.draining)
+    known = [apps[key] for key in there if key in apps]
+    blocked = tuple(
+        StoppedApp(app.key, app.state, NOT_ALLOWED) for app in known if app.state not in _STOPPABLE | STOPPED
+    )
+    if blocked:
+        return SwitchReport(card.key, SwitchStatus.BLOCKED, blocked=blocked), Change()
+    stopped = tuple(StoppedApp(app.key, app.state) for app in known if app.state not in STOPPED)
+    change = released((row for row in ledger.rows if row.app in there), held)
+    change = replace(change, shares=((card.key, share),))
+    return SwitchReport(card.key, SwitchStatus.SWITCHED, stopped), change

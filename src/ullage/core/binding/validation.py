@@ -1,0 +1,99 @@
+"""Whether a choice of cards will do for an application. What is found first is told.
+
+The codes are those that clients know, with the card or node behind a colon; of our own are `device-draining:X`
+(somebody leaves who came under another mode) and `tenants-exhausted:X` (no more may take turns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.core.binding.pressure import pressure
+from ullage.core.binding.view import View
+from ullage.model.binding import ShareMode
+from ullage.model.compute import NVIDIA, ComputeCard, ComputeRequirement, Pick, Scope
+from ullage.model.compute_answer import Validation
+
+
+def validate(view: View, asked: ComputeRequirement, picks: Sequence[Pick], *, install: bool = False) -> Validation:
+    """Judge a choice. The view must not have the rows of the application itself."""
+    code = _named(view, picks) or _together(asked, picks)
+    if code:
+        return Validation(code)
+    cards = [view.cards[pick.key] for pick in picks]
+    code = next(filter(None, (_alone(view, card, asked, pick) for card, pick in zip(cards, picks, strict=True))), "")
+    code = code or _enough(cards, asked, picks)
+    if code:
+        return Validation(code)
+    for name in dict.fromkeys(pick.node for pick in picks):
+        found = pressure(view.by_name[name], asked.room(install=install))
+        if found.pressured:
+            return Validation(f"node-pressure:{name}", found)
+    return Validation()
+
+
+def unfit(view: View, card: ComputeCard, memory_bytes: int) -> str:
+    """What keeps an application from a card whatever it asks in all; "" for nothing."""
+    rows = view.on(card)
+    free = view.free_bytes(card)
+    if not view.usable(card):
+        return f"device-unhealthy:{card.id}"
+    if any(row.share is not card.share for row in rows):
+        return f"device-draining:{card.id}"
+    if card.share is ShareMode.EXCLUSIVE:
+        return f"exclusive-already-bound:{card.id}" if rows else ""
+    if card.share is ShareMode.TIME_SLICE:
+        return "" if free else f"tenants-exhausted:{card.id}"
+    if memory_bytes <= 0:
+        return f"memory-required:{card.id}"
+    return f"device-vram-insufficient:{card.id}" if memory_bytes > free else ""
+
+
+def _named(view: View, picks: Sequence[Pick]) -> str:
+    """Whether a choice names cards that are there, each once."""
+    if not picks:
+        return "empty-selection"
+    seen = set()
+    for pick in picks:
+        if not pick.node or not pick.device:
+            return "empty-compute-binding"
+        if pick.node not in view.by_name:
+            return f"node-not-found:{pick.node}"
+        if pick.key not in view.cards:
+            return f"device-not-found:{pick.device}"
+        if pick.key in seen:
+            return f"duplicate-selection:{pick.node}/{pick.device}"
+        seen.add(pick.key)
+    return ""
+
+
+def _together(asked: ComputeRequirement, picks: Sequence[Pick]) -> str:
+    """Whether an application can use so many cards, in so many places."""
+    if len(picks) == 1:
+        return ""
+    if asked.accelerator != NVIDIA:
+        return "non-nvidia-must-single-selection"
+    if asked.scope is Scope.CARD:
+        return "multi-card-not-supported"
+    nodes = {pick.node for pick in picks}
+    return "multi-node-not-supported" if len(nodes) > 1 and asked.scope is not Scope.NODES else ""
+
+
+def _alone(view: View, card: ComputeCard, asked: ComputeRequirement, pick: Pick) -> str:
+    return "gpu-type-mismatch" if card.accelerator != asked.accelerator else unfit(view, card, pick.memory_bytes)
+
+
+def _enough(cards: Sequence[ComputeCard], asked: ComputeRequirement, picks: Sequence[Pick]) -> str:
+    """Whether the cards come to what is required."""
+    shares = [
+        pick.memory_bytes if card.share is ShareMode.MEMORY_SLICE else card.memory_bytes
+        for card, pick in zip(cards, picks, strict=True)
+    ]
+    if sum(shares) >= asked.gpu_bytes:
+        return ""
+    if len(cards) > 1:
+        return "aggregate-vram-insufficient"
+    if asked.accelerator != NVIDIA:
+        return "device-memory-insufficient"
+    shared_out = cards[0].share is ShareMode.MEMORY_SLICE
+    return f"device-vram-insufficient:{cards[0].id}" if shared_out else "device-vram-insufficient"

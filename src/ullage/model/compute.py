@@ -1,0 +1,218 @@
+"""Cards that applications are bound to: what there is, who is bound, and what an application asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from ullage.model.binding import BindingState, ShareMode
+
+CPU = "cpu"
+NVIDIA = "nvidia"
+
+
+class CardKey(NamedTuple):
+    """A card by its node and its id there."""
+
+    node: str
+    device: str
+
+
+class AppKey(NamedTuple):
+    """An application: all three say which, never the name alone."""
+
+    name: str
+    owner: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Amounts of a node that are not of cards."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+
+    def __add__(self, other: Room) -> Room:
+        """Both together."""
+        return Room(
+            self.cpu_milli + other.cpu_milli,
+            self.memory_bytes + other.memory_bytes,
+            self.disk_bytes + other.disk_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeCard:
+    """A card, or what a node with one memory for everything shows in place of one. `share` is how it is shared.
+
+    `healthy` is what its driver says, `cordoned` what an operator does; both keep new work away.
+    """
+
+    node: str
+    id: str
+    accelerator: str
+    memory_bytes: int
+    share: ShareMode
+    model: str = ""
+    index: int = 0
+    zone: int = 0
+    healthy: bool = True
+    cordoned: bool = False
+
+    @property
+    def key(self) -> CardKey:
+        """Which card it is."""
+        return CardKey(self.node, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeNode:
+    """A node with its cards. `used` is measured, `requested` is what its pods asked; 0 of `capacity` is not known."""
+
+    name: str
+    cards: tuple[ComputeCard, ...] = ()
+    capacity: Room = Room()
+    used: Room = Room()
+    requested: Room = Room()
+    ready: bool = True
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """The types of its cards."""
+        return tuple(sorted({card.accelerator for card in self.cards}))
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRequirement:
+    """What an application asks in one of the ways it can run. A limit of 0 is as much as is required.
+
+    Bytes of cards count over all cards that it gets. Several cards, or nodes, are for nvidia only.
+    """
+
+    accelerator: str
+    gpu_bytes: int = 0
+    gpu_limit_bytes: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0
+    disk_bytes: int = 0
+    several_cards: bool = False
+    several_nodes: bool = False
+
+    @property
+    def needs_card(self) -> bool:
+        """Whether it runs on a card at all."""
+        return self.accelerator not in ("", CPU)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The bytes of cards that it would use if it got them."""
+        return max(self.gpu_limit_bytes, self.gpu_bytes)
+
+    @property
+    def scope(self) -> Scope:
+        """Where its cards may be."""
+        if self.accelerator == NVIDIA and self.several_nodes:
+            return Scope.NODES
+        return Scope.CARDS if self.accelerator == NVIDIA and self.several_cards else Scope.CARD
+
+    def room(self, *, install: bool = False) -> Room:
+        """What it takes of a node; of its disk only while it is installed."""
+        return Room(self.cpu_milli, self.memory_bytes, self.disk_bytes if install else 0)
+
+
+class Scope(StrEnum):
+    """Where the cards of an application may be."""
+
+    CARD = "card"
+    CARDS = "single-node-cards"
+    NODES = "cross-node-cards"
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A card that is chosen for an application; `memory_bytes` counts where memory is shared out, else it is 0."""
+
+    node: str
+    device: str
+    memory_bytes: int = 0
+
+    @property
+    def key(self) -> CardKey:
+        """Which card it is."""
+        return CardKey(self.node, self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCard:
+    """An application is bound to a card: one row of the ledger.
+
+    `claim` names the row for ever; whoever runs on the card tells the claim by which it does. A row that is
+    draining is of an application that was told to leave: it counts until nobody runs by its claim. `share` is
+    how the card was shared when the row was made.
+    """
+
+    claim: str
+    app: AppKey
+    card: CardKey
+    accelerator: str
+    share: ShareMode
+    memory_bytes: int = 0
+    app_id: str = ""
+    state: BindingState = BindingState.BOUND
+    spec: ComputeRequirement | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether its application was told to leave."""
+        return self.state is BindingState.DRAINING
+
+
+class AppState(StrEnum):
+    """What an application is doing, in the words of its controller."""
+
+    INSTALLING = "installing"
+    INITIALIZING = "initializing"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    RESUMING = "resuming"
+    UPGRADING = "upgrading"
+    APPLYING_ENV = "applyingEnv"
+    UNINSTALLING = "uninstalling"
+    UNINSTALLED = "uninstalled"
+    INSTALL_FAILED = "installFailed"
+    STOP_FAILED = "stopFailed"
+    RESUME_FAILED = "resumeFailed"
+    UPGRADE_FAILED = "upgradeFailed"
+    APPLY_ENV_FAILED = "applyEnvFailed"
+    UNINSTALL_FAILED = "uninstallFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class HostedApp:
+    """An application of somebody. `requirements` are the ways in which it can run, `accelerator` the chosen one.
+
+    A client of a shared server has no requirements of its own. `state` is text, as controllers have states that
+    are not known here.
+    """
+
+    key: AppKey
+    state: str = AppState.RUNNING
+    id: str = ""
+    requirements: tuple[ComputeRequirement, ...] = ()
+    accelerator: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    shared_server: bool = False
+
+    @property
+    def requirement(self) -> ComputeRequirement | None:
+        """How it runs: as was chosen, or in its only way; None where nothing was chosen, or there is nothing to."""
+        chosen = [each for each in self.requirements if each.accelerator == self.accelerator]
+        if chosen:
+            return chosen[0]
+        return self.requirements[0] if len(self.requirements) == 1 else None

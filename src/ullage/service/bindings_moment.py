@@ -1,0 +1,139 @@
+"""One look at the cluster and the ledger, from which everything of one operation is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ullage.core.binding.rows import Ledger
+from ullage.core.binding.view import View
+from ullage.model.binding import supported_modes
+from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
+from ullage.model.compute_answer import Problem
+from ullage.model.error import Conflict, Forbidden, NotFound
+from ullage.service.bindings_port import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks; an administrator may ask for others."""
+
+    name: str
+    is_admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An application as callers name it; without an owner it is the caller's, without a namespace the only one."""
+
+    name: str
+    owner: str = ""
+    namespace: str = ""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The cluster and the ledger as they were read together."""
+
+    cluster: Cluster
+    ledger: Ledger
+
+    @cached_property
+    def view(self) -> View:
+        """What decisions are made from; cards are shared as the ledger says, else as their nodes say."""
+        nodes = tuple(replace(node, cards=tuple(map(self._shared, node.cards))) for node in self.cluster.nodes)
+        cluster = self.cluster
+        return View(nodes, self.ledger.rows, cluster.tenants, cluster.quotas, cluster.owner_use)
+
+    @cached_property
+    def apps(self) -> dict[AppKey, HostedApp]:
+        """The applications that are there."""
+        return {app.key: app for app in self.cluster.apps}
+
+    def keys(self, caller: Caller, named: Named) -> list[AppKey]:
+        """The applications that are meant: those that are there, and those that only have rows yet.
+
+        Raises:
+            Forbidden: they are somebody else's.
+
+        """
+        owner = named.owner or caller.name
+        check_owner(caller, owner)
+        known = dict.fromkeys([*self.apps, *(row.app for row in self.ledger.rows)])
+        spaces = (named.namespace, "") if named.namespace else None
+        return [
+            key
+            for key in known
+            if (key.name, key.owner) == (named.name, owner) and (spaces is None or key.namespace in spaces)
+        ]
+
+    def app(self, caller: Caller, named: Named) -> HostedApp:
+        """The application that is meant.
+
+        Raises:
+            Forbidden: it is somebody else's.
+            NotFound: there is none.
+            Conflict: there are several.
+
+        """
+        keys = self.keys(caller, named)
+        if not keys:
+            raise NotFound(f"there is no application {named.name!r} of {named.owner or caller.name!r}", field="name")
+        if len(keys) > 1:
+            spaces = ", ".join(sorted(key.namespace for key in keys))
+            raise Conflict(f"{named.name!r} is there in {spaces}; say the namespace", code="ambiguous", field="name")
+        return self.apps.get(keys[0]) or HostedApp(keys[0], state="")
+
+    def card(self, key: CardKey) -> ComputeCard:
+        """The card that is meant.
+
+        Raises:
+            NotFound: there is none.
+
+        """
+        card = self.view.cards.get(key)
+        if card is None:
+            raise NotFound(f"there is no card {key.device!r} on node {key.node!r}", field="device")
+        return card
+
+    def card_of(self, device: str) -> ComputeCard:
+        """The card with this id, on whichever node.
+
+        Raises:
+            NotFound: there is none.
+
+        """
+        card = next((card for key, card in self.view.cards.items() if key.device == device), None)
+        if card is None:
+            raise NotFound(f"there is no card {device!r}", field="id")
+        return card
+
+    def nodes(self) -> tuple[ComputeNode, ...]:
+        """The nodes by name."""
+        return tuple(self.view.by_name.values())
+
+    def problems(self) -> Iterator[Problem]:
+        """What could not be read, rows of cards that are gone, and rows whose application is leaving."""
+        yield from self.cluster.problems
+        for row in self.ledger.rows:
+            whose = f"{row.app.name} of {row.app.owner} on {row.card.node}/{row.card.device}"
+            if row.card not in self.view.cards:
+                yield Problem(whose, "card-gone")
+            if row.draining:
+                yield Problem(whose, "draining")
+
+    def _shared(self, card: ComputeCard) -> ComputeCard:
+        share = self.ledger.shares.get(card.key, card.share)
+        return replace(card, share=share) if share in supported_modes(card.accelerator) else card
+
+
+def check_owner(caller: Caller, owner: str) -> None:
+    """Refuse what is somebody else's, unless an administrator asks.
+
+    Raises:
+        Forbidden: so it is.
+
+    """
+    if owner != caller.name and not caller.is_admin:
+        raise Forbidden(f"owner: {owner!r} is not {caller.name!r}; only an administrator may act for others")

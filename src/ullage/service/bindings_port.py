@@ -1,0 +1,72 @@
+"""The port to where bindings live, and to the applications that are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ullage.core.binding.rows import Change, Ledger
+from ullage.core.binding.view import TENANTS
+from ullage.model.compute import AppKey, ComputeNode, HostedApp, Room
+from ullage.model.compute_answer import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What is there: nodes with their cards, applications, and the claims by which anybody still runs on a card.
+
+    `problems` are what of it could not be read. `quotas` and `owner_use` are of owners, `tenants` is how many
+    applications may take turns on a card.
+    """
+
+    nodes: tuple[ComputeNode, ...] = ()
+    apps: tuple[HostedApp, ...] = ()
+    held: frozenset[str] = frozenset()
+    problems: tuple[Problem, ...] = ()
+    quotas: Mapping[str, Room] = field(default_factory=dict)
+    owner_use: Mapping[str, Room] = field(default_factory=dict)
+    tenants: int = TENANTS
+
+
+class BindingPort(Protocol):
+    """Keeps the ledger of bindings, and tells applications to start and stop. All calls may be repeated."""
+
+    async def cluster(self) -> Cluster:
+        """What is there now."""
+
+    async def ledger(self) -> Ledger:
+        """The ledger as it was last committed."""
+
+    async def commit(self, change: Change, expected: int) -> None:
+        """Make all of a change durable, if the ledger still has the expected version; else nothing of it.
+
+        Raises:
+            VersionChanged: it has another one.
+            Unavailable: it cannot be said whether it was made; read the ledger.
+
+        """
+
+    async def start(self, app: AppKey, accelerator: str) -> None:
+        """Let an application start, or be installed, for cards of this type ("" for none).
+
+        Raises:
+            UllageError: it was not told.
+
+        """
+
+    async def stop(self, app: AppKey) -> None:
+        """Let an application stop.
+
+        Raises:
+            UllageError: it was not told.
+
+        """
+
+    async def restart(self, app: AppKey) -> None:
+        """Let an application start anew, as its cards have changed.
+
+        Raises:
+            UllageError: it was not told.
+
+        """

@@ -1,0 +1,205 @@
+"""Changes of the ledger: binding, letting go, switching how cards are shared, migration; and preflights."""
+
+from dataclasses import replace
+
+import pytest
+from tests.bindings import ALONE, GIB, MIB, ROOMY, SLICED, TURNS, a_card, a_node, a_row, an_app, ask
+
+from ullage.core.binding.migration import migrated
+from ullage.core.binding.preflight import preflight
+from ullage.core.binding.rows import Change, Ledger, applied, bound, drained, released
+from ullage.core.binding.switching import share_of, switched
+from ullage.core.binding.view import View
+from ullage.model.affinity import Expression, Operator
+from ullage.model.binding import Binding, BindingState
+from ullage.model.compute import CPU, AppKey, AppState, Pick, Room
+from ullage.model.compute_answer import Demand, Shortage, StoppedApp, SwitchStatus
+from ullage.model.error import InvalidRequest
+
+CARD = a_card(share=SLICED)
+VIEW = View((a_node(CARD, a_card(device="d2", share=SLICED)),))
+BOTH = (Pick("n1", "d1", MIB), Pick("n1", "d2", MIB))
+
+
+# --- binding and letting go ---
+
+
+def test_rows_that_stay_as_they_are_keep_their_claims():
+    app = an_app()
+    ledger = applied(Ledger(), bound(VIEW, Ledger(), app, BOTH, ()))
+    assert bound(VIEW, ledger, app, BOTH, ()).empty
+    change = bound(VIEW, ledger, app, (BOTH[0], replace(BOTH[1], memory_bytes=2 * MIB)), ())
+    assert change.drop == (ledger.rows[1].claim,)
+    assert [row.memory_bytes for row in change.put] == [2 * MIB]
+    claims = {row.claim for row in (*ledger.rows, *change.put)}
+    assert len(claims) == 3
+
+
+def test_what_is_let_go_drains_while_anybody_runs_by_its_claim():
+    first, second = a_row(CARD, claim="a"), a_row(CARD, "other", claim="b")
+    change = released([first, second], {"a"})
+    assert change.drop == ("b",)
+    ledger = applied(Ledger(rows=(first, second)), change)
+    assert [(row.claim, row.draining) for row in ledger.rows] == [("a", True)]
+    assert released(ledger.rows, {"a"}).empty
+    assert drained(ledger, {"a"}).empty
+    assert applied(ledger, drained(ledger, ())).rows == ()
+
+
+# --- switching ---
+
+
+def switch(rows, share=ALONE, apps=(), held=(), card=CARD):
+    return switched(Ledger(rows=tuple(rows)), card, share, {app.key: app for app in apps}, held)
+
+
+def test_48_the_same_mode_is_unchanged_and_an_unknown_one_refused():
+    report, change = switch([a_row(CARD, mib=1)], SLICED)
+    assert (report.status, change.empty) == (SwitchStatus.UNCHANGED, True)
+    assert share_of(CARD, "TimeSlice") is TURNS
+    for wrong, card in (("MemoryShared", CARD), ("TimeSlice", replace(CARD, accelerator="amd")), ("", CARD)):
+        with pytest.raises(InvalidRequest, match="supportType"):
+            share_of(card, wrong)
+
+
+def test_49_applications_on_the_card_stop_and_let_go_of_all_their_cards():
+    other = a_card(device="d2", share=SLICED)
+    rows = [a_row(CARD, claim="a", mib=1), a_row(other, claim="b", mib=1), a_row(other, "third", claim="c", mib=1)]
+    report, change = switch(rows, apps=[an_app()], held={"a"})
+    assert (report.status, report.stopped) == (SwitchStatus.SWITCHED, (StoppedApp(an_app().key, "running"),))
+    ledger = applied(Ledger(rows=tuple(rows)), change)
+    assert [(row.claim, row.draining) for row in ledger.rows] == [("a", True), ("c", False)]
+    assert ledger.shares == {CARD.key: ALONE}
+
+
+@pytest.mark.parametrize("state", [AppState.INSTALLING, AppState.UPGRADING, AppState.RESUMING, "somethingNew"])
+def test_one_that_cannot_stop_blocks_the_switch_for_all(state):
+    rows = [a_row(CARD, mib=1), a_row(CARD, "other", mib=1)]
+    report, change = switch(rows, apps=[an_app(), an_app("other", state=state)])
+    assert (report.status, report.stopped) == (SwitchStatus.BLOCKED, ())
+    assert report.blocked == (StoppedApp(an_app("other").key, state, "stop-operation-not-allowed"),)
+    assert change == Change()
+
+
+def test_who_is_stopped_already_or_no_more_there_is_not_stopped():
+    rows = [a_row(CARD, mib=1), a_row(CARD, "gone", mib=1)]
+    report, change = switch(rows, apps=[an_app(state=AppState.STOPPED)])
+    assert (report.status, report.stopped, len(change.drop)) == (SwitchStatus.SWITCHED, (), 2)
+
+
+# --- preflight ---
+
+
+def demand(name, requirement, owner="alice"):
+    return Demand(name, AppKey(name, owner), requirement)
+
+
+def short(view, *demands):
+    found = preflight(view, demands)
+    return found.failed, found.reason
+
+
+def test_demands_find_what_those_before_them_left():
+    view = View((a_node(CARD),))
+    fits = [demand("a", ask(8000)), demand("b", ask(8000))]
+    assert preflight(view, fits).installable
+    assert short(view, *fits, demand("c", ask(1))) == ("c", Shortage.CLUSTER_CAPACITY)
+
+
+def test_what_is_short_is_told():
+    view = View((a_node(CARD, capacity=Room(10_000, 100 * GIB)),))
+    assert short(view, demand("a", ask(accelerator="amd"))) == ("a", Shortage.UNSCHEDULABLE)
+    assert short(view, demand("a", ask(cpu_milli=9001))) == ("a", Shortage.CLUSTER_PRESSURE)
+    two = replace(view, nodes=(*view.nodes, a_node(name="n2", capacity=ROOMY)))
+    assert short(two, demand("a", ask(cpu_milli=9001))) == ("a", Shortage.NODE_PRESSURE)
+    asked_for = replace(view, nodes=(replace(view.nodes[0], requested=Room(9_500)),))
+    assert short(asked_for, demand("a", ask(cpu_milli=501))) == ("a", Shortage.K8S_REQUEST)
+    assert short(asked_for, demand("a", ask(cpu_milli=500))) == (None, None)
+
+
+def test_an_owner_uses_no_more_than_the_quota_over_all_demands():
+    view = View((a_node(CARD),), quotas={"alice": Room(2000)})
+    demands = [demand(name, ask(1)) for name in "ab"]
+    assert preflight(view, demands).installable
+    assert short(view, *demands, demand("c", ask(1))) == ("c", Shortage.OWNER_QUOTA)
+    assert preflight(view, [*demands, demand("c", ask(1), "bob")]).installable
+
+
+def test_without_a_card_a_node_is_enough():
+    view = View((a_node(name="n1", capacity=Room(1000, 10 * GIB)), a_node(name="n2", capacity=Room(9000, GIB))))
+    asked = ask(0, accelerator=CPU, cpu_milli=900, memory_bytes=GIB)
+    assert preflight(view, [demand("a", asked)]).installable
+    assert short(view, demand("a", asked), demand("b", asked)) == ("b", Shortage.NODE_PRESSURE)
+
+
+# --- migration ---
+
+UUID = "d1"
+
+
+def old(name="b", app="comfyui", mib=4000, **facts):
+    return Binding(name, UUID, app, memory_bytes=mib * MIB, legacy=True, **({"selector": ()} | facts))
+
+
+def move(bindings, apps, ledger=None, view=VIEW):
+    ledger = ledger or Ledger()
+    return migrated(replace(view, rows=ledger.rows), ledger, bindings, apps)
+
+
+def test_a_binding_becomes_a_row_once():
+    found = move([old()], [an_app()])
+    assert (found.kept, found.problems) == (["b"], [])
+    ledger = applied(Ledger(), found.change)
+    assert [(row.claim, row.app.owner, row.memory_bytes) for row in ledger.rows] == [("b", "alice", 4000 * MIB)]
+    again = move([old()], [an_app()], ledger)
+    assert (again.unchanged, again.change.empty) == (["b"], True)
+
+
+@pytest.mark.parametrize(
+    ("binding", "owner"),
+    [
+        (old(owner="bob"), "bob"),
+        (old(namespace="comfyui-bob"), "bob"),
+        (old(selector=(Expression("tier", Operator.IN, ("b",)),)), "bob"),
+        (old(owner="carol"), None),
+    ],
+)
+def test_owner_namespace_and_selector_say_whose_it_is(binding, owner):
+    apps = [an_app(), an_app("comfyui", "bob", labels={"tier": "b"})]
+    found = move([binding], apps)
+    assert [row.app.owner for row in found.change.put] == ([owner] if owner else [])
+    assert found.dropped == ([] if owner else ["b"])
+
+
+def test_of_several_nothing_is_guessed_but_a_shared_server_has_its_own():
+    apps = [an_app(), an_app("comfyui", "bob")]
+    found = move([old()], apps)
+    assert (found.change.empty, found.kept, found.dropped) == (True, [], [])
+    assert "alice" in found.problems[0].reason
+    assert "bob" in found.problems[0].reason
+    served = [*apps, an_app("comfyui", "carol", shared_server=True)]
+    assert [row.app.owner for row in move([old()], served).change.put] == ["carol"]
+
+
+def test_only_what_is_in_use_is_kept_in_either_spelling():
+    for state, kept in (
+        ("Running", True),
+        ("applyEnvFailed", True),
+        ("ApplyingEnv", True),
+        ("stopped", False),
+        ("", False),
+    ):
+        assert bool(move([old()], [an_app(state=state)]).kept) is kept
+    assert move([old()], []).dropped == ["b"]
+
+
+def test_one_bad_binding_does_not_hold_up_the_others():
+    bad = [
+        old("a1", mib=16_001),
+        replace(old("a2"), uuid="d9"),
+        replace(old("a3"), memory_bytes=None),
+        old("a4", state=BindingState.INVALID, reason="broken"),
+    ]
+    found = move([*bad, old()], [an_app()])
+    assert [problem.item for problem in found.problems] == ["a1", "a2", "a3", "a4"]
+    assert found.kept == ["b"]
