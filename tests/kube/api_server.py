@@ -51,7 +51,7 @@ class ApiServer:
         self.asked: list[tuple[str, str]] = []  # method and path with query of every call so far
         self.bookmark_s = bookmark_s
         self.webhook: Callable[[Item], Any] | None = None  # see `admission`
-        for name in ("default", "kube-system"):
+        for name in ("default", "kube-system", "kube-node-lease"):
             self.rules.create("namespaces", "", {"metadata": {"name": name}})
         self.port = 0
         self._loop = asyncio.new_event_loop()
