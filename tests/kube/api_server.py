@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.kube.admission import Hook
 from tests.kube.patches import Unpatchable, apply_operations, merge
-from tests.kube.rules import CUSTOM, KINDS, Refused, Rules, bad
+from tests.kube.rules import CUSTOM, KINDS, Refused, Rules, bad, defaulted
 from tests.kube.selection import Match, field_selector, label_selector
 from tests.kube.store import Change, Compacted, Item, Key, Store
 
@@ -50,7 +51,7 @@ class ApiServer:
         self.canned: list[Canned] = []
         self.asked: list[tuple[str, str]] = []  # method and path with query of every call so far
         self.bookmark_s = bookmark_s
-        self.webhook: Callable[[Item], Any] | None = None  # see `admission`
+        self.hook: Hook | None = None  # asked about the pods of its namespace
         for name in ("default", "kube-system", "kube-node-lease"):
             self.rules.create("namespaces", "", {"metadata": {"name": name}})
         self.port = 0
@@ -159,8 +160,8 @@ class ApiServer:
         if subresource == "eviction":
             self.rules.evict(namespace, name, body.get("deleteOptions") or {})
             return JSONResponse(done, 201)
-        if plural == "pods" and self.webhook:
-            body = await self.webhook(self.rules.prepared(plural, namespace, body))
+        if plural == "pods" and self.hook is not None and self.hook.namespace == namespace:
+            body = await self.hook.admit(defaulted(plural, body))
         return JSONResponse(self.rules.create(plural, namespace, body), 201)
 
     def _patch(self, request: Request, key: Key, patch: Any, subresource: str) -> Response:

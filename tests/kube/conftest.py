@@ -4,25 +4,35 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from tests.kube import bodies
+from tests.kube.admission import Hook
 from tests.kube.api_server import TOKEN, ApiServer
-from tests.kube.bodies import definition
 from tests.kube.control_plane import ControlPlane, kubeconfig
-from ullage.kube.changes import Create
+from ullage.kube.changes import Create, Delete
 from ullage.kube.connection import connect
 from ullage.kube.http import HttpKubeApi, Patience
-from ullage.kube.kinds import GPU_BINDINGS, NAMESPACES, Kind
+from ullage.kube.kinds import GPU_BINDINGS, NAMESPACES, PODS, Kind
 from ullage.kube.objects import Object
-from ullage.model.error import NotFound
+from ullage.model.error import NotFound, UllageError
 
 SHORT = Patience(answer_s=10.0, throttled_s=5.0, watch_s=(1.0, 2.0), silence_s=20.0)
 DEFINITIONS = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", Object, namespaced=False
+)
+WEBHOOKS = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+    Object,
+    namespaced=False,
 )
 _NUMBERS = itertools.count(1)
 
@@ -61,7 +71,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 async def _define(plane: ControlPlane, kind: Kind[Object]) -> None:
     async with connect(plane.kubeconfig) as client:
         api = HttpKubeApi(client, SHORT)
-        await api.write(Create(DEFINITIONS, definition(kind)))
+        await api.write(Create(DEFINITIONS, bodies.definition(kind)))
         clock = asyncio.get_running_loop().time
         end = clock() + 60
         while clock() < end:
@@ -96,31 +106,48 @@ async def api(client: httpx2.AsyncClient) -> HttpKubeApi:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the contract is tested on: the adapter, and a namespace of the test's own.
-
-    After `forget` the server knows no version before the present one.
-    """
+    """What the contract is tested on: the adapter, and a namespace of the test's own."""
 
     api: HttpKubeApi
     namespace: str
-    forget: Callable[[], None]
+    _server: ApiServer | ControlPlane
+
+    def forget(self) -> None:
+        """From now on the server knows no version before the present one."""
+        self._server.forget()
+
+    @asynccontextmanager
+    async def asks(self, hook: Hook) -> AsyncIterator[None]:
+        """While entered, the server asks that webhook about pods of its namespace."""
+        if isinstance(self._server, ApiServer):
+            self._server.hook = hook
+            yield
+            self._server.hook = None
+            return
+        await self.api.write(Create(WEBHOOKS, hook.configuration()))
+        while not hook.asked:  # it takes a moment until the server knows
+            with suppress(UllageError):
+                await self.api.write(Create(PODS, bodies.pod(generate="probe-"), self.namespace))
+        hook.asked.clear()
+        yield
+        await self.api.write(Delete(WEBHOOKS, hook.namespace))
 
 
 @pytest.fixture(params=["in-process", "real"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[], None]]:
-    """Each kind of API server in turn: its kubeconfig, and how to make it forget."""
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, ApiServer | ControlPlane]:
+    """Each kind of API server in turn, and its kubeconfig."""
     if request.param == "real":
         plane: ControlPlane = request.getfixturevalue("real")
-        return plane.kubeconfig, plane.restart_api
+        return plane.kubeconfig, plane
     server: ApiServer = request.getfixturevalue("server")
-    return write_kubeconfig(tmp_path, server.url), server.forget
+    return write_kubeconfig(tmp_path, server.url), server
 
 
 @pytest.fixture
-async def cluster(backend: tuple[Path, Callable[[], None]], anyio_backend: str) -> AsyncIterator[Cluster]:
-    place, forget = backend
+async def cluster(backend: tuple[Path, ApiServer | ControlPlane], anyio_backend: str) -> AsyncIterator[Cluster]:
+    place, server = backend
     async with connect(place) as client:
         api = HttpKubeApi(client, SHORT)
         namespace = f"contract-{next(_NUMBERS)}"
         await api.write(Create(NAMESPACES, {"metadata": {"name": namespace}}))
-        yield Cluster(api, namespace, forget)
+        yield Cluster(api, namespace, server)

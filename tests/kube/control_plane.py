@@ -120,8 +120,8 @@ class ControlPlane:
         )
         return clients
 
-    def restart_api(self) -> None:
-        """A new API server on the same state, which remembers no version before its start."""
+    def forget(self) -> None:
+        """Start a new API server on the same state, which knows no version before its start."""
         self._processes.pop().stop()
         self._start_api()
 

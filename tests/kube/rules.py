@@ -64,13 +64,13 @@ class Rules:
         return found
 
     def create(self, plural: str, namespace: str, body: Mapping[str, Any]) -> Item:
-        item = self.prepared(plural, namespace, body)
+        item = self._prepared(plural, namespace, body)
         key = (plural, namespace, item["metadata"]["name"])
         if self.store.get(key) is not None:
             raise Refused(409, "AlreadyExists", f'{plural} "{key[2]}" already exists')
         return self.store.put(key, item)
 
-    def prepared(self, plural: str, namespace: str, body: Mapping[str, Any]) -> Item:
+    def _prepared(self, plural: str, namespace: str, body: Mapping[str, Any]) -> Item:
         """An object as it will be created: named, and with what the server fills in."""
         if namespace:
             self.get(("namespaces", "", namespace))
@@ -88,7 +88,7 @@ class Rules:
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": _time(), "generation": 1}
         kind = KINDS[plural]
         item = {**body, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-        return _admitted(plural, item)
+        return defaulted(plural, item)
 
     def replace(self, key: Key, body: Mapping[str, Any], subresource: str = "") -> Item:
         """Put `body` in place of an object. A lease that is not there is made, unless a certain one was meant."""
@@ -213,19 +213,19 @@ class Rules:
         self.delete(("pods", namespace, name), options)
 
 
-def _admitted(plural: str, item: Item) -> Item:
+def defaulted(plural: str, body: Mapping[str, Any]) -> Item:
     """A new object with the defaults of its kind."""
-    spec = item.get("spec") or {}
+    spec = body.get("spec") or {}
     if plural == "pods":
         if not spec.get("containers"):
             raise bad("spec.containers: Required value")
         spec = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30} | spec
-        return item | {"spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
+        return {**body, "spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
     if plural == "nodes" and not spec.get("taints"):
-        return item | {"spec": spec | {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
+        return {**body, "spec": spec | {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
     if plural == "poddisruptionbudgets":
-        return item | {"status": {"disruptionsAllowed": 0}}
-    return item
+        return {**body, "status": {"disruptionsAllowed": 0}}
+    return dict(body)
 
 
 def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
