@@ -105,8 +105,9 @@ class Candidate:
 
         """
         if self.epoch != epoch:
-            lease, holder = f"lease {self._namespace}/{self._name}", self.holder or "nobody"
-            raise NotLeading(f"{lease}: term {epoch} of {self.identity} is over; last seen to lead: {holder}")
+            lease = f"lease {self._namespace}/{self._name}"
+            now = "it was not renewed in time" if self.holder == self.identity else f"{self.holder or 'nobody'} leads"
+            raise NotLeading(f"{lease}: term {epoch} of {self.identity} is over: {now}")
 
     async def write(self, epoch: int, change: Change) -> bytes:
         """Write in a term: not after it, and not longer than what is left of it when the write begins.

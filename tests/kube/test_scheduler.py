@@ -1,0 +1,167 @@
+"""kube-scheduler itself asks Ullage about every pod: the whole way, with real programs only."""
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from tests.kube.audience import running
+from tests.kube.conftest import SHORT, until
+from tests.kube.control_plane import ControlPlane, binary, free_port
+from tests.kube.kubelet import Kubelets
+from ullage.core.selection import Rules
+from ullage.kube.api import Selection
+from ullage.kube.app import make_app
+from ullage.kube.changes import Create, Delete
+from ullage.kube.connection import connect
+from ullage.kube.front import Front
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.informer import Informer
+from ullage.kube.kinds import NODES, PODS
+from ullage.kube.lease import Candidate
+from ullage.kube.objects import Pod
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+GPU = "nvidia.com/gpu"
+CARDS = "ullage.io/gpu-ids"
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPlane, int]]:
+    """A control plane whose scheduler asks an extender, and the port on which that is expected."""
+    binary("kube-scheduler")
+    plane, port = ControlPlane(tmp_path_factory.mktemp("scheduled")), free_port()
+    extender = {
+        "urlPrefix": f"http://127.0.0.1:{port}",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "bindVerb": "bind",
+        "weight": 5,
+        "httpTimeout": "5s",
+        "nodeCacheCapable": True,
+        "ignorable": False,
+        "managedResources": [{"name": GPU, "ignoredByScheduler": True}],
+    }
+    try:
+        plane.start_scheduler(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "leaderElection": {"leaderElect": False},
+                "percentageOfNodesToScore": 100,
+                "profiles": [{"schedulerName": "ullage"}],
+                "extenders": [extender],
+            }
+        )
+        yield plane, port
+    finally:
+        plane.close()
+
+
+@asynccontextmanager
+async def answering(api: HttpKubeApi, port: int) -> AsyncIterator[None]:
+    """A front at work, with its extender on a socket."""
+    front = Front(api, Candidate(api, "ullage", "kube-system"), Rules())
+    work = asyncio.create_task(front.run())
+    server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
+    serving = asyncio.create_task(server.serve(sockets=[socket.create_server(("127.0.0.1", port))]))
+    try:
+        await until(lambda: not front.extender.unready, "the front is ready", 600)
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        await front.candidate.release()
+
+
+def a_pod(name: str, gpus: int) -> dict[str, Any]:
+    limits = {GPU: str(gpus)}
+    container = {"name": "main", "image": "image", "resources": {"limits": limits, "requests": limits}}
+    return {"metadata": {"name": name}, "spec": {"schedulerName": "ullage", "containers": [container]}}
+
+
+def why(pod: Pod) -> str:
+    """What kube-scheduler says of a pod that it could not place."""
+    conditions = pod.document["status"].get("conditions", ())
+    return " ".join(found.get("message", "") for found in conditions if found["type"] == "PodScheduled")
+
+
+class Watched:
+    """The pods of the test; at no moment do two that live hold one card."""
+
+    def __init__(self, api: HttpKubeApi) -> None:
+        self.mirror: Informer[Pod] = Informer(api, PODS, Selection("default"))
+        self.mirror.subscribe(self._look)
+
+    def live(self) -> list[Pod]:
+        return [pod for pod in self.mirror.objects.values() if pod.spec.node_name and not pod.finished]
+
+    def cards(self) -> list[str]:
+        return [card for pod in self.live() for card in (pod.metadata.annotations or {})[CARDS].split(",")]
+
+    def phases(self) -> Counter[str]:
+        return Counter(pod.status.phase for pod in self.mirror.objects.values())
+
+    def reasons(self) -> set[str]:
+        return {why(pod) for pod in self.mirror.objects.values() if not pod.spec.node_name}
+
+    def _look(self, _: object) -> None:
+        held = self.cards()
+        assert len(held) == len(set(held)), held
+
+
+@asynccontextmanager
+async def machines(plane: ControlPlane, **gpus: int) -> AsyncIterator[tuple[HttpKubeApi, Kubelets, Watched]]:
+    """Nodes with that many cards, and what is seen of their pods; all of it is gone afterwards."""
+    async with connect(plane.kubeconfig) as client:
+        api = HttpKubeApi(client, SHORT)
+        watched = Watched(api)
+        async with Kubelets(api) as kubelets, running(watched.mirror):
+            for name, count in gpus.items():
+                await kubelets.join(name, **{GPU: str(count)})
+            yield api, kubelets, watched
+            for name in gpus:
+                await api.write(Delete(NODES, name))
+            for pod in list(watched.mirror.objects.values()):
+                await api.write(Delete(PODS, pod.metadata.name, "default", grace_s=0))
+
+
+async def create(api: HttpKubeApi, *pods: dict[str, Any]) -> None:
+    await asyncio.gather(*(api.write(Create(PODS, pod, "default")) for pod in pods))
+
+
+async def test_every_pod_gets_cards_of_its_own_and_the_rest_is_told_why(scheduled: tuple[ControlPlane, int]) -> None:
+    plane, port = scheduled
+    async with machines(plane, a=4, b=2, c=1) as (api, _, watched), answering(api, port):
+        await create(api, a_pod("four", 4))
+        await until(lambda: watched.phases() == {"Running": 1}, "the large one runs", 60)
+        assert watched.live()[0].spec.node_name == "a"
+        await create(api, *(a_pod(f"one-{number}", 1) for number in range(3)))
+        await until(lambda: watched.phases() == {"Running": 4}, "all run", 60)
+        assert len(watched.cards()) == 7
+        await create(api, a_pod("more", 1))
+        await until(
+            lambda: any("0/3 nodes are available" in reason for reason in watched.reasons()), "it is told why", 60
+        )
+        await api.write(Delete(PODS, "four", "default"))
+        await until(lambda: watched.phases() == {"Running": 4}, "what was freed is used", 400)
+
+
+async def test_a_queue_is_worked_off_while_the_extender_starts_again(scheduled: tuple[ControlPlane, int]) -> None:
+    plane, port = scheduled
+    async with machines(plane, d=2, e=2) as (api, kubelets, watched):
+        await create(api, *(a_pod(f"job-{number}", 1) for number in range(12)))
+        for done in (4, 8, 12):
+            async with answering(api, port):
+                await until(lambda: watched.phases()["Running"] == 4, "every card is used", 400)
+                assert len(watched.cards()) == 4
+            for pod in watched.live():
+                await kubelets.finish("default", pod.metadata.name)
+            await until(lambda done=done: watched.phases()["Succeeded"] == done, "they are done", 60)
