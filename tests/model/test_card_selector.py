@@ -52,6 +52,8 @@ def test_they_are_said_in_a_text():
         ("not_gpu_uuid", {"not_uuids": ("x" * 254,)}),
         ("gpu_model_like", {"model_words": ("x",) * 1025}),
         ("not_gpu_model_like", {"not_model_words": ("",)}),
+        *(("gpu_model_like", {"model_words": (word,)}) for word in ("a|b", "a,b", "a=b", " a")),
+        *(("gpu_model", {"models": (word,)}) for word in ("a|b", "a=b", "")),
     ],
 )
 def test_lists_are_bounded(field, fields):

@@ -128,6 +128,14 @@ WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)
 """All of a card, whatever its capacity."""
 
 
+_SEPARATORS = frozenset(",|=")
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text can say it so that it is read again."""
+    return 1 <= len(text) <= MAX_NAME and text == text.strip() and not _SEPARATORS.intersection(text)
+
+
 @dataclass(frozen=True, slots=True)
 class CardSelector:
     """Which cards will do; an empty field takes any. `template` pins a partition, `indices` name all of the cards.
@@ -136,8 +144,8 @@ class CardSelector:
     `models`, has one of `model_words` in its name, and none of `not_model_words`; words are of any case.
 
     Raises:
-        InvalidRequest: an index is named twice or negative, a template goes with no partition, a text is empty
-            or too long, or there are too many.
+        InvalidRequest: an index is named twice or negative, a template goes with no partition, a name is empty
+            or too long or would end an entry of a text, or there are too many.
 
     """
 
@@ -158,10 +166,11 @@ class CardSelector:
             raise invalid("gpu_index", "|".join(map(str, self.indices)), "name different cards, 0 or above")
         if self.template is not None and self.isolation is not Isolation.PARTITIONED:
             raise invalid("partition", self.template, "only isolation=partitioned has partitions")
-        for key, name in _LISTS.items():
+        for key, name in {"gpu_model": "models", **_LISTS}.items():
             texts = getattr(self, name)
-            if len(texts) > MAX_NAMES or any(not 1 <= len(text) <= MAX_NAME for text in texts):
-                raise invalid(key, texts, f"give at most {MAX_NAMES}, each of 1 to {MAX_NAME} characters")
+            if len(texts) > MAX_NAMES or not all(map(_is_name, texts)):
+                fix = f"give at most {MAX_NAMES}, each of 1 to {MAX_NAME} characters, without commas, bars and ="
+                raise invalid(key, texts, fix)
 
     def takes_model(self, model: str | None) -> bool:
         """Whether cards of that model will do; of one that is not known nobody can say that it has a word."""

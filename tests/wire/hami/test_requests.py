@@ -237,6 +237,8 @@ def test_weights_are_told_about():
         *(own(numa_bind="maybe"), own(vgpu_mode="mps"), own(use_gpuuuid=3)),
         own(numa_bind="true") | {"ullage.io/numa-policy": "restricted"},
         own(use_gputype=",".join(map(str, range(1025)))),
+        own(use_gputype="A100|H100"),
+        own(nouse_gpuuuid="a=b"),
     ],
 )
 def test_annotations_that_cannot_be_read_are_refused_by_their_key(annotations):

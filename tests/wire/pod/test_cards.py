@@ -41,7 +41,7 @@ def test_indices_say_the_count_unless_it_is_given():
     ("name", "value"),
     [
         *(("qos", "best"), ("qos", "High"), ("vendor", "acme"), ("isolation", "none"), ("dedicated_gpu", "yes")),
-        *(("gpu_model", "A100,"), ("gpu_model", "A100|A100"), ("vendor", "AMD,,NVIDIA")),
+        *(("gpu_model", "A100,"), ("gpu_model", "A100|A100"), ("gpu_model", "A=B"), ("vendor", "AMD,,NVIDIA")),
     ],
 )
 def test_unknown_values_are_refused(name, value):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage
-from ullage.model.error import invalid, invalid_annotation
+from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import MAX_NAMES, WHOLE_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
@@ -131,9 +131,11 @@ def _told_apart(asking: Sequence[ContainerAsk]) -> tuple[str, ...]:
 def _listed(keys: Keys, name: str) -> tuple[str, ...]:
     """Entries of a comma list, without blanks around them; none for a list that has none."""
     found = tuple(dict.fromkeys(entry.strip() for entry in (keys.text(name) or "").split(",") if entry.strip()))
-    if len(found) > MAX_NAMES:
-        raise invalid_annotation(keys.key(name), f"{len(found)} entries", f"list at most {MAX_NAMES}")
-    return found
+    try:
+        return CardSelector(uuids=found).uuids
+    except InvalidRequest:
+        fix = f"write at most {MAX_NAMES} names with commas between them, without bars and ="
+        raise keys.wrong(name, fix) from None
 
 
 def _split(asks: Sequence[ContainerAsk], count: int) -> dict[str, int]:

@@ -117,6 +117,6 @@ def as_annotation() -> Iterator[None]:
 
 def _names(value: str, key: str) -> tuple[str, ...]:
     names = [name.strip() for name in re.split(r"[,|]", value)]
-    if not all(names) or len(set(names)) != len(names):
-        raise invalid(key, value, "write different names with commas between them")
+    if not all(names) or len(set(names)) != len(names) or "=" in value:
+        raise invalid(key, value, "write different names with commas between them, without =")
     return tuple(names)
