@@ -17,7 +17,7 @@ from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.wire.hami import read_hami
 from ullage.wire.hami.admission import check_pod, ignores
-from ullage.wire.hami.refusals import evicting_helps, refusal_text
+from ullage.wire.hami.refusals import refusal_text
 
 
 def card(name, **facts):
@@ -35,14 +35,14 @@ def used(name, mib=1000, cores=0):
 
 
 def refusal(gpus, container, held=(), mutex=False, **more):
-    """The text for a pod against one node, as the filters find it; and whether evicting somebody would help."""
+    """The text for a pod against one node, as the filters find it; and whether freed capacity could help."""
     fleet = Fleet([Node("n", 8000, 2**36, tuple(gpus))], held)
     asked = read_hami(pod(container, **more))
     found = find(fleet, Rules(), Request("p", asked.requirement))
     assert not found.by_node
     against = [rejection for stage in found.stages for rejection in stage.removed]
     count = asked.requirement.gpu_count
-    return refusal_text(against, len(gpus), count, mutex=mutex), evicting_helps(against, len(gpus), count)
+    return refusal_text(against, len(gpus), count, mutex=mutex), found.curable
 
 
 SMALL = limits(gpu=1, mem=1000, cores=20)

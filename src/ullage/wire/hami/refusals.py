@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ullage.model.part import Isolation
 from ullage.model.quantity import PPM
-from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.rejection import Code, Rejection
 
 UNREGISTERED = "node unregistered"
 """A node of which no cards are known."""
@@ -77,16 +77,6 @@ def refusal_text(rejections: Sequence[Rejection], cards: int, asked: int = 1, *,
     if any(rejection.code is Code.NOT_ENOUGH_CARDS for rejection in rejections):
         told.append(f"{cards - len(first)}/{cards} {TOO_FEW_LEFT}")
     return ", ".join(told)
-
-
-def evicting_helps(rejections: Sequence[Rejection], cards: int, asked: int = 1) -> bool:
-    """Whether a node could take the request if others left it: else it is refused as unresolvable."""
-    against: dict[str | None, bool] = {}
-    for rejection in rejections:
-        if rejection.code is not Code.NOT_ENOUGH_CARDS:
-            helps = rejection.cure in (Cure.CAPACITY, Cure.QUOTA)
-            against[rejection.gpu] = against.get(rejection.gpu, True) and helps
-    return against.pop(None, True) and cards - list(against.values()).count(False) >= asked
 
 
 def _text(rejection: Rejection, *, mutex: bool) -> str:
