@@ -19,7 +19,7 @@ from ullage.model.compute import (
     Room,
 )
 from ullage.model.error import VersionChanged
-from ullage.service.bindings_port import Cluster
+from ullage.service.bindings_port import ClusterFacts
 
 MIB = 2**20
 GIB = 2**30
@@ -98,7 +98,7 @@ class MemoryBindings:
         return self
 
     async def cluster(self):
-        return Cluster(self.nodes, tuple(self.apps.values()), frozenset(self.held), **self.facts)
+        return ClusterFacts(self.nodes, tuple(self.apps.values()), frozenset(self.held), **self.facts)
 
     async def ledger(self):
         return self.state

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from ullage.kube.body import read_body
 from ullage.kube.extender import Extender
 from ullage.model.error import UllageError
 from ullage.wire.extender import (
@@ -78,7 +79,7 @@ async def _alive(_: Request) -> Response:
 def _route(path: str, answer: Answer, told: Told, most: int) -> Route:
     async def respond(request: Request) -> Response:
         try:
-            found = await answer(await _body(request, most))
+            found = await answer(await read_body(request, most))
         except EmptyBody as error:
             return PlainTextResponse(error.message, 400)
         except UllageError as error:
@@ -86,16 +87,6 @@ def _route(path: str, answer: Answer, told: Told, most: int) -> Route:
         return Response(found, media_type="application/json")
 
     return Route(path, respond, methods=["POST"])
-
-
-async def _body(request: Request, most: int) -> bytes:
-    """The body; of one that is too long no more than tells that it is."""
-    found = bytearray()
-    async for chunk in request.stream():
-        found += chunk
-        if len(found) > most:
-            break
-    return bytes(found)
 
 
 def _text(error: UllageError) -> str:

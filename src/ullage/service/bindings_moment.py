@@ -12,7 +12,7 @@ from ullage.model.binding import supported_modes
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
 from ullage.model.compute_answer import Problem
 from ullage.model.error import Conflict, Forbidden, NotFound
-from ullage.service.bindings_port import Cluster
+from ullage.service.bindings_port import ClusterFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Named:
 class Moment:
     """The cluster and the ledger as they were read together."""
 
-    cluster: Cluster
+    cluster: ClusterFacts
     ledger: Ledger
 
     @cached_property
@@ -104,10 +104,15 @@ class Moment:
             NotFound: there is none.
 
         """
-        card = next((card for key, card in self.view.cards.items() if key.device == device), None)
+        card = self._by_device.get(device)
         if card is None:
             raise NotFound(f"there is no card {device!r}", field="id")
         return card
+
+    @cached_property
+    def _by_device(self) -> dict[str, ComputeCard]:
+        """Cards by their ids; of two with one id the first by node."""
+        return {card.id: card for card in reversed(self.view.cards.values())}
 
     def nodes(self) -> tuple[ComputeNode, ...]:
         """The nodes by name."""

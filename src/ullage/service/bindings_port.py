@@ -13,7 +13,7 @@ from ullage.model.compute_answer import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterFacts:
     """What is there: nodes with their cards, applications, and the claims by which anybody still runs on a card.
 
     `problems` are what of it could not be read. `quotas` and `owner_use` are of owners, `tenants` is how many
@@ -32,7 +32,7 @@ class Cluster:
 class BindingPort(Protocol):
     """Keeps the ledger of bindings, and tells applications to start and stop. All calls may be repeated."""
 
-    async def cluster(self) -> Cluster:
+    async def cluster(self) -> ClusterFacts:
         """What is there now."""
 
     async def ledger(self) -> Ledger:

@@ -261,6 +261,24 @@ def consume_of(tenant: Tenant) -> Consume:
     return Consume(told)
 
 
+def share_mode_of(number: object) -> ShareMode:
+    """How a card is to be shared, by the number of the mode.
+
+    Raises:
+        InvalidRequest: there is no such mode.
+
+    """
+    mode = _MODES.get(str(number))
+    if mode is None:
+        raise invalid("mode", number, f"choose one of {', '.join(_MODES)}")
+    return mode
+
+
+def share_number(mode: ShareMode) -> str:
+    """The number of a mode."""
+    return next(number for number, each in _MODES.items() if each is mode)
+
+
 def share_mode(annotations: Document, uuid: str, accelerator: str) -> ShareMode:
     """How a card is shared, by the annotation of its node; anything but a mode that its type has is the default."""
     modes = supported_modes(accelerator)

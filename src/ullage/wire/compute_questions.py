@@ -1,0 +1,246 @@
+"""Bodies that come to `/compute-resources` and `/gpus`, read and checked as a whole before anything is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sized
+from typing import TypeVar
+
+import msgspec
+
+from ullage.model.compute import AppKey, ComputeRequirement, Pick
+from ullage.model.compute_answer import Demand
+from ullage.model.error import InvalidRequest, invalid
+from ullage.model.quantity import MAX_INT64, check_amount
+from ullage.wire.gpubinding import read_memory, share_mode_of
+from ullage.wire.kubernetes_quantity import parse_quantity
+
+MAX_BODY = 2**20
+"""Bytes of the largest body."""
+MAX_DEMANDS = 64
+MAX_CARDS = 1024
+MAX_TEXT = 256
+"""Bytes of the longest name."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+_PATH = re.compile(r" - at `\$\.?(.*?)`")
+
+
+class _Question(msgspec.Struct, frozen=True, rename="camel"):
+    """A body; keys that are not known are ignored."""
+
+
+class SelectionBody(_Question, frozen=True):
+    """A chosen card; `memory` is bytes."""
+
+    node_name: str = ""
+    device_id: str = ""
+    memory: int | None = None
+
+
+class BindingBody(_Question, frozen=True):
+    """Chosen cards, and for an installation the chosen way to run."""
+
+    compute_binding: list[SelectionBody] | None = None
+    mode: str = ""
+
+    def picks(self) -> tuple[Pick, ...]:
+        """The choice.
+
+        Raises:
+            InvalidRequest: a name is too long, or an amount out of range.
+
+        """
+        chosen = []
+        check_count(self.compute_binding, "computeBinding")
+        for position, each in enumerate(self.compute_binding or ()):
+            path = f"computeBinding[{position}]"
+            check_text(each.node_name, f"{path}.nodeName")
+            check_text(each.device_id, f"{path}.deviceId")
+            check_amount(each.memory or 0, f"{path}.memory", MAX_INT64)
+            chosen.append(Pick(each.node_name, each.device_id, each.memory or 0))
+        return tuple(chosen)
+
+
+class SupportTypeBody(_Question, frozen=True):
+    """How a card is to be shared."""
+
+    support_type: str
+
+
+class DemandBody(msgspec.Struct, frozen=True):
+    """An application that somebody would install; amounts are quantities."""
+
+    id: str
+    application: str
+    owner: str
+    mode: str
+    required_cpu: str = msgspec.field(name="requiredCPU")
+    required_gpu: str = msgspec.field(name="requiredGPU")
+    limited_gpu: str = msgspec.field(name="limitedGPU")
+    required_memory: str = msgspec.field(name="requiredMemory")
+    limited_memory: str = msgspec.field(name="limitedMemory")
+    required_disk: str = msgspec.field(name="requiredDisk")
+    app_id: str = msgspec.field(name="appId", default="")
+    support_multi_cards: bool = msgspec.field(name="supportMultiCards", default=False)
+    support_multi_nodes: bool = msgspec.field(name="supportMultiNodes", default=False)
+
+    def demand(self, path: str) -> Demand:
+        """It as a value.
+
+        Raises:
+            InvalidRequest: a text is empty or too long, an amount no quantity, or a limit below what is required.
+
+        """
+        for name, text in (("id", self.id), ("application", self.application), ("owner", self.owner)):
+            check_text(text, f"{path}.{name}", needed=True)
+        check_text(self.mode, f"{path}.mode", needed=True)
+        check_text(self.app_id, f"{path}.appId")
+        texts = msgspec.to_builtins(self)
+        amounts = {
+            name: parse_quantity(check_text(texts[name], f"{path}.{name}"), f"{path}.{name}", units=units)
+            for name, units in _UNITS.items()
+        }
+        for limit, required in (("limitedGPU", "requiredGPU"), ("limitedMemory", "requiredMemory")):
+            if 0 < amounts[limit] < amounts[required]:
+                raise invalid(f"{path}.{limit}", texts[limit], f"it is below {required}; raise it, or say 0")
+        requirement = ComputeRequirement(
+            self.mode,
+            amounts["requiredGPU"],
+            amounts["limitedGPU"],
+            amounts["requiredCPU"],
+            amounts["requiredMemory"],
+            amounts["limitedMemory"],
+            amounts["requiredDisk"],
+            self.support_multi_cards,
+            self.support_multi_nodes,
+        )
+        return Demand(self.id, AppKey(self.application, self.owner), requirement)
+
+
+_UNITS = {
+    "requiredCPU": 1000,
+    **dict.fromkeys(("requiredGPU", "limitedGPU", "requiredMemory", "limitedMemory", "requiredDisk"), 1),
+}
+
+
+class PreflightBody(_Question, frozen=True):
+    """Demands, to be placed one after the other."""
+
+    demands: list[DemandBody]
+
+    def values(self) -> tuple[Demand, ...]:
+        """The demands.
+
+        Raises:
+            InvalidRequest: there are none or too many, two have one id, or one is invalid.
+
+        """
+        if not 0 < len(self.demands) <= MAX_DEMANDS:
+            raise invalid("demands", len(self.demands), f"1 to {MAX_DEMANDS} demands can be asked at once")
+        found = tuple(each.demand(f"demands[{position}]") for position, each in enumerate(self.demands))
+        check_unique((each.id for each in found), "demands", "id")
+        return found
+
+
+class ModeQuestion(_Question, frozen=True):
+    """How a card is to be shared, by number."""
+
+    mode: int | str
+
+    def share(self) -> str:
+        """The name of it.
+
+        Raises:
+            InvalidRequest: it is none of 0, 1 and 2.
+
+        """
+        return share_mode_of(self.mode)
+
+
+class CardQuestion(_Question, frozen=True):
+    """A card by its id; `memory` counts MiB."""
+
+    id: str
+    memory: int | str | None = None
+
+
+class AssignQuestion(_Question, frozen=True):
+    """An application that is to have a card, or not to; `memory` counts MiB."""
+
+    app_name: str
+    memory: int | str | None = None
+
+
+class BulkQuestion(_Question, frozen=True):
+    """Cards that an application is to have, and cards that it is to lose."""
+
+    app_name: str
+    assign: list[CardQuestion] | None = None
+    unassign: list[CardQuestion] | None = None
+
+
+def card_bytes(memory: int | str | None) -> int:
+    """Bytes of an amount of memory in MiB; none and 0 are 0.
+
+    Raises:
+        InvalidRequest: it is no such amount.
+
+    """
+    return 0 if memory in (None, 0, "", "0") else read_memory(memory, "memory") or 0
+
+
+def read(body: bytes, kind: type[T]) -> T:
+    """A body; an empty one is an empty object.
+
+    Raises:
+        InvalidRequest: it is no JSON of that shape.
+
+    """
+    try:
+        return msgspec.json.decode(body.strip() or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        found = _PATH.search(str(error))
+        field = found.group(1) if found else "body"
+        raise InvalidRequest(f"{field}: {_PATH.sub('', str(error))}", field=field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"body: it cannot be decoded: {error}", field="body") from None
+    except RecursionError:
+        raise InvalidRequest("body: it is nested too deeply", field="body") from None
+
+
+def check_text(text: str, field: str, *, needed: bool = False) -> str:
+    """The text, if it is not too long.
+
+    Raises:
+        InvalidRequest: it is, or it is empty and needed.
+
+    """
+    if len(text.encode("utf-8", "replace")) > MAX_TEXT or (needed and not text):
+        raise invalid(field, text, f"1 to {MAX_TEXT} bytes of text are needed")
+    return text
+
+
+def check_count(items: Sized | None, field: str) -> None:
+    """Refuse more cards than an application could have.
+
+    Raises:
+        InvalidRequest: there are.
+
+    """
+    if items is not None and len(items) > MAX_CARDS:
+        raise invalid(field, len(items), f"at most {MAX_CARDS} cards can be named at once")
+
+
+def check_unique(texts: Iterable[str], field: str, key: str) -> None:
+    """Refuse what is there twice.
+
+    Raises:
+        InvalidRequest: something is.
+
+    """
+    seen = set()
+    for text in texts:
+        if text in seen:
+            raise invalid(f"{field}.{key}", text, "it is there twice; give each its own")
+        seen.add(text)

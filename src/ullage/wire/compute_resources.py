@@ -1,0 +1,368 @@
+"""What `/compute-resources` asks and answers, in the words of its clients: bytes everywhere, CPUs in thousandths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from ullage.model.binding import supported_modes
+from ullage.model.compute import CPU, BoundCard, ComputeCard, ComputeNode, ComputeRequirement
+from ullage.model.compute_answer import (
+    Availability,
+    CardRoom,
+    CheckType,
+    Dimension,
+    FailedCheck,
+    NodePressure,
+    Preflight,
+    Problem,
+    StoppedApp,
+    SwitchReport,
+    Validation,
+)
+
+
+class _Body(msgspec.Struct, frozen=True, rename="camel"):
+    """A body; what is optional in it is left out where there is none."""
+
+
+class _Sparse(_Body, frozen=True, omit_defaults=True):
+    """A body whose fields with a default are left out where they have it."""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """Around every answer; a failed check has the code 422 under the status 200."""
+
+    data: Any
+    code: int = 200
+
+
+class FailedCheckBody(msgspec.Struct, frozen=True):
+    """Which check failed, and what helps to choose better."""
+
+    type: str
+    data: Any = msgspec.field(name="Data")
+
+
+class RequirementBody(_Body, frozen=True):
+    """What an application asks."""
+
+    mode: str
+    required_cpu: int
+    required_gpu: int
+    limited_gpu: int
+    required_memory: int
+    limited_memory: int
+    required_disk: int
+    support_multi_cards: bool
+    support_multi_nodes: bool
+
+
+class AllocationBody(_Sparse, frozen=True):
+    """An application on a card; `state` is there where it was told to leave."""
+
+    app_id: str
+    app_name: str
+    owner: str
+    mode: str
+    node_name: str
+    device_id: str
+    memory: int
+    spec: RequirementBody | None = None
+    state: str = ""
+
+
+class DeviceBody(_Body, frozen=True):
+    """A card; `available` is what one more application could be given of it."""
+
+    id: str
+    node_name: str
+    mode: str
+    card_model: str
+    memory: int
+    available: int
+    health: str
+    support_type: str
+    available_support_types: list[str]
+    bindings: list[AllocationBody]
+
+
+class NodeBody(_Body, frozen=True):
+    """A node; older clients read only one type of accelerator."""
+
+    node_name: str
+    gpu_type: str
+    gpu_types: list[str]
+    health: str
+    devices: list[DeviceBody]
+
+
+class RoomBody(_Sparse, frozen=True):
+    """What a card has for an application."""
+
+    node_name: str
+    device_id: str
+    card_model: str
+    support_type: str
+    capacity: int
+    available: int
+    operable: bool
+    bindings: list[AllocationBody]
+    fit_level: str = ""
+
+
+class NodeRoomBody(_Body, frozen=True):
+    """What a node has for an application."""
+
+    node_name: str
+    gpu_type: str
+    status: str
+    devices: list[RoomBody]
+
+
+class AvailabilityBody(_Sparse, frozen=True):
+    """Where an application could run now."""
+
+    schedulable: bool
+    requirement: RequirementBody
+    scope: str
+    nodes: list[NodeRoomBody]
+    reason: str = ""
+
+
+class DimensionBody(_Body, frozen=True):
+    """One amount of a node."""
+
+    resource: str
+    required: int
+    used: int
+    capacity: int
+    available: int
+    pressured: bool
+
+
+class NodePressureBody(_Body, frozen=True):
+    """What an application would use of a node."""
+
+    node_name: str
+    dimensions: list[DimensionBody]
+
+
+class ValidationBody(_Sparse, frozen=True):
+    """Whether a choice will do."""
+
+    ok: bool
+    code: str
+    reason: str
+    node_pressure: NodePressureBody | None = None
+
+
+class ValidatedBody(_Sparse, frozen=True):
+    """The answer to a dry run."""
+
+    status: str
+    allocations: list[AllocationBody]
+    availability: AvailabilityBody | None = None
+    validation: ValidationBody | None = None
+
+
+class StoppedBody(_Sparse, frozen=True):
+    """An application that stops, or cannot."""
+
+    app_name: str
+    owner: str
+    state: str
+    reason: str = ""
+
+
+class SwitchBody(_Body, frozen=True):
+    """What comes of a switch."""
+
+    status: str
+    device: DeviceBody
+    stopped_apps: list[StoppedBody]
+    blocked_apps: list[StoppedBody]
+
+
+class PressureBody(_Body, frozen=True):
+    """What is short, and of what kind that is."""
+
+    source: str
+    dimensions: list[DimensionBody]
+
+
+class PreflightAnswer(_Sparse, frozen=True):
+    """Whether all demands could be installed."""
+
+    installable: bool
+    failed_demand_id: str = ""
+    reason: str = ""
+    pressure: list[PressureBody] = []
+
+
+class ModeBody(_Sparse, frozen=True):
+    """A way in which an application can run."""
+
+    compute_type: str
+    status: str
+    reason: str = ""
+
+
+class ProblemBody(_Body, frozen=True):
+    """An item that could not be read, or stands for nothing any more."""
+
+    item: str
+    reason: str
+
+
+# --- from values ---
+
+
+def requirement_body(asked: ComputeRequirement) -> RequirementBody:
+    """What an application asks."""
+    return RequirementBody(
+        asked.accelerator,
+        asked.cpu_milli,
+        asked.gpu_bytes,
+        asked.gpu_limit_bytes,
+        asked.memory_bytes,
+        asked.memory_limit_bytes,
+        asked.disk_bytes,
+        asked.several_cards,
+        asked.several_nodes,
+    )
+
+
+def allocation_bodies(rows: Iterable[BoundCard]) -> list[AllocationBody]:
+    """Applications on cards."""
+    return [
+        AllocationBody(
+            row.app_id,
+            row.app.name,
+            row.app.owner,
+            row.accelerator,
+            row.card.node,
+            row.card.device,
+            row.memory_bytes,
+            spec=requirement_body(row.spec) if row.spec else None,
+            state="draining" if row.draining else "",
+        )
+        for row in rows
+    ]
+
+
+def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) -> DeviceBody:
+    """A card, with what is left of it and who is on it."""
+    return DeviceBody(
+        card.id,
+        card.node,
+        card.accelerator,
+        card.model,
+        card.memory_bytes,
+        available,
+        _yes(card.healthy),
+        card.share,
+        list(supported_modes(card.accelerator)),
+        allocation_bodies(rows),
+    )
+
+
+def node_body(node: ComputeNode, devices: list[DeviceBody]) -> NodeBody:
+    """A node with its cards; the one type that older clients read is that of its cards, if it has any."""
+    kinds = list(node.accelerators)
+    only = next((kind for kind in kinds if kind != CPU), next(iter(kinds), ""))
+    return NodeBody(node.name, only, kinds, _yes(node.ready), devices)
+
+
+def availability_body(found: Availability) -> AvailabilityBody:
+    """Where an application could run."""
+    nodes = [
+        NodeRoomBody(node.node, node.accelerator, node.status, [_room_body(room) for room in node.cards])
+        for node in found.nodes
+    ]
+    asked = requirement_body(found.requirement)
+    return AvailabilityBody(found.schedulable, asked, found.scope, nodes, found.reason or "")
+
+
+def validation_body(found: Validation) -> ValidationBody:
+    """Whether a choice will do."""
+    pressure = None if found.pressure is None else _pressure_body(found.pressure)
+    return ValidationBody(found.ok, found.code, "valid" if found.ok else "invalid", pressure)
+
+
+def validated_body(
+    availability: Availability | None, validation: Validation | None, rows: Iterable[BoundCard]
+) -> ValidatedBody:
+    """A choice that will do; without availability no card is needed."""
+    if availability is None or validation is None:
+        return ValidatedBody("not-required", [])
+    return ValidatedBody("valid", allocation_bodies(rows), availability_body(availability), validation_body(validation))
+
+
+def switch_body(report: SwitchReport, device: DeviceBody) -> SwitchBody:
+    """What comes of a switch."""
+    return SwitchBody(report.status, device, list(_stopped(report.stopped)), list(_stopped(report.blocked)))
+
+
+def preflight_answer(found: Preflight) -> PreflightAnswer:
+    """Whether all demands could be installed."""
+    reason = found.reason or ""
+    pressure = [PressureBody(reason, _dimensions(found.dimensions))] if found.dimensions else []
+    return PreflightAnswer(found.installable, found.failed or "", reason, pressure)
+
+
+def failed_check(found: FailedCheck, device: DeviceBody | None = None) -> Envelope:
+    """A check that failed; the one of a switch shows the card."""
+    data: Any
+    if found.type is CheckType.MODE:
+        data = [ModeBody(each.accelerator, each.status, each.reason) for each in found.options]
+    elif found.switch is not None and device is not None:
+        data = switch_body(found.switch, device)
+    else:
+        data = {}
+        if found.availability is not None:
+            data["availability"] = availability_body(found.availability)
+        if found.validation is not None:
+            data["validation"] = validation_body(found.validation)
+    return Envelope(FailedCheckBody(found.type, data), 422)
+
+
+def problem_bodies(problems: Iterable[Problem]) -> list[ProblemBody]:
+    """What could not be read, or stands for nothing any more."""
+    return [ProblemBody(each.item, each.reason) for each in problems]
+
+
+def _room_body(room: CardRoom) -> RoomBody:
+    card = room.card
+    return RoomBody(
+        card.node,
+        card.id,
+        card.model,
+        card.share,
+        card.memory_bytes,
+        room.available,
+        room.operable,
+        allocation_bodies(room.bound),
+        room.fit or "",
+    )
+
+
+def _pressure_body(found: NodePressure) -> NodePressureBody:
+    return NodePressureBody(found.node, _dimensions(found.dimensions))
+
+
+def _dimensions(found: Iterable[Dimension]) -> list[DimensionBody]:
+    return [
+        DimensionBody(each.resource, each.required, each.used, each.capacity, each.available, each.pressured)
+        for each in found
+    ]
+
+
+def _stopped(apps: Iterable[StoppedApp]) -> Iterator[StoppedBody]:
+    return (StoppedBody(each.app.name, each.app.owner, each.state, each.reason) for each in apps)
+
+
+def _yes(so: bool) -> str:
+    return "yes" if so else "no"

@@ -1,0 +1,63 @@
+"""The list of cards as the older `/gpus` shows it: memory in MiB, modes as numbers in text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ullage.model.binding import ShareMode, supported_modes
+from ullage.model.compute import BoundCard, ComputeCard
+from ullage.wire.gpubinding import MIB, share_number
+
+_WHOLE_CORE = 100
+
+
+class GpuAppBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An application on a card; `memory` is there where memory is shared out."""
+
+    app_name: str
+    memory: int | None = None
+
+
+class GpuBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A card; the last two are there where memory is shared out. `count` is how many may be on it."""
+
+    node_name: str
+    id: str
+    index: int
+    count: int
+    devmem: int
+    devcore: int
+    type: str
+    numa: int
+    mode: str
+    health: bool
+    sharemode: str
+    allowed_share_modes: list[str]
+    apps: list[GpuAppBody]
+    memory_allocated: int | None = None
+    memory_available: int | None = None
+
+
+def gpu_body(card: ComputeCard, rows: Sequence[BoundCard], available: int, tenants: int) -> GpuBody:
+    """A card with the applications that are on it, and what one more could be given."""
+    sliced = card.share is ShareMode.MEMORY_SLICE
+    apps = [GpuAppBody(row.app.name, row.memory_bytes // MIB if sliced else None) for row in rows if not row.draining]
+    return GpuBody(
+        card.node,
+        card.id,
+        card.index,
+        tenants,
+        card.memory_bytes // MIB,
+        _WHOLE_CORE,
+        card.model,
+        card.zone,
+        "hami-core",
+        card.healthy,
+        share_number(card.share),
+        sorted(map(share_number, supported_modes(card.accelerator))),
+        apps,
+        memory_allocated=(card.memory_bytes - available) // MIB if sliced else None,
+        memory_available=available // MIB if sliced else None,
+    )
