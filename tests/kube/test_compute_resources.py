@@ -408,6 +408,7 @@ def test_many_cards_change_hands_as_one(client, port):
 # --- bodies that nobody should send ---
 
 KEYS = [*DEMAND, "demands", "computeBinding", "nodeName", "deviceId", "memory", "supportType", "mode", "appName"]
+BULK = {"appName": "comfyui", "assign": [{"id": "d1", "memory": 1}], "unassign": [{"id": "d0"}]}
 SHAPES = {
     ("POST", f"{RESOURCES}/preflight"): {"demands": [DEMAND]},
     ("POST", f"{BOUND}/validate"): {"computeBinding": CHOICE},
@@ -416,11 +417,7 @@ SHAPES = {
     ("PUT", SWITCH): {"supportType": "Exclusive"},
     ("POST", "/gpus/d1/mode"): {"mode": 1},
     ("POST", "/gpus/d1/assign"): {"appName": "comfyui", "memory": 8000},
-    ("PUT", "/gpus/assignments/bulk"): {
-        "appName": "comfyui",
-        "assign": [{"id": "d1", "memory": 1}],
-        "unassign": [{"id": "d0"}],
-    },
+    ("PUT", "/gpus/assignments/bulk"): BULK,
 }
 bodies = st.sampled_from(sorted(SHAPES)).flatmap(
     lambda where: st.tuples(st.just(where), shaped(SHAPES[where], KEYS).map(lambda body: json.dumps(body, default=str)))
