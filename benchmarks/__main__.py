@@ -18,6 +18,7 @@ ALL = (
     "room",
     "store",
     "engine",
+    "extender",
     "policies",
 )
 

@@ -41,13 +41,12 @@ def whole(uid: str, **claim: object):
 def test_two_that_are_asked_about_before_either_is_bound_get_different_cards():
     books = cluster(a_node("a"), a_node("b"))
     first = books.offers(whole("1"), ["a", "b"])
-    best = max(first.scores, key=lambda name: first.scores[name])
+    best = first.best
     second = books.offers(whole("2"), ["a", "b"])
-    assert [*second.scores] == [name for name in ("a", "b") if name != best]
+    assert second.names == [name for name in ("a", "b") if name != best]
     assert second.refusals[best].counts == {Code.NOMINATED: 1}
     for uid, offered in (("1", first), ("2", second)):
-        node = max(offered.scores, key=lambda name: offered.scores[name])
-        assert isinstance(books.reserve(whole(uid), node), Allocation)
+        assert isinstance(books.reserve(whole(uid), offered.best), Allocation)
         books.confirm(uid)
         assert books.held(uid).state is AllocationState.BOUND
 
@@ -56,9 +55,9 @@ def test_a_place_is_kept_for_a_short_time_and_goes_where_the_scheduler_says():
     clock = Clock()
     books = cluster(a_node("a"), clock=clock)
     books.offers(whole("1"), ["a"])
-    assert not books.offers(whole("2"), ["a"]).scores
+    assert not books.offers(whole("2"), ["a"]).names
     clock.now += EXPECTED_S
-    assert books.offers(whole("2"), ["a"]).scores
+    assert books.offers(whole("2"), ["a"]).names
     assert isinstance(books.reserve(whole("2"), "a"), Allocation)
     assert isinstance(books.reserve(whole("1"), "a"), Refusal)
 
@@ -66,9 +65,9 @@ def test_a_place_is_kept_for_a_short_time_and_goes_where_the_scheduler_says():
 def test_who_looks_without_being_expected_keeps_nothing():
     books = cluster(a_node("a"))
     version = books.allocator.version
-    assert books.offers(whole("1"), ["a"], expected=False).scores
+    assert books.offers(whole("1"), ["a"], expected=False).names
     assert books.allocator.version == version
-    assert books.offers(whole("2"), ["a"]).scores
+    assert books.offers(whole("2"), ["a"]).names
 
 
 def test_a_node_without_cards_or_one_that_is_not_known_is_refused_for_good():
@@ -94,7 +93,7 @@ def test_one_that_is_placed_is_offered_its_own_node_alone():
     books = cluster(a_node("a"), a_node("b"))
     books.reserve(whole("1"), "b")
     found = books.offers(whole("1"), ["a", "b"])
-    assert [*found.scores] == ["b"]
+    assert found.names == ["b"]
     assert found.refusals["a"].counts == {Code.RUNNING: 1}
 
 
@@ -115,7 +114,7 @@ def test_whatever_happens_the_books_are_those_of_what_is_held(seed: int):
         clock.now += draw.random() * 4
         request = ask(draw.choice(("gpu=1", "gpu=2", "tflops=30,vram=4g")), uid=f"r{step}")
         offered = books.offers(request, draw.sample(names, 3))
-        node = draw.choice([*offered.scores]) if offered.scores and draw.random() < 0.8 else None
+        node = draw.choice(offered.names) if offered.names and draw.random() < 0.8 else None
         if node is not None:
             found = books.reserve(request, node)
             assert isinstance(found, Allocation), "it was offered just now"

@@ -344,12 +344,11 @@ class Allocator:
             choice = Choice(node, self.fleet.uuids(cards), charges_on(self.fleet, cards, request.requirement))
         return self._enter(self._allocation(request, choice, now))
 
-    def assume_on(self, request: Request, node: str, now: float) -> Allocation | Refusal:
-        """Reserve the best cards of a node for a request, until `commit` or `forget`; a repeat has the same.
+    def choose_on(self, request: Request, node: str) -> Choice | Refusal:
+        """The cards that a request would get on a node; changes nothing.
 
         Raises:
-            NotFound: the node or the pool is not known. Conflict: the uid holds cards of another node, or is an
-            executor's. Unavailable: not ready.
+            NotFound: the node or the pool is not known. Unavailable: not ready.
 
         """
         self._require_ready()
@@ -357,19 +356,28 @@ class Allocator:
         row = self.fleet.row_of.get(node)
         if row is None:
             raise NotFound(f"node {node} is not known", code="unknown-node", field="node")
-        known = self.held(request.uid)
-        if known is not None:
-            if known.node == node:
-                return known
-            raise Conflict(f"{request.uid} has its place on {known.node}; release it first", code="already-bound")
         promised = choose_held(self.fleet, self.rules, request, self.nominations)
         if promised is not None and promised.node == node:
-            return self.take(request, promised, now, AllocationState.ASSUMED)
+            return promised
         found = find_beside(self.fleet, self.rules, request, self.nominations, self.fleet.cards_on(row))
         if not found.by_node:
             return self._refusal(found)
         with kept(self.fleet, self.nominations.before(self.fleet, request)):
-            choice = self.select(request, found)
+            return self.select(request, found)
+
+    def assume_on(self, request: Request, node: str, now: float) -> Allocation | Refusal:
+        """Reserve the best cards of a node for a request, until `commit` or `forget`; a repeat has the same.
+
+        Raises:
+            NotFound, Unavailable: as `choose_on`. Conflict: the uid holds cards of another node, or is an executor's.
+
+        """
+        known = self.held(request.uid)
+        if known is not None and known.node != node:
+            raise Conflict(f"{request.uid} has its place on {known.node}; release it first", code="already-bound")
+        if known is not None:
+            return known
+        choice = self.choose_on(request, node)
         return choice if isinstance(choice, Refusal) else self.take(request, choice, now, AllocationState.ASSUMED)
 
     def commit(self, uid: str, now: float) -> Allocation:

@@ -31,7 +31,7 @@ from ullage.core.modes import mode_of, modes_of
 from ullage.core.places import share_a_place
 from ullage.core.topology.board import Board, lies_beside_cards
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
-from ullage.model.allocation import Allocation, Charge
+from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -119,6 +119,8 @@ class Fleet:
         self._requested: Fleet | None = None
         self.stirred: set[int] = set()
         """Nodes whose allocations changed in any way; who follows them takes them out (`core/occupancy.py`)."""
+        self.leaving: set[str] = set()
+        """Those in the ledger who were told to leave, and have not left."""
         self.gangs: dict[str, set[str]] = {}
         """Per gang, the members that are in the ledger."""
         self.claim_changes = 0
@@ -395,6 +397,10 @@ class Fleet:
         before = self.ledger.get(key)
         if self._open:
             self._journal.append((key, before))
+        if allocation is not None and allocation.state is AllocationState.RELEASING:
+            self.leaving.add(key)
+        else:
+            self.leaving.discard(key)
         if before is not None and allocation is not None and _charges(before) == _charges(allocation):
             self.stirred.update(map(self.card_row.item, cards))  # of another machine too, if a card was moved there
             self.ledger[key] = allocation
@@ -520,6 +526,7 @@ class Fleet:
         twin.holders = [dict(held) for held in self.holders]
         twin.sizes = [dict(count) for count in self.sizes]
         twin.ledger, twin.usage, twin.stirred = dict(self.ledger), dict(self.usage), set()
+        twin.leaving = set(self.leaving)
         twin.gangs = {key: set(members) for key, members in self.gangs.items()}
         twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
         return twin

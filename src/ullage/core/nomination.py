@@ -171,10 +171,10 @@ def _reserved(rejection: Rejection) -> Rejection:
 def let_leave(fleet: Fleet, row: int) -> int:
     """Release those who leave a node anyway, within the caller's trial; how many they are."""
     node = fleet.nodes[row].name
-    releasing = [a for a in fleet.ledger.values() if a.node == node and a.state is AllocationState.RELEASING]
-    for allocation in releasing:
-        fleet.release(allocation.id)
-    return len(releasing)
+    leaving = [uid for uid in sorted(fleet.leaving) if fleet.ledger[uid].node == node]
+    for uid in leaving:
+        fleet.release(uid)
+    return len(leaving)
 
 
 def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ullage.core.selection import Refusal
 from ullage.kube.api import KubeApi
 from ullage.kube.changes import Bind
@@ -53,13 +55,10 @@ class Extender:
         found = self.cluster.offers(asked.request, names, expected=not args.simulated)
         why: dict[str, str] = {}
         never: dict[str, str] = {}
-        texts: dict[int, str] = {}  # few refusals for many nodes
-        for name, refusal in found.refusals.items():
-            text = texts.get(id(refusal))
-            if text is None:
-                text = texts[id(refusal)] = refusal_text(refusal.rejections, refusal.cards, asked.requirement.gpu_count)
-            (why if refusal.helps else never)[name] = text
-        return args.kept(found.scores.keys(), why, never)
+        for refusal, refused in found.refused:
+            text = refusal_text(refusal.rejections, refusal.cards, asked.requirement.gpu_count)
+            (why if refusal.helps else never).update(dict.fromkeys(refused, text))
+        return args.kept(found.names, why, never)
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
         """How good each node is, from 0 to 10; the best alone has 10."""
@@ -145,15 +144,13 @@ class Extender:
 
 def ranked(offers: NodeOffers) -> dict[str, int]:
     """Scores as kube-scheduler takes them: the best has `BEST_SCORE`, who is not the best has less."""
-    if not offers.scores:
+    scores = offers.scores
+    if not offers.names:
         return {}
-    best, worst = max(offers.scores.values()), min(offers.scores.values())
-    if best == worst:
-        return dict.fromkeys(offers.scores, BEST_SCORE)
-    scale = (BEST_SCORE - 1) / (best - worst)
-    return {
-        name: BEST_SCORE if score == best else int((score - worst) * scale) for name, score in offers.scores.items()
-    }
+    best, worst = scores.max(), scores.min()
+    scale = (BEST_SCORE - 1) / (best - worst) if best > worst else 0.0
+    whole = np.where(scores == best, BEST_SCORE, ((scores - worst) * scale).astype(np.int64))
+    return dict(zip(offers.names, whole.tolist(), strict=True))
 
 
 def _is_there(pod: Pod, args: BindArgs) -> bool:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ullage.core.allocator import Allocator
 from ullage.core.filters import charge_on
-from ullage.core.fleet import Fleet
-from ullage.core.kernel.tree import NO_ROOM
+from ullage.core.fleet import Column, Fleet
 from ullage.core.offers import NodeRefusal
 from ullage.core.preemption import Preemption
-from ullage.core.selection import Refusal, Rules
+from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.allocation import Allocation, AllocationState, Charge
@@ -41,10 +42,35 @@ _NOT_KNOWN = NodeRefusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE),), 0, h
 
 @dataclass(frozen=True, slots=True)
 class NodeOffers:
-    """Of the nodes that were asked about: scores of those that can take a request, and why each other one cannot."""
+    """Of the nodes that were asked about those that can take a request, each with its score, and why others cannot.
 
-    scores: dict[str, float]
-    refusals: dict[str, NodeRefusal]
+    `refused` has the names of the nodes of which the same is true together.
+    """
+
+    names: list[str]
+    scores: npt.NDArray[np.float64]
+    refused: list[tuple[NodeRefusal, list[str]]]
+
+    @property
+    def best(self) -> str | None:
+        """The node with the highest score; of several the first by name."""
+        if not self.names:
+            return None
+        return min(self.names[at] for at in np.flatnonzero(self.scores == self.scores.max()).tolist())
+
+    @property
+    def refusals(self) -> dict[str, NodeRefusal]:
+        """Why not, by node."""
+        return {name: refusal for refusal, names in self.refused for name in names}
+
+
+class _Asked(NamedTuple):
+    """Names of nodes as they were asked about last, and their rows in these books, -1 where there is none."""
+
+    fleet: Fleet
+    names: Sequence[str]
+    array: npt.NDArray[np.object_]
+    rows: Column
 
 
 class Cluster:
@@ -62,6 +88,7 @@ class Cluster:
         self.allocator = Allocator(Fleet((), profiles=profiles, zone_rules=zone_rules), rules)
         self._clock, self._now = clock, now
         self._expected: dict[str, float] = {}
+        self._asked: _Asked | None = None
 
     # --- what is true ---
 
@@ -139,29 +166,32 @@ class Cluster:
 
         """
         self._expire()
-        books, fleet = self.allocator, self.allocator.fleet
-        known = books.held(request.uid)
+        known = self.held(request.uid)
         if known is not None:
-            elsewhere = NodeRefusal.of(Code.RUNNING, Cure.NODE_CHANGE)
-            return NodeOffers(
-                {known.node: 0.0} if known.node in nodes else {},
-                dict.fromkeys((name for name in nodes if name != known.node), elsewhere),
-            )
-        rows = np.fromiter((fleet.row_of.get(name, -1) for name in nodes), np.int64, len(nodes))
-        found = books.offers(request, rows[rows >= 0])
-        scores, refusals = dict[str, float](), dict[str, NodeRefusal]()
-        values, refused = found.scores.tolist(), found.refused.tolist()
-        for name, row in zip(nodes, rows.tolist(), strict=True):
-            if row < 0:
-                refusals[name] = _NOT_KNOWN
-            elif refused[row] >= 0:
-                refusals[name] = found.refusals[refused[row]]
-            else:
-                scores[name] = values[row]
-        assert all(value > NO_ROOM for value in scores.values())
-        if expected and scores:
-            self._expect(request, min(scores, key=lambda name: (-scores[name], name)))
-        return NodeOffers(scores, refusals)
+            there = [name for name in nodes if name == known.node]
+            elsewhere = NodeRefusal.of(Code.RUNNING, Cure.NODE_CHANGE), [name for name in nodes if name != known.node]
+            return NodeOffers(there, np.zeros(len(there)), [elsewhere])
+        asked = self._rows_of(nodes)
+        is_known = asked.rows >= 0
+        rows, names = asked.rows[is_known], asked.array[is_known]
+        found = self.allocator.offers(request, rows)
+        numbers = found.refused[rows]
+        fits = numbers < 0
+        refused = [(found.refusals[number], names[numbers == number].tolist()) for number in np.unique(numbers[~fits])]
+        if not is_known.all():
+            refused.append((_NOT_KNOWN, asked.array[~is_known].tolist()))
+        offered = NodeOffers(names[fits].tolist(), found.scores[rows[fits]], refused)
+        if expected:
+            self._expect(request, offered.best)
+        return offered
+
+    def _rows_of(self, nodes: Sequence[str]) -> _Asked:
+        """A scheduler asks about the same nodes again and again."""
+        fleet, last = self.allocator.fleet, self._asked
+        if last is None or last.fleet is not fleet or last.names != nodes:
+            rows = np.fromiter((fleet.row_of.get(name, -1) for name in nodes), np.int64, len(nodes))
+            last = self._asked = _Asked(fleet, nodes, np.array(nodes, dtype=np.object_), rows)
+        return last
 
     def reserve(self, request: Request, node: str) -> Allocation | Refusal:
         """The best cards of a node for a request, assumed until `confirm` or `undo`; a repeat has the same.
@@ -214,12 +244,15 @@ class Cluster:
 
     # --- what will probably be ---
 
-    def _expect(self, request: Request, node: str) -> None:
-        kept = self.allocator.nominations.of(request.uid)
-        if kept is not None and request.uid not in self._expected:
+    def _expect(self, request: Request, node: str | None) -> None:
+        books, uid = self.allocator, request.uid
+        if books.nominations.of(uid) is not None and uid not in self._expected:
             return  # somebody gave way to it, or it is promised: that stays
-        self._expected[request.uid] = self._clock() + EXPECTED_S
-        self.allocator.nominate(Nomination(request, node, self._now(), hold=True))
+        self._forget_expected(uid)
+        choice = books.choose_on(request, node) if node is not None else None
+        if isinstance(choice, Choice):
+            self._expected[uid] = self._clock() + EXPECTED_S
+            books.nominate(Nomination(request, choice.node, self._now(), choice.gpus, choice.charges, hold=True))
 
     def _forget_expected(self, uid: str) -> None:
         if self._expected.pop(uid, None) is not None:

@@ -1,0 +1,174 @@
+"""The scheduler extender over loopback: what filter and prioritize take, how many in a second, and a restart.
+
+Work: nodes of 8 cards of which half are held, by a fixed seed; pods of three shapes ask one after the other for
+a place among all nodes by name, and each is placed where it scores best before the next asks, as kube-scheduler
+does; the client is a process of its own on one connection. Times are the client's. Then the books are made anew
+from 5,000 Node objects and 50,000 Pod objects as the API gives them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import multiprocessing
+import random
+import socket
+import threading
+import time
+from typing import Any, cast
+
+import msgspec
+import uvicorn
+
+from ullage.core.selection import Rules
+from ullage.kube.api import KubeApi
+from ullage.kube.app import make_app
+from ullage.kube.extender import Extender
+from ullage.kube.informer import Informer
+from ullage.kube.kinds import NODES, PODS
+from ullage.kube.lease import Candidate
+from ullage.kube.mirror import Mirror
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Claim, Request
+from ullage.model.request import ResourceRequirement
+from ullage.service.cluster import Cluster
+from ullage.wire.dialect import read_pod
+from ullage.wire.pod import bind_annotations
+
+_SIZES = 1_000, 5_000
+_CARDS = 8
+_QUESTIONS = 300
+_NODES, _PODS = 5_000, 50_000
+_GPU = "nvidia.com/gpu"
+
+
+class _Leads:
+    """A candidate that leads, as elections are not what is measured."""
+
+    epoch, holder = 1, "it"
+
+
+def node(number: int) -> bytes:
+    """A Node object."""
+    amounts = {"cpu": "128", "memory": "1Ti", _GPU: str(_CARDS)}
+    status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    return msgspec.json.encode({"metadata": {"name": f"n{number:05}", "uid": f"n{number}"}, "status": status})
+
+
+def pod(uid: str, cards: str, **more: Any) -> dict[str, Any]:
+    """A Pod that asks for whole cards."""
+    container = {"name": "c", "resources": {"limits": {_GPU: cards}}}
+    spec = {"containers": [container], **more.pop("spec", {})}
+    return {"metadata": {"name": uid, "namespace": "default", "uid": uid, **more}, "spec": spec}
+
+
+def front(nodes: int) -> Extender:
+    """An extender over so many nodes, half of whose cards are held."""
+    cluster = Cluster(Rules(), time.monotonic)
+    informers = Informer(cast("KubeApi", None), NODES), Informer(cast("KubeApi", None), PODS)
+    mirror = Mirror(cluster, *informers, read_pod)
+    for number in range(nodes):
+        informers[0]._put(NODES.read(node(number)))  # noqa: SLF001 - as if it had been listed
+    mirror.recover()
+    rng = random.Random(1)
+    for name in cluster.allocator.fleet.row_of:
+        for k in range(4):
+            if rng.random() < 0.7:
+                cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
+    return Extender(cluster, mirror, cast("KubeApi", None), cast("Candidate", _Leads()), read_pod)
+
+
+def _request(uid: str, cards: int) -> Request:
+    return Request(uid, ResourceRequirement.of(gpu=cards), Claim(pod=uid, pod_uid=uid))
+
+
+def ask(port: int, nodes: int, told: Any) -> None:
+    """The client: place pods one after the other, and tell the seconds of each filter and prioritize."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    names, took = [f"n{number:05}" for number in range(nodes)], []
+
+    def post(verb: str, body: dict[str, Any]) -> Any:
+        raw = json.dumps(body)
+        began = time.perf_counter()
+        connection.request("POST", f"/{verb}", raw)
+        answer = connection.getresponse().read()
+        took.append((verb, time.perf_counter() - began))
+        return json.loads(answer)
+
+    for number in range(_QUESTIONS):
+        asked = pod(f"p{number}", "124"[number % 3])
+        found = post("filter", {"Pod": asked, "NodeNames": names})
+        scores = post("prioritize", {"Pod": asked, "NodeNames": found["NodeNames"]})
+        best = max(scores, key=lambda each: each["Score"])["Host"]
+        connection.request("POST", "/place", json.dumps({"Pod": asked, "Node": best}))
+        connection.getresponse().read()
+    told.send(took)
+
+
+def measure(nodes: int) -> None:
+    """Print what a client finds."""
+    extender = front(nodes)
+    app = make_app(extender)
+
+    async def place(request: Any) -> Any:
+        from starlette.responses import Response  # noqa: PLC0415 - part of the load, not of the extender
+
+        body = msgspec.json.decode(await request.body())
+        asked = read_pod(body["Pod"])
+        assert asked is not None
+        assert extender.cluster.stand_in(asked.request, body["Node"])
+        return Response(b"{}")
+
+    app.add_route("/place", place, methods=["POST"])
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    thread.start()
+    near, far = multiprocessing.get_context("spawn").Pipe()
+    client = multiprocessing.get_context("spawn").Process(target=ask, args=(listener.getsockname()[1], nodes, far))
+    client.start()
+    took = near.recv()
+    client.join()
+    server.should_exit = True
+    thread.join()
+    for verb in ("filter", "prioritize"):
+        times = sorted(seconds for each, seconds in took if each == verb)
+        p50, p99 = (times[int(len(times) * part)] * 1e3 for part in (0.5, 0.99))
+        print(f"  {nodes:5} names: {verb:10} p50 {p50:5.2f} ms, p99 {p99:5.2f} ms, {len(times) / sum(times):6.0f}/s")
+
+
+def rebuild() -> None:
+    """Print how long it takes to know a cluster again."""
+    extender, rng = front(_NODES), random.Random(2)
+    nodes = [NODES.read(node(number)) for number in range(_NODES)]
+    cluster, pods = Cluster(Rules(), time.monotonic), []
+    names = list(extender.cluster.allocator.fleet.row_of)
+    held = extender.cluster.allocator.fleet.ledger
+    for number in range(_PODS):
+        body = pod(f"p{number}", "1", spec={"nodeName": rng.choice(names)})
+        body["spec"]["containers"][0]["resources"] = {}
+        pods.append(body)
+    for uid, allocation in held.items():
+        assert isinstance(allocation, Allocation)
+        at = {"nodeName": allocation.node}
+        pods.append(pod(uid, str(len(allocation.gpus)), annotations=bind_annotations(allocation), spec=at))
+    raw = [msgspec.json.encode(body) for body in pods[-_PODS:]]
+    informers = Informer(cast("KubeApi", None), NODES), Informer(cast("KubeApi", None), PODS)
+    began = time.perf_counter()
+    mirror = Mirror(cluster, *informers, read_pod)
+    for each in nodes:
+        informers[0]._put(each)  # noqa: SLF001 - as if it had been listed
+    for line in raw:
+        informers[1]._put(PODS.read(line))  # noqa: SLF001
+    mirror.recover()
+    seconds, holding = time.perf_counter() - began, len(cluster.allocator.fleet.ledger)
+    print(f"  restart: {_NODES} nodes, {len(raw)} pods, {holding} of them with cards: {seconds:.2f} s")
+
+
+def main() -> None:
+    """Print the results."""
+    print(f"extender: {_CARDS} cards a node, half of them held; {_QUESTIONS} pods placed one after the other")
+    for nodes in _SIZES:
+        measure(nodes)
+    rebuild()
