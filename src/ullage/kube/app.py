@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from time import perf_counter
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -32,17 +33,27 @@ from ullage.wire.extender import (
 Answer = Callable[[bytes], Awaitable[bytes]]
 Told = Callable[[UllageError], bytes]
 
+Meter = Callable[[str, float, str], None]
+"""Told of each answer: the verb, how many seconds it took, and `ok` or the code of what went wrong."""
 
-def make_app(extender: Extender, *, most: int = MAX_BODY) -> Starlette:
+
+NOBODY: Meter = lambda _verb, _seconds, _outcome: None  # noqa: E731
+
+
+def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = NOBODY) -> Starlette:
     """The application; bodies have `most` bytes at most."""
     verbs = _Verbs(extender, most)
+
+    def route(verb: str, answer: Answer, told: Told) -> Route:
+        return _route(verb, answer, told, most, meter)
+
     return Starlette(
         routes=[
-            _route("/filter", verbs.filter, lambda error: FilterResult(error=_text(error)).encode(), most),
+            route("filter", verbs.filter, lambda error: FilterResult(error=_text(error)).encode()),
             # A scheduler goes on without us where we cannot judge, and nobody is to leave then.
-            _route("/prioritize", verbs.prioritize, lambda _: encode_scores({}), most),
-            _route("/preempt", verbs.preempt, lambda _: PreemptionResult().encode(), most),
-            _route("/bind", verbs.bind, lambda error: BindResult(_text(error)).encode(), most),
+            route("prioritize", verbs.prioritize, lambda _: encode_scores({})),
+            route("preempt", verbs.preempt, lambda _: PreemptionResult().encode()),
+            route("bind", verbs.bind, lambda error: BindResult(_text(error)).encode()),
             Route("/healthz", _alive),
             Route("/readyz", verbs.ready),
         ]
@@ -76,17 +87,21 @@ async def _alive(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-def _route(path: str, answer: Answer, told: Told, most: int) -> Route:
+def _route(verb: str, answer: Answer, told: Told, most: int, meter: Meter) -> Route:
     async def respond(request: Request) -> Response:
+        began, outcome = perf_counter(), "ok"
         try:
             found = await answer(await read_body(request, most))
-        except EmptyBody as error:
-            return PlainTextResponse(error.message, 400)
         except UllageError as error:
+            outcome = error.code
+            if isinstance(error, EmptyBody):
+                return PlainTextResponse(error.message, 400)
             found = told(error)
+        finally:
+            meter(verb, perf_counter() - began, outcome)
         return Response(found, media_type="application/json")
 
-    return Route(path, respond, methods=["POST"])
+    return Route(f"/{verb}", respond, methods=["POST"])
 
 
 def _text(error: UllageError) -> str:

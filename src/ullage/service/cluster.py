@@ -25,10 +25,11 @@ from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Request
+from ullage.model.claim import Amounts, Claim, Request
 from ullage.model.error import invalid
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
+from ullage.model.part import Part
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.rejection import Code, Cure, Rejection
@@ -216,6 +217,21 @@ class Cluster:
     def undo(self, uid: str) -> None:
         """What was reserved is free again; nothing is changed if nothing was, or if it is held by now."""
         self.allocator.forget(uid, self._now())
+
+    def over_quota(self, requirement: ResourceRequirement, claim: Claim) -> Rejection | None:
+        """What the quotas say against one more such request; None if nothing does.
+
+        What is a part of some card, and so depends on which, counts nothing here; it does where it is placed.
+        """
+        part, limit = requirement.part or Part(), claim.limit
+        refused = self.allocator.rules.quotas.check(
+            self.allocator.fleet.usage,
+            claim.namespace,
+            Amounts(part.compute_gflops, part.vram_bytes),
+            None if limit is None else Amounts(limit.compute_gflops, limit.vram_bytes),
+            requirement.gpu_count,
+        )
+        return refused[0] if refused else None
 
     def victims(
         self, request: Request, candidates: Mapping[str, Sequence[str]], budgets: Budgets = NO_BUDGETS

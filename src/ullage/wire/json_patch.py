@@ -12,11 +12,11 @@ from ullage.wire.document import Document
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One change: `value` is put at `path`, a JSON pointer."""
+    """One change: `value` is put at `path`, a JSON pointer; what is removed has none."""
 
     op: str
     path: str
-    value: Any
+    value: Any = msgspec.UNSET
 
 
 class Patch:
@@ -61,6 +61,15 @@ class Patch:
         elif value not in listed:
             listed.append(value)
             self._note("add", f"{pointer(*path)}/-", value)
+
+    def remove(self, *path: str) -> None:
+        """Have nothing under a key; where there is nothing already, or no mapping that could have it, all stays."""
+        inside: Any = self.document
+        for step in path[:-1]:
+            inside = inside.get(step) if isinstance(inside, dict) else None
+        if isinstance(inside, dict) and path[-1] in inside:
+            del inside[path[-1]]
+            self.operations.append(Operation("remove", pointer(*path)))
 
     def _inside(self, path: tuple[str | int, ...]) -> Any:
         """What lies at a path; empty mappings are made where there is nothing."""

@@ -21,6 +21,10 @@ NODE = f"{ANNOTATIONS}/vgpu-node"
 TIME = f"{ANNOTATIONS}/vgpu-time"
 BIND_PHASE = f"{ANNOTATIONS}/bind-phase"
 BIND_TIME = f"{ANNOTATIONS}/bind-time"
+MIG = f"{ANNOTATIONS}/vgpu-mig-allocations"
+
+OUTPUT = (TO_ALLOCATE, ALLOCATED, NODE, TIME, BIND_PHASE, BIND_TIME, MIG)
+"""What only whoever places a pod writes on it."""
 
 _SLICE = re.compile(r"\[[^\]]*\]$")
 _FIELDS = (4, 5)

@@ -12,8 +12,8 @@ from ullage.wire.pod.request import PodRequest
 from ullage.wire.pod.vendors import LIMITER_VENDORS
 
 
-def check_admission(request: PodRequest, *, replicas: int | None = None) -> None:
-    """Refuse a pod that could not be served; one that already runs is not asked this.
+def check_admission(request: PodRequest, *, replicas: int | None = None, pools: bool = True) -> None:
+    """Refuse a pod that could not be served; one that already runs is not asked this. `pools`: it has to be in one.
 
     Raises:
         InvalidAnnotation: no pool; no amount; soft isolation on a vendor without a limiter; a limit below
@@ -21,7 +21,7 @@ def check_admission(request: PodRequest, *, replicas: int | None = None) -> None
 
     """
     part, cards, claim = request.requirement.part, request.requirement.cards, request.claim
-    if cards.pool is None:
+    if pools and cards.pool is None:
         raise _refused(request, "gpupool", None, "name a pool, or mark one as the default")
     if part == Part() and cards.isolation is not Isolation.SHARED and cards.template is None:
         others = f"{request.key('compute-percent-request')} or {request.key('vram-request')}"

@@ -16,6 +16,9 @@ from ullage.wire.pod.placement import placement_annotations
 from ullage.wire.pod.record import Record
 from ullage.wire.pod.split import split_container_gpus
 
+OUTPUT = ("gpu-ids", "allocation", "index", "effective-hard-sm-percent", "container-gpus", "numa-placement")
+"""What only whoever places a pod writes on it, under its domain. A `partition-id` may be asked for as well."""
+
 
 def bind_annotations(
     allocation: Allocation,

@@ -1,0 +1,164 @@
+"""What becomes of a pod when it is created: who places it, what it may not say itself, and whether it can be served.
+
+All here follows from the pod and from what it is asked of: nothing is remembered, so that a dry run and a second
+call are like any other. What only a scheduler writes is taken off a pod that was not placed: it would be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ullage.model.error import UllageError, invalid
+from ullage.wire.admission import Review
+from ullage.wire.dialect import PLAIN_SETTINGS, TENSOR_FUSION, Dialect, PodSettings, dialect_of, read_pod
+from ullage.wire.document import Document, mapping, mappings, text
+from ullage.wire.hami.admission import check_pod, ignores
+from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
+from ullage.wire.hami.words import Words
+from ullage.wire.json_patch import Patch
+from ullage.wire.pod import PodRequest, check_admission, gang_annotations
+from ullage.wire.pod.bind import OUTPUT
+
+DEFAULT_SCHEDULER = "default-scheduler"
+"""What an API server writes where a pod names no scheduler."""
+
+TASK_PRIORITY = "CUDA_TASK_PRIORITY"
+"""The variable by which the library in a container is told the priority of its work on a shared card."""
+
+_INVALID, _TOO_MUCH = 422, 403
+
+OverQuota = Callable[[PodRequest], str]
+"""What the quotas say against one more such pod; "" if nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSettings:
+    """How pods are admitted. With no `scheduler` it is left as the pod says, and with no `runtime_class` that is.
+
+    `overwrite_default`: pods for the scheduler that there is anyway are ours too, if they ask for cards.
+    """
+
+    scheduler: str = "ullage"
+    overwrite_default: bool = True
+    runtime_class: str = ""
+    pods: PodSettings = PLAIN_SETTINGS
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Answers reviews. `skips` says of a namespace that all its pods are left alone."""
+
+    settings: AdmissionSettings = AdmissionSettings()
+    skips: Callable[[str], bool] = lambda _namespace: False
+    over_quota: OverQuota = lambda _asked: ""
+
+    def answer(self, review: Review, *, change: bool = True) -> tuple[bytes, str]:
+        """The answer, and in one word what was decided: `allowed`, or the code of the refusal.
+
+        Without `change` the pod is judged as it is, and only refused or not.
+        """
+        if not review.creates_pod or self.skips(review.namespace):
+            return review.allow(), "allowed"
+        try:
+            patch, warnings = self._admit(review)
+            return review.allow(patch.operations if change else (), warnings), "allowed"
+        except _OverQuota as error:
+            return review.deny(_told(error), status=_TOO_MUCH), error.code
+        except UllageError as error:
+            return review.deny(_told(error), status=_INVALID), error.code
+        except RecursionError:
+            return review.deny("request.object: it is nested too deeply", status=_INVALID), "invalid-request"
+
+    def _admit(self, review: Review) -> tuple[Patch, tuple[str, ...]]:
+        """The changes of a pod that may be created, and what its writer is told.
+
+        Raises:
+            UllageError: it may not.
+
+        """
+        pod, patch = review.pod, Patch(review.object or {})
+        taken = tuple(self._forged(pod, text(review.namespace)))
+        for key in taken:
+            patch.remove("metadata", "annotations", key)
+        warnings = tuple(f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
+        spec = mapping(pod.get("spec"), "spec")
+        if ignores(_labels(pod)) or not self._is_ours(spec):
+            return patch, warnings
+        if not spec.get("containers"):
+            raise invalid("spec.containers", spec.get("containers"), "a pod has containers")
+        clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
+        dialect, asked = dialect_of(clean, self.settings.pods), read_pod(clean, self.settings.pods)
+        if dialect is None or asked is None:
+            return patch, warnings
+        check_pod(clean, scheduler=self.settings.scheduler)
+        if dialect in (Dialect.OURS, Dialect.TENSOR_FUSION):
+            check_admission(asked, pools=False)
+        if refused := self.over_quota(asked):
+            raise _OverQuota(refused)
+        self._complete(patch, clean, asked)
+        return patch, (*warnings, *asked.warnings)
+
+    def _is_ours(self, spec: Document) -> bool:
+        name = spec.get("schedulerName")
+        if name == DEFAULT_SCHEDULER:
+            return self.settings.overwrite_default
+        return not name or name == self.settings.scheduler
+
+    def _forged(self, pod: Document, namespace: str) -> Iterator[str]:
+        """Annotations that only whoever places a pod writes, and the gang of another namespace."""
+        annotations = mapping(mapping(pod.get("metadata"), "metadata").get("annotations"), "metadata.annotations")
+        own = (f"{self.settings.pods.domain}/{name}" for name in OUTPUT)
+        yield from (key for key in (*own, *HAMI_OUTPUT) if key in annotations)
+        for domain in dict.fromkeys((self.settings.pods.domain, TENSOR_FUSION)):
+            key = f"{domain}/gang-group-key"
+            if key in annotations and not text(annotations[key]).startswith(f"{namespace}/"):
+                yield key
+
+    def _complete(self, patch: Patch, pod: Document, asked: PodRequest) -> None:
+        """Write what the pod leaves open."""
+        spec = mapping(pod.get("spec"), "spec")
+        if self.settings.scheduler:
+            patch.put("spec", "schedulerName", value=self.settings.scheduler)
+        if self.settings.runtime_class and not spec.get("runtimeClassName"):
+            patch.put("spec", "runtimeClassName", value=self.settings.runtime_class)
+        for key, value in gang_annotations(asked).items():
+            patch.put("metadata", "annotations", key, value=value)
+        for words in self.settings.pods.hami:
+            _complete_containers(patch, pod, words)
+
+
+class _OverQuota(UllageError):
+    code = "quota-exceeded"
+
+
+def _complete_containers(patch: Patch, pod: Document, words: Words) -> None:
+    """The number of cards where only amounts are said, as device plugins hand out cards; and the priority."""
+    spec, asks = mapping(pod.get("spec"), "spec"), iter(container_asks(pod, words))
+    for kind in ("initContainers", "containers"):
+        for position, (path, container) in enumerate(mappings(spec.get(kind), f"spec.{kind}")):
+            ask, resources = next(asks), mapping(container.get("resources"), f"{path}.resources")
+            said = (resources.get(amounts) or {} for amounts in ("limits", "requests"))
+            if ask.count and not any(amounts.get(words.count) is not None for amounts in said):
+                patch.put("spec", kind, position, "resources", "limits", words.count, value=str(ask.count))
+            if ask.count and ask.task_priority is not None and not _has_variable(container, TASK_PRIORITY):
+                variable = {"name": TASK_PRIORITY, "value": str(ask.task_priority)}
+                patch.append("spec", kind, position, "env", value=variable)
+
+
+def _has_variable(container: Document, name: str) -> bool:
+    listed = container.get("env")
+    return isinstance(listed, list) and any(isinstance(each, dict) and each.get("name") == name for each in listed)
+
+
+def _labels(pod: Document) -> Document:
+    return mapping(mapping(pod.get("metadata"), "metadata").get("labels"), "metadata.labels")
+
+
+def _namespace(pod: Document) -> Document:
+    return {"namespace": mapping(pod.get("metadata"), "metadata").get("namespace")}
+
+
+def _told(error: UllageError) -> str:
+    return f"{error.code}: {error.message}"

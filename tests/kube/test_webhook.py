@@ -1,0 +1,251 @@
+"""What becomes of pods when they are created, over HTTP as an API server asks it."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from tests.kube.patches import apply_operations
+from tests.wire.kubernetes.samples import sample
+from ullage.core.quota import Quotas
+from ullage.core.selection import Rules
+from ullage.kube.admission import over_quota
+from ullage.kube.webhook import AdmissionSettings, Webhook
+from ullage.kube.webhook_app import make_webhook_app
+from ullage.model.quota import Caps, Quota
+from ullage.service.cluster import Cluster
+
+GPU, MEMORY, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
+
+
+def a_pod(annotations: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Any:
+    metadata: dict[str, Any] = {"generateName": "p-"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    if labels is not None:
+        metadata["labels"] = labels
+    return {"metadata": metadata, "spec": {"schedulerName": "default-scheduler", "containers": [asking()]} | spec}
+
+
+def asking(security: Any = None, **limits: str) -> dict[str, Any]:
+    amounts = {f"nvidia.com/{name.replace('_', '-')}": value for name, value in (limits or {"gpu": "1"}).items()}
+    return {"name": "c", "resources": {"limits": amounts}, "securityContext": security}
+
+
+def review(pod: Any, **more: Any) -> Any:
+    request = {"uid": "u-1", "operation": "CREATE", "kind": {"kind": "Pod", "version": "v1"}, "namespace": "team"}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request | {"object": pod} | more}
+
+
+def http(webhook: Webhook | None = None, **options: Any) -> TestClient:
+    return TestClient(make_webhook_app(webhook or Webhook(), **options))
+
+
+def answered(pod: Any, webhook: Webhook | None = None, path: str = "/webhook", **more: Any) -> Any:
+    told = http(webhook).post(path, content=json.dumps(review(pod, **more)))
+    assert told.status_code == 200, told.text
+    body = told.json()
+    assert (body["apiVersion"], body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert body["response"]["uid"] == "u-1"
+    return body["response"]
+
+
+def patched(pod: Any, answer: Any) -> Any:
+    if "patch" not in answer:
+        return pod
+    assert answer["patchType"] == "JSONPatch"
+    return apply_operations(copy.deepcopy(pod), json.loads(base64.b64decode(answer["patch"])))
+
+
+def admitted(pod: Any, webhook: Webhook | None = None) -> Any:
+    answer = answered(pod, webhook)
+    assert answer["allowed"], answer
+    return patched(pod, answer)
+
+
+def refused(pod: Any, webhook: Webhook | None = None) -> str:
+    answer = answered(pod, webhook)
+    assert not answer["allowed"]
+    assert "patch" not in answer
+    return str(answer["status"]["message"])
+
+
+def test_a_pod_with_cards_is_ours_and_one_without_is_let_pass_unchanged() -> None:
+    assert admitted(a_pod())["spec"]["schedulerName"] == "ullage"
+    plain = a_pod(containers=[{"name": "c"}])
+    assert "patch" not in answered(plain)
+    assert "patch" not in answered(a_pod(schedulerName="volcano"))
+
+
+@pytest.mark.parametrize(
+    ("pod", "field"),
+    [
+        (a_pod(nodeName="n"), "spec.nodeName"),
+        (a_pod(containers=[]), "spec.containers"),
+        (a_pod(containers=[asking({"privileged": True})]), "privileged"),
+        (a_pod(containers=[asking(gpu="1", gpumem_percentage="101")]), f"limits.{PERCENT}"),
+        (a_pod(containers=[asking(gpu="1", gpumem="1.5")]), f"limits.{MEMORY}"),
+        (a_pod({"ullage.io/gpu-count": "many"}, containers=[{"name": "c"}]), "ullage.io/gpu-count"),
+        (a_pod({"ullage.io/gpu-count": "1"}, containers=[{"name": "c"}]), "ullage.io/tflops-request"),
+        ({"metadata": {"labels": "x"}, "spec": {"containers": [asking()]}}, "metadata.labels"),
+        ({"metadata": [], "spec": {"containers": [asking()]}}, "metadata"),
+    ],
+)
+def test_what_could_not_be_served_is_denied_by_the_name_of_its_field(pod: Any, field: str) -> None:
+    assert field in refused(pod)
+
+
+def test_a_second_call_changes_nothing_and_a_dry_run_is_like_any_other() -> None:
+    pod = a_pod(
+        {"ullage.io/gang-min-members": "2", "ullage.io/workload": "train", "ullage.io/gpu-ids": "GPU-1"},
+        containers=[asking(gpumem="1000", priority="1"), asking(gpu="2")],
+    )
+    webhook = Webhook(AdmissionSettings(runtime_class="nvidia"))
+    once = admitted(pod, webhook)
+    assert admitted(once, webhook) == once
+    assert "patch" not in answered(once, webhook)
+    assert answered(pod, webhook, dryRun=True) == answered(pod, webhook)
+
+
+def test_what_a_pod_leaves_open_is_written() -> None:
+    pod = a_pod(
+        {"ullage.io/gang-min-members": "2", "ullage.io/workload": "train"},
+        containers=[asking(gpumem="1000", priority="1"), {"name": "d"}],
+    )
+    done = admitted(pod, Webhook(AdmissionSettings(runtime_class="nvidia")))
+    first, second = done["spec"]["containers"]
+    assert first["resources"]["limits"] == {MEMORY: "1000", "nvidia.com/priority": "1", GPU: "1"}
+    assert first["env"] == [{"name": "CUDA_TASK_PRIORITY", "value": "1"}]
+    assert second == {"name": "d"}
+    assert done["spec"]["runtimeClassName"] == "nvidia"
+    assert done["metadata"]["annotations"] == pod["metadata"]["annotations"] | {
+        "ullage.io/gang-desired-members": "2",
+        "ullage.io/gang-required-members": "2",
+        "ullage.io/gang-group-key": "team/train",
+    }
+
+
+@pytest.mark.parametrize("spec", [{}, {"schedulerName": "other"}, {"containers": [{"name": "c"}]}])
+def test_what_only_a_scheduler_writes_is_taken_off_whoever_places_the_pod(spec: Any) -> None:
+    names = ("gpu-ids", "allocation", "index", "effective-hard-sm-percent", "container-gpus", "numa-placement")
+    forged = {f"ullage.io/{name}": "x" for name in names}
+    forged |= {"hami.io/vgpu-devices-allocated": "x", "hami.io/vgpu-node": "n", "hami.io/bind-phase": "success"}
+    forged |= {"ullage.io/gang-group-key": "others/train"}
+    answer = answered(pod := a_pod(forged | {"kept": "1"}, **spec))
+    assert patched(pod, answer)["metadata"]["annotations"] == {"kept": "1"}
+    assert len(answer["warnings"]) == len(forged)
+
+
+def test_pods_and_namespaces_that_are_to_be_ignored_are() -> None:
+    wrong = {"containers": [asking({"privileged": True})]}
+    assert "patch" not in answered(a_pod(labels={"hami.io/webhook": "ignore"}, **wrong))
+    webhook = Webhook(skips=lambda namespace: namespace == "team")
+    assert "patch" not in answered(a_pod(**wrong), webhook)
+    assert "privileged" in refused(a_pod(**wrong), Webhook(skips=lambda namespace: namespace == "other"))
+
+
+def test_a_scheduler_may_leave_the_default_one_its_pods() -> None:
+    webhook = Webhook(AdmissionSettings(overwrite_default=False))
+    assert "patch" not in answered(a_pod(), webhook)
+    assert admitted(a_pod(schedulerName=""), webhook)["spec"]["schedulerName"] == "ullage"
+    unnamed = Webhook(AdmissionSettings(scheduler=""))
+    assert admitted(a_pod(nodeName="n"), unnamed)["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_quotas_are_judged_when_a_pod_is_created() -> None:
+    rules = Rules(quotas=Quotas({"team": Quota(max_gpu_count=2, total_requests=Caps(vram_bytes=4000 << 20))}))
+    webhook = Webhook(over_quota=over_quota(Cluster(rules, lambda: 0.0)))
+    fits = a_pod(containers=[asking(gpu="2", gpumem="2000")])
+    assert admitted(fits, webhook)
+    more = answered(a_pod(containers=[asking(gpu="2", gpumem="2001")]), webhook)
+    assert (more["allowed"], more["status"]["code"]) == (False, 403)
+    assert "total.max.vram.request" in more["status"]["message"]
+    assert "single.max.gpuCount.limit" in refused(a_pod(containers=[asking(gpu="3")]), webhook)
+    assert answered(a_pod(containers=[asking(gpu="3")]), webhook, namespace="other")["allowed"]
+
+
+def test_other_operations_and_kinds_pass() -> None:
+    wrong = a_pod(nodeName="n")
+    for more in ({"operation": "UPDATE"}, {"kind": {"kind": "Node"}}, {"subResource": "binding"}, {"object": None}):
+        answer = answered(wrong, **more)
+        assert answer["allowed"] is (more != {"object": None})
+
+
+def test_to_validate_is_to_judge_and_not_to_change() -> None:
+    assert "patch" not in answered(a_pod(), path="/validate")
+    assert not answered(a_pod(nodeName="n"), path="/validate")["allowed"]
+    assert "patch" in answered(a_pod(), path="/mutate")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'{"kind": "AdmissionReview"}', b"[" * 100_000, b"\xff", b'{"request": {"uid": ""}}'],
+)
+def test_what_cannot_be_answered_is_a_bad_request(body: bytes) -> None:
+    assert http().post("/webhook", content=body).status_code == 400
+
+
+def test_a_body_that_is_too_long_is_refused() -> None:
+    whole = json.dumps(review(a_pod())).encode()
+    assert http(most=len(whole)).post("/webhook", content=whole).status_code == 200
+    assert http(most=len(whole) - 1).post("/webhook", content=whole).status_code == 400
+
+
+@pytest.mark.parametrize("depth", [100, 300, 400, 600, 900])
+def test_deep_pods_are_answered(depth: int) -> None:
+    deep: Any = "x"
+    for _ in range(depth):
+        deep = [deep]
+    told = http().post("/webhook", content=json.dumps(review(a_pod(volumes=deep))))
+    assert told.status_code in (200, 400)
+
+
+def test_whether_it_is_ready_is_told() -> None:
+    assert http(unready=lambda: "not yet").get("/readyz").status_code == 503
+    assert http().get("/readyz").status_code == http().get("/healthz").status_code == 200
+
+
+WORDS = st.sampled_from(
+    [GPU, MEMORY, PERCENT, "nvidia.com/gpucores", "nvidia.com/priority", "limits", "requests", "resources", "name",
+     "env",
+     "containers", "initContainers", "metadata", "annotations", "labels", "spec", "securityContext", "privileged",
+     "ullage.io/gpu-count", "ullage.io/gpu-ids", "ullage.io/gang-enabled", "ullage.io/gang-group-key",
+     "tensor-fusion.ai/vram-request", "nodeName", "schedulerName", "hami.io/gpu-scheduler-policy",
+     "nvidia.com/numa-bind"]
+)  # fmt: skip
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.sampled_from(["", "1", "x", "true", "101", "1Gi", "-1"])
+)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(WORDS, VALUES, max_size=4),
+    st.dictionaries(WORDS, VALUES, max_size=4),
+    st.dictionaries(WORDS, VALUES, max_size=4),
+    st.booleans(),
+)
+def test_whatever_is_sent_is_answered_and_again_the_same(meta: Any, spec: Any, container: Any, whole: bool) -> None:
+    base = a_pod() if whole else {}
+    pod = {
+        "metadata": base.get("metadata", {}) | meta,
+        "spec": base.get("spec", {}) | {"containers": [asking() | container, container]} | spec,
+    }
+    answer = answered(pod)
+    if answer["allowed"]:
+        once = patched(pod, answer)
+        assert "patch" not in answered(once)
+
+
+def test_the_review_of_a_real_api_server_is_allowed() -> None:
+    asked = json.loads(sample("review"))
+    told = http().post("/webhook?timeout=5s", content=json.dumps(asked)).json()["response"]
+    assert (told["uid"], told["allowed"]) == (asked["request"]["uid"], True)
