@@ -188,15 +188,17 @@ async def test_a_proxy_on_the_way_may_answer_in_its_own_words(tmp_path: Path) ->
     await answering(saying(f"502 Bad Gateway\r\nContent-Length: {len(body)}", body), tmp_path, use)
 
 
-async def test_events_come_whole_however_they_are_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_events_come_whole_however_they_are_cut(tmp_path: Path, size: int) -> None:
     line = json.dumps({"type": "ADDED", "object": bodies.node("n\u0085ö", resourceVersion="7")}, ensure_ascii=False)
     names: list[str] = []
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        for byte in (line + "\n\n" + line + "\n").encode():
-            writer.write(bytes([byte]))
+        said = (line + "\n\n" + line + "\n").encode()
+        for start in range(0, len(said), size):
+            writer.write(said[start : start + size])
             await writer.drain()
             await asyncio.sleep(0)
         writer.close()
