@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ullage.core.binding.rows import Ledger, applied
-from ullage.core.binding.view import View
+from ullage.core.binding.view import Inventory, View
 from ullage.model.binding import BindingState, ShareMode
 from ullage.model.compute import (
     AppKey,
@@ -44,11 +44,11 @@ def an_app(name="comfyui", owner="alice", *requirements, state=AppState.RUNNING,
     return HostedApp(AppKey(name, owner, f"{name}-{owner}"), state, f"id-{name}", requirements or (ask(),), **facts)
 
 
-def a_row(card, app="comfyui", owner="alice", mib=0, share=None, draining=False, claim=None, spec=None):
+def a_row(card, app="comfyui", owner="alice", mib=0, share=None, draining=False, row_id=None, spec=None):
     state = BindingState.DRAINING if draining else BindingState.BOUND
     key = AppKey(app, owner, f"{app}-{owner}")
     return BoundCard(
-        claim or f"{app}-{owner}-{card.id}-{state}",
+        row_id or f"{app}-{owner}-{card.id}-{state}",
         key,
         card.key,
         card.accelerator,
@@ -58,6 +58,10 @@ def a_row(card, app="comfyui", owner="alice", mib=0, share=None, draining=False,
         state,
         spec,
     )
+
+
+def a_view(nodes, rows=(), **facts):
+    return View(Inventory(nodes), rows, **facts)
 
 
 def overfull(view: View) -> list[CardKey]:
@@ -114,7 +118,7 @@ class MemoryBindings:
     async def start(self, app, accelerator):
         self._tell("start", app, AppState.RUNNING)
         self.apps[app] = replace(self.apps[app], accelerator=accelerator)
-        self.held |= {row.claim for row in self.state.of(app)}
+        self.held |= {row.id for row in self.state.of(app)}
 
     async def stop(self, app):
         self._tell("stop", app, AppState.STOPPED)
@@ -125,7 +129,7 @@ class MemoryBindings:
     def ended(self):
         """All processes of applications that do not run are over."""
         running = {key for key, app in self.apps.items() if app.state == AppState.RUNNING}
-        self.held = {row.claim for row in self.state.rows if row.app in running and not row.draining}
+        self.held = {row.id for row in self.state.rows if row.app in running and not row.draining}
 
     def _tell(self, what, app, state):
         self._fail(what)

@@ -96,13 +96,13 @@ class Histories(RuleBasedStateMachine):
         assert overfull(asyncio.run(Bindings(self.port).look()).view) == []
 
     @invariant()
-    def nobody_runs_by_a_claim_that_is_not_there(self):
-        assert self.port.held <= {row.claim for row in self.port.state.rows}
+    def nobody_runs_by_a_row_that_is_not_there(self):
+        assert self.port.held <= {row.id for row in self.port.state.rows}
 
     @invariant()
-    def claims_are_unique(self):
-        claims = [row.claim for row in self.port.state.rows]
-        assert len(claims) == len(set(claims))
+    def ids_are_unique(self):
+        ids = [row.id for row in self.port.state.rows]
+        assert len(ids) == len(set(ids))
 
 
 TestHistories = Histories.TestCase

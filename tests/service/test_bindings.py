@@ -61,7 +61,7 @@ def test_what_was_validated_is_what_resume_commits():
     port = hold()
     planned = run(port, "validate", ALICE, COMFY, pick()).rows
     rows = run(port, "resume", ALICE, COMFY, pick())
-    assert [replace(row, claim="") for row in rows] == [replace(row, claim="") for row in planned]
+    assert [replace(row, id="") for row in rows] == [replace(row, id="") for row in planned]
     assert rows == port.state.rows
     assert port.told == [("start", STOPPED.key)]
 
@@ -195,6 +195,15 @@ def test_who_could_not_be_told_to_stop_is_told_by_settle():
     assert port.told == [("start", STOPPED.key), ("stop", STOPPED.key)]
 
 
+def test_who_is_back_on_another_card_is_not_told_to_stop():
+    port = hold()
+    run(port, "resume", ALICE, COMFY, pick())
+    run(port, "resume", ALICE, COMFY, pick("d2"))
+    assert devices(port) == [("d1", True), ("d2", False)]
+    run(port, "settle")
+    assert port.told == [("start", STOPPED.key)] * 2
+
+
 def test_an_application_that_is_gone_is_uninstalled_all_the_same():
     port = hold(an_app("other")).bind(a_row(CARD, mib=1))
     run(port, "uninstall", ALICE, COMFY)
@@ -270,7 +279,7 @@ def test_demands_of_others_are_an_administrators():
 
 
 def test_48_49_a_switch_is_an_administrators_and_stops_whom_it_must():
-    port = hold(an_app()).bind(a_row(CARD, mib=8000, claim="c"))
+    port = hold(an_app()).bind(a_row(CARD, mib=8000, row_id="c"))
     port.held = {"c"}
     with pytest.raises(Forbidden):
         run(port, "switch", ALICE, CARD.key, "Exclusive")

@@ -151,12 +151,12 @@ class Pick:
 class BoundCard:
     """An application is bound to a card: one row of the ledger.
 
-    `claim` names the row for ever; whoever runs on the card tells the claim by which it does. A row that is
-    draining is of an application that was told to leave: it counts until nobody runs by its claim. `share` is
+    `id` names the row for ever; whoever runs on the card tells by which row it does. A row that is
+    draining is of an application that was told to leave: it counts until nobody runs by it. `share` is
     how the card was shared when the row was made.
     """
 
-    claim: str
+    id: str
     app: AppKey
     card: CardKey
     accelerator: str

@@ -1,7 +1,7 @@
 """Use cases of bindings: each reads one moment, decides on it, and commits all of it or nothing.
 
 A commit that finds another version is decided anew from what is there then, unless the caller named the version.
-What an operation lets go is free when nobody runs by its claim any more; `settle` sees to that.
+What an operation lets go is free when nobody runs by it any more; `settle` sees to that.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ullage.core.binding.rows import Ledger
-from ullage.core.binding.view import View
+from ullage.core.binding.view import Inventory, View
 from ullage.model.binding import supported_modes
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
 from ullage.model.compute_answer import Problem
@@ -42,9 +42,10 @@ class Moment:
     @cached_property
     def view(self) -> View:
         """What decisions are made from; cards are shared as the ledger says, else as their nodes say."""
-        nodes = tuple(replace(node, cards=tuple(map(self._shared, node.cards))) for node in self.cluster.nodes)
         cluster = self.cluster
-        return View(nodes, self.ledger.rows, cluster.tenants, cluster.quotas, cluster.owner_use)
+        names = {key.node for key in self.ledger.shares}
+        inventory = Inventory(tuple(self._switched(node) if node.name in names else node for node in cluster.nodes))
+        return View(inventory, self.ledger.rows, cluster.tenants, cluster.quotas, cluster.owner_use)
 
     @cached_property
     def apps(self) -> dict[AppKey, HostedApp]:
@@ -128,8 +129,12 @@ class Moment:
             if row.draining:
                 yield Problem(whose, "draining")
 
+    def _switched(self, node: ComputeNode) -> ComputeNode:
+        """A node with its cards as they are shared now."""
+        return replace(node, cards=tuple(map(self._shared, node.cards)))
+
     def _shared(self, card: ComputeCard) -> ComputeCard:
-        share = self.ledger.shares.get(card.key, card.share)
+        share = self.ledger.shares.get(card.key)
         return replace(card, share=share) if share in supported_modes(card.accelerator) else card
 
 

@@ -14,7 +14,7 @@ from ullage.model.compute_answer import Problem
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What is there: nodes with their cards, applications, and the claims by which anybody still runs on a card.
+    """What is there: nodes with their cards, applications, and the ids of rows by which anybody still runs.
 
     `problems` are what of it could not be read. `quotas` and `owner_use` are of owners, `tenants` is how many
     applications may take turns on a card.

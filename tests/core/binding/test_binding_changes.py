@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.bindings import ALONE, GIB, MIB, ROOMY, SLICED, TURNS, a_card, a_node, a_row, an_app, ask
+from tests.bindings import ALONE, GIB, MIB, ROOMY, SLICED, TURNS, a_card, a_node, a_row, a_view, an_app, ask
 
 from ullage.core.binding.migration import migrated
 from ullage.core.binding.preflight import preflight
 from ullage.core.binding.rows import Change, Ledger, applied, bound, drained, released
 from ullage.core.binding.switching import share_of, switched
-from ullage.core.binding.view import View
 from ullage.model.affinity import Expression, Operator
 from ullage.model.binding import Binding, BindingState
 from ullage.model.compute import CPU, AppKey, AppState, Pick, Room
@@ -17,30 +16,30 @@ from ullage.model.compute_answer import Demand, Shortage, StoppedApp, SwitchStat
 from ullage.model.error import InvalidRequest
 
 CARD = a_card(share=SLICED)
-VIEW = View((a_node(CARD, a_card(device="d2", share=SLICED)),))
+VIEW = a_view((a_node(CARD, a_card(device="d2", share=SLICED)),))
 BOTH = (Pick("n1", "d1", MIB), Pick("n1", "d2", MIB))
 
 
 # --- binding and letting go ---
 
 
-def test_rows_that_stay_as_they_are_keep_their_claims():
+def test_rows_that_stay_as_they_are_keep_their_ids():
     app = an_app()
     ledger = applied(Ledger(), bound(VIEW, Ledger(), app, BOTH, ()))
     assert bound(VIEW, ledger, app, BOTH, ()).empty
     change = bound(VIEW, ledger, app, (BOTH[0], replace(BOTH[1], memory_bytes=2 * MIB)), ())
-    assert change.drop == (ledger.rows[1].claim,)
+    assert change.drop == (ledger.rows[1].id,)
     assert [row.memory_bytes for row in change.put] == [2 * MIB]
-    claims = {row.claim for row in (*ledger.rows, *change.put)}
-    assert len(claims) == 3
+    ids = {row.id for row in (*ledger.rows, *change.put)}
+    assert len(ids) == 3
 
 
-def test_what_is_let_go_drains_while_anybody_runs_by_its_claim():
-    first, second = a_row(CARD, claim="a"), a_row(CARD, "other", claim="b")
+def test_what_is_let_go_drains_while_anybody_runs_by_it():
+    first, second = a_row(CARD, row_id="a"), a_row(CARD, "other", row_id="b")
     change = released([first, second], {"a"})
     assert change.drop == ("b",)
     ledger = applied(Ledger(rows=(first, second)), change)
-    assert [(row.claim, row.draining) for row in ledger.rows] == [("a", True)]
+    assert [(row.id, row.draining) for row in ledger.rows] == [("a", True)]
     assert released(ledger.rows, {"a"}).empty
     assert drained(ledger, {"a"}).empty
     assert applied(ledger, drained(ledger, ())).rows == ()
@@ -64,11 +63,11 @@ def test_48_the_same_mode_is_unchanged_and_an_unknown_one_refused():
 
 def test_49_applications_on_the_card_stop_and_let_go_of_all_their_cards():
     other = a_card(device="d2", share=SLICED)
-    rows = [a_row(CARD, claim="a", mib=1), a_row(other, claim="b", mib=1), a_row(other, "third", claim="c", mib=1)]
+    rows = [a_row(CARD, row_id="a", mib=1), a_row(other, row_id="b", mib=1), a_row(other, "third", row_id="c", mib=1)]
     report, change = switch(rows, apps=[an_app()], held={"a"})
     assert (report.status, report.stopped) == (SwitchStatus.SWITCHED, (StoppedApp(an_app().key, "running"),))
     ledger = applied(Ledger(rows=tuple(rows)), change)
-    assert [(row.claim, row.draining) for row in ledger.rows] == [("a", True), ("c", False)]
+    assert [(row.id, row.draining) for row in ledger.rows] == [("a", True), ("c", False)]
     assert ledger.shares == {CARD.key: ALONE}
 
 
@@ -100,25 +99,25 @@ def short(view, *demands):
 
 
 def test_demands_find_what_those_before_them_left():
-    view = View((a_node(CARD),))
+    view = a_view((a_node(CARD),))
     fits = [demand("a", ask(8000)), demand("b", ask(8000))]
     assert preflight(view, fits).installable
     assert short(view, *fits, demand("c", ask(1))) == ("c", Shortage.CLUSTER_CAPACITY)
 
 
 def test_what_is_short_is_told():
-    view = View((a_node(CARD, capacity=Room(10_000, 100 * GIB)),))
+    view = a_view((a_node(CARD, capacity=Room(10_000, 100 * GIB)),))
     assert short(view, demand("a", ask(accelerator="amd"))) == ("a", Shortage.UNSCHEDULABLE)
     assert short(view, demand("a", ask(cpu_milli=9001))) == ("a", Shortage.CLUSTER_PRESSURE)
-    two = replace(view, nodes=(*view.nodes, a_node(name="n2", capacity=ROOMY)))
+    two = a_view((*view.by_name.values(), a_node(name="n2", capacity=ROOMY)))
     assert short(two, demand("a", ask(cpu_milli=9001))) == ("a", Shortage.NODE_PRESSURE)
-    asked_for = replace(view, nodes=(replace(view.nodes[0], requested=Room(9_500)),))
+    asked_for = a_view((replace(view.by_name["n1"], requested=Room(9_500)),))
     assert short(asked_for, demand("a", ask(cpu_milli=501))) == ("a", Shortage.K8S_REQUEST)
     assert short(asked_for, demand("a", ask(cpu_milli=500))) == (None, None)
 
 
 def test_an_owner_uses_no_more_than_the_quota_over_all_demands():
-    view = View((a_node(CARD),), quotas={"alice": Room(2000)})
+    view = a_view((a_node(CARD),), quotas={"alice": Room(2000)})
     demands = [demand(name, ask(1)) for name in "ab"]
     assert preflight(view, demands).installable
     assert short(view, *demands, demand("c", ask(1))) == ("c", Shortage.OWNER_QUOTA)
@@ -126,7 +125,7 @@ def test_an_owner_uses_no_more_than_the_quota_over_all_demands():
 
 
 def test_without_a_card_a_node_is_enough():
-    view = View((a_node(name="n1", capacity=Room(1000, 10 * GIB)), a_node(name="n2", capacity=Room(9000, GIB))))
+    view = a_view((a_node(name="n1", capacity=Room(1000, 10 * GIB)), a_node(name="n2", capacity=Room(9000, GIB))))
     asked = ask(0, accelerator=CPU, cpu_milli=900, memory_bytes=GIB)
     assert preflight(view, [demand("a", asked)]).installable
     assert short(view, demand("a", asked), demand("b", asked)) == ("b", Shortage.NODE_PRESSURE)
@@ -150,7 +149,7 @@ def test_a_binding_becomes_a_row_once():
     found = move([old()], [an_app()])
     assert (found.kept, found.problems) == (["b"], [])
     ledger = applied(Ledger(), found.change)
-    assert [(row.claim, row.app.owner, row.memory_bytes) for row in ledger.rows] == [("b", "alice", 4000 * MIB)]
+    assert [(row.id, row.app.owner, row.memory_bytes) for row in ledger.rows] == [("b", "alice", 4000 * MIB)]
     again = move([old()], [an_app()], ledger)
     assert (again.unchanged, again.change.empty) == (["b"], True)
 

@@ -4,7 +4,7 @@ from itertools import chain, combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.bindings import ALONE, GIB, SLICED, TURNS, a_card, a_node, a_row, ask, overfull
+from tests.bindings import ALONE, GIB, SLICED, TURNS, a_card, a_node, a_row, a_view, ask, overfull
 from tests.wire.topology.hostile import unhurried
 
 from ullage.core.binding.availability import availability
@@ -12,7 +12,6 @@ from ullage.core.binding.placement import place, roomy
 from ullage.core.binding.preflight import preflight
 from ullage.core.binding.rows import rows_of
 from ullage.core.binding.validation import validate
-from ullage.core.binding.view import View
 from ullage.model.compute import AppKey, Pick, Room
 from ullage.model.compute_answer import Demand
 
@@ -37,7 +36,7 @@ def views(draw):
                 was = draw(st.sampled_from((share, share, share, TURNS)))
                 rows.append(a_row(card, f"t{tenant}", mib=mib, share=was, draining=was is not share))
         nodes.append(a_node(*cards, name=name, used=Room(0, draw(st.sampled_from((0, 0, 250))) * GIB)))
-    return View(tuple(nodes), tuple(rows), tenants=2)
+    return a_view(tuple(nodes), tuple(rows), tenants=2)
 
 
 requirements = st.builds(
@@ -106,9 +105,9 @@ def test_placing_one_after_the_other_never_promises_more_than_there_is(view, ask
         assert added
         view = view.with_rows(added)
     assert overfull(view) == []
-    nodes = list(view.nodes)
+    nodes = list(view.by_name.values())
     chance.shuffle(nodes)
-    again = View(tuple(nodes), tuple(reversed(view.rows)), tenants=2)
+    again = a_view(tuple(nodes), tuple(reversed(view.rows)), tenants=2)
     assert [place(again, each, roomy(again, each)) for each in asked] == [
         place(view, each, roomy(view, each)) for each in asked
     ]

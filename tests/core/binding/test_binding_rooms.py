@@ -1,12 +1,11 @@
 """What cards have free, where applications fit, and which choices will do."""
 
 import pytest
-from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row, ask
+from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view, ask
 
 from ullage.core.binding.availability import availability
 from ullage.core.binding.placement import place, roomy
 from ullage.core.binding.validation import validate
-from ullage.core.binding.view import View
 from ullage.model.compute import Pick, Room, Scope
 from ullage.model.compute_answer import FitLevel, NodeStatus, NoRoom
 
@@ -25,19 +24,19 @@ def placed(view, asked):
 def test_44_a_bound_exclusive_card_has_nothing_and_a_shared_one_what_is_left():
     alone, sliced, turns = (a_card(device=mode, share=mode) for mode in (ALONE, SLICED, TURNS))
     rows = (a_row(alone), a_row(sliced, mib=6000), a_row(sliced, "other", mib=1000), a_row(turns))
-    view = View((a_node(alone, sliced, turns),), rows)
+    view = a_view((a_node(alone, sliced, turns),), rows)
     assert [view.free_bytes(card) // MIB for card in (alone, sliced, turns)] == [0, 9000, 16_000]
 
 
 def test_a_card_with_somebody_of_another_mode_has_nothing_until_they_are_gone():
     card = a_card(share=SLICED)
-    assert View((a_node(card),), (a_row(card, share=TURNS, draining=True),)).free_bytes(card) == 0
+    assert a_view((a_node(card),), (a_row(card, share=TURNS, draining=True),)).free_bytes(card) == 0
 
 
 def test_who_drains_and_is_back_counts_once_with_the_larger_amount():
     card = a_card(share=SLICED)
     back = (a_row(card, mib=6000, draining=True), a_row(card, mib=4000))
-    assert View((a_node(card),), back).free_bytes(card) == 10_000 * MIB
+    assert a_view((a_node(card),), back).free_bytes(card) == 10_000 * MIB
 
 
 # --- choices ---
@@ -49,13 +48,13 @@ def codes(view, chosen, asked=None):
 
 def test_37_a_second_application_on_an_exclusive_card_is_told():
     card = a_card(share=ALONE)
-    view = View((a_node(card),), (a_row(card, "other"),))
+    view = a_view((a_node(card),), (a_row(card, "other"),))
     assert codes(view, picks(("n1", "d1", 0))) == "exclusive-already-bound:d1"
 
 
 def test_38_shares_of_memory_fill_a_card_to_the_last_byte_and_no_further():
     card = a_card(share=SLICED)
-    view = View((a_node(card),), (a_row(card, "other", mib=8000),))
+    view = a_view((a_node(card),), (a_row(card, "other", mib=8000),))
     assert codes(view, picks(("n1", "d1", 8000))) == ""
     assert codes(view, picks(("n1", "d1", 8001))) == "device-vram-insufficient:d1"
     assert codes(view, picks(("n1", "d1", 0))) == "memory-required:d1"
@@ -64,7 +63,7 @@ def test_38_shares_of_memory_fill_a_card_to_the_last_byte_and_no_further():
 
 def test_39_below_the_cap_all_take_turns_and_memory_is_not_looked_at():
     card = a_card()
-    view = View((a_node(card),), tuple(a_row(card, name) for name in ("a", "b", "c")), tenants=4)
+    view = a_view((a_node(card),), tuple(a_row(card, name) for name in ("a", "b", "c")), tenants=4)
     assert codes(view, picks(("n1", "d1", 99_999))) == ""
     full = view.with_rows([a_row(card, "d")])
     assert codes(full, picks(("n1", "d1", 0))) == "tenants-exhausted:d1"
@@ -82,12 +81,12 @@ def test_39_below_the_cap_all_take_turns_and_memory_is_not_looked_at():
     ],
 )
 def test_46_47_what_is_not_there_twice_there_or_too_much_has_its_code(chosen, code):
-    assert codes(View((a_node(a_card(), a_card(device="d2")),)), picks(*chosen)) == code
+    assert codes(a_view((a_node(a_card(), a_card(device="d2")),)), picks(*chosen)) == code
 
 
 def test_cards_over_nodes_are_for_those_that_can_and_for_nvidia():
     cards = [a_card(node, accelerator=kind) for node in ("n1", "n2") for kind in ("nvidia",)]
-    view = View(tuple(map(a_node, cards)))
+    view = a_view(tuple(map(a_node, cards)))
     both = picks(("n1", "d1", 0), ("n2", "d1", 0))
     assert codes(view, both, ask(several_cards=True)) == "multi-node-not-supported"
     assert codes(view, both, ask(several_nodes=True)) == ""
@@ -96,7 +95,7 @@ def test_cards_over_nodes_are_for_those_that_can_and_for_nvidia():
 
 def test_a_card_that_cannot_be_used_has_its_code():
     sick, barred, other = a_card(healthy=False), a_card(device="d2", cordoned=True), a_card(device="d3", share=ALONE)
-    view = View((a_node(sick, barred, other), a_node(a_card("n2"), ready=False)))
+    view = a_view((a_node(sick, barred, other), a_node(a_card("n2"), ready=False)))
     assert codes(view, picks(("n1", "d1", 0))) == "device-unhealthy:d1"
     assert codes(view, picks(("n1", "d2", 0))) == "device-unhealthy:d2"
     assert codes(view, picks(("n2", "d1", 0))) == "device-unhealthy:d1"
@@ -108,7 +107,7 @@ def test_a_card_that_cannot_be_used_has_its_code():
 def test_too_little_memory_is_told_by_how_the_card_is_used():
     card, second = a_card(mib=4000), a_card(device="d2", mib=2000)
     soc = a_card("n2", "n2-gb10-0", 4000, SLICED, "nvidia-gb10")
-    view = View((a_node(card, second), a_node(soc)))
+    view = a_view((a_node(card, second), a_node(soc)))
     assert codes(view, picks(("n1", "d1", 0))) == "device-vram-insufficient"
     both = picks(("n1", "d1", 0), ("n1", "d2", 0))
     assert codes(view, both, ask(several_cards=True)) == "aggregate-vram-insufficient"
@@ -119,13 +118,13 @@ def test_too_little_memory_is_told_by_how_the_card_is_used():
 
 def test_a_node_is_filled_to_nine_tenths_and_no_further():
     used = Room(0, 9 * GIB)
-    view = View((a_node(a_card(), capacity=Room(10_000, 100 * GIB), used=Room(0, 80 * GIB)),))
+    view = a_view((a_node(a_card(), capacity=Room(10_000, 100 * GIB), used=Room(0, 80 * GIB)),))
     assert codes(view, picks(("n1", "d1", 0)), ask(memory_bytes=10 * GIB)) == ""
     found = validate(view, ask(memory_bytes=10 * GIB + 1), picks(("n1", "d1", 0)))
     assert found.code == "node-pressure:n1"
     pressed = {each.resource: each.pressured for each in found.pressure.dimensions}
     assert pressed == {"cpu": False, "memory": True}
-    full = View((a_node(a_card(), capacity=Room(10_000, 10 * GIB), used=used),))
+    full = a_view((a_node(a_card(), capacity=Room(10_000, 10 * GIB), used=used),))
     assert placed(full, ask()) is None
     assert availability(full, ask()).reason is NoRoom.NOT_AVAILABLE
 
@@ -135,7 +134,7 @@ def test_a_node_is_filled_to_nine_tenths_and_no_further():
 
 def test_all_that_would_be_used_comes_before_what_is_required():
     small, large = a_card(mib=8000, share=ALONE), a_card(device="d2", mib=24_000)
-    view = View((a_node(small, large),))
+    view = a_view((a_node(small, large),))
     assert placed(view, ask(8000)) == picks(("n1", "d1", 0))
     assert placed(view, ask(8000, limit=16_000)) == picks(("n1", "d2", 0))
     assert placed(view, ask(8000, limit=32_000)) == picks(("n1", "d1", 0))
@@ -143,18 +142,18 @@ def test_all_that_would_be_used_comes_before_what_is_required():
 
 def test_whole_cards_come_before_shared_ones_and_of_equals_the_one_that_is_filled_best():
     modes = [a_card(device=mode, share=mode) for mode in (TURNS, SLICED, ALONE)]
-    assert placed(View((a_node(*modes),)), ask()) == picks(("n1", ALONE, 0))
-    assert placed(View((a_node(*modes[:2]),)), ask()) == picks(("n1", SLICED, 8000))
+    assert placed(a_view((a_node(*modes),)), ask()) == picks(("n1", ALONE, 0))
+    assert placed(a_view((a_node(*modes[:2]),)), ask()) == picks(("n1", SLICED, 8000))
     used, idle, same = (a_card(device=name, share=SLICED) for name in ("d3", "d1", "d2"))
-    view = View((a_node(used, idle, same),), (a_row(used, "other", mib=4000),))
+    view = a_view((a_node(used, idle, same),), (a_row(used, "other", mib=4000),))
     assert placed(view, ask()) == picks(("n1", "d3", 8000))
-    assert placed(View((a_node(same, idle),)), ask()) == picks(("n1", "d1", 8000))
+    assert placed(a_view((a_node(same, idle),)), ask()) == picks(("n1", "d1", 8000))
 
 
 def test_several_cards_are_of_one_node_where_one_has_enough():
     one = [a_card("n1", f"d{number}", 8000, ALONE) for number in (1, 2)]
     two = [a_card("n2", "d1", 10_000, ALONE), a_card("n2", "d2", 10_000, ALONE)]
-    view = View((a_node(*one), a_node(*two)))
+    view = a_view((a_node(*one), a_node(*two)))
     assert placed(view, ask(16_000)) is None
     assert placed(view, ask(16_000, several_cards=True)) == picks(("n1", "d1", 0), ("n1", "d2", 0))
     assert placed(view, ask(18_000, several_cards=True)) == picks(("n2", "d1", 0), ("n2", "d2", 0))
@@ -166,8 +165,14 @@ def test_several_cards_are_of_one_node_where_one_has_enough():
 
 def test_shares_of_several_cards_come_to_the_amount():
     cards = [a_card("n1", f"d{number}", 8000, SLICED) for number in (1, 2)]
-    view = View((a_node(*cards),), (a_row(cards[0], "other", mib=3000),))
+    view = a_view((a_node(*cards),), (a_row(cards[0], "other", mib=3000),))
     assert placed(view, ask(10_000, several_cards=True)) == picks(("n1", "d2", 8000), ("n1", "d1", 2000))
+
+
+def test_who_says_no_amount_gets_a_whole_card_or_one_in_turns_but_no_share():
+    sliced, turns = a_card(device="d1", share=SLICED), a_card(device="d2", share=TURNS)
+    assert placed(a_view((a_node(sliced),)), ask(0)) is None
+    assert placed(a_view((a_node(sliced, turns),)), ask(0)) == picks(("n1", "d2", 0))
 
 
 # --- availability ---
@@ -185,17 +190,20 @@ def test_shares_of_several_cards_come_to_the_amount():
     ],
 )
 def test_why_there_is_no_room_is_told_by_where_cards_may_be(asked, scope, reason):
-    view = View((a_node(a_card(), a_card(device="d2")),))
+    view = a_view((a_node(a_card(), a_card(device="d2")),))
     found = availability(view, asked)
     assert (found.scope, found.reason, found.schedulable) == (scope, reason, reason is None)
 
 
 def test_nodes_and_cards_say_what_they_have():
     good, sick, small = a_card(share=ALONE), a_card(device="d2", healthy=False), a_card("n2", mib=4000)
-    view = View((a_node(small), a_node(good, sick), a_node(name="n3")))
+    view = a_view((a_node(small), a_node(good, sick), a_node(name="n3")))
     first, second, third = availability(view, ask(8000, limit=12_000)).nodes
     assert (first.node, first.status) == ("n1", NodeStatus.AVAILABLE)
     assert [(room.operable, room.fit) for room in first.cards] == [(True, FitLevel.LIMIT), (False, None)]
     assert (second.status, second.cards[0].fit) == (NodeStatus.NOT_ENOUGH, None)
     assert (third.status, third.accelerator) == (NodeStatus.NOT_AVAILABLE, "")
+    taken = availability(view.with_rows([a_row(good, "other")]), ask()).nodes[0]
+    assert [(room.operable, room.available) for room in taken.cards] == [(False, 0), (False, 16_000 * MIB)]
+    assert taken.status is NodeStatus.NOT_ENOUGH
     assert availability(view, ask(8000, limit=20_000)).nodes[0].cards[0].fit is FitLevel.REQUIRED

@@ -20,7 +20,7 @@ def availability(view: View, asked: ComputeRequirement, *, install: bool = False
 
 
 def _why(view: View, asked: ComputeRequirement) -> NoRoom:
-    matching = list(view.of_type(asked.accelerator))
+    matching = view.of_type(asked.accelerator)
     if not matching:
         return NoRoom.NO_NODE
     cards = [card for node in matching for card in node.cards if card.accelerator == asked.accelerator]

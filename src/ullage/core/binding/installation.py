@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ullage.core.binding.availability import availability
 from ullage.core.binding.placement import Picks, place, roomy
-from ullage.core.binding.pressure import pressure
+from ullage.core.binding.pressure import too_full
 from ullage.core.binding.validation import validate
 from ullage.core.binding.view import View
 from ullage.model.compute import ComputeRequirement, HostedApp, Pick
@@ -66,7 +66,7 @@ def _cards(
 def _option(view: View, asked: ComputeRequirement) -> ModeOption:
     if not asked.needs_card:
         added = asked.room(install=True)
-        nodes = [node for node in view.nodes if node.ready and not pressure(node, added).pressured]
+        nodes = [node for node in view.every() if node.ready and not too_full(node, added)]
         reason = "" if nodes else NoRoom.NOT_AVAILABLE
     else:
         reason = availability(view, asked, install=True).reason or ""

@@ -12,33 +12,58 @@ _FULL_TENTHS = 9
 
 def pressure(node: ComputeNode, added: Room) -> NodePressure:
     """What a node would use with more on it. Its disk is looked at only where some of it is added."""
-    return NodePressure(node.name, tuple(_dimensions(node.capacity, node.used, added, _FULL_TENTHS)))
+    return NodePressure(node.name, _dimensions(node.capacity, node.used, added, _FULL_TENTHS))
+
+
+def too_full(node: ComputeNode, added: Room) -> bool:
+    """Whether a node would be under pressure."""
+    return any(_over(node.capacity, node.used, added, _FULL_TENTHS))
 
 
 def overall(nodes: Iterable[ComputeNode], added: Room) -> tuple[Dimension, ...]:
-    """The same of all nodes together."""
-    capacity, used = Room(), Room()
-    for node in nodes:
-        capacity, used = capacity + node.capacity, used + node.used
-    return tuple(_dimensions(capacity, used, added, _FULL_TENTHS))
+    """What all nodes together would use."""
+    nodes = tuple(nodes)
+    capacity, used = _sum(node.capacity for node in nodes), _sum(node.used for node in nodes)
+    return _dimensions(capacity, used, added, _FULL_TENTHS)
 
 
 def asked(node: ComputeNode, added: Room) -> tuple[Dimension, ...]:
     """What pods would have asked of a node with more on it: all of it may be asked."""
-    return tuple(_dimensions(node.capacity, node.requested, added, 10))
+    return _dimensions(node.capacity, node.requested, added, 10)
+
+
+def asked_too_much(node: ComputeNode, added: Room) -> bool:
+    """Whether pods would have asked for more than a node has."""
+    return any(_over(node.capacity, node.requested, added, 10))
 
 
 def of_quota(quota: Room, used: Room, added: Room) -> tuple[Dimension, ...]:
     """What an owner would use of a quota: all of it may be used."""
-    return tuple(_dimensions(quota, used, added, 10))
+    return _dimensions(quota, used, added, 10)
 
 
-def _dimensions(capacity: Room, used: Room, added: Room, tenths: int) -> Iterator[Dimension]:
-    amounts = (
-        ("cpu", capacity.cpu_milli, used.cpu_milli, added.cpu_milli),
-        ("memory", capacity.memory_bytes, used.memory_bytes, added.memory_bytes),
-        ("disk", capacity.disk_bytes, used.disk_bytes, added.disk_bytes),
+def _dimensions(capacity: Room, used: Room, added: Room, tenths: int) -> tuple[Dimension, ...]:
+    over = _over(capacity, used, added, tenths)
+    return tuple(
+        Dimension(resource, more, before, there, pressured)
+        for (resource, there, before, more), pressured in zip(_amounts(capacity, used, added), over, strict=True)
     )
-    for resource, there, before, more in amounts:
-        if there and (more or resource != "disk"):
-            yield Dimension(resource, more, before, there, pressured=10 * (before + more) > tenths * there)
+
+
+def _over(capacity: Room, used: Room, added: Room, tenths: int) -> Iterator[bool]:
+    return (10 * (before + more) > tenths * there for _, there, before, more in _amounts(capacity, used, added))
+
+
+def _amounts(capacity: Room, used: Room, added: Room) -> Iterator[tuple[str, int, int, int]]:
+    """Each resource with what there is of it, what is used and what is added; 0 is not known."""
+    if capacity.cpu_milli:
+        yield "cpu", capacity.cpu_milli, used.cpu_milli, added.cpu_milli
+    if capacity.memory_bytes:
+        yield "memory", capacity.memory_bytes, used.memory_bytes, added.memory_bytes
+    if capacity.disk_bytes and added.disk_bytes:
+        yield "disk", capacity.disk_bytes, used.disk_bytes, added.disk_bytes
+
+
+def _sum(rooms: Iterable[Room]) -> Room:
+    amounts = [(room.cpu_milli, room.memory_bytes, room.disk_bytes) for room in rooms]
+    return Room(*map(sum, zip(*amounts, strict=True))) if amounts else Room()

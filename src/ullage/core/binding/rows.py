@@ -43,7 +43,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Claims whose rows go, rows that come or are replaced, and how cards are shared from now on.
+    """Ids of rows that go, rows that come or are replaced, and how cards are shared from now on.
 
     `answered` is remembered for repeats; what was asked under the key `unanswered` is to be done again.
     """
@@ -62,8 +62,8 @@ class Change:
 
 def applied(ledger: Ledger, change: Change) -> Ledger:
     """The ledger after a change."""
-    rows = {row.claim: row for row in ledger.rows if row.claim not in change.drop}
-    rows |= {row.claim: row for row in change.put}
+    rows = {row.id: row for row in ledger.rows if row.id not in change.drop}
+    rows |= {row.id: row for row in change.put}
     answered = [each for each in ledger.answered if each.key != change.unanswered]
     answered += [change.answered] if change.answered else []
     shares = {**ledger.shares, **dict(change.shares)}
@@ -71,20 +71,20 @@ def applied(ledger: Ledger, change: Change) -> Ledger:
 
 
 def released(rows: Iterable[BoundCard], held: Collection[str]) -> Change:
-    """Let go of rows: at once where nobody runs by their claims, else as soon as that is over."""
+    """Let go of rows: at once where nobody runs by them, else as soon as that is over."""
     rows = tuple(rows)
-    gone = tuple(row.claim for row in rows if row.claim not in held)
-    put = (replace(row, state=BindingState.DRAINING) for row in rows if row.claim in held and not row.draining)
+    gone = tuple(row.id for row in rows if row.id not in held)
+    put = (replace(row, state=BindingState.DRAINING) for row in rows if row.id in held and not row.draining)
     return Change(gone, tuple(put))
 
 
 def drained(ledger: Ledger, held: Collection[str]) -> Change:
-    """Forget draining rows by whose claims nobody runs any more."""
-    return Change(tuple(row.claim for row in ledger.rows if row.draining and row.claim not in held))
+    """Forget draining rows by which nobody runs any more."""
+    return Change(tuple(row.id for row in ledger.rows if row.draining and row.id not in held))
 
 
 def bound(view: View, ledger: Ledger, app: HostedApp, picks: Iterable[Pick], held: Collection[str]) -> Change:
-    """Bind an application to these cards and no other. What stays as it is keeps its claim.
+    """Bind an application to these cards and no other. What stays as it is keeps its id.
 
     Whether the cards will do was decided before, against the same version.
     """
@@ -93,8 +93,8 @@ def bound(view: View, ledger: Ledger, app: HostedApp, picks: Iterable[Pick], hel
     kept = {row.card for row in ledger.of(app.key) if _same(row, wanted.get(row.card))}
     change = released((row for row in ledger.of(app.key) if row.card not in kept), held)
     fresh = (row for card, row in wanted.items() if card not in kept)
-    claims = (f"{app.key.name}-{ledger.version + 1}-{position}" for position in range(len(wanted)))
-    new = tuple(replace(row, claim=claim) for row, claim in zip(fresh, claims, strict=False))
+    ids = (f"{app.key.name}-{ledger.version + 1}-{position}" for position in range(len(wanted)))
+    new = tuple(replace(row, id=name) for row, name in zip(fresh, ids, strict=False))
     return replace(change, put=(*change.put, *new))
 
 
@@ -103,13 +103,13 @@ def taken_back(view: View, ledger: Ledger, change: Change, held: Collection[str]
 
     A row stays as it is where its card is shared in another way since.
     """
-    made = {row.claim: row for row in change.put}
-    now = [row for row in ledger.rows if row.claim in made]
-    undone = released((row for row in now if not made[row.claim].draining), held)
+    made = {row.id: row for row in change.put}
+    now = [row for row in ledger.rows if row.id in made]
+    undone = released((row for row in now if not made[row.id].draining), held)
     back = tuple(
         replace(row, state=BindingState.BOUND)
         for row in now
-        if made[row.claim].draining and row.card in view.cards and view.cards[row.card].share is row.share
+        if made[row.id].draining and row.card in view.cards and view.cards[row.card].share is row.share
     )
     return replace(undone, put=(*undone.put, *back))
 
@@ -117,17 +117,17 @@ def taken_back(view: View, ledger: Ledger, change: Change, held: Collection[str]
 def rows_of(
     view: View, app: AppKey, requirement: ComputeRequirement, picks: Iterable[Pick], app_id: str = ""
 ) -> tuple[BoundCard, ...]:
-    """The rows of an application on chosen cards, as yet without claims; memory counts where it is shared out."""
+    """The rows of an application on chosen cards, as yet without ids; memory counts where it is shared out."""
     rows = []
     for pick in picks:
         card = view.cards[pick.key]
         memory = pick.memory_bytes if card.share is ShareMode.MEMORY_SLICE else 0
-        claim = f"{'/'.join(app)}@{'/'.join(card.key)}"
+        name = f"{'/'.join(app)}@{'/'.join(card.key)}"
         rows.append(
-            BoundCard(claim, app, card.key, card.accelerator, card.share, memory, app_id=app_id, spec=requirement)
+            BoundCard(name, app, card.key, card.accelerator, card.share, memory, app_id=app_id, spec=requirement)
         )
     return tuple(rows)
 
 
 def _same(row: BoundCard, other: BoundCard | None) -> bool:
-    return other is not None and replace(row, claim=other.claim, spec=other.spec, app_id=other.app_id) == other
+    return other is not None and replace(row, id=other.id, spec=other.spec, app_id=other.app_id) == other

@@ -26,7 +26,7 @@ def validate(view: View, asked: ComputeRequirement, picks: Sequence[Pick], *, in
     if code:
         return Validation(code)
     for name in dict.fromkeys(pick.node for pick in picks):
-        found = pressure(view.by_name[name], asked.room(install=install))
+        found = pressure(view.node(name), asked.room(install=install))
         if found.pressured:
             return Validation(f"node-pressure:{name}", found)
     return Validation()
