@@ -11,11 +11,7 @@ from typing import Any
 from tests.kube.selection import matches
 from tests.kube.store import Item, Key, Store
 from ullage.kube import kinds
-from ullage.kube.kinds import Kind
 
-NUMATOPOLOGIES = Kind(
-    "nodeinfo.volcano.sh", "v1alpha1", "Numatopology", "numatopologies", kinds.Object, namespaced=False
-)
 KINDS = {
     kind.plural: kind
     for kind in (
@@ -25,7 +21,7 @@ KINDS = {
         kinds.LEASES,
         kinds.POD_DISRUPTION_BUDGETS,
         kinds.GPU_BINDINGS,
-        NUMATOPOLOGIES,
+        kinds.NUMATOPOLOGIES,
     )
 }
 CUSTOM = {"gpubindings", "numatopologies"}

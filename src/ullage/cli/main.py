@@ -70,6 +70,7 @@ VERBS = {
         "what policies would do with a trace",
         "ullage replay --nodes nodes.csv --tasks tasks.csv",
     ),
+    "exporter": Verb("exporter", "tell a cluster what this node is like and who holds what", "ullage exporter"),
     "completion": Verb("completion", "completions for a shell", "ullage completion bash > ullage.bash"),
     "version": Verb("version", "the version of this program", "ullage version"),
 }

@@ -82,3 +82,4 @@ NAMESPACES = Kind("", "v1", "Namespace", "namespaces", Namespace, namespaced=Fal
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)
 POD_DISRUPTION_BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget)
 GPU_BINDINGS = Kind("gpu.bytetrade.io", "v1alpha1", "GPUBinding", "gpubindings", Object, namespaced=False)
+NUMATOPOLOGIES = Kind("nodeinfo.volcano.sh", "v1alpha1", "Numatopology", "numatopologies", Object, namespaced=False)

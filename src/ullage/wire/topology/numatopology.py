@@ -147,7 +147,14 @@ def _cards(spec: Document, supplement: Supplement | None, stock: Stock, dropped:
     for facts in supplement.cards if supplement else ():
         known = cards.get(facts.index) or Gpu("", facts.index, bus_id=facts.bus_id, model=facts.model)
         zones = zones_of(facts.zones) or known.zones
-        cards[facts.index] = replace(known, uuid=facts.uuid, zones=zones, healthy=facts.healthy)
+        cards[facts.index] = replace(
+            known,
+            uuid=facts.uuid,
+            zones=zones,
+            healthy=facts.healthy,
+            vram_bytes=facts.vram_bytes,
+            compute_gflops=facts.compute_gflops,
+        )
     return tuple(cards[index] for index in sorted(cards))
 
 

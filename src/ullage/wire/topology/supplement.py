@@ -1,7 +1,7 @@
 """What the schema of Numatopology cannot hold: the annotation `topology` of such an object, as JSON.
 
-Scope and options, distances, memory, links, uuids, and the ids of the devices that pods hold. Only objects
-that Ullage wrote have it; without it a record has what the schema can hold.
+Scope and options, distances, memory, links, uuids and sizes of cards, and the ids of the devices that pods hold.
+Only objects that Ullage wrote have it; without it a record has what the schema can hold.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
 from ullage.model.idset import MAX_ID, format_ids
 from ullage.model.node_record import NodeRecord
+from ullage.model.quantity import MAX_INT64
 from ullage.model.topology import MAX_ZONES, Cpu, Device, Kubelet, Link, Zone
 from ullage.wire.topology.dropped import Dropped
 
@@ -22,7 +23,7 @@ _Zones = tuple[Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)], ...]
 
 
 class CardFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A card by its index: its uuid, and all zones that it is near."""
+    """A card by its index: its uuid, all zones that it is near, and how large it is, in bytes and GFLOPS."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
     uuid: str = ""
@@ -30,6 +31,8 @@ class CardFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     healthy: bool = True
     bus_id: str | None = None
     model: str | None = None
+    vram_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)] | None = None
+    compute_gflops: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)] | None = None
 
 
 class ContainerIds(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,6 +107,8 @@ def _facts(card: Gpu) -> CardFacts:
         healthy=card.healthy,
         bus_id=card.bus_id if unplaced else None,
         model=card.model if unplaced else None,
+        vram_bytes=card.vram_bytes,
+        compute_gflops=card.compute_gflops,
     )
 
 

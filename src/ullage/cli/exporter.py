@@ -1,0 +1,124 @@
+"""`ullage exporter`: on a node of a cluster, tell the cluster what the machine is like and who holds what of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ullage.model.error import InvalidRequest, Unavailable, invalid
+
+_KUBELET = "/var/lib/kubelet"
+_WORDS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def configure_exporter(parser: argparse.ArgumentParser) -> None:
+    """`ullage exporter`. The options that Volcano's resource-exporter has are called as there."""
+    parser.add_argument(
+        "--check-period", type=_seconds, default=3.0, metavar="TIME", help="between looks (default: 3s)"
+    )
+    parser.add_argument(
+        "--device-path",
+        default="/sys/devices/system",
+        metavar="DIR",
+        help="the kernel's files of the node, whose other files are found beside them (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--enable-pod-resource",
+        type=_truth,
+        nargs="?",
+        const=True,
+        default=True,
+        metavar="BOOL",
+        help="ask the kubelet who holds what, before its files are looked at (default: true)",
+    )
+    for option, default, what in (
+        ("--pod-resource-sock", "pod-resources/kubelet.sock", "the kubelet's PodResources socket"),
+        ("--cpu-manager-state", "cpu_manager_state", "the state of its CPU manager"),
+        (
+            "--device-plugin-checkpoint",
+            "device-plugins/kubelet_internal_checkpoint",
+            "the state of its device manager",
+        ),
+        ("--kubelet-conf", "config.yaml", "its configuration"),
+    ):
+        parser.add_argument(
+            option, default=f"{_KUBELET}/{default}", metavar="FILE", help=f"{what} (default: %(default)s)"
+        )
+    parser.add_argument(
+        "--res-reserved", metavar="LIST", help="kept from pods, instead of what the kubelet says: cpu=1,memory=2Gi"
+    )
+    parser.add_argument("--master", metavar="URL", help="address of the API server (default: as in the kubeconfig)")
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach it (default: as a pod is told)")
+    parser.add_argument(
+        "--card-resource",
+        default="nvidia.com/gpu",
+        metavar="NAME",
+        help="what the cards are called (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--resource",
+        action="append",
+        default=[],
+        metavar="KIND=NAME",
+        help="what other devices are called, such as nic=example.com/nic; may be repeated",
+    )
+    parser.set_defaults(act=_export)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    try:
+        from ullage.kube.exporter.process import serve  # noqa: PLC0415 - needs the extra k8s
+        from ullage.kube.exporter.settings import (  # noqa: PLC0415 - as above
+            NODE_VARIABLE,
+            ExporterSettings,
+            read_reserved,
+            root_of,
+        )
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"{error.name} is not installed; pip install 'ullage[k8s]'", code="not-installed") from None
+    node = os.environ.get(NODE_VARIABLE, "")
+    if not node:
+        message = f"{NODE_VARIABLE}: it is not set; let it name the node, in a pod by the field spec.nodeName"
+        raise InvalidRequest(message, field=NODE_VARIABLE)
+    settings = ExporterSettings(
+        node=node,
+        root=root_of(Path(arguments.device_path)),
+        pod_resources=Path(arguments.pod_resource_sock) if arguments.enable_pod_resource else None,
+        cpu_state=_file(arguments.cpu_manager_state),
+        device_checkpoint=_file(arguments.device_plugin_checkpoint),
+        kubelet_config=_file(arguments.kubelet_conf),
+        period_s=arguments.check_period,
+        card_resource=arguments.card_resource,
+        names=dict(_pair(text) for text in arguments.resource),
+        reserved=read_reserved(arguments.res_reserved) if arguments.res_reserved else None,
+    )
+    return serve(settings, arguments.kubeconfig, arguments.master)
+
+
+def _file(text: str) -> Path | None:
+    """A file; an empty text means that there is none."""
+    return Path(text) if text else None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    kind, equals, name = text.partition("=")
+    if not (kind and equals and name):
+        raise invalid("--resource", text, "write the kind and the name, such as nic=example.com/nic")
+    return kind, name
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return _WORDS[text.lower()]
+
+
+def _seconds(text: str) -> float:
+    """A time of a second or more."""
+    from ullage.wire.pod.duration import parse_duration  # noqa: PLC0415 - needed only here
+
+    seconds = parse_duration(text)
+    if seconds is None or seconds < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time of a second or more, such as 3s or 1m")
+    return seconds

@@ -1,0 +1,127 @@
+"""The loop on a node: look at the machine, ask its kubelet, and have the object say what was seen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ullage.inventory.machine import MachineSettings, discover
+from ullage.inventory.nvml import CardReader
+from ullage.inventory.topology_reader import TopologyReader
+from ullage.kube.api import KubeApi
+from ullage.kube.exporter.cards import NodeCards
+from ullage.kube.exporter.kubelet import KubeletReader, Trouble
+from ullage.kube.exporter.publisher import Publisher
+from ullage.kube.exporter.settings import ExporterSettings
+from ullage.model.error import UllageError
+from ullage.model.node import Node
+from ullage.model.node_record import NodeRecord
+from ullage.wire.topology.export import record_of
+
+LOOK_S = 10.0
+"""Seconds that a look at the machine may take; a driver that hangs is waited for in the next rounds."""
+
+_LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(slots=True)
+class Count:
+    """What has happened since the start. `troubles` are sentences about what could not be read or written."""
+
+    rounds: int = 0
+    writes: int = 0
+    troubles: int = 0
+
+
+class Exporter:
+    """One node's exporter; `run` goes on until it is cancelled.
+
+    What fails to be read is as it was read last. `age_s` says since when all was read.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        settings: ExporterSettings,
+        nvml: CardReader,
+        trouble: Trouble = lambda _source, _sentence: None,
+        *,
+        now: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.count = Count()
+        self._settings, self._told = settings, trouble
+        self._steady, self._pause = steady, pause
+        self._cards = NodeCards(nvml, settings.root)
+        self._topology = TopologyReader(settings.root, now, steady)
+        self._kubelet = KubeletReader(settings, self._trouble)
+        self._publisher = Publisher(api, settings.node, settings.domain, settings.drift_s, now=now, steady=steady)
+        self._looking: asyncio.Task[Node] | None = None
+        self._node: Node | None = None
+        self._read_at = steady()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since everything was read, or since the start."""
+        return self._steady() - self._read_at
+
+    async def run(self) -> None:
+        """Go round for ever; while the API does not take what is written, ever more slowly."""
+        failures = 0
+        while True:
+            failures = 0 if await self.round() else failures + 1
+            longest = max(_LONGEST_PAUSE_S, self._settings.period_s)
+            await self._pause(min(longest, self._settings.period_s * 2.0 ** min(failures, 10)))
+
+    async def round(self) -> bool:
+        """Look once, and write if something changed; whether the object says what was seen."""
+        self.count.rounds += 1
+        record = await self._record()
+        if record is None:
+            return False
+        try:
+            self.count.writes += await self._publisher.publish(record)
+        except UllageError as error:
+            self._trouble("api", error.message)
+            return False
+        return True
+
+    async def _record(self) -> NodeRecord | None:
+        """The node as it was seen last; None before the first look has ended."""
+        looked = await self._look()
+        if self._node is None:
+            return None
+        use = await self._kubelet.use()
+        zones = self._node.topology.zones if self._node.topology else ()
+        settings = self._kubelet.settings(sum(zone.memory.total for zone in zones if zone.memory))
+        if looked and self._kubelet.fresh:
+            self._read_at = self._steady()
+        return record_of(self._node, settings, self._settings.card_resource, self._settings.names, use)
+
+    async def _look(self) -> bool:
+        """Look at the machine, in a thread of its own: whether that ended well in time."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(asyncio.to_thread(self._discover))
+        done, _ = await asyncio.wait([self._looking], timeout=LOOK_S)
+        if not done:
+            self._trouble("machine", f"the look at it has not ended within {LOOK_S:g} s")
+            return False
+        task, self._looking = self._looking, None
+        try:
+            self._node = task.result()
+        except UllageError as error:
+            self._trouble("machine", error.message)
+            return False
+        return True
+
+    def _discover(self) -> Node:
+        # Only cards and their places count here, so what this process may use of the machine is left aside.
+        settings = MachineSettings(name=self._settings.node, cpu_milli=1, memory_bytes=1)
+        return discover(settings, {}, self._cards, root=self._settings.root, topology=self._topology).node
+
+    def _trouble(self, source: str, sentence: str) -> None:
+        self.count.troubles += 1
+        self._told(source, sentence)

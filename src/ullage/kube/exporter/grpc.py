@@ -1,0 +1,58 @@
+"""One call of gRPC with one answer, over a Unix socket.
+
+Only what that needs of the protocol (gRPC over HTTP/2): no TLS, no compression, no streams. What follows an answer
+is not looked at: a message that is there whole is the answer, and a call that failed has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx2
+
+from ullage.kube.errors import Unreachable
+
+CONNECT_S = 2.0
+ANSWER_S = 5.0
+MOST_BYTES = 16 << 20
+"""Of an answer; the largest that a kubelet's own clients take."""
+
+_HEADERS = {"content-type": "application/grpc", "te": "trailers"}
+_PREFIX = 5
+"""Bytes before a message: whether it is compressed, and its length in four bytes."""
+
+
+async def call(socket: Path, method: str, message: bytes = b"") -> bytes:
+    """The message that a method such as `/v1.Service/Method` answers with.
+
+    Raises:
+        Unreachable: nobody answers there, in time and as expected; the message says what went wrong.
+
+    """
+    try:
+        async with asyncio.timeout(CONNECT_S + ANSWER_S):
+            return await _ask(socket, method, message)
+    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+        raise Unreachable(f"{socket}: {method}: {error or type(error).__name__}") from None
+
+
+async def _ask(socket: Path, method: str, message: bytes) -> bytes:
+    transport = httpx2.AsyncHTTPTransport(uds=str(socket), http1=False, http2=True)
+    wait = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
+    body = b"\0" + len(message).to_bytes(4, "big") + message
+    kept = bytearray()
+    async with (
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=wait) as client,
+        client.stream("POST", method, content=body, headers=_HEADERS) as answer,
+    ):
+        async for piece in answer.aiter_raw():
+            kept += piece
+            if len(kept) > MOST_BYTES + _PREFIX:
+                raise Unreachable(f"{socket}: {method}: the answer has more than {MOST_BYTES} bytes")
+        status, told = answer.headers.get("grpc-status", "0"), answer.headers.get("grpc-message", "")
+    if not answer.is_success or status != "0":
+        raise Unreachable(f"{socket}: {method}: refused with status {status} {told}, HTTP {answer.status_code}")
+    if len(kept) < _PREFIX or kept[0] or int.from_bytes(kept[1:_PREFIX], "big") != len(kept) - _PREFIX:
+        raise Unreachable(f"{socket}: {method}: there is no whole message in the answer")
+    return bytes(kept[_PREFIX:])

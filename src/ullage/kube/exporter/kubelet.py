@@ -1,0 +1,120 @@
+"""What a node's kubelet tells: who holds what, and how it is configured.
+
+Who holds what is asked of its PodResources socket. Where that has never answered, the files that it keeps stand in;
+they may still name pods that have ended, so the record says that it is stale.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from ullage.inventory.files import read_text
+from ullage.kube.exporter.grpc import call
+from ullage.kube.exporter.settings import ExporterSettings
+from ullage.model.error import UllageError, Unavailable
+from ullage.model.holding import Holding, PodHolding, Use
+from ullage.model.resources import Resources
+from ullage.model.topology import Kubelet
+from ullage.wire.topology.cpu_manager_state import CpuState, read_cpu_state
+from ullage.wire.topology.device_checkpoint import DeviceState, read_device_state
+from ullage.wire.topology.kubelet_config import KubeletSettings, read_kubelet_config
+from ullage.wire.topology.podresources import read_pod_resources
+from ullage.wire.topology.podresources_messages import LIST, decode_list
+
+Trouble = Callable[[str, str], None]
+"""Told what could not be read or was left out: the source, and a sentence."""
+
+T = TypeVar("T")
+
+_PLAIN = KubeletSettings(Kubelet(), Resources())
+
+
+class KubeletReader:
+    """Reads one kubelet. What fails to be read is told, and is as it was read last."""
+
+    def __init__(self, settings: ExporterSettings, trouble: Trouble) -> None:
+        self._settings, self._trouble = settings, trouble
+        self._asked: Use | None = None
+        self._cpus: CpuState | None = None
+        self._devices: DeviceState | None = None
+        self._config: KubeletSettings | None = None
+        self.fresh = False
+        """Whether all that was read last is as it is now."""
+
+    async def use(self) -> Use | None:
+        """Who holds what; None where nothing has ever said so."""
+        self.fresh = True
+        if self._settings.pod_resources is not None:
+            self._asked = await self._ask(self._settings.pod_resources) or self._asked
+            if self._asked is not None:
+                return self._asked
+        return self._kept()
+
+    def settings(self, memory_bytes: int) -> KubeletSettings:
+        """How it is configured; `memory_bytes` is the memory of the node."""
+        path, reserved = self._settings.kubelet_config, self._settings.reserved
+        self._config = self._read(
+            path, lambda text: read_kubelet_config(yaml.safe_load(text), memory_bytes), self._config
+        )
+        found = self._config or _PLAIN
+        if self._config is None and self._cpus is not None:
+            found = replace(found, kubelet=replace(found.kubelet, static_cpus=self._cpus.static))
+        return found if reserved is None else replace(found, reserved=reserved, reserved_cpus=frozenset())
+
+    async def _ask(self, socket: Path) -> Use | None:
+        try:
+            use, dropped = read_pod_resources(decode_list(await call(socket, LIST)))
+        except UllageError as error:
+            self.fresh = False
+            self._trouble("pod-resources", error.message)
+            return None
+        self._tell("pod-resources", dropped)
+        return use
+
+    def _kept(self) -> Use | None:
+        """Who holds what by the files, of which a pod has an entry in each: they are one by its uid."""
+        settings = self._settings
+        self._cpus = self._read(settings.cpu_state, lambda text: read_cpu_state(json.loads(text)), self._cpus)
+        self._devices = self._read(
+            settings.device_checkpoint, lambda text: read_device_state(json.loads(text)), self._devices
+        )
+        uses = [state.use for state in (self._cpus, self._devices) if state is not None]
+        return Use(_merged([pod for use in uses for pod in use.pods]), stale=True) if uses else None
+
+    def _read(self, path: Path | None, read: Callable[[str], tuple[T, tuple[str, ...]]], last: T | None) -> T | None:
+        if path is None:
+            return None
+        try:
+            text = read_text(path)
+            if text is None:
+                raise Unavailable("it is not there, or cannot be read")
+            found, dropped = read(text)
+        except (UllageError, ValueError, RecursionError, yaml.YAMLError) as error:
+            self.fresh = False
+            self._trouble(str(path), str(error))
+            return last
+        self._tell(str(path), dropped)
+        return found
+
+    def _tell(self, source: str, dropped: tuple[str, ...]) -> None:
+        for sentence in dropped:
+            self._trouble(source, sentence)
+
+
+def _merged(pods: list[PodHolding]) -> tuple[PodHolding, ...]:
+    """One entry for each uid, and in it one for each container."""
+    found: dict[str, dict[str, Holding]] = {}
+    for pod in pods:
+        containers = found.setdefault(pod.uid, {})
+        for one in pod.containers:
+            known = containers.get(one.container, Holding(one.container))
+            containers[one.container] = replace(
+                known, cpus=known.cpus or one.cpus, devices=known.devices or one.devices
+            )
+    return tuple(PodHolding(uid=uid, containers=tuple(each.values())) for uid, each in sorted(found.items()))

@@ -1,0 +1,64 @@
+"""An exporter as a process: connected, logging, and ended by SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from ullage.inventory.nvml import NvmlCards
+from ullage.kube.connection import connect
+from ullage.kube.exporter.exporter import Exporter
+from ullage.kube.exporter.settings import ExporterSettings
+from ullage.kube.http import HttpKubeApi
+
+_REMEMBERED = 1000
+"""Sentences that are not said twice."""
+
+log = logging.getLogger("ullage.exporter")
+
+
+def serve(settings: ExporterSettings, kubeconfig: Path | None = None, master: str | None = None) -> int:
+    """Export until SIGTERM or SIGINT; the exit code. `master` goes before the address in the kubeconfig.
+
+    Raises:
+        InvalidRequest: (`kube-config`) the API server cannot be reached with what is given.
+
+    """
+    form = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=form)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it tells of every request
+    asyncio.run(_export(settings, kubeconfig, master))
+    return 0
+
+
+async def _export(settings: ExporterSettings, kubeconfig: Path | None, master: str | None) -> None:
+    async with connect(kubeconfig) as client:
+        if master:
+            client.base_url = master
+        work = asyncio.create_task(Exporter(HttpKubeApi(client), settings, NvmlCards(), Troubles()).run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        log.info("node %s is exported every %g s", settings.node, settings.period_s)
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
+
+
+class Troubles:
+    """Logs each sentence once, and again when it is no longer among the last many."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], None] = {}
+
+    def __call__(self, source: str, sentence: str) -> None:
+        """Log what could not be read or written."""
+        known = (source, sentence) in self._said
+        self._said.pop((source, sentence), None)
+        self._said[source, sentence] = None
+        if len(self._said) > _REMEMBERED:
+            del self._said[next(iter(self._said))]
+        if not known:
+            log.warning("%s: %s", source, sentence)

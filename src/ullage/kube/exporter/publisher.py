@@ -1,0 +1,122 @@
+"""Keeps one Numatopology as it should be, with as few writes as there are changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ullage.kube.api import KubeApi
+from ullage.kube.changes import Create, Replace
+from ullage.kube.errors import Forbidden
+from ullage.kube.kinds import NODES, NUMATOPOLOGIES
+from ullage.kube.objects import Object
+from ullage.model.error import AlreadyExists, Conflict, NotFound
+from ullage.model.node_record import NodeRecord
+from ullage.wire.document import Document
+from ullage.wire.topology.numatopology_object import numatopology_object
+
+_TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The object as the server has it, and what of it is ours to say."""
+
+    document: Document
+    version: str
+    content: Document
+
+
+class Publisher:
+    """Writes the object of one node. `now` is in seconds since the epoch, `steady` never jumps."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        node: str,
+        domain: str,
+        drift_s: float = 60.0,
+        *,
+        now: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`drift_s`: how often the object is read again, in case that somebody else has changed it."""
+        self._api, self._node, self._domain, self._drift_s = api, node, domain, drift_s
+        self._now, self._steady = now, steady
+        self._node_uid = ""
+        self._known: _Known | None = None
+        self._sent: Document | None = None
+        """What the server answered with what is known; it may keep less than it was sent."""
+        self._read_at: float | None = None
+
+    async def publish(self, record: NodeRecord) -> bool:
+        """Have the object say this; whether it had to be written.
+
+        Raises:
+            UllageError: the server did not answer, or refused (`ullage.kube.errors`); the next call starts anew.
+
+        """
+        if self._read_at is None or self._steady() - self._read_at >= self._drift_s:
+            await self._read()
+        told = replace(record, topology=replace(record.topology, observed_at=None))
+        wanted = numatopology_object(told, self._domain, node_uid=self._node_uid)
+        if self._known is not None and self._content(wanted) in (self._sent, self._known.content):
+            return False
+        wanted["metadata"]["annotations"][_TIMESTAMP] = str(int(self._now()))
+        await self._write(wanted)
+        return True
+
+    async def _read(self) -> None:
+        """Take the object as it is now. What was sent counts on if nobody has changed what is ours since."""
+        self._node_uid = await self._uid() or self._node_uid
+        try:
+            found = self._understood(await self._api.get(NUMATOPOLOGIES, self._node))
+        except NotFound:
+            found = None
+        if found is None or self._known is None or found.content != self._known.content:
+            self._sent = None
+        self._known, self._read_at = found, self._steady()
+
+    async def _uid(self) -> str:
+        """The uid of the Node, with which the object goes; "" where it is not to be read."""
+        try:
+            return (await self._api.get(NODES, self._node)).metadata.uid
+        except (NotFound, Forbidden):
+            return ""
+
+    async def _write(self, wanted: dict[str, Any]) -> None:
+        try:
+            if self._known is None:
+                change: Create | Replace = Create(NUMATOPOLOGIES, wanted)
+            else:
+                change = Replace(NUMATOPOLOGIES, self._node, _over(self._known, wanted))
+            answer = await self._api.write(change)
+        except (AlreadyExists, Conflict, NotFound):
+            self._read_at = None  # somebody else wrote: look before the next try
+            raise
+        self._known, self._sent = self._understood(NUMATOPOLOGIES.read(answer)), self._content(wanted)
+
+    def _understood(self, found: Object) -> _Known:
+        document = found.document
+        return _Known(document, found.metadata.resource_version, self._content(document))
+
+    def _content(self, document: Mapping[str, Any]) -> Document:
+        """What of an object is ours to say, but not when it was said."""
+        metadata = document.get("metadata") or {}
+        key = f"{self._domain}/topology"
+        return {
+            "spec": document.get("spec"),
+            "topology": (metadata.get("annotations") or {}).get(key),
+            "owned": self._node_uid in [owner.get("uid") for owner in metadata.get("ownerReferences") or ()],
+        }
+
+
+def _over(known: _Known, wanted: Document) -> dict[str, Any]:
+    """The object in place of the one that is known, whose other labels and annotations stay."""
+    old, new = known.document["metadata"], wanted["metadata"]
+    annotations = {**(old.get("annotations") or {}), **new["annotations"]}
+    owners = new.get("ownerReferences") or old.get("ownerReferences") or []
+    metadata = {**old, "annotations": annotations, "ownerReferences": owners, "resourceVersion": known.version}
+    return {**wanted, "metadata": metadata}

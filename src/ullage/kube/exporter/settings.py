@@ -1,0 +1,69 @@
+"""What an exporter is told: which node it is on, and where that node keeps what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ullage.model.error import invalid
+from ullage.model.quantity import MAX_INT32, MAX_INT64
+from ullage.model.resources import MILLI, Resources
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.keys import DOMAIN
+
+NODE_VARIABLE = "MY_NODE_NAME"
+"""The environment variable that names the node."""
+
+_SYSTEM = ("sys", "devices", "system")
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterSettings:
+    """Paths of a node, and how often it is looked at; a path of None is not read.
+
+    `card_resource` is what the cluster calls the cards, `names` what it calls other resources (`nic`). `reserved`
+    goes before what the kubelet's configuration keeps from pods.
+    """
+
+    node: str
+    root: Path = Path("/")
+    pod_resources: Path | None = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    cpu_state: Path | None = Path("/var/lib/kubelet/cpu_manager_state")
+    device_checkpoint: Path | None = Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+    kubelet_config: Path | None = Path("/var/lib/kubelet/config.yaml")
+    period_s: float = 3.0
+    drift_s: float = 60.0
+    card_resource: str = "nvidia.com/gpu"
+    names: Mapping[str, str] = field(default_factory=dict)
+    reserved: Resources | None = None
+    domain: str = DOMAIN
+
+
+def root_of(device_path: Path) -> Path:
+    """The directory below which a machine's files are, by the place of `sys/devices/system` in it.
+
+    Raises:
+        InvalidRequest: the path does not end so.
+
+    """
+    if not device_path.is_absolute() or device_path.parts[-len(_SYSTEM) :] != _SYSTEM:
+        raise invalid("--device-path", str(device_path), "give a path that ends in /sys/devices/system")
+    return device_path.parents[len(_SYSTEM) - 1]
+
+
+def read_reserved(text: str) -> Resources:
+    """What is kept from pods, as `cpu=500m,memory=1Gi`; what is not named is not kept.
+
+    Raises:
+        InvalidRequest: it is not written so.
+
+    """
+    amounts = {"cpu": "0", "memory": "0"}
+    for part in text.split(","):
+        name, equals, amount = part.strip().partition("=")
+        if name not in amounts or not equals:
+            raise invalid("--res-reserved", text, "write amounts such as cpu=500m,memory=1Gi")
+        amounts[name] = amount
+    cpu = parse_quantity(amounts["cpu"], "--res-reserved cpu", units=MILLI, maximum=MAX_INT32 * MILLI)
+    return Resources(cpu, parse_quantity(amounts["memory"], "--res-reserved memory", maximum=MAX_INT64))

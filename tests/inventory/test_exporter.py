@@ -1,0 +1,338 @@
+"""From a node's files and its kubelet's socket to the object in the API, and back to the machine that was found."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_nvml import FakeNvml
+from recorded import write
+from recorded_topology import adapter, two_sockets, v100
+from tests.kube.api_server import ApiServer, Canned
+from tests.kube.conftest import until
+from tests.kube.pod_resources import PodResourcesServer, container, devices, listed, pod
+
+from ullage.inventory.machine import MachineSettings, discover
+from ullage.inventory.nvml import NvmlCards
+from ullage.kube.exporter.exporter import Exporter
+from ullage.kube.exporter.settings import ExporterSettings
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.kinds import NODES
+from ullage.kube.nodes import node_of
+from ullage.wire.topology.numatopology import read_numatopology
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+GPU = "nvidia.com/gpu"
+
+
+class Bench:
+    """One node with an exporter that is stepped by hand; `clock` is its time in seconds."""
+
+    def __init__(self, server: ApiServer, api: HttpKubeApi, root: Path, library: FakeNvml) -> None:
+        self.server, self.api, self.root, self.library = server, api, root, library
+        self.clock = 1000.0
+        self.said: list[tuple[str, str]] = []
+        self.kubelet = root / "kubelet"
+        self.kubelet.mkdir()
+        self.settings = ExporterSettings(
+            "n1",
+            root,
+            self.kubelet / "sock",
+            self.kubelet / "cpu",
+            self.kubelet / "devices",
+            self.kubelet / "config",
+            names={"nic": "example.com/nic"},
+        )
+        self.configure(topologyManagerPolicy="restricted", cpuManagerPolicy="static", reservedSystemCPUs="0,8")
+        server.do(lambda: server.rules.create("nodes", "", {"metadata": {"name": "n1"}}))
+        self.exporter = self.fresh()
+
+    def configure(self, **words: str) -> None:
+        (self.kubelet / "config").write_text(json.dumps(words))
+
+    def fresh(self) -> Exporter:
+        """As after a restart of its process."""
+        return Exporter(
+            self.api,
+            self.settings,
+            NvmlCards(self.library),
+            lambda source, sentence: self.said.append((source, sentence)),
+            now=lambda: self.clock,
+            steady=lambda: self.clock,
+        )
+
+    async def round(self, later_s: float = 3.0) -> bool:
+        self.clock += later_s
+        return await self.exporter.round()
+
+    def stored(self) -> dict:
+        return self.server.do(lambda: self.server.rules.get(("numatopologies", "", "n1")))
+
+    def writes(self) -> int:
+        return sum(method != "GET" and "numatopologies" in path for method, path in self.server.asked)
+
+    def record(self):
+        record, dropped = read_numatopology(self.stored())
+        assert dropped == ()
+        return record
+
+
+@pytest.fixture
+def bench(server: ApiServer, api: HttpKubeApi, tmp_path: Path) -> Bench:
+    adapter(tmp_path, 0x11, 0)
+    return Bench(server, api, tmp_path, two_sockets(tmp_path))
+
+
+def one_pod(card: str = "GPU-1b") -> bytes:
+    return listed(pod("p", container("c", devices(GPU, card, zones=(0,)), cpus=[1, 2])))
+
+
+@pytest.mark.parametrize("machine", [two_sockets, v100])
+async def test_what_is_read_back_is_what_was_found(server, api, tmp_path, machine):
+    bench = Bench(server, api, tmp_path, machine(tmp_path))
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        assert await bench.round()
+    found = discover(MachineSettings(name="n1"), {}, NvmlCards(bench.library), root=tmp_path).node
+    record = bench.record()
+    assert record.cards == tuple(replace(card, isolations=None) for card in found.gpus)
+    for what in ("zones", "distances", "cpus"):
+        assert getattr(record.topology, what) == getattr(found.topology, what), what
+    assert set(record.topology.links) == set(found.topology.links)
+    assert {device.resource for device in record.topology.devices} == {
+        bench.settings.names.get(device.resource, device.resource) for device in found.topology.devices
+    }
+    assert record.topology.kubelet.policy == "restricted"
+    assert record.topology.reserved_cpus == {0, 8}
+    assert record.topology.observed_at == 1003
+    assert [(held.namespace, held.name) for held in record.use.pods] == [("default", "p")]
+    assert record.use.pods[0].containers[0].cpus == (1, 2)
+    assert not record.use.stale
+
+
+async def test_it_is_written_when_something_changes_and_never_else(bench):
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
+        for _ in range(50):
+            assert await bench.round()
+        assert bench.writes() == bench.exporter.count.writes == 1
+        socket.answer = listed(
+            pod("q", container("c", devices(GPU, "GPU-3b"))), pod("p", container("c", devices(GPU, "GPU-1b")))
+        )
+        assert await bench.round()
+        first = bench.stored()
+        assert bench.writes() == 2
+        socket.answer = listed(
+            pod("p", container("c", devices(GPU, "GPU-1b"))), pod("q", container("c", devices(GPU, "GPU-3b")))
+        )
+        assert await bench.round()
+        assert bench.writes() == 2, "the order in which it is told is no change"
+        assert bench.stored() == first
+        bench.exporter = bench.fresh()
+        assert await bench.round()
+        assert bench.writes() == 2, "a restart is no change"
+        write(bench.root, "sys/devices/system/cpu/online", "0-14")
+        bench.library.installed[3].failing["nvmlDeviceGetMemoryInfo"] = 15
+        assert await bench.round()
+        assert bench.writes() == 3
+        assert not bench.record().cards[3].healthy
+    assert bench.said == []
+
+
+async def test_the_object_goes_with_its_node_and_keeps_what_others_wrote_on_it(bench):
+    async with PodResourcesServer(bench.settings.pod_resources) as socket:
+        await bench.round()
+        uid = bench.server.do(lambda: bench.server.rules.get(("nodes", "", "n1")))["metadata"]["uid"]
+        assert [owner["uid"] for owner in bench.stored()["metadata"]["ownerReferences"]] == [uid]
+
+        def mark(item):
+            notes = item["metadata"]["annotations"] | {"somebody": "else"}
+            return {**item, "metadata": item["metadata"] | {"annotations": notes, "labels": {"a": "b"}}}
+
+        bench.server.do(lambda: bench.server.rules.change(("numatopologies", "", "n1"), mark))
+        await bench.round(61)
+        assert bench.writes() == 1, "what others say beside it is no drift"
+        socket.answer = one_pod()
+        await bench.round()
+    assert bench.stored()["metadata"]["labels"] == {"a": "b"}
+    assert bench.stored()["metadata"]["annotations"]["somebody"] == "else"
+
+
+async def test_drift_is_mended_within_a_minute(bench):
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        await bench.round()
+        told = bench.stored()["spec"]
+        bench.server.do(
+            lambda: bench.server.rules.change(("numatopologies", "", "n1"), lambda item: {**item, "spec": {}})
+        )
+        assert await bench.round(30)
+        assert bench.stored()["spec"] == {}
+        assert await bench.round(31)
+        assert bench.stored()["spec"] == told
+        bench.server.do(lambda: bench.server.rules.delete(("numatopologies", "", "n1"), {}))
+        assert await bench.round(61)
+        assert bench.stored()["spec"] == told
+        assert bench.writes() == 3
+
+
+async def test_a_write_that_somebody_came_before_is_decided_anew(bench):
+    async with PodResourcesServer(bench.settings.pod_resources) as socket:
+        await bench.round()
+        bench.server.do(
+            lambda: bench.server.rules.change(("numatopologies", "", "n1"), lambda item: {**item, "spec": {}})
+        )
+        socket.answer = one_pod()
+        assert not await bench.round()
+        assert await bench.round()
+    assert [held.name for held in bench.record().use.pods] == ["p"]
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+async def test_a_write_whose_answer_is_lost(bench, carried_out):
+    async with PodResourcesServer(bench.settings.pod_resources) as socket:
+        await bench.round()
+        bench.server.canned.append(Canned("PUT", "/n1", 500, carried_out=carried_out))
+        socket.answer = one_pod()
+        assert not await bench.round()
+        while not await bench.round():
+            assert bench.exporter.count.rounds < 6
+        assert [held.name for held in bench.record().use.pods] == ["p"]
+        done = bench.writes()
+        for _ in range(30):
+            assert await bench.round()
+    assert bench.writes() == done
+
+
+async def test_without_a_kubelet_the_last_state_stays_and_its_age_grows(bench):
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
+        await bench.round()
+        before = bench.stored()
+        socket.stop()
+        for _ in range(5):
+            assert await bench.round()
+        assert bench.stored() == before
+        assert bench.exporter.age_s == 15
+        assert {source for source, _ in bench.said} == {"pod-resources"}
+        await socket.start()
+        socket.answer = one_pod("GPU-3b")
+        assert await bench.round()
+        assert bench.exporter.age_s == 0
+        assert bench.record().use.pods[0].containers[0].devices == (("gpu", ("GPU-3b",)),)
+
+
+async def test_refusals_and_what_cannot_be_read_keep_the_last_state(bench):
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
+        await bench.round()
+        before = bench.stored()
+        for status, raw, answer in (
+            (14, None, b""),
+            (0, b"\1\0\0\0\0", b""),
+            (0, b"", b""),
+            (0, b"\0\0\0\0\5ab", b""),
+            (0, None, b"\x0a\xff"),
+            (0, None, b"\x0f"),
+            (0, None, b"\x0a\x02\x08\x01"),
+            (0, None, b"\xff" * 11),
+        ):
+            socket.status, socket.raw, socket.answer = status, raw, answer
+            said = len(bench.said)
+            assert await bench.round()
+            assert len(bench.said) > said, (status, raw, answer)
+            assert bench.stored() == before
+
+
+async def test_an_answer_that_does_not_come_is_given_up(bench, monkeypatch):
+    monkeypatch.setattr("ullage.kube.exporter.grpc.ANSWER_S", 0.05)
+    async with PodResourcesServer(bench.settings.pod_resources) as socket:
+        socket.silent = True
+        assert await bench.round()
+    assert bench.said[0][0] == "pod-resources"
+
+
+async def test_an_answer_larger_than_one_window(bench):
+    many = [pod(f"p{number}", container("c" * 200, devices("example.com/x", f"id{number}"))) for number in range(2000)]
+    async with PodResourcesServer(bench.settings.pod_resources, listed(*many)) as socket:
+        assert len(socket.answer) > 4 << 16
+        assert await bench.round()
+    assert len(bench.record().use.pods) == 2000
+    assert bench.said == []
+
+
+async def test_files_stand_in_for_a_socket_that_never_answered_and_are_told_as_stale(bench):
+    write(bench.root, "kubelet/cpu", json.dumps({"policyName": "static", "entries": {"u1": {"c": "1-2"}}}))
+    entry = {"PodUID": "u1", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": {"0": ["GPU-1b"]}}
+    write(bench.root, "kubelet/devices", json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+    assert await bench.round()
+    use = bench.record().use
+    assert use.stale
+    assert [(held.uid, one.cpus, one.devices) for held in use.pods for one in held.containers] == [
+        ("u1", (1, 2), (("gpu", ("GPU-1b",)),))
+    ]
+    assert bench.exporter.age_s > 0
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        assert await bench.round()
+    assert not bench.record().use.stale
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "5", "\x00", '{"Data": 3, "entries": [1]}', "- a: &x [*x]", "[" * 100000]
+)
+async def test_malformed_files_cost_no_more_than_themselves(bench, text):
+    for name in ("cpu", "devices", "config"):
+        write(bench.root, f"kubelet/{name}", text)
+    assert await bench.round()
+    assert len(bench.record().cards) == 8
+    assert bench.said
+
+
+async def test_a_configuration_that_breaks_counts_as_it_was(bench):
+    async with PodResourcesServer(bench.settings.pod_resources):
+        await bench.round()
+        write(bench.root, "kubelet/config", "{")
+        await bench.round()
+        assert bench.record().topology.kubelet.policy == "restricted"
+        assert bench.exporter.age_s > 0
+        bench.configure(topologyManagerPolicy="best-effort")
+        await bench.round()
+        assert bench.record().topology.kubelet.policy == "best-effort"
+
+
+async def test_a_machine_without_nvml_has_the_cards_of_its_driver(bench):
+    bench.library.failing["nvmlInit"] = 9
+    for number in (0x3B, 0x1B):
+        text = f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{number:02x}"
+        write(bench.root, f"proc/driver/nvidia/gpus/0000:{number:02x}:00.0/information", text)
+    assert await bench.round()
+    assert [(card.uuid, card.index, card.zones) for card in bench.record().cards] == [
+        ("GPU-1b", 0, (0,)),
+        ("GPU-3b", 1, (0,)),
+    ]
+
+
+async def test_it_goes_round_until_it_is_ended(bench):
+    bench.exporter._pause = lambda _: asyncio.sleep(0)
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
+        work = asyncio.create_task(bench.exporter.run())
+        await until(lambda: len(socket.calls) > 3, "it looks again and again")
+        bench.server.stop()
+        tried = bench.exporter.count.rounds
+        await until(lambda: bench.exporter.count.rounds > tried + 1, "it goes on without an API")
+        bench.server.start()
+        socket.answer = one_pod("GPU-3b")
+        await until(lambda: bench.exporter.count.writes == 2, "what happened meanwhile is written")
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    assert set(socket.calls) == {"/v1.PodResourcesLister/List"}
+
+
+async def test_the_scheduler_has_the_machine_that_was_found(bench):
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        await bench.round()
+    found = discover(MachineSettings(name="n1"), {}, NvmlCards(bench.library), root=bench.root).node
+    node = await bench.api.get(NODES, "n1")
+    machine = node_of(node, record=bench.record())
+    assert machine.gpus == tuple(replace(card, isolations=None) for card in found.gpus)
+    told, meant = machine.topology, found.topology
+    assert (told.zones, told.distances, told.cpus) == (meant.zones, meant.distances, meant.cpus)
+    assert sorted(told.links, key=str) == sorted(meant.links, key=str)
+    assert [replace(device, resource="nic") for device in told.devices] == list(meant.devices)
