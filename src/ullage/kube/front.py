@@ -9,10 +9,11 @@ from ullage.core.selection import Rules
 from ullage.kube.api import KubeApi
 from ullage.kube.extender import Extender
 from ullage.kube.informer import Informer
-from ullage.kube.kinds import NODES, PODS
+from ullage.kube.kinds import NODES, NUMATOPOLOGIES, PODS
 from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
+from ullage.kube.objects import Node, Object, Pod
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
 from ullage.wire.document import Document
@@ -33,27 +34,42 @@ class Front:
         *,
         pods: PodSettings = PLAIN_SETTINGS,
         readers: Sequence[CardReader] = (),
+        topologies: bool = False,
         clock: Callable[[], float] = clock_s,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
+        """`topologies`: whether the cluster has Numatopology objects; then nothing is decided before they are known."""
+
         def asked(pod: Document) -> PodRequest | None:
             return read_pod(pod, pods)
 
         self.candidate = candidate
         self.nodes, self.pods = Informer(api, NODES), Informer(api, PODS)
+        self.topologies = Informer(api, NUMATOPOLOGIES) if topologies else None
         self.cluster = Cluster(rules, clock)
         self.mirror = Mirror(
-            self.cluster, self.nodes, self.pods, asked, domain=pods.domain, readers=readers, trouble=trouble
+            self.cluster,
+            self.nodes,
+            self.pods,
+            asked,
+            domain=pods.domain,
+            topologies=self.topologies,
+            readers=readers,
+            trouble=trouble,
         )
         self.extender = Extender(self.cluster, self.mirror, api, candidate, asked, pods.domain)
 
     async def run(self) -> None:
         """Follow the cluster, and try to lead it."""
         async with asyncio.TaskGroup() as tasks:
-            for work in (self.nodes.run(), self.pods.run(), self.candidate.run(), self._recover()):
+            for work in (*(informer.run() for informer in self._informers), self.candidate.run(), self._recover()):
                 tasks.create_task(work)
 
+    @property
+    def _informers(self) -> tuple[Informer[Node] | Informer[Pod] | Informer[Object], ...]:
+        return (self.nodes, self.pods, *([self.topologies] if self.topologies else []))
+
     async def _recover(self) -> None:
-        await self.nodes.wait_synced()
-        await self.pods.wait_synced()
+        for informer in self._informers:
+            await informer.wait_synced()
         self.mirror.recover()

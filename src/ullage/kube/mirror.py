@@ -3,22 +3,27 @@
 A pod that Ullage bound says on itself what it holds. One that another scheduler sent to a machine holds cards
 of which only the number is known: the best that are free stand for them. A pod holds its cards until its
 object is gone, or its processes have ended for good.
+
+Where an exporter tells what a machine is like and who holds what of it, that goes before all else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ullage.kube.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.nodes import CardReader, node_of
 from ullage.kube.objects import Node as NodeObject
-from ullage.kube.objects import Pod
+from ullage.kube.objects import Object, Pod
 from ullage.model.allocation import Allocation
-from ullage.model.error import InvalidRequest, UllageError
+from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.node import Node
+from ullage.model.node_record import NodeRecord
 from ullage.service.cluster import Cluster
 from ullage.wire.document import Document
 from ullage.wire.pod import DOMAIN, PodRequest, read_allocation
+from ullage.wire.topology.numatopology import read_numatopology
 
 Trouble = Callable[[str, str, UllageError], None]
 """Told of an object that cannot be read: its kind, its namespace and name, and why."""
@@ -43,15 +48,22 @@ class Mirror:
         read_pod: ReadPod,
         *,
         domain: str = DOMAIN,
+        topologies: Informer[Object] | None = None,
         readers: Sequence[CardReader] = (),
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
-        self._cluster, self._pods, self._read_pod = cluster, pods, read_pod
+        """`topologies` are the Numatopology objects, where the cluster has them."""
+        self._cluster, self._nodes, self._pods, self._read_pod = cluster, nodes, pods, read_pod
         self._domain, self._readers, self._trouble = domain, readers, trouble
         self._machines: dict[str, Node] = {}
         self._stale = self._recovered = False
         self._waiting: dict[str, Pod] = {}
         """Pods whose machine, or its cards, have not been told yet."""
+        self._records: dict[str, NodeRecord] = {}
+        self._unobserved: set[str] = set()
+        """Machines of which it has to be looked at again who holds what."""
+        if topologies is not None:
+            topologies.subscribe(self._on_topology)
         nodes.subscribe(self._on_node)
         pods.subscribe(self._on_pod)
 
@@ -69,14 +81,29 @@ class Mirror:
         self._recovered = True
         for pod in there:
             self._enter(pod)
+        self._unobserved.update(self._records)
+        self._observe()
 
     def settle(self) -> None:
-        """Enter what waits: machines that changed, and pods whose machine is there by now."""
+        """Enter what waits: machines that changed, pods whose machine is there by now, and what machines show."""
         if self._stale:
             self._settle_machines()
             waiting, self._waiting = self._waiting, {}
             for pod in waiting.values():
                 self._enter(pod)
+        self._observe()
+
+    def _observe(self) -> None:
+        """Compare what machines show with the books; where news of either came, they are compared again."""
+        if not self._recovered:
+            return
+        names, self._unobserved = self._unobserved, set()
+        for name in sorted(names & self._machines.keys() & self._records.keys()):
+            use = self._records[name].use
+            for each in self._cluster.observe(name, use).mismatches if use is not None else ():
+                bound, shown = ", ".join(each.bound), ", ".join(each.shown)
+                message = f"{each.uid}: {each.resource}: bound to {bound}, its node shows {shown}"
+                self._trouble("Node", name, Conflict(message, code="allocation-mismatch"))
 
     def _settle_machines(self) -> None:
         self._stale = False
@@ -89,10 +116,40 @@ class Mirror:
             case Removed(last):
                 self._stale |= self._machines.pop(last.metadata.name, None) is not None
             case Added(new) | Changed(_, new):
-                machine = node_of(new, self._readers)
-                if machine != self._machines.get(machine.name):
-                    self._machines[machine.name] = machine
-                    self._stale = True
+                self._describe(new)
+
+    def _describe(self, node: NodeObject) -> None:
+        machine = node_of(node, self._readers, self._records.get(node.metadata.name))
+        self._unobserved.add(machine.name)
+        if machine != self._machines.get(machine.name):
+            self._machines[machine.name] = machine
+            self._stale = True
+
+    def _on_topology(self, news: News[Object]) -> None:
+        """A machine whose object is deleted stays as it was told: cards that are held are not to lose their names."""
+        match news:
+            case Removed(last):
+                if last.metadata.name not in self._machines:
+                    self._records.pop(last.metadata.name, None)
+            case Added(new) | Changed(_, new):
+                self._take_record(new)
+
+    def _take_record(self, found: Object) -> None:
+        name = found.metadata.name
+        try:
+            record, dropped = read_numatopology(found.document, self._domain)
+        except InvalidRequest as error:
+            self._trouble("Numatopology", name, error)
+            return
+        for sentence in dropped:
+            self._trouble("Numatopology", name, InvalidRequest(sentence))
+        last = self._records.get(name)
+        if last is not None and last.topology == replace(record.topology, observed_at=last.topology.observed_at):
+            record = replace(record, topology=last.topology)  # what says nothing new is no other machine
+        self._records[name] = record
+        node = self._nodes.objects.get(("", name))
+        if node is not None:
+            self._describe(node)
 
     # --- pods ---
 
@@ -107,6 +164,7 @@ class Mirror:
 
     def _enter(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
+        self._unobserved.add(node)
         if pod.finished:
             self._leave(pod)
             return
@@ -127,6 +185,7 @@ class Mirror:
 
     def _leave(self, pod: Pod) -> None:
         self._waiting.pop(pod.metadata.uid, None)
+        self._unobserved.add(pod.spec.node_name)
         self._cluster.gone(pod.metadata.uid)
 
     def _own(self, pod: Pod) -> Allocation | None:

@@ -7,11 +7,13 @@ and held, but not told apart on the machine itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ullage.kube.objects import Node as NodeObject
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState
+from ullage.model.node_record import NodeRecord
 from ullage.model.quantity import parse_count
 from ullage.model.resources import MILLI
 from ullage.wire.kubernetes_quantity import parse_quantity
@@ -27,9 +29,10 @@ CardReader = Callable[[NodeObject], Sequence[Gpu] | None]
 """The cards that one publisher tells of a machine; None if it says nothing there."""
 
 
-def node_of(node: NodeObject, readers: Sequence[CardReader] = ()) -> Node:
+def node_of(node: NodeObject, readers: Sequence[CardReader] = (), record: NodeRecord | None = None) -> Node:
     """The machine that a Node stands for; the first of the readers that knows its cards counts.
 
+    `record` is what an exporter tells of it: its topology, and its cards where no reader knows them.
     What cannot be read is left out, and `topology_note` says so.
     """
     notes: list[str] = []
@@ -42,17 +45,39 @@ def node_of(node: NodeObject, readers: Sequence[CardReader] = ()) -> Node:
             notes.append(error.message)
         if cards is not None:
             break
+    if cards is None and record is not None and record.cards and all(card.uuid for card in record.cards):
+        cards = record.cards
+    gpus = _numbered(node.metadata.name, amounts, notes) if cards is None else cards
     return Node(
         name=node.metadata.name,
         cpu_milli=_amount(amounts, "cpu", MILLI, notes),
         memory_bytes=_amount(amounts, "memory", 1, notes),
-        gpus=tuple(_numbered(node.metadata.name, amounts, notes) if cards is None else cards),
+        gpus=tuple(gpus if record is None else _placed(gpus, record)),
         max_executors=_PODS,
         labels=dict(node.metadata.labels or {}),
         state=NodeState.READY if node.ready else NodeState.NOT_READY,
         cordoned=node.spec.unschedulable,
         gpu_source="kubernetes",
+        topology=None if record is None else record.topology,
         topology_note="; ".join(notes),
+    )
+
+
+def _placed(cards: Sequence[Gpu], record: NodeRecord) -> list[Gpu]:
+    """The cards with the places that a record has for them: by uuid, or where it knows none by their order."""
+    told = {card.uuid: card for card in record.cards if card.uuid}
+    if not told and len(cards) == len(record.cards):
+        told = {card.uuid: place for card, place in zip(cards, record.cards, strict=True)}
+    return [_at(card, told[card.uuid]) if card.uuid in told else card for card in cards]
+
+
+def _at(card: Gpu, place: Gpu) -> Gpu:
+    return replace(
+        card,
+        zones=card.zones or place.zones,
+        bus_id=card.bus_id or place.bus_id,
+        model=card.model or place.model,
+        healthy=card.healthy and place.healthy,
     )
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ullage.core.allocator import Allocator
 from ullage.core.filters import charge_on
 from ullage.core.fleet import Column, Fleet
+from ullage.core.observation import Observation
 from ullage.core.offers import NodeRefusal
 from ullage.core.preemption import Preemption
 from ullage.core.selection import Choice, Refusal, Rules
@@ -27,6 +28,7 @@ from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, Claim, Request
 from ullage.model.error import invalid
+from ullage.model.holding import Use
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.part import Part
@@ -117,6 +119,15 @@ class Cluster:
         """
         self._forget_expected(allocation.id)
         self.allocator.adopt(allocation)
+
+    def observe(self, node: str, use: Use) -> Observation:
+        """A node itself shows what is held there: it goes before what was decided.
+
+        Raises:
+            NotFound: the node is not known.
+
+        """
+        return self.allocator.observe(node, use, self._now())
 
     def leaving(self, uid: str) -> None:
         """Its owner was told to end: what it holds is free when it is gone, not before."""
