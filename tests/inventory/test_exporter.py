@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +12,10 @@ from fake_nvml import FakeNvml
 from recorded import write
 from recorded_topology import adapter, two_sockets, v100
 from tests.kube.api_server import ApiServer, Canned
-from tests.kube.conftest import until
+from tests.kube.conftest import until, write_kubeconfig
 from tests.kube.pod_resources import PodResourcesServer, container, devices, listed, pod
 
+from ullage.cli.main import main
 from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import NvmlCards
 from ullage.kube.exporter.exporter import Exporter
@@ -336,3 +339,54 @@ async def test_the_scheduler_has_the_machine_that_was_found(bench):
     assert (told.zones, told.distances, told.cpus) == (meant.zones, meant.distances, meant.cpus)
     assert sorted(told.links, key=str) == sorted(meant.links, key=str)
     assert [replace(device, resource="nic") for device in told.devices] == list(meant.devices)
+
+
+def command(bench: Bench, kubeconfig: Path, *more: str) -> list[str]:
+    files = {
+        "--device-path": bench.root / "sys/devices/system",
+        "--pod-resource-sock": bench.settings.pod_resources,
+        "--cpu-manager-state": bench.settings.cpu_state,
+        "--device-plugin-checkpoint": bench.settings.device_checkpoint,
+        "--kubelet-conf": bench.settings.kubelet_config,
+        "--kubeconfig": kubeconfig,
+    }
+    return [
+        sys.executable,
+        "-m",
+        "ullage.cli.main",
+        "exporter",
+        *(f"{key}={path}" for key, path in files.items()),
+        *more,
+    ]
+
+
+async def test_the_process_exports_and_ends_when_it_is_told(bench, tmp_path):
+    kubeconfig = write_kubeconfig(tmp_path, bench.server.url)
+    text = "Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-1b"
+    write(bench.root, "proc/driver/nvidia/gpus/0000:1b:00.0/information", text)
+    environment = {**os.environ, "MY_NODE_NAME": "n1"}
+    wanted = command(bench, kubeconfig, "--res-reserved=cpu=1500m,memory=1Gi", "--check-period=1s")
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        process = await asyncio.create_subprocess_exec(*wanted, env=environment)
+        await until(lambda: bench.writes() > 0, "it writes")
+        process.terminate()
+        assert await process.wait() == 0
+    assert bench.stored()["spec"]["resReserved"] == {"cpu": "1500m", "memory": "1073741824"}
+    assert [held.name for held in bench.record().use.pods] == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("words", "node", "says"),
+    [
+        ((), "", "MY_NODE_NAME"),
+        (("--device-path=/host/sys",), "n1", "--device-path"),
+        (("--res-reserved=gpu=1",), "n1", "--res-reserved"),
+        (("--check-period=100ms",), "n1", "--check-period"),
+        (("--enable-pod-resource=maybe",), "n1", "--enable-pod-resource"),
+        (("--resource=nic",), "n1", "--resource"),
+    ],
+)
+async def test_what_cannot_be_is_refused_at_once(monkeypatch, capsys, words, node, says):
+    monkeypatch.setenv("MY_NODE_NAME", node)
+    assert main(["exporter", *words]) == 2
+    assert says in capsys.readouterr().err
