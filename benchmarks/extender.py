@@ -71,6 +71,7 @@ def front(nodes: int) -> Extender:
     for number in range(nodes):
         informers[0]._put(NODES.read(node(number)))  # noqa: SLF001 - as if it had been listed
     mirror.recover()
+    mirror.term = _Leads.epoch
     rng = random.Random(1)
     for name in cluster.allocator.fleet.row_of:
         for k in range(4):
@@ -121,7 +122,9 @@ def measure(nodes: int) -> None:
         return Response(b"{}")
 
     app.add_route("/place", place, methods=["POST"])
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # told, asyncio sends at once
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()

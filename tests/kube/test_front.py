@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -14,11 +14,14 @@ import pytest
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from ullage.core.selection import Rules
+from ullage.kube.api import ALL, Selection, WatchEvent
 from ullage.kube.app import make_app
 from ullage.kube.front import Front
 from ullage.kube.http import HttpKubeApi
+from ullage.kube.kinds import PODS, Kind
 from ullage.kube.lease import Candidate
 from ullage.model.allocation import AllocationState
+from ullage.wire.extender import ExtenderArgs
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
@@ -222,3 +225,35 @@ async def test_only_the_leader_is_ready_and_the_other_takes_over(server: ApiServ
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
+
+
+class Deaf:
+    """An API whose watches of pods tell nothing."""
+
+    def __init__(self, api: HttpKubeApi) -> None:
+        self.pages, self.get, self.write, self._watch = api.pages, api.get, api.write, api.watch
+
+    async def watch(
+        self, kind: Kind[Any], since: str, select: Selection = ALL
+    ) -> AsyncGenerator[WatchEvent[Any], None]:
+        if kind is PODS:
+            await asyncio.Event().wait()
+        async for event in self._watch(kind, since, select):
+            yield event
+
+
+async def test_a_leader_knows_what_was_bound_before_it_even_if_its_watch_is_behind(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 1))
+    first, second = put(server, "pods", a_pod("first"), a_pod("second"))
+    deaf = Deaf(api)
+    behind = Front(deaf, Candidate(deaf, "ullage", "default"), Rules())
+    async with AsyncExitStack() as stack:
+        async with running(server, api) as leader:
+            work = asyncio.create_task(behind.run())
+            stack.callback(work.cancel)
+            await until(lambda: behind.mirror.ready, "it follows")
+            assert await leader.place(first, ["a"]) == "!a"
+            assert behind.cluster.held(first["metadata"]["uid"]) is None
+        await until(lambda: not behind.extender.unready, "it leads")
+        assert behind.extender.filter(ExtenderArgs(second, node_names=["a"])).node_names == []
+    await asyncio.gather(work, return_exceptions=True)

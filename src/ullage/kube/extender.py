@@ -41,9 +41,10 @@ class Extender:
         """Why questions cannot be answered now; "" if they can."""
         if not self.mirror.ready:
             return "what the cluster holds has not been read yet"
-        if self.candidate.epoch is None:
+        epoch = self.candidate.epoch
+        if epoch is None:
             return f"this process does not lead; {self.candidate.holder or 'nobody'} does"
-        return ""
+        return "" if self.mirror.term == epoch else "what was bound before this process led has not been read yet"
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """The nodes that will do, and why each other one will not."""

@@ -14,10 +14,14 @@ from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
 from ullage.kube.objects import Node, Object, Pod
+from ullage.model.error import UllageError
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest
+
+_LOOK_S = 0.2
+"""Between looks at whether another term has begun."""
 
 
 class Front:
@@ -62,8 +66,10 @@ class Front:
     async def run(self) -> None:
         """Follow the cluster, and try to lead it."""
         async with asyncio.TaskGroup() as tasks:
-            for work in (*(informer.run() for informer in self._informers), self.candidate.run(), self._recover()):
-                tasks.create_task(work)
+            for informer in self._informers:
+                tasks.create_task(informer.run())
+            tasks.create_task(self.candidate.run())
+            tasks.create_task(self._recover())
 
     @property
     def _informers(self) -> tuple[Informer[Node] | Informer[Pod] | Informer[Object], ...]:
@@ -73,3 +79,16 @@ class Front:
         for informer in self._informers:
             await informer.wait_synced()
         self.mirror.recover()
+        while True:
+            await self._begin(await self.candidate.elected())
+            await asyncio.sleep(_LOOK_S)
+
+    async def _begin(self, epoch: int) -> None:
+        """Begin a term with all that was bound before it: a watch may be behind what another leader wrote."""
+        if self.mirror.term == epoch:
+            return
+        try:
+            await self.pods.catch_up()
+        except UllageError:
+            return  # the informer says what is wrong; until it is over nothing is decided
+        self.mirror.term = epoch

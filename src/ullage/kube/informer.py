@@ -107,6 +107,17 @@ class Informer(Generic[T]):
             handler(Added(item))
         self._handlers.append(handler)
 
+    async def catch_up(self) -> None:
+        """Take the state of now, however far behind the watch is.
+
+        What the watch has still to tell is told all the same: what is gone by now may come back until it does.
+
+        Raises:
+            UllageError: the list failed; nothing was told.
+
+        """
+        await self._relist()
+
     async def run(self) -> None:
         """List, watch, and start again after whatever went wrong; a pause grows while nothing is heard."""
         failures = 0

@@ -57,6 +57,8 @@ class Mirror:
         self._domain, self._readers, self._trouble = domain, readers, trouble
         self._machines: dict[str, Node] = {}
         self._stale = self._recovered = False
+        self.term: int | None = None
+        """The term of leading at whose beginning all that had been bound before it was heard."""
         self._waiting: dict[str, Pod] = {}
         """Pods whose machine, or its cards, have not been told yet."""
         self._records: dict[str, NodeRecord] = {}
