@@ -7,7 +7,7 @@ import pytest
 from tests.bindings import ALONE, GIB, MIB, SLICED, MemoryBindings, a_card, a_node, a_row, an_app, ask
 
 from ullage.core.binding.rows import Change
-from ullage.model.compute import CPU, AppState, CardKey, Pick
+from ullage.model.compute import CPU, AppKey, AppState, CardKey, Pick
 from ullage.model.compute_answer import CheckType, Demand, FailedCheck, InstallStatus, SwitchStatus
 from ullage.model.error import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, VersionChanged
 from ullage.service.bindings import Bindings, Terms
@@ -137,6 +137,13 @@ def test_a_repeat_under_its_key_is_answered_and_not_done_again():
         run(port, "resume", ALICE, COMFY, pick("d2"), Terms("k1"))
 
 
+def test_a_key_of_somebody_else_is_another():
+    port = hold(STOPPED, an_app("comfyui", "bob", state=AppState.STOPPED))
+    run(port, "resume", ALICE, COMFY, pick(), Terms("k1"))
+    with pytest.raises(Conflict, match="something else"):
+        run(port, "resume", BOB, COMFY, pick(), Terms("k1"))
+
+
 def test_a_repeat_tells_again_who_was_not_told_before_a_crash():
     port = hold()
     port.fail["start"] = KeyboardInterrupt()
@@ -258,12 +265,27 @@ def test_names_are_of_an_owner_and_only_an_administrator_asks_for_others():
         run(port, "rows", Caller("carol"), COMFY)
 
 
+def test_nothing_starts_that_only_has_rows_yet():
+    port = hold(an_app("other")).bind(a_row(CARD, mib=1))
+    for what, *args in (("resume", pick()), ("install",), ("validate", pick()), ("reassign", [("d1", MIB)], [])):
+        with pytest.raises(NotFound, match="comfyui"):
+            run(port, what, ALICE, COMFY, *args)
+    run(port, "reassign", ALICE, COMFY, [], ["d1"])
+    assert (port.state.rows, port.told) == ((), [])
+
+
 def test_one_name_in_two_namespaces_has_to_be_told():
     app = an_app()
     port = hold(app, replace(app, key=app.key._replace(namespace="elsewhere")))
     with pytest.raises(Conflict, match="elsewhere"):
         run(port, "rows", ALICE, COMFY)
     assert run(port, "rows", ALICE, Named("comfyui", "", "elsewhere")) == ()
+
+
+def test_demands_of_who_is_there_already_leave_out_its_own_rows():
+    port = hold(an_app(), cards=(CARD,)).bind(a_row(CARD, mib=16_000))
+    assert run(port, "preflight", ALICE, [Demand("a", AppKey("comfyui", "alice"), ask())]).installable
+    assert not run(port, "preflight", ALICE, [Demand("a", AppKey("other", "alice"), ask())]).installable
 
 
 def test_demands_of_others_are_an_administrators():

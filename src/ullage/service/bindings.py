@@ -79,7 +79,7 @@ class Bindings:
     async def validate(self, caller: Caller, named: Named, picks: Sequence[Pick]) -> Validated | FailedCheck:
         """Judge a choice of cards as `resume` would; nothing is changed."""
         moment = await self.look()
-        return _judged(moment, moment.app(caller, named), picks)
+        return _judged(moment, moment.hosted(caller, named), picks)
 
     async def preflight(self, caller: Caller, demands: Sequence[Demand]) -> Preflight:
         """Whether demands could be installed one after the other.
@@ -90,7 +90,9 @@ class Bindings:
         """
         for demand in demands:
             check_owner(caller, demand.app.owner)
-        return preflight((await self.look()).view, demands)
+        moment = await self.look()
+        known = {key[:2]: key for key in moment.apps}
+        return preflight(moment.view, [replace(each, app=known.get(each.app[:2], each.app)) for each in demands])
 
     # --- applications ---
 
@@ -100,14 +102,16 @@ class Bindings:
         """Bind an application to the chosen cards and let it start; if it cannot start, its rows are taken back."""
 
         def plan(moment: Moment) -> tuple[HostedApp | FailedCheck, Change]:
-            app = moment.app(caller, named)
+            app = moment.hosted(caller, named)
             found = _judged(moment, app, picks)
             if isinstance(found, FailedCheck):
                 return found, Change()
             chosen = picks if found.availability else ()
             return app, bound(moment.view, moment.ledger, app, chosen, moment.cluster.held)
 
-        return await self._started(plan, caller, named, terms, f"resume {named} {sorted(map(repr, picks))}")
+        return await self._started(
+            plan, caller, named, terms, f"{caller.name}: resume {named} {sorted(map(repr, picks))}"
+        )
 
     async def install(
         self, caller: Caller, named: Named, accelerator: str = "", picks: Sequence[Pick] = (), terms: Terms = Terms()
@@ -115,14 +119,14 @@ class Bindings:
         """Install an application in the only way that is possible, or the chosen one, on cards chosen by us or them."""
 
         def plan(moment: Moment) -> tuple[HostedApp | FailedCheck, Change]:
-            app = moment.app(caller, named)
+            app = moment.hosted(caller, named)
             found = installation.chosen(moment.view.without(app.key), app, accelerator, picks)
             if isinstance(found, FailedCheck):
                 return found, Change()
             app, cards = found
             return app, bound(moment.view, moment.ledger, app, cards, moment.cluster.held)
 
-        asked = f"install {named} {accelerator} {sorted(map(repr, picks))}"
+        asked = f"{caller.name}: install {named} {accelerator} {sorted(map(repr, picks))}"
         return await self._started(plan, caller, named, terms, asked)
 
     async def suspend(self, caller: Caller, named: Named, terms: Terms = Terms()) -> None:
@@ -132,7 +136,7 @@ class Bindings:
             app = moment.app(caller, named)
             return None, released(moment.ledger.of(app.key), moment.cluster.held)
 
-        await self._changed(plan, terms, f"suspend {named}")
+        await self._changed(plan, terms, f"{caller.name}: suspend {named}")
         moment = await self.look()
         for key in _leaving(moment, moment.keys(caller, named)):
             await self._port.stop(key)
@@ -144,7 +148,7 @@ class Bindings:
             keys = moment.keys(caller, named)
             return None, released((row for key in keys for row in moment.ledger.of(key)), moment.cluster.held)
 
-        await self._changed(plan, terms, f"uninstall {named}")
+        await self._changed(plan, terms, f"{caller.name}: uninstall {named}")
 
     async def _started(
         self,
@@ -203,7 +207,7 @@ class Bindings:
             card = moment.card(key)
             return switched(moment.ledger, card, share_of(card, share), moment.apps, moment.cluster.held)
 
-        asked = f"switch {key} {share}"
+        asked = f"{caller.name}: switch {key} {share}"
         report, change = await self._changed(plan, terms, asked)
         if report is None:
             known = (await self.look()).ledger.answer(terms.key)
@@ -233,7 +237,7 @@ class Bindings:
         def plan(moment: Moment) -> tuple[HostedApp | None, Change]:
             if not assign and not moment.keys(caller, named):
                 return None, Change()
-            app = moment.app(caller, named)
+            app = moment.hosted(caller, named) if assign else moment.app(caller, named)
             picks = [Pick(*moment.card_of(device).key, memory) for device, memory in assign]
             off = [key for key in moment.view.cards if key.device in gone]
             return app, reassigned(moment.view, moment.ledger, app, picks, off, moment.cluster.held)

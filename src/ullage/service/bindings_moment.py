@@ -86,6 +86,13 @@ class Moment:
             raise Conflict(f"{named.name!r} is there in {spaces}; say the namespace", code="ambiguous", field="name")
         return self.apps.get(keys[0]) or HostedApp(keys[0], state="")
 
+    def hosted(self, caller: Caller, named: Named) -> HostedApp:
+        """The same, of those that are there and not only have rows yet."""
+        app = self.app(caller, named)
+        if app.key not in self.apps:
+            raise NotFound(f"{named.name!r} of {app.key.owner!r} is not installed any more", field="name")
+        return app
+
     def card(self, key: CardKey) -> ComputeCard:
         """The card that is meant.
 
