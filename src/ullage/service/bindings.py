@@ -6,6 +6,8 @@ What an operation lets go is free when nobody runs by it any more; `settle` sees
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -92,7 +94,8 @@ class Bindings:
             check_owner(caller, demand.app.owner)
         moment = await self.look()
         known = {key[:2]: key for key in moment.apps}
-        return preflight(moment.view, [replace(each, app=known.get(each.app[:2], each.app)) for each in demands])
+        demands = [replace(each, app=known.get(each.app[:2], each.app)) for each in demands]
+        return await asyncio.to_thread(preflight, moment.view, demands)  # many demands on many nodes take seconds
 
     # --- applications ---
 
@@ -109,9 +112,8 @@ class Bindings:
             chosen = picks if found.availability else ()
             return app, bound(moment.view, moment.ledger, app, chosen, moment.cluster.held)
 
-        return await self._started(
-            plan, caller, named, terms, f"{caller.name}: resume {named} {sorted(map(repr, picks))}"
-        )
+        asked = f"{caller.name}: resume {named} {sorted(map(repr, picks))}"
+        return await self._started(plan, caller, named, terms, asked)
 
     async def install(
         self, caller: Caller, named: Named, accelerator: str = "", picks: Sequence[Pick] = (), terms: Terms = Terms()
@@ -288,6 +290,7 @@ class Bindings:
             Unavailable: others keep coming first.
 
         """
+        asked = hashlib.sha256(asked.encode(errors="backslashreplace")).hexdigest()
         for _ in range(_TRIES):
             moment = await self.look()
             known = moment.ledger.answer(terms.key)

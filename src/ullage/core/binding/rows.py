@@ -16,7 +16,7 @@ REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What was asked under a key, so that a repeat is answered and not done again."""
+    """What was asked under a key, as a digest, so that a repeat is answered and not done again."""
 
     key: str
     asked: str
