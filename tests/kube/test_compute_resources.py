@@ -352,6 +352,12 @@ def test_the_older_list_counts_in_mib(client, port):
     assert (whole["apps"], "memoryAllocated" in whole) == ([{"appName": "other"}], False)
 
 
+def test_the_older_list_leaves_out_who_drains_but_counts_the_memory(client, port):
+    port.bind(a_row(CARD, mib=6000, draining=True))
+    sliced = client.get("/gpus").json()[1]
+    assert (sliced["apps"], sliced["memoryAvailable"]) == ([], 10_000)
+
+
 def test_54_older_routes_may_be_repeated(client, port):
     port.have(an_app())
     for _ in range(2):
