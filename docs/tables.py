@@ -268,6 +268,7 @@ def settings_() -> str:
         ("[requests.budget]", settings.BudgetSection),
         ("requests.pools.NAME", settings.PoolSection),
         ("queues.NAME", settings.QueueSection),
+        ("kube", settings.KubeSection),
     )
     top = [field for field in msgspec.structs.fields(settings.Settings) if not _is_section(field)]
     text = ["### Top of the file", _doc(settings.Settings), _fields(settings.Settings, {field.name for field in top})]

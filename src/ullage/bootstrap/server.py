@@ -11,7 +11,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,9 +22,10 @@ import structlog
 import uvicorn
 
 import ullage
+from ullage.bootstrap.log import log_plainly
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
-from ullage.core import warming
+from ullage.bootstrap.warm import warm
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
@@ -45,9 +45,6 @@ SETTINGS_FILE = "ullage.toml"
 
 HEARTBEAT_S = 5.0
 """How often this machine is looked at again."""
-
-PATIENCE_S = 2.0
-"""How long a start is silent about what it waits for."""
 
 CYCLE_GAP_S = 0.02
 """How long changes in the number of tasks may gather before a cycle looks at them."""
@@ -78,7 +75,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
         settings.zone_rules(),
     )
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _log_plainly()
+    log_plainly()
     return uvloop_run(_Server(home, settings).run)
 
 
@@ -106,7 +103,7 @@ class _Server:
         self._failure: BaseException | None = None
 
     async def run(self) -> int:
-        await self._warm()
+        await warm()
         machine = self._discover()
         log.info("node.discovered", node=machine.node.name, note=machine.note)
         listener = _listen(self._settings.server.host, self._settings.server.port)
@@ -154,16 +151,6 @@ class _Server:
             log.warning("node.topology-incomplete", node=machine.node.name, note=note)
         self._topology_note = note
         return machine
-
-    async def _warm(self) -> None:
-        """What decides is compiled when it is first used on a machine; that is told, as it takes a while."""
-        told_at = time.monotonic() + PATIENCE_S
-        steps = warming.steps()
-        for done, step in enumerate(steps):
-            work = asyncio.create_task(asyncio.to_thread(step))
-            if not (await asyncio.wait({work}, timeout=max(0.0, told_at - time.monotonic())))[0]:
-                log.info("placement.compiling", step=done + 1, of=len(steps), note="once on this machine")
-            await work
 
     async def _serve(self, service: Service, engine: LocalEngine, machine: Machine, listener: socket.socket) -> None:
         host, port = listener.getsockname()[:2]
@@ -355,14 +342,3 @@ def _steady_clock() -> Callable[[], float]:
     """Seconds since the epoch that never jump: the wall clock once, then monotonic time."""
     start = time.time() - time.monotonic()
     return lambda: start + time.monotonic()
-
-
-def _log_plainly() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.add_log_level,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-    )

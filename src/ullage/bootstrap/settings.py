@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from ullage.bootstrap.kube_settings import KubeSection
 from ullage.core.policy import Order, Policy
 from ullage.core.selection import WORKERS_PER_NODE, Rules
 from ullage.core.strategies import strategy_named
@@ -238,6 +239,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     requests_: RequestsSection = msgspec.field(name="requests", default_factory=RequestsSection)
     queues: dict[str, QueueSection] = {}
     topology: TopologySection = TopologySection()
+    kube: KubeSection = KubeSection()
     resreq: str | None = None
     numa: str | None = None
     profiles: list[str] = []

@@ -25,6 +25,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "up": Verb("server", "start a local server, with this machine as its node", "ullage up"),
+    "kube": Verb("kube", "place the pods of a Kubernetes cluster on its cards", "ullage kube --config ullage.toml"),
     "down": Verb("server", "end the local server", "ullage down"),
     "run": Verb("run", "run a program and wait for it", "ullage run -r cpu=2,mem=4g,gpu=1 -- python train.py"),
     "submit": Verb("run", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),

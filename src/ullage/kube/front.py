@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ullage.core.selection import Rules
-from ullage.kube.api import KubeApi
+from ullage.kube.api import ALL, KubeApi, Selection
 from ullage.kube.extender import Extender
 from ullage.kube.informer import Informer
-from ullage.kube.kinds import NODES, NUMATOPOLOGIES, PODS
+from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, PODS
 from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
@@ -27,7 +27,7 @@ _LOOK_S = 0.2
 class Front:
     """`run` keeps it up until it is cancelled; `extender` answers from the moment it is ready.
 
-    Every process follows the cluster, and only the one that leads decides.
+    Every process follows the cluster, and only the one that leads decides. `machines` are the nodes that count.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Front:
         pods: PodSettings = PLAIN_SETTINGS,
         readers: Sequence[CardReader] = (),
         topologies: bool = False,
+        machines: Selection = ALL,
         clock: Callable[[], float] = clock_s,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
@@ -48,7 +49,8 @@ class Front:
             return read_pod(pod, pods)
 
         self.candidate = candidate
-        self.nodes, self.pods = Informer(api, NODES), Informer(api, PODS)
+        self.nodes, self.pods = Informer(api, NODES, machines), Informer(api, PODS)
+        self.namespaces = Informer(api, NAMESPACES)
         self.topologies = Informer(api, NUMATOPOLOGIES) if topologies else None
         self.cluster = Cluster(rules, clock)
         self.mirror = Mirror(
@@ -66,13 +68,14 @@ class Front:
     async def run(self) -> None:
         """Follow the cluster, and try to lead it."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._informers:
+            for informer in (*self._informers, self.namespaces):
                 tasks.create_task(informer.run())
             tasks.create_task(self.candidate.run())
             tasks.create_task(self._recover())
 
     @property
     def _informers(self) -> tuple[Informer[Node] | Informer[Pod] | Informer[Object], ...]:
+        """Those that nothing is decided without."""
         return (self.nodes, self.pods, *([self.topologies] if self.topologies else []))
 
     async def _recover(self) -> None:

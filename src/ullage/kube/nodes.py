@@ -33,7 +33,7 @@ def node_of(node: NodeObject, readers: Sequence[CardReader] = (), record: NodeRe
     """The machine that a Node stands for; the first of the readers that knows its cards counts.
 
     `record` is what an exporter tells of it: its topology, and its cards where no reader knows them.
-    What cannot be read is left out, and `topology_note` says so.
+    What cannot be read is left out, and `topology_note` says so: cards of a reader that fails are not guessed at.
     """
     notes: list[str] = []
     amounts = node.status.allocatable or node.status.capacity or {}
@@ -43,6 +43,7 @@ def node_of(node: NodeObject, readers: Sequence[CardReader] = (), record: NodeRe
             cards = reader(node)
         except InvalidRequest as error:
             notes.append(error.message)
+            cards = ()
         if cards is not None:
             break
     if cards is None and record is not None and record.cards and all(card.uuid for card in record.cards):

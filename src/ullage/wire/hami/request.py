@@ -14,7 +14,7 @@ from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, ZonePolicy
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document, mapping, mappings
 from ullage.wire.hami.containers import WHOLE, ContainerAsk, container_asks, most_cards
 from ullage.wire.hami.policies import Policies, policies_of
 from ullage.wire.hami.words import NVIDIA, Words
@@ -178,7 +178,8 @@ def _as_plain(pod: Document, cards: _Cards) -> Document:
     hidden = {cards.words.count, *cards.words.amounts}
     for kind in ("initContainers", "containers"):
         if spec.get(kind) is not None:
-            spec[kind] = [_with_cards(container, next(left), hidden) for container in spec[kind]]
+            there = mappings(spec[kind], f"spec.{kind}")
+            spec[kind] = [_with_cards(container, next(left), hidden) for _, container in there]
     return {**pod, "spec": spec}
 
 

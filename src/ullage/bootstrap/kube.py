@@ -1,0 +1,262 @@
+"""Ullage in front of a Kubernetes cluster: the extender, the webhook and the metrics, from start to end.
+
+The process is crash-only: what is true is in the API, and a restart reads it from there. It is told to end by
+SIGTERM: it takes no new question, answers those that it has, and lets another one lead at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import traceback
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ullage.bootstrap.kube_settings import Address, KubeSection
+from ullage.bootstrap.log import log_plainly
+from ullage.bootstrap.settings import Settings, read_settings
+from ullage.bootstrap.strategies import load_strategies
+from ullage.bootstrap.tls import TlsFiles
+from ullage.bootstrap.warm import warm
+from ullage.core.selection import Rules
+from ullage.kube.admission import over_quota, skips
+from ullage.kube.api import Selection
+from ullage.kube.app import make_app
+from ullage.kube.cards import registered_cards
+from ullage.kube.connection import connect
+from ullage.kube.front import Front
+from ullage.kube.http import HttpKubeApi, Patience
+from ullage.kube.lease import Candidate
+from ullage.kube.metrics import FrontMetrics
+from ullage.kube.webhook import AdmissionSettings, Webhook
+from ullage.kube.webhook_app import make_webhook_app
+from ullage.model.error import InvalidRequest, UllageError, Unavailable
+
+LOOK_AGAIN_S = 5.0
+"""How often certificates are looked at."""
+
+DRAIN_S = 5
+"""How long questions that were asked before the end are still answered."""
+
+log = structlog.get_logger()
+
+
+def serve_kube(config: Path | None, given: Mapping[str, object]) -> int:
+    """Run until it is told to end; returns the exit code. What is `given` goes before `[kube]` in the file.
+
+    Raises:
+        InvalidRequest: a setting is wrong, a certificate cannot be read, or a strategy from outside is broken.
+        Unavailable: an address cannot be had.
+
+    """
+    import uvloop  # noqa: PLC0415 - imported where it is used: it costs 20 ms
+
+    load_strategies()
+    settings = read_settings(config)
+    section = _with(settings.kube, given)
+    log_plainly()
+    return uvloop.run(KubeProcess(section, _rules(settings, section)).run())
+
+
+class KubeProcess:
+    """One process; `run` ends at SIGTERM or SIGINT, or when something fails that a restart may mend."""
+
+    def __init__(self, section: KubeSection, rules: Rules, *, look_again_s: float = LOOK_AGAIN_S) -> None:
+        self._section, self._rules, self._look_again_s = section, rules, look_again_s
+        self._end = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve; 0 if it was told to end, 1 if it failed."""
+        section, loop = self._section, asyncio.get_running_loop()
+        kubeconfig = None if section.kubeconfig is None else Path(section.kubeconfig)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._end.set)
+        async with connect(kubeconfig, section.context) as client:
+            api = HttpKubeApi(client, Patience(answer_s=section.timeout_s))
+            front = Front(
+                api,
+                Candidate(api, section.lease, section.namespace),
+                self._rules,
+                pods=section.pods,
+                readers=[registered_cards(words) for words in section.pods.hami],
+                topologies=section.topologies,
+                machines=Selection(labels=section.node_label_selector),
+                trouble=_trouble,
+            )
+            async with _served(self._servers(front)) as serving:
+                code = await self._lead(front, serving)
+            await front.candidate.release()
+        log.info("kube.ended", code=code)
+        return code
+
+    def _servers(self, front: Front) -> dict[str, _Server]:
+        section, metrics = self._section, FrontMetrics(front)
+        webhook = Webhook(
+            AdmissionSettings(
+                section.scheduler_name,
+                section.force_overwrite_default_scheduler,
+                section.runtime_class,
+                section.pods,
+            ),
+            skips(front.namespaces),
+            over_quota(front.cluster),
+        )
+        own = _tls(section.cert_file, section.key_file, section.client_ca_file)
+        found = {"extender": _Server(make_app(front.extender, meter=metrics.call), section.http_bind, own)}
+        if section.webhook_bind is not None:
+            app = make_webhook_app(
+                webhook,
+                meter=metrics.call,
+                unready=lambda: "" if front.namespaces.synced else "namespaces are not read",
+            )
+            tls = _tls(section.webhook_cert_file, section.webhook_key_file)
+            found["webhook"] = _Server(app, section.webhook_bind, tls)
+        if section.metrics_bind is not None:
+            found["metrics"] = _Server(_metrics_app(metrics, front), section.metrics_bind, None)
+        return found
+
+    async def _lead(self, front: Front, serving: dict[str, _Server]) -> int:
+        """Follow the cluster to the end; what was asked before it is answered before anybody else may lead."""
+        log.info("kube.serving", **{name: server.url for name, server in serving.items()})
+        work = [asyncio.create_task(self._follow(front)), asyncio.create_task(self._renew(serving))]
+        end, ends = asyncio.create_task(self._end.wait()), [server.done for server in serving.values()]
+        try:
+            await asyncio.wait([*work, *ends, end], return_when=asyncio.FIRST_COMPLETED)
+            failed = [task for task in (*work, *ends) if task.done()]
+            for server in serving.values():
+                server.should_exit = True
+            await asyncio.gather(*ends, return_exceptions=True)
+        finally:
+            for task in (*work, end):
+                task.cancel()
+            await asyncio.gather(*work, end, return_exceptions=True)
+        for task in failed:
+            log.error("kube.failed", error="".join(traceback.format_exception(task.exception())))
+        return 1 if failed else 0
+
+    async def _follow(self, front: Front) -> None:
+        await warm()
+        telling = asyncio.create_task(_tell(front))
+        try:
+            await front.run()
+        finally:
+            telling.cancel()
+
+    async def _renew(self, serving: dict[str, _Server]) -> None:
+        """Take certificates that changed."""
+        while True:
+            await asyncio.sleep(self._look_again_s)
+            for name, server in serving.items():
+                try:
+                    if server.tls is not None and server.tls.renew():
+                        log.info("kube.certificate-renewed", server=name)
+                except InvalidRequest as error:
+                    log.warning("kube.certificate-unusable", server=name, error=error.message)
+
+
+class _Server(uvicorn.Server):
+    """One application on its own address. Signals are for the process, not for one of its servers."""
+
+    def __init__(self, app: Starlette, bind: str, tls: TlsFiles | None) -> None:
+        options = {} if tls is None else {"ssl_context_factory": lambda _config, _usual: tls.context}
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                timeout_graceful_shutdown=DRAIN_S,
+                **options,  # type: ignore[arg-type]
+            )
+        )
+        self.tls = tls
+        self.listener = _listen(Address.parse(bind, "bind"))
+        self.done: asyncio.Task[None]
+
+    @property
+    def url(self) -> str:
+        host, port = self.listener.getsockname()[:2]
+        return f"http{'s' if self.tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def start(self) -> None:
+        self.done = asyncio.create_task(self.serve(sockets=[self.listener]))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _served(servers: dict[str, _Server]) -> AsyncIterator[dict[str, _Server]]:
+    """The servers, running inside the block."""
+    for server in servers.values():
+        server.start()
+    try:
+        yield servers
+    finally:
+        for server in servers.values():
+            server.should_exit = True
+        await asyncio.gather(*(server.done for server in servers.values()), return_exceptions=True)
+
+
+def _metrics_app(metrics: FrontMetrics, front: Front) -> Starlette:
+    async def page(_: Request) -> Response:
+        return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def ready(_: Request) -> Response:
+        return PlainTextResponse(front.extender.unready or "ok", 503 if front.extender.unready else 200)
+
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    return Starlette(routes=[Route("/metrics", page), Route("/healthz", alive), Route("/readyz", ready)])
+
+
+async def _tell(front: Front) -> None:
+    """Log when it begins to lead, and when it is ready."""
+    epoch = await front.candidate.elected()
+    log.info("kube.leading", identity=front.candidate.identity, epoch=epoch)
+
+
+def _trouble(kind: str, name: str, error: UllageError) -> None:
+    log.warning("kube.unreadable", kind=kind, name=name, error=error.message)
+
+
+def _with(section: KubeSection, given: Mapping[str, object]) -> KubeSection:
+    kept = {name: getattr(section, name) for name in section.__struct_fields__}
+    return KubeSection(**{**kept, **given})
+
+
+def _rules(settings: Settings, section: KubeSection) -> Rules:
+    rules = settings.requests()
+    return rules if section.strategy is None else replace(rules, strategy=section.strategy)
+
+
+def _tls(cert: str | None, key: str | None, client_ca: str | None = None) -> TlsFiles | None:
+    if cert is None or key is None:
+        return None
+    return TlsFiles(Path(cert), Path(key), None if client_ca is None else Path(client_ca))
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address.host, address.port))
+    except OSError as error:
+        listener.close()
+        where = f"{address.host}:{address.port}"
+        raise Unavailable(f"cannot listen on {where}: {error.strerror or error}", code="port-in-use") from None
+    return listener

@@ -1,0 +1,141 @@
+"""The section `[kube]` of the settings: Ullage in front of a Kubernetes cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ullage.model.error import invalid
+from ullage.wire.dialect import PodSettings
+from ullage.wire.hami import NVIDIA
+from ullage.wire.hami.policies import STRATEGIES
+from ullage.wire.pod import DOMAIN
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where a pod finds the namespace that it runs in."""
+
+_MOST_PORT = 65_535
+
+
+class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `ullage kube` reaches its cluster, and where it answers. Addresses are `HOST:PORT`; `:PORT` is all of them.
+
+    Without `kubeconfig` the service account of its pod counts, else the file that KUBECONFIG names. `domain` is that
+    of the annotations and labels of pods. Who leads is told by the Lease `lease` in `lease_namespace` (its own
+    namespace if nothing is said). `node_label_selector` says which nodes count;
+    `topologies` whether the cluster has Numatopology objects, without which nothing is decided then.
+
+    kube-scheduler asks at `http_bind`: over TLS with `cert_file` and `key_file`, and only those with a certificate of
+    `client_ca_file` if there is one. The API server asks the webhook at `webhook_bind`, over TLS always; without it
+    there is none. Files are read again when they change. `metrics_bind` has the metrics and both probes.
+
+    The webhook writes `scheduler_name` on pods with cards (empty: it leaves that alone), also on those for the
+    default scheduler if `force_overwrite_default_scheduler` says so, and `runtime_class` where a pod has none.
+    Policies are HAMi's: how nodes and cards are chosen where a pod says nothing; without both the strategy of
+    `[requests]` counts. `default_memory` (MiB) and `default_cores` (percent) are what HAMi's pods get of each card if
+    they name neither.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    domain: str = DOMAIN
+    lease: str = "ullage"
+    lease_namespace: str | None = None
+    node_label_selector: str = ""
+    topologies: bool = False
+    timeout_s: float = 10.0
+    http_bind: str = "127.0.0.1:8080"
+    cert_file: str | None = None
+    key_file: str | None = None
+    client_ca_file: str | None = None
+    webhook_bind: str | None = None
+    webhook_cert_file: str | None = None
+    webhook_key_file: str | None = None
+    metrics_bind: str | None = "127.0.0.1:9395"
+    scheduler_name: str = "ullage"
+    force_overwrite_default_scheduler: bool = True
+    runtime_class: str = ""
+    node_scheduler_policy: Literal["binpack", "spread"] | None = None
+    gpu_scheduler_policy: Literal["binpack", "spread"] | None = None
+    default_memory: int = 0
+    default_cores: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together.
+
+        Raises:
+            InvalidRequest: an address, a number, or one of two files without the other.
+
+        """
+        for name in ("http_bind", "webhook_bind", "metrics_bind"):
+            if (text := getattr(self, name)) is not None:
+                Address.parse(text, f"kube.{name}")
+        for one, other in (("cert_file", "key_file"), ("webhook_cert_file", "webhook_key_file")):
+            if (getattr(self, one) is None) is not (getattr(self, other) is None):
+                raise invalid(f"kube.{one}", getattr(self, one), f"kube.{other} belongs to it; name both, or neither")
+        if self.client_ca_file is not None and self.cert_file is None:
+            raise invalid("kube.client_ca_file", self.client_ca_file, "clients are known over TLS; name kube.cert_file")
+        if self.webhook_bind is not None and self.webhook_cert_file is None:
+            raise invalid("kube.webhook_bind", self.webhook_bind, "API servers want TLS; name kube.webhook_cert_file")
+        if not self.timeout_s > 0:
+            raise invalid("kube.timeout_s", self.timeout_s, "seconds above 0 are needed")
+        for name in ("default_memory", "default_cores"):
+            if getattr(self, name) < 0:
+                raise invalid(f"kube.{name}", getattr(self, name), "0 (nothing is said) or more is needed")
+
+    @property
+    def pods(self) -> PodSettings:
+        """How pods are read."""
+        words = replace(
+            NVIDIA,
+            node_policy=self.node_scheduler_policy or NVIDIA.node_policy,
+            card_policy=self.gpu_scheduler_policy or NVIDIA.card_policy,
+            default_memory_mib=self.default_memory,
+            default_cores=self.default_cores,
+        )
+        return PodSettings(self.domain, (words,))
+
+    @property
+    def strategy(self) -> str | None:
+        """The strategy that the policies come to, if one is named."""
+        if self.node_scheduler_policy is None and self.gpu_scheduler_policy is None:
+            return None
+        return STRATEGIES[
+            self.node_scheduler_policy or NVIDIA.node_policy, self.gpu_scheduler_policy or NVIDIA.card_policy
+        ]
+
+    @property
+    def namespace(self) -> str:
+        """Where the Lease is."""
+        if self.lease_namespace is not None:
+            return self.lease_namespace
+        try:
+            return SERVICE_ACCOUNT.read_text().strip() or "default"
+        except OSError:
+            return "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens; "" is every address of the machine."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, field: str) -> Address:
+        """The address that `HOST:PORT`, `[HOST]:PORT` or `:PORT` names.
+
+        Raises:
+            InvalidRequest: it is none.
+
+        """
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        plain = port.isascii() and port.isdigit() and int(port) <= _MOST_PORT
+        if not colon or not plain or (":" in host and not bracketed):
+            raise invalid(field, text, "write HOST:PORT, such as 127.0.0.1:8080, or :8080 for all addresses")
+        return cls(host.strip("[]"), int(port))

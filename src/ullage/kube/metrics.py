@@ -1,0 +1,168 @@
+"""Numbers of the front for Prometheus: calls as they are answered, everything else from the books at each scrape.
+
+What HAMi's scheduler tells has its names and labels here, so that dashboards go on: memory in bytes, compute of a
+card in percent of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ullage.core.fleet import Fleet
+from ullage.kube.front import Front
+from ullage.model.allocation import Allocation
+from ullage.model.gpu import Gpu
+from ullage.model.quantity import PPM
+
+MIB = 2**20
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_CARD = ["node", "device_uuid", "device_index"]
+_TYPED = [*_CARD, "device_type"]
+_PERCENT = 100
+
+
+class FrontMetrics:
+    """`call` is the meter of the applications; `render` is the page that is scraped."""
+
+    def __init__(self, front: Front) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._seconds = Histogram(
+            "ullage_kube_call_seconds",
+            "How long a question was answered for",
+            ["verb"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._calls = Counter(
+            "ullage_kube_calls", "Questions by their outcome: ok, or an error's code", ["verb", "code"],
+            registry=self._registry,
+        )  # fmt: skip
+        self._registry.register(FrontCollector(front))
+        self._registry.register(CardCollector(front))
+
+    def call(self, verb: str, seconds: float, outcome: str) -> None:
+        """A question was answered."""
+        self._seconds.labels(verb).observe(seconds)
+        self._calls.labels(verb, outcome).inc()
+
+    def render(self) -> bytes:
+        """The page."""
+        return generate_latest(self._registry)
+
+
+class FrontCollector(Collector):
+    """How the front stands: whether it leads, and how old what it knows may be."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        front = self._front
+        yield GaugeMetricFamily("ullage_kube_leader", "Whether this process leads", front.candidate.epoch is not None)
+        yield GaugeMetricFamily("ullage_kube_ready", "Whether questions are answered", not front.extender.unready)
+        age = GaugeMetricFamily(
+            "ullage_kube_mirror_age_seconds", "Since the API server was last heard about this kind", labels=["kind"]
+        )
+        for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.namespaces)):
+            age.add_metric([kind], informer.age_s)
+        yield age
+        held = front.cluster.allocator.fleet.ledger.values()
+        yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
+
+
+class CardCollector(Collector):
+    """Cards and who holds them, as HAMi's scheduler tells it; nothing of what a card does not know of itself."""
+
+    def __init__(self, front: Front) -> None:
+        self._cluster = front.cluster
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        fleet = self._cluster.allocator.fleet
+        yield from _cards(fleet)
+        yield from _pods(fleet)
+
+
+def _cards(fleet: Fleet) -> Iterator[Metric]:
+    def family(name: str, meaning: str, labels: list[str]) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"hami_{name}", meaning, labels=labels)
+
+    limit = family("gpu_memory_limit_bytes", "Memory of a card", _TYPED)
+    cores = family("gpu_core_limit_ratio", "Compute of a card, in percent of it", _TYPED)
+    taken = family("gpu_memory_allocated_bytes", "Memory of a card that is held", [*_TYPED, "device_cores"])
+    busy = family("gpu_core_allocated_ratio", "Compute of a card that is held, in percent of it", _TYPED)
+    users = family("gpu_shared_count", "Pods that have parts of a card, or all of it", _TYPED)
+    part = family("node_gpu_memory_allocated_ratio", "Memory of a card that is held, from 0 to 1", _CARD)
+    overview = family(
+        "node_gpu_overview", "Memory of a card that is held, beside what it has (device_memory_limit in MiB)",
+        [*_TYPED, "device_cores", "device_memory_limit"],
+    )  # fmt: skip
+    holders: dict[str, int] = {}
+    for allocation in fleet.ledger.values():
+        for uuid in allocation.gpus:
+            holders[uuid] = holders.get(uuid, 0) + 1
+    for card, gpu in enumerate(fleet.cards):
+        labels = [fleet.nodes[fleet.card_row[card]].name, gpu.uuid, str(gpu.index)]
+        typed = [*labels, gpu.model or gpu.vendor or ""]
+        percent = _percent(int(fleet.compute_total[card] - fleet.compute_free[card]), int(fleet.compute_total[card]))
+        cores.add_metric(typed, _PERCENT)
+        busy.add_metric(typed, percent)
+        users.add_metric(typed, holders.get(gpu.uuid, 0))
+        if gpu.vram_bytes is not None:
+            held = int(fleet.vram_total[card] - fleet.vram_free[card])
+            limit.add_metric(typed, gpu.vram_bytes)
+            taken.add_metric([*typed, f"{percent:.0f}"], held)
+            part.add_metric(labels, held / gpu.vram_bytes)
+            overview.add_metric([*typed, f"{percent:.0f}", str(gpu.vram_bytes // MIB)], held)
+    yield from (limit, cores, taken, busy, users, part, overview)
+
+
+def _pods(fleet: Fleet) -> Iterator[Metric]:
+    labels = ["namespace", "node", "pod", "device_uuid"]
+    memory = GaugeMetricFamily("hami_vgpu_memory_allocated_bytes", "Memory of a card that a pod holds", labels=labels)
+    cores = GaugeMetricFamily(
+        "hami_vgpu_core_allocated_ratio", "Compute of a card that a pod holds, in percent of the card", labels=labels
+    )
+    instances = GaugeMetricFamily(
+        "hami_node_gpu_mig_instance_info", "Slices of hardware that pods hold",
+        labels=[*_CARD, "profile", "placement_start", "placement_size"],
+    )  # fmt: skip
+    for allocation in fleet.ledger.values():
+        claim = allocation.claim
+        if claim is None:
+            continue
+        for gpu, vram, ppm in _held(fleet, allocation):
+            who = [claim.namespace, allocation.node, claim.pod, gpu.uuid]
+            cores.add_metric(who, ppm * _PERCENT / PPM)
+            if gpu.vram_bytes is not None:
+                memory.add_metric(who, vram)
+        for uuid, charge in zip(allocation.gpus, allocation.charges, strict=False):
+            slot = charge.slot
+            if slot is not None and slot.start is not None and slot.end is not None and uuid in fleet.card_of:
+                index = str(fleet.cards[fleet.card_of[uuid]].index)
+                place = [slot.template, str(slot.start), str(slot.end - slot.start)]
+                instances.add_metric([allocation.node, uuid, index, *place], 1)
+    yield from (memory, cores, instances)
+
+
+def _held(fleet: Fleet, allocation: Allocation) -> Iterator[tuple[Gpu, int, int]]:
+    """Each card with the bytes, and the millionths of its compute, that are held of it."""
+    for place, uuid in enumerate(allocation.gpus):
+        card = fleet.card_of.get(uuid)
+        if card is None:
+            continue
+        vram, compute = int(fleet.vram_total[card]), int(fleet.compute_total[card])
+        if allocation.charges:
+            charge = allocation.charges[place]
+            yield fleet.cards[card], charge.vram, charge.compute * PPM // max(1, compute)
+        else:
+            yield fleet.cards[card], vram, PPM
+
+
+def _percent(part: int, whole: int) -> float:
+    return part * _PERCENT / whole if whole else 0.0

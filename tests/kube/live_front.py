@@ -1,0 +1,74 @@
+"""`ullage kube` in a process of its own, that a test can end and start again."""
+
+from __future__ import annotations
+
+import ast
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+
+from tests.kube.conftest import write_kubeconfig
+from tests.system.live_server import wait_until
+
+START_S = 500.0
+"""What decides may have to be compiled first."""
+
+
+class LiveFront:
+    """Its three addresses are free ports; `settings` are lines of the section `[kube]`."""
+
+    def __init__(self, folder: Path, api_url: str, settings: str = "", *options: str) -> None:
+        self.log = folder / "kube.log"
+        self._config = folder / "ullage.toml"
+        ports = 'http_bind = "127.0.0.1:0"\nmetrics_bind = "127.0.0.1:0"\n'
+        self._config.write_text(f'[kube]\nkubeconfig = "{write_kubeconfig(folder, api_url)}"\n{ports}{settings}')
+        self._options = options
+        self._begin = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> LiveFront:
+        self._begin = self.log.stat().st_size if self.log.exists() else 0
+        command = [sys.executable, "-m", "ullage.cli.main", "kube", f"--config={self._config}", *self._options]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.wait_for("kube.serving")
+        return self
+
+    def told(self) -> str:
+        """What this run has logged."""
+        return self.log.read_bytes()[self._begin :].decode()
+
+    def wait_for(self, event: str) -> None:
+        def logged() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None or event in self.told(), self.told()
+            return event in self.told()
+
+        wait_until(logged, f"{event} is logged", START_S)
+
+    def url(self, name: str) -> str:
+        found = re.search(rf"event='kube.serving'.*\b{name}=('[^']*')", self.told())
+        assert found, self.told()
+        return str(ast.literal_eval(found[1]))
+
+    def is_ready(self) -> bool:
+        return httpx2.get(f"{self.url('metrics')}/readyz").status_code == 200
+
+    def wait_ready(self) -> LiveFront:
+        wait_until(self.is_ready, "it is ready", START_S)
+        return self
+
+    def end(self) -> int:
+        """Tell it to end; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,219 @@
+"""`ullage kube` as a process: before an API server, over HTTP and TLS, ended, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import trustme
+
+from tests.kube.api_server import ApiServer
+from tests.kube.conftest import write_kubeconfig
+from tests.kube.live_front import LiveFront
+from tests.kube.test_front import a_node, a_pod, binding, cards_of, put
+from tests.kube.test_webhook import a_pod as new_pod
+from tests.kube.test_webhook import review
+from tests.system.live_server import wait_until
+
+pytestmark = pytest.mark.timeout(900)
+
+Start = Callable[..., LiveFront]
+
+
+@pytest.fixture
+def front(server: ApiServer, tmp_path: Path) -> Iterator[Start]:
+    started: list[LiveFront] = []
+
+    def start(settings: str = "", *options: str) -> LiveFront:
+        started.append(LiveFront(tmp_path, server.url, settings, *options))
+        return started[-1].start()
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+def lease(server: ApiServer) -> dict[str, Any]:
+    return server.do(lambda: server.rules.get(("leases", "default", "ullage")))["spec"]
+
+
+def ask(front: LiveFront, verb: str, **body: Any) -> Any:
+    answer = httpx2.post(f"{front.url('extender')}/{verb}", content=json.dumps(body), timeout=30)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_what_is_bound_is_known_after_the_end_and_after_a_kill(server: ApiServer, front: Start) -> None:
+    put(server, "nodes", a_node("a", 3))
+    first, second, third = put(server, "pods", a_pod("first"), a_pod("second"), a_pod("third", 2))
+    up = front().wait_ready()
+    assert ask(up, "filter", Pod=first, NodeNames=["a"])["NodeNames"] == ["a"]
+    assert ask(up, "bind", **binding(first, "a"))["Error"] == ""
+    assert lease(server)["holderIdentity"]
+    assert up.end() == 0
+    assert not lease(server).get("holderIdentity")
+
+    up.start().wait_ready()
+    assert ask(up, "bind", **binding(second, "a"))["Error"] == ""
+    assert not set(cards_of(server, "first")) & set(cards_of(server, "second"))
+    up.kill()
+    lease_spec = lease(server)
+    assert lease_spec["holderIdentity"]  # nobody let go of it: it runs out
+
+    up.start().wait_ready()
+    assert lease(server)["leaseTransitions"] > lease_spec["leaseTransitions"]
+    assert "ExclusiveDeviceAllocateConflict" in str(ask(up, "filter", Pod=third, NodeNames=["a"])["FailedNodes"])
+    assert up.end() == 0
+
+
+def test_it_is_not_ready_before_it_has_heard_of_the_cluster(server: ApiServer, front: Start) -> None:
+    server.stop()
+    up = front()
+    metrics = up.url("metrics")
+    assert httpx2.get(f"{metrics}/healthz").status_code == 200
+    assert httpx2.get(f"{metrics}/readyz").status_code == 503
+    assert "not-ready" in ask(up, "filter", Pod=a_pod("p"), NodeNames=["a"])["Error"]
+    server.start()
+    up.wait_ready()
+    page = httpx2.get(f"{metrics}/metrics").text
+    assert re.search(r"^ullage_kube_leader 1\.0$", page, re.MULTILINE)
+    assert 'ullage_kube_calls_total{code="not-ready",verb="filter"} 1.0' in page
+    assert up.end() == 0
+
+
+def test_cards_are_told_as_dashboards_of_hami_expect_them(server: ApiServer, front: Start) -> None:
+    node = a_node("a", 10)
+    card = {"id": "GPU-1", "count": 10, "devmem": 16000, "devcore": 100, "type": "NVIDIA-A100", "health": True}
+    node["metadata"]["annotations"] = {"hami.io/node-nvidia-register": json.dumps([card])}
+    put(server, "nodes", node)
+    part = a_pod("part")
+    part["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "25"}
+    (pod,) = put(server, "pods", part)
+    up = front().wait_ready()
+    assert ask(up, "bind", **binding(pod, "a"))["Error"] == ""
+    page = httpx2.get(f"{up.url('metrics')}/metrics").text
+    card_labels = 'device_index="0",device_type="NVIDIA-A100",device_uuid="GPU-1",node="a"'
+    for line in (
+        f"hami_gpu_memory_limit_bytes{{{card_labels}}} {float(16000 << 20)}",
+        f'hami_gpu_memory_allocated_bytes{{device_cores="25",{card_labels}}} {float(4000 << 20)}',
+        f"hami_gpu_core_allocated_ratio{{{card_labels}}} 25.0",
+        f"hami_gpu_shared_count{{{card_labels}}} 1.0",
+        'hami_node_gpu_memory_allocated_ratio{device_index="0",device_uuid="GPU-1",node="a"} 0.25',
+        'hami_vgpu_core_allocated_ratio{device_uuid="GPU-1",namespace="default",node="a",pod="part"} 25.0',
+    ):
+        name, value = line.rsplit(" ", 1)
+        found = [each.rsplit(" ", 1) for each in page.splitlines() if each.startswith(name)]
+        assert [float(number) for _, number in found] == [float(value)], line
+    assert up.end() == 0
+
+
+class Certificates:
+    """A CA of the test's own, and files that hold what it issues."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ca = trustme.CA()
+        self.ca_file = folder / "ca.pem"
+        self.ca.cert_pem.write_to_path(self.ca_file)
+        self.issue()
+
+    def issue(self) -> None:
+        found = self.ca.issue_cert("127.0.0.1")
+        found.private_key_pem.write_to_path(self._folder / "tls.key")
+        (self._folder / "tls.pem").write_bytes(b"".join(blob.bytes() for blob in found.cert_chain_pems))
+
+    def settings(self, prefix: str = "") -> str:
+        return f'{prefix}cert_file = "{self._folder}/tls.pem"\n{prefix}key_file = "{self._folder}/tls.key"\n'
+
+    def trusting(self, *, known: bool = False) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if known:
+            self.ca.issue_cert("kube-scheduler").configure_cert(context)
+        return context
+
+
+def test_who_binds_pods_must_be_known_and_the_webhook_asks_nobody(
+    server: ApiServer, front: Start, tmp_path: Path
+) -> None:
+    files = Certificates(tmp_path)
+    hook = f'webhook_bind = "127.0.0.1:0"\n{files.settings("webhook_")}'
+    up = front(f'{files.settings()}client_ca_file = "{files.ca_file}"\n{hook}').wait_ready()
+    extender, webhook = up.url("extender"), up.url("webhook")
+    assert extender.startswith("https://")
+    assert httpx2.get(f"{extender}/readyz", verify=files.trusting(known=True)).status_code == 200
+    with pytest.raises(httpx2.TransportError):
+        httpx2.get(f"{extender}/readyz", verify=files.trusting())
+    told = httpx2.post(f"{webhook}/webhook", content=json.dumps(review(new_pod())), verify=files.trusting())
+    assert told.json()["response"]["allowed"]
+    assert httpx2.get(f"{webhook}/readyz", verify=files.trusting()).status_code == 200
+    assert up.end() == 0
+
+
+def test_certificates_are_taken_as_they_are_renewed(server: ApiServer, front: Start, tmp_path: Path) -> None:
+    old = Certificates(tmp_path)
+    up = front(old.settings()).wait_ready()
+    url = f"{up.url('extender')}/healthz"
+    (tmp_path / "tls.key").write_text("half written")
+    up.wait_for("kube.certificate-unusable")
+    assert httpx2.get(url, verify=old.trusting()).status_code == 200
+    new = Certificates(tmp_path)
+    up.wait_for("kube.certificate-renewed")
+    assert httpx2.get(url, verify=new.trusting()).status_code == 200
+    assert up.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ('http_bind = "8080"', "kube.http_bind"),
+        ('cert_file = "tls.pem"', "kube.key_file"),
+        ('webhook_bind = ":8443"', "kube.webhook_cert_file"),
+        ('client_ca_file = "ca.pem"', "kube.cert_file"),
+        ("timeout_s = 0", "kube.timeout_s"),
+        ("default_cores = -1", "kube.default_cores"),
+        ('cert_file = "no.pem"\nkey_file = "no.key"', "no.pem"),
+        ('node_scheduler_policy = "pack"', "node_scheduler_policy"),
+        ("unknown = 1", "unknown"),
+    ],
+)
+def test_a_wrong_setting_is_told_and_nothing_starts(tmp_path: Path, settings: str, field: str) -> None:
+    config = tmp_path / "ullage.toml"
+    config.write_text(f'[kube]\nkubeconfig = "{write_kubeconfig(tmp_path, "http://127.0.0.1:9")}"\n{settings}\n')
+    command = [sys.executable, "-m", "ullage.cli.main", "kube", f"--config={config}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert field in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_options_of_hami_are_taken(server: ApiServer, front: Start) -> None:
+    up = front(
+        'scheduler_name = "from-the-file"\n',
+        "--scheduler-name=from-the-option",
+        "--node-scheduler-policy=spread",
+        "--metrics-bind-address=127.0.0.1:0",
+        "--node-lock-timeout=5m",
+        "--leader-elect",
+        "--force-overwrite-default-scheduler=false",
+    ).wait_ready()
+    assert "--node-lock-timeout changes nothing here" in up.told()
+    assert up.end() == 0
+
+
+def test_an_address_that_is_taken_is_told(server: ApiServer, front: Start, tmp_path: Path) -> None:
+    up = front()
+    port = up.url("extender").rsplit(":", 1)[1]
+    command = [sys.executable, "-m", "ullage.cli.main", "kube", f"--config={tmp_path}/ullage.toml"]
+    done = subprocess.run([*command, f"--http_bind=127.0.0.1:{port}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 69
+    assert f"127.0.0.1:{port}" in done.stderr
+    wait_until(up.is_ready, "the first one is ready", 500)
+    assert up.end() == 0
