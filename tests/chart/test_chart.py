@@ -1,0 +1,330 @@
+"""What the chart renders to, by Helm itself: valid for a cluster, with no more rights than it needs, and no trap."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ullage.cli.main import VERBS, build_parser
+from ullage.model.gpu import Gpu
+from ullage.model.holding import Holding, PodHolding, Use
+from ullage.model.node_record import NodeRecord, Stock
+from ullage.model.topology import Cpu, Kubelet, Topology, Zone
+from ullage.wire.topology.numatopology_object import numatopology_object
+
+helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")
+schemas = pytest.importorskip(
+    "kubernetes_validate", reason="kubernetes-validate is in the lock, and not installed here"
+)
+
+jsonschema = pytest.importorskip("jsonschema", reason="no jsonschema, which the lock has")
+
+CHART = Path(__file__).parents[2] / "charts/ullage"
+OLDEST, NEWEST = "1.30", "1.36"
+OWN = {"existingServer": "a", "existingClient": "b", "caBundle": "QQ=="}
+CASES: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "everything": {
+        "serviceMonitor": {"enabled": True, "labels": {"team": "a"}},
+        "imagePullSecrets": [{"name": "x"}],
+        "extraArgs": ["--node-label-selector=gpu=on"],
+        "nodeSelector": {"a": "b"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}]},
+        "scheduler": {"managedResources": [{"name": "nvidia.com/gpu", "ignoredByScheduler": True}]},
+        "exporter": {
+            "runtimeClassName": "nvidia",
+            "resourceNames": {"nic": "example.com/nic"},
+            "reserved": "cpu=1",
+            "nodeSelector": {"feature.node.kubernetes.io/memory-numa": "true"},
+        },
+    },
+    "own certificates": {"tls": OWN},
+    "the scheduler of the cluster": {"scheduler": {"enabled": False}},
+    "little": {
+        "webhook": {"enabled": False},
+        "exporter": {"enabled": False},
+        "crds": {"gpubindings": False, "numatopologies": False},
+        "networkPolicy": {"enabled": False},
+        "podDisruptionBudget": {"enabled": False},
+        "priorityClassName": "",
+    },
+    "flags only": {"exporter": {"kubelet": {"config": ""}}},
+}
+BINDING = {
+    "apiVersion": "gpu.bytetrade.io/v1alpha1",
+    "kind": "GPUBinding",
+    "spec": {
+        "uuid": "GPU-1",
+        "appName": "app",
+        "owner": "me",
+        "namespace": "me-app",
+        "memory": 4096,
+        "podSelector": {
+            "matchLabels": {"a": "b"},
+            "matchExpressions": [{"key": "c", "operator": "In", "values": ["d"]}],
+        },
+    },
+}
+_USE = Use((PodHolding("ns", "p", "u", (Holding("c", (1,), devices=(("gpu", ("GPU-1",)),)),)),))
+_MACHINE = Topology((Zone(0),), ((10,),), (Cpu(0, 0, 0, 0), Cpu(1, 0, 0, 1)), kubelet=Kubelet())
+TOPOLOGY = numatopology_object(
+    NodeRecord(
+        "n",
+        _MACHINE,
+        (Gpu("GPU-1", 0, "A100", zones=(0,), bus_id="0000:01:00.0"),),
+        "nvidia.com/gpu",
+        {"gpu": Stock(1), "cpu": Stock(2, (0,))},
+        use=_USE,
+    )
+)
+every_case = pytest.mark.parametrize("values", CASES.values(), ids=CASES)
+
+
+def render(values: dict[str, Any] | None = None, name: str = "ullage", namespace: str = "gpus") -> list[dict[str, Any]]:
+    texts = helm.Chart.load(CHART).render(values or {}, name=name, namespace=namespace)
+    return [document for text in texts.values() for document in yaml.safe_load_all(text) if document]
+
+
+def of_kind(documents: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    return [document for document in documents if document["kind"] in kinds]
+
+
+def named(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = (document for document in of_kind(documents, kind) if document["metadata"]["name"] == name)
+    return found
+
+
+def workloads(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return of_kind(documents, "Deployment", "DaemonSet")
+
+
+def config(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    text = named(documents, "ConfigMap", "ullage-scheduler")["data"]["config.yaml"]
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "version"),
+    [*((values, NEWEST) for values in CASES.values()), ({}, OLDEST)],
+    ids=[*CASES, "as it is, on an old one"],
+)
+def test_every_manifest_is_what_a_cluster_takes(values: dict[str, Any], version: str) -> None:
+    for document in render(values):
+        if document["kind"] == "ServiceMonitor":
+            continue  # of others; its schema is not Kubernetes'
+        schemas.validate(document, version, strict=True)
+
+
+def test_helm_finds_nothing_wrong() -> None:
+    found = helm.chart.lint(CHART, strict=True)
+    assert found["errors"] == []
+    assert [each for each in found["messages"] if each["severity"] > 1] == []
+
+
+@every_case
+def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
+    for role in of_kind(render(values), "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            said = {word for words in rule.values() for word in words}
+            assert not any("*" in word for word in said), role
+            assert not said & {"secrets", "pods/exec", "serviceaccounts", "escalate", "impersonate", "delete"}, role
+
+
+def test_the_exporter_writes_topologies_alone() -> None:
+    role = named(render(), "ClusterRole", "ullage-exporter")
+    written = [rule["resources"] for rule in role["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}]
+    assert written == [["numatopologies"]]
+
+
+@every_case
+def test_containers_may_do_as_little_as_possible(values: dict[str, Any]) -> None:
+    for workload in workloads(render(values)):
+        pod = workload["spec"]["template"]["spec"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        root = workload["kind"] == "DaemonSet"  # the kubelet's sockets are root's
+        assert pod["securityContext"].get("runAsNonRoot", False) is not root
+        assert not any(pod.get(word) for word in ("hostNetwork", "hostPID", "hostIPC"))
+        assert pod["schedulerName"] == "default-scheduler"
+        for container in pod["containers"]:
+            own = container["securityContext"]
+            assert own["readOnlyRootFilesystem"] is True
+            assert own["allowPrivilegeEscalation"] is False
+            assert own["capabilities"] == {"drop": ["ALL"]}
+            assert "privileged" not in own
+            assert container["resources"]["limits"]["memory"]
+        mounts = {mount["name"]: mount for container in pod["containers"] for mount in container["volumeMounts"]}
+        for volume in pod["volumes"]:
+            if "hostPath" in volume:
+                assert root
+                assert mounts[volume["name"]]["readOnly"] is True
+                assert volume["hostPath"]["path"] not in ("/", "/var/lib/kubelet")
+        assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_what_is_written_at_run_time_is_on_volumes() -> None:
+    (container,) = named(render(), "Deployment", "ullage")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "NUMBA_CACHE_DIR", "value": "/cache"} in container["env"]
+    assert {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")} == {
+        "/cache",
+        "/tmp",
+    }
+
+
+@every_case
+@pytest.mark.parametrize("namespace", ["gpus", "kube-system"])
+def test_a_cluster_can_start_without_its_webhook(values: dict[str, Any], namespace: str) -> None:
+    found = of_kind(
+        render(values, namespace=namespace), "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+    )
+    assert bool(found) is values.get("webhook", {}).get("enabled", True)
+    for hook in (hook for each in found for hook in each["webhooks"]):
+        outside = next(
+            rule
+            for rule in hook["namespaceSelector"]["matchExpressions"]
+            if rule["key"] == "kubernetes.io/metadata.name"
+        )
+        assert outside["operator"] == "NotIn"
+        assert {"kube-system", namespace} <= set(outside["values"])
+        assert hook["sideEffects"] == "None"
+        assert hook["timeoutSeconds"] <= 5
+        assert [(rule["operations"], rule["resources"]) for rule in hook["rules"]] == [(["CREATE"], ["pods"])]
+        assert len(hook["matchConditions"]) == 1
+        assert hook["clientConfig"]["caBundle"]
+
+
+@every_case
+def test_the_scheduler_falls_into_no_trap(values: dict[str, Any]) -> None:
+    documents = render(values)
+    scheduler = config(documents)
+    assert scheduler["percentageOfNodesToScore"] == 100
+    assert [profile["schedulerName"] for profile in scheduler["profiles"]] == ["ullage"]
+    (extender,) = scheduler["extenders"]
+    assert extender["nodeCacheCapable"] is True
+    assert extender["ignorable"] is False
+    assert extender["enableHTTPS"] is True
+    assert set(extender["tlsConfig"]) == {"caFile", "certFile", "keyFile"}
+    verbs = {extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")}
+    assert verbs == {"filter", "prioritize", "preempt", "bind"}
+    service = named(documents, "Service", "ullage")
+    assert extender["urlPrefix"] == "https://ullage.gpus.svc:8080"
+    assert 8080 in [port["port"] for port in service["spec"]["ports"]]
+    # Two that elect by one lease would take it from each other.
+    assert scheduler["leaderElection"]["resourceName"] not in ("kube-scheduler", "ullage")
+
+
+@every_case
+def test_what_selects_pods_selects_its_own(values: dict[str, Any]) -> None:
+    documents = render(values)
+    pods = {each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"] for each in workloads(documents)}
+
+    def selected(labels: dict[str, str]) -> list[str]:
+        return [name for name, own in pods.items() if labels.items() <= own.items()]
+
+    for workload in workloads(documents):
+        name = workload["metadata"]["name"]
+        assert selected(workload["spec"]["selector"]["matchLabels"]) == [name]
+    for each in of_kind(documents, "Service"):
+        assert selected(each["spec"]["selector"]) == [each["metadata"]["name"]]
+    for each in of_kind(documents, "PodDisruptionBudget"):
+        assert selected(each["spec"]["selector"]["matchLabels"]) == [each["metadata"]["name"]]
+    for workload in workloads(documents):
+        pod = workload["spec"]["template"]["spec"]
+        named(documents, "ServiceAccount", pod["serviceAccountName"])
+
+
+def test_a_drain_and_an_upgrade_end_though_only_the_leader_is_ready() -> None:
+    documents = render({"replicas": 3})
+    deployment = named(documents, "Deployment", "ullage")
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
+    assert named(documents, "PodDisruptionBudget", "ullage")["spec"]["maxUnavailable"] == 3
+
+
+def test_definitions_stay_when_the_release_goes() -> None:
+    definitions = of_kind(render(), "CustomResourceDefinition")
+    assert {each["metadata"]["name"] for each in definitions} == {
+        "gpubindings.gpu.bytetrade.io",
+        "numatopologies.nodeinfo.volcano.sh",
+    }
+    for each in definitions:
+        assert each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert each["spec"]["scope"] == "Cluster"
+
+
+def kept(schema: dict[str, Any], value: object) -> object:
+    """What an API server keeps of a value: what a definition does not name is cut off."""
+    if isinstance(value, dict):
+        known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        named = {key: known.get(key, rest) for key in value}
+        return {key: kept(inner, value[key]) for key, inner in named.items() if inner is not None}
+    return [kept(schema["items"], each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    ("definition", "written"),
+    [
+        ("numatopologies.nodeinfo.volcano.sh", TOPOLOGY),
+        ("gpubindings.gpu.bytetrade.io", BINDING),
+    ],
+)
+def test_definitions_hold_all_that_is_written(definition: str, written: dict[str, Any]) -> None:
+    spec = named(render(), "CustomResourceDefinition", definition)["spec"]
+    assert written["kind"] == spec["names"]["kind"]
+    assert written["apiVersion"] == f"{spec['group']}/{spec['versions'][0]['name']}"
+    schema = spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    jsonschema.validate(written["spec"], schema)
+    assert kept(schema, written["spec"]) == written["spec"]
+
+
+@every_case
+def test_the_options_of_its_own_programs_are_there(values: dict[str, Any]) -> None:
+    for workload in workloads(render(values)):
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        words = container.get("args", [""])
+        if words[0] in VERBS:
+            build_parser(words[0]).parse_args(words)
+
+
+def test_two_releases_share_nothing_but_definitions() -> None:
+    def names(name: str, namespace: str) -> set[tuple[str, str, str]]:
+        documents = render({"crds": {"gpubindings": False, "numatopologies": False}}, name, namespace)
+        return {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in documents}
+
+    assert not names("one", "a") & names("two", "b")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"replicas": 0},
+        {"unknown": 1},
+        {"schedulerName": "default-scheduler"},
+        {"webhook": {"timeoutSeconds": 30}},
+        {"webhook": {"failurePolicy": "Perhaps"}},
+        {"tls": {"existingServer": "a"}},
+        {"tls": {"existingServer": "a", "existingClient": "b"}},
+        {"exporter": {"checkPeriod": "often"}},
+        {"image": {"repository": "ullage:latest"}},
+        {"exporter": {"kubelet": {"directory": "var/lib"}}},
+    ],
+    ids=str,
+)
+def test_values_that_cannot_be_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(helm.HelmError):
+        checked(values)
+
+
+def checked(values: dict[str, Any]) -> None:
+    """As an install does: the values against their schema, then the templates."""
+    chart = helm.Chart.load(CHART)
+    chart.validate_schema(chart.merge_values(values))
+    chart.render(values, name="ullage", namespace="gpus")
+
+
+def test_no_registry_is_named() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for image in (values["image"], values["scheduler"]["image"]):
+        assert "/" not in image["repository"]
