@@ -18,6 +18,7 @@ KINDS = {
         kinds.PODS,
         kinds.NODES,
         kinds.NAMESPACES,
+        kinds.EVENTS,
         kinds.LEASES,
         kinds.POD_DISRUPTION_BUDGETS,
         kinds.GPU_BINDINGS,

@@ -6,6 +6,8 @@ cards. Whether a write that got no answer was carried out is read back from the 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,7 @@ from ullage.core.selection import Refusal
 from ullage.kube.api import KubeApi
 from ullage.kube.changes import Bind
 from ullage.kube.errors import Unreachable, VersionConflict
+from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.kinds import PODS
 from ullage.kube.lease import Candidate
 from ullage.kube.mirror import Mirror, ReadPod
@@ -22,7 +25,7 @@ from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.service.cluster import Cluster, NodeOffers
 from ullage.wire.extender import BEST_SCORE, BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
 from ullage.wire.hami.refusals import refusal_text
-from ullage.wire.pod import DOMAIN, bind_annotations
+from ullage.wire.pod import DOMAIN, PodRequest, bind_annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Extender:
     candidate: Candidate
     read_pod: ReadPod
     domain: str = DOMAIN
+    tell: Tell = lambda _event: None
 
     @property
     def unready(self) -> str:
@@ -59,6 +63,8 @@ class Extender:
         for refusal, refused in found.refused:
             text = refusal_text(refusal.rejections, refusal.cards, asked.requirement.gpu_count)
             (why if refusal.helps else never).update(dict.fromkeys(refused, text))
+        if not found.names and not args.simulated:
+            self.tell(_unplaced(asked, {**why, **never}))
         return args.kept(found.names, why, never)
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
@@ -95,6 +101,17 @@ class Extender:
             NotFound: there is no such pod. NotLeading: another process decides.
 
         """
+        try:
+            await self._bind(args)
+        except UllageError as error:
+            self._tell_bind(args, Reason.BINDING_FAILED, f"{error.code}: {error.message}")
+            raise
+        self._tell_bind(args, Reason.BINDING_SUCCEED, f"bound to {args.node}")
+
+    def _tell_bind(self, args: BindArgs, reason: Reason, message: str) -> None:
+        self.tell(PodEvent(args.pod_namespace, args.pod_name, args.pod_uid, reason, message))
+
+    async def _bind(self, args: BindArgs) -> None:
         epoch = self._leading()
         pod = await self.api.get(PODS, args.pod_name, args.pod_namespace)
         if _is_there(pod, args):
@@ -141,6 +158,14 @@ class Extender:
         if not self.mirror.ready:
             raise Unavailable("what the cluster holds has not been read yet", code="not-ready")
         self.mirror.settle()
+
+
+def _unplaced(asked: PodRequest, why: Mapping[str, str]) -> PodEvent:
+    """That no node will do, and how many of them for which reason: the most frequent first."""
+    counts = Counter(why.values())
+    told = "; ".join(f"{count} of {len(why)} nodes: {text}" for text, count in counts.most_common())
+    claim = asked.claim
+    return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.FILTERING_FAILED, told or "no node was offered")
 
 
 def ranked(offers: NodeOffers) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ullage.core.selection import Rules
 from ullage.kube.api import ALL, KubeApi, Selection
+from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender
 from ullage.kube.informer import Informer
 from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, PODS
@@ -63,7 +64,8 @@ class Front:
             readers=readers,
             trouble=trouble,
         )
-        self.extender = Extender(self.cluster, self.mirror, api, candidate, asked, pods.domain)
+        self.events = PodEvents(candidate)
+        self.extender = Extender(self.cluster, self.mirror, api, candidate, asked, pods.domain, self.events.tell)
 
     async def run(self) -> None:
         """Follow the cluster, and try to lead it."""
@@ -71,6 +73,7 @@ class Front:
             for informer in (*self._informers, self.namespaces):
                 tasks.create_task(informer.run())
             tasks.create_task(self.candidate.run())
+            tasks.create_task(self.events.run())
             tasks.create_task(self._recover())
 
     @property

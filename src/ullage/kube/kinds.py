@@ -79,6 +79,7 @@ def _segment(field: str, value: str) -> str:
 PODS = Kind("", "v1", "Pod", "pods", Pod)
 NODES = Kind("", "v1", "Node", "nodes", Node, namespaced=False)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", Namespace, namespaced=False)
+EVENTS = Kind("", "v1", "Event", "events", Object)
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)
 POD_DISRUPTION_BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget)
 GPU_BINDINGS = Kind("gpu.bytetrade.io", "v1alpha1", "GPUBinding", "gpubindings", Object, namespaced=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ullage.core.fleet import Fleet
@@ -71,6 +71,7 @@ class FrontCollector(Collector):
         for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.namespaces)):
             age.add_metric([kind], informer.age_s)
         yield age
+        yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
         held = front.cluster.allocator.fleet.ledger.values()
         yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
 

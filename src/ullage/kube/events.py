@@ -1,0 +1,121 @@
+"""Events on pods: what people see of a decision in `kubectl describe`.
+
+They are told beside the decisions: no answer waits for one, only the leader writes them, and no more than a few
+a second. What does not fit into the queue, or cannot be written, is counted and left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from ullage.kube.changes import MANAGER, Create
+from ullage.kube.kinds import EVENTS
+from ullage.kube.lease import Candidate, clock_s
+from ullage.model.error import UllageError
+
+MOST_WAITING = 1000
+"""Events that wait to be written."""
+
+GAP_S = 0.05
+"""Between two of them: at most 20 a second."""
+
+AGAIN_S = 300.0
+"""For so long the same is not told again of a pod: a scheduler that retries asks, and is answered, alike."""
+
+_REMEMBERED = 4096
+_LONGEST = 1024
+"""Characters of a message that an API server takes."""
+
+
+class Reason(StrEnum):
+    """What happened, by the names that HAMi's events have."""
+
+    FILTERING_FAILED = "FilteringFailed"
+    BINDING_SUCCEED = "BindingSucceed"
+    BINDING_FAILED = "BindingFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    """One event on a pod."""
+
+    namespace: str
+    pod: str
+    uid: str
+    reason: Reason
+    message: str
+
+
+Tell = Callable[[PodEvent], None]
+
+
+class PodEvents:
+    """`tell` takes an event and returns at once; `run` writes them until it is cancelled."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        *,
+        clock: Callable[[], float] = clock_s,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._candidate, self._clock, self._now, self._pause = candidate, clock, now, pause
+        self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(MOST_WAITING)
+        self._told: OrderedDict[PodEvent, float] = OrderedDict()
+        self.left_out = 0
+        """Events that were not written, for want of room or because it failed."""
+
+    def tell(self, event: PodEvent) -> None:
+        """Have it written, if this process leads and has not told it just now."""
+        if self._candidate.epoch is None or not event.uid or self._is_old(event):
+            return
+        try:
+            self._waiting.put_nowait(event)
+        except asyncio.QueueFull:
+            self.left_out += 1
+
+    async def run(self) -> None:
+        """Write what is told."""
+        while True:
+            event = await self._waiting.get()
+            epoch = self._candidate.epoch
+            if epoch is None:
+                continue
+            try:
+                await self._candidate.write(epoch, Create(EVENTS, self._body(event), event.namespace))
+            except UllageError:
+                self.left_out += 1
+            await self._pause(GAP_S)
+
+    def _is_old(self, event: PodEvent) -> bool:
+        now, last = self._clock(), self._told.get(event)
+        if last is not None and now - last < AGAIN_S:
+            return True
+        self._told[event] = now
+        self._told.move_to_end(event)
+        if len(self._told) > _REMEMBERED:
+            self._told.popitem(last=False)
+        return False
+
+    def _body(self, event: PodEvent) -> dict[str, Any]:
+        time = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pod = {"kind": "Pod", "apiVersion": "v1", "namespace": event.namespace, "name": event.pod, "uid": event.uid}
+        return {
+            "metadata": {"name": f"{event.pod[:200]}.{secrets.token_hex(8)}", "namespace": event.namespace},
+            "involvedObject": pod,
+            "reason": event.reason.value,
+            "message": event.message[:_LONGEST],
+            "type": "Normal" if event.reason is Reason.BINDING_SUCCEED else "Warning",
+            "source": {"component": MANAGER},
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        }

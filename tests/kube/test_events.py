@@ -1,0 +1,84 @@
+"""What people see of decisions on their pods."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.kube.api_server import ApiServer, Canned
+from tests.kube.conftest import until
+from tests.kube.test_front import a_node, a_pod, put, running
+from ullage.kube import events
+from ullage.kube.events import AGAIN_S, PodEvent, PodEvents, Reason
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.lease import Candidate
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+
+
+def told(server: ApiServer) -> list[tuple[str, str, str]]:
+    found = server.do(
+        lambda: [item for key, item in server.store.at(server.store.revision).items() if key[0] == "events"]
+    )
+    return [(item["involvedObject"]["name"], item["reason"], item["message"]) for item in found]
+
+
+async def test_a_pod_tells_why_it_is_not_placed_and_where_it_went(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1), a_node("b", 1))
+    first, second = put(server, "pods", a_pod("first"), a_pod("second", 2))
+    async with running(server, api) as up:
+        assert await up.place(first, ["a"]) == "!a"
+        for _ in range(3):  # a scheduler that retries is told once
+            await up.ask("filter", Pod=second, NodeNames=["a", "b"])
+        server.canned.append(Canned("POST", "/binding", 403, times=1))
+        (third,) = put(server, "pods", a_pod("third"))
+        assert "forbidden" in await up.place(third, ["b"])
+        await until(lambda: len(told(server)) == 3, "all three are written")
+        by_pod = {name: (reason, message) for name, reason, message in told(server)}
+        assert by_pod["first"] == ("BindingSucceed", "bound to a")
+        assert by_pod["second"] == ("FilteringFailed", "2 of 2 nodes: NodeInsufficientDevice")
+        assert by_pod["third"][0] == "BindingFailed"
+        assert "kube-forbidden" in by_pod["third"][1]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_only_the_leader_tells_and_not_without_end(
+    server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MOST_WAITING", 2)
+    clock, candidate = Clock(), Candidate(api, "ullage", "default")
+    paused: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        paused.append(seconds)
+
+    teller = PodEvents(candidate, clock=clock, pause=pause)
+
+    def event(**other: Any) -> PodEvent:
+        return PodEvent(**{"namespace": "default", "pod": "p", "uid": "u", "reason": Reason.FILTERING_FAILED} | other)
+
+    teller.tell(event(message="by a follower"))
+    await candidate.attempt()
+    for message in ("one", "one", "two", "three"):
+        teller.tell(event(message=message))
+    assert teller.left_out == 1
+    writing = asyncio.create_task(teller.run())
+    await until(lambda: len(paused) == 2, "both are written")
+    clock.now += AGAIN_S
+    teller.tell(event(message="one"))
+    server.canned.append(Canned("POST", "/events", 403, times=1))
+    await until(lambda: teller.left_out == 2, "one more is refused")
+    await candidate.release()
+    teller.tell(event(message="after the term"))
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    assert sorted(message for _, _, message in told(server)) == ["one", "two"]
