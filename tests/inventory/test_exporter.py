@@ -390,3 +390,18 @@ async def test_what_cannot_be_is_refused_at_once(monkeypatch, capsys, words, nod
     monkeypatch.setenv("MY_NODE_NAME", node)
     assert main(["exporter", *words]) == 2
     assert says in capsys.readouterr().err
+
+
+async def test_what_the_server_does_not_keep_is_not_sent_again_and_again(bench, monkeypatch):
+    rules = bench.server.rules
+
+    def pruned(plural, namespace, body, create=rules.create):
+        kept = {key: told for key, told in body["spec"].items() if key != "gpuDetail"}
+        return create(plural, namespace, {**body, "spec": kept})
+
+    monkeypatch.setattr(rules, "create", pruned)
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        for _ in range(10):
+            assert await bench.round(61)
+    assert "gpuDetail" not in bench.stored()["spec"]
+    assert bench.writes() == 1
