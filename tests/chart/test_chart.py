@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ullage.cli.main import VERBS, build_parser
+from ullage.bootstrap.settings import read_settings
+from ullage.cli.main import build_parser
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
@@ -283,9 +284,20 @@ def test_definitions_hold_all_that_is_written(definition: str, written: dict[str
 def test_the_options_of_its_own_programs_are_there(values: dict[str, Any]) -> None:
     for workload in workloads(render(values)):
         (container,) = workload["spec"]["template"]["spec"]["containers"]
-        words = container.get("args", [""])
-        if words[0] in VERBS:
+        words = container.get("args")
+        if words is not None:  # kube-scheduler has a command
             build_parser(words[0]).parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("values", "topologies", "lease"),
+    [({}, True, "ullage"), ({"topologies": False, "settings": 'lease = "other"\n'}, False, "other")],
+)
+def test_its_settings_are_read(tmp_path: Path, values: dict[str, Any], topologies: bool, lease: str) -> None:
+    file = tmp_path / "ullage.toml"
+    file.write_text(named(render(values), "ConfigMap", "ullage")["data"]["ullage.toml"])
+    read = read_settings(file).kube
+    assert (read.topologies, read.lease) == (topologies, lease)
 
 
 def test_two_releases_share_nothing_but_definitions() -> None:

@@ -40,3 +40,11 @@ capabilities: {drop: [ALL]}
 {{- define "ullage.clientSecret" -}}
 {{ default (printf "%s-scheduler-tls" (include "ullage.name" .)) .Values.tls.existingClient }}
 {{- end }}
+
+{{- define "ullage.settings" -}}
+[kube]
+topologies = {{ .Values.topologies }}
+{{- with .Values.settings }}
+{{ . }}
+{{- end }}
+{{- end }}
