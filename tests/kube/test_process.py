@@ -202,6 +202,7 @@ def test_options_of_hami_are_taken(server: ApiServer, front: Start) -> None:
         "--metrics-bind-address=127.0.0.1:0",
         "--node-lock-timeout=5m",
         "--leader-elect",
+        "--topologies",
         "--force-overwrite-default-scheduler=false",
     ).wait_ready()
     assert "--node-lock-timeout changes nothing here" in up.told()

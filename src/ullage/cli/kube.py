@@ -31,6 +31,14 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
     add("--node-scheduler-policy", choices=("binpack", "spread"), help="how nodes are chosen")
     add("--gpu-scheduler-policy", choices=("binpack", "spread"), help="how cards are chosen")
     add("--node-label-selector", metavar="SELECTOR", help="which nodes count (default: all)")
+    add(
+        "--topologies",
+        type=_flag,
+        nargs="?",
+        const=True,
+        metavar="true|false",
+        help="whether the cluster has Numatopology objects, as exporters write them (default: false)",
+    )
     add("--kube-timeout", dest="timeout_s", type=float, metavar="SECONDS", help="for one answer of the API")
     add(
         "--force-overwrite-default-scheduler",
