@@ -135,10 +135,12 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
             assert not said & {"secrets", "pods/exec", "serviceaccounts", "escalate", "impersonate", "delete"}, role
 
 
-def test_the_exporter_writes_topologies_alone() -> None:
-    role = named(render(), "ClusterRole", "ullage-exporter")
-    written = [rule["resources"] for rule in role["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}]
-    assert written == [["numatopologies"]]
+@pytest.mark.parametrize(
+    ("name", "written"), [("ullage-exporter", [["numatopologies"]]), ("ullage", [["pods/binding"]])]
+)
+def test_what_is_written_in_the_whole_cluster_is_one_kind_each(name: str, written: list[list[str]]) -> None:
+    role = named(render(), "ClusterRole", name)
+    assert [rule["resources"] for rule in role["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}] == written
 
 
 @every_case
