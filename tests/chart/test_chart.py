@@ -136,7 +136,7 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "written"), [("ullage-exporter", [["numatopologies"]]), ("ullage", [["pods/binding"]])]
+    ("name", "written"), [("ullage-exporter", [["numatopologies"]]), ("ullage", [["pods/binding", "events"]])]
 )
 def test_what_is_written_in_the_whole_cluster_is_one_kind_each(name: str, written: list[list[str]]) -> None:
     role = named(render(), "ClusterRole", name)
@@ -191,6 +191,7 @@ def test_a_cluster_can_start_without_its_webhook(values: dict[str, Any], namespa
             if rule["key"] == "kubernetes.io/metadata.name"
         )
         assert outside["operator"] == "NotIn"
+        assert "objectSelector" not in hook, "whoever may label a pod could send it past the webhook"
         assert {"kube-system", namespace} <= set(outside["values"])
         assert hook["sideEffects"] == "None"
         assert hook["timeoutSeconds"] <= 5
