@@ -43,7 +43,7 @@ lock: $(READY)
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
-	@echo "Setting up $(VENV) (once); the first start after that compiles what decides, for a minute or two"
+	@echo "Setting up $(VENV) (once); the first start after that compiles what decides, for a few minutes"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot make virtual environments; on Debian or Ubuntu install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .

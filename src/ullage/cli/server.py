@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _START_S = 300.0
 """Seconds that a server may take to answer after its process was started, or after it last wrote to its log."""
 
-_COMPILES = "the first start on a machine compiles what decides, for a minute or two"
+_COMPILES = "the first start on a machine compiles what decides, for a few minutes"
 _SLOW_S = 5.0
 """Seconds after which a start looks as if something were wrong, so that it is said what takes so long."""
 
