@@ -60,7 +60,10 @@ class Mirror:
         self.term: int | None = None
         """The term of leading at whose beginning all that had been bound before it was heard."""
         self._waiting: dict[str, Pod] = {}
-        """Pods whose machine, or its cards, have not been told yet."""
+        """Pods that hold what the books have no room for: a machine or a card that has not been told yet."""
+        self._freed = False
+        self._twice: frozenset[tuple[str, str]] = frozenset()
+        """Machines and cards of theirs that another machine has, as it says."""
         self._records: dict[str, NodeRecord] = {}
         self._unobserved: set[str] = set()
         """Machines of which it has to be looked at again who holds what."""
@@ -75,20 +78,27 @@ class Mirror:
         return self._recovered
 
     def recover(self) -> None:
-        """Make the books what the informers mirror: both have listed. From now on decisions may be made."""
+        """Make the books what the informers mirror: both have listed. From now on decisions may be made.
+
+        Pods that say what they hold come first, so that nobody else stands on their cards.
+        """
         self._settle_machines()
         there = sorted(self._pods.objects.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
         self._waiting.clear()
-        self._cluster.recover(found for pod in there if (found := self._own(pod)) is not None)
+        self._cluster.recover(())
         self._recovered = True
+        for pod in there:
+            found = self._own(pod)
+            if found is not None:
+                self._hold(pod, found)
         for pod in there:
             self._enter(pod)
         self._unobserved.update(self._records)
         self._observe()
 
     def settle(self) -> None:
-        """Enter what waits: machines that changed, pods whose machine is there by now, and what machines show."""
-        if self._stale:
+        """Enter what waits: machines that changed, pods that there may be room for by now, and what machines show."""
+        if self._stale or (self._freed and self._waiting):
             self._settle_machines()
             waiting, self._waiting = self._waiting, {}
             for pod in waiting.values():
@@ -108,8 +118,28 @@ class Mirror:
                 self._trouble("Node", name, Conflict(message, code="allocation-mismatch"))
 
     def _settle_machines(self) -> None:
-        self._stale = False
-        self._cluster.set_nodes(self._machines.values())
+        self._freed = False
+        if self._stale:
+            self._stale = False
+            self._cluster.set_nodes(self._told_apart())
+
+    def _told_apart(self) -> list[Node]:
+        """The machines; a card that two of them claim is that of the first by name: nobody could tell them apart."""
+        owner: dict[str, str] = {}
+        for name in sorted(self._machines):
+            for gpu in self._machines[name].gpus:
+                owner.setdefault(gpu.uuid, name)
+        twice = frozenset(
+            (m.name, gpu.uuid) for m in self._machines.values() for gpu in m.gpus if owner[gpu.uuid] != m.name
+        )
+        for name, uuid in sorted(twice - self._twice):
+            message = f"card {uuid} is that of {owner[uuid]}; names of cards are unique in a cluster"
+            self._trouble("Node", name, Conflict(message, code="card-named-twice"))
+        self._twice = twice
+        return [
+            replace(m, gpus=tuple(gpu for gpu in m.gpus if owner[gpu.uuid] == m.name)) if twice else m
+            for m in self._machines.values()
+        ]
 
     # --- machines ---
 
@@ -179,7 +209,7 @@ class Mirror:
             self._cluster.gone(uid)  # wherever it was thought to be
             found = self._own(pod)
             if found is not None:
-                self._cluster.found(found)
+                self._hold(pod, found)
             else:
                 self._stand_in(pod)
         if pod.terminating:
@@ -188,6 +218,7 @@ class Mirror:
     def _leave(self, pod: Pod) -> None:
         self._waiting.pop(pod.metadata.uid, None)
         self._unobserved.add(pod.spec.node_name)
+        self._freed = True
         self._cluster.gone(pod.metadata.uid)
 
     def _own(self, pod: Pod) -> Allocation | None:
@@ -199,6 +230,14 @@ class Mirror:
         except InvalidRequest as error:
             self._trouble("Pod", "/".join(pod.key), error)
             return None
+
+    def _hold(self, pod: Pod, found: Allocation) -> None:
+        """Enter what a pod says that it holds; what cannot be so, whoever wrote it, is told and looked at again."""
+        try:
+            self._cluster.found(found)
+        except UllageError as error:
+            self._trouble("Pod", "/".join(pod.key), error)
+            self._waiting[pod.metadata.uid] = pod
 
     def _stand_in(self, pod: Pod) -> None:
         """Hold cards for a pod that does not say which it has."""
