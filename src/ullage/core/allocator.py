@@ -19,7 +19,7 @@ from ullage.core.consolidation import Consolidation, NoConsolidation, consolidat
 from ullage.core.departed import HISTORY, Departed
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Column, Fleet
-from ullage.core.following import followed, remembering
+from ullage.core.following import followed, remembering, with_missing
 from ullage.core.learning import Learning
 from ullage.core.nomination import (
     NO_NOMINATIONS,
@@ -590,17 +590,45 @@ class Allocator:
         """When a node last showed what it has; None: never."""
         return self._observed_at.get(node)
 
-    def adopt(self, allocation: Allocation) -> Allocation:
-        """Enter one allocation that was found, whatever the books said of its uid; what they say now.
+    def adopt(self, *allocations: Allocation) -> dict[str, Conflict]:
+        """Enter allocations that were found, whatever the books said of their uids; by uid what one contradicts.
+
+        What is held is held: a place that was given twice has two holders, and is free when both are gone. A card of
+        a known node that nobody reports is missing there, as one that vanished while it was held; of a node that is
+        not known the holder follows its cards.
 
         Raises:
-            NotFound, Conflict: as `reconcile`.
+            Conflict: an id is that of an executor, or of what is foreign; nothing is changed then.
 
         """
-        found = self._found(allocation)
-        beside = self.fleet.card_holders(self.fleet.card_of[uuid] for uuid in found.gpus if uuid in self.fleet.card_of)
-        check_places(self.fleet.profiles, (*(self.fleet.ledger[uid] for uid in beside if uid != found.id), found))
-        return self._enter(found)
+        for allocation in allocations:
+            self.held(allocation.id)
+        at_home = [self._at_home(allocation) for allocation in allocations]
+        if inventory := with_missing(self.fleet, at_home):
+            self.set_nodes(inventory)
+        entered = [self._enter(self._found(allocation)) for allocation in at_home]
+        return {held.id: error for held in entered if (error := self._contradiction(held)) is not None}
+
+    def _at_home(self, allocation: Allocation) -> Allocation:
+        fleet = self.fleet
+        home = next((fleet.card_row.item(fleet.card_of[uuid]) for uuid in allocation.gpus if uuid in fleet.card_of), -1)
+        if allocation.node in fleet.row_of or home < 0:
+            return allocation
+        return replace(allocation, node=fleet.nodes[home].name, placement=None)
+
+    def _contradiction(self, held: Allocation) -> Conflict | None:
+        fleet = self.fleet
+        cards = [fleet.card_of[uuid] for uuid in held.gpus if uuid in fleet.card_of]
+        try:
+            check_places(fleet.profiles, (fleet.ledger[uid] for uid in fleet.card_holders(cards)))
+        except Conflict as error:
+            return error
+        for card in cards:
+            if fleet.compute_free[card] < 0 or fleet.vram_free[card] < 0:
+                names = ", ".join(fleet.card_holders([card]))
+                message = f"card {fleet.cards[card].uuid} has less than is held of it; it is held by {names}"
+                return Conflict(message, code="card-held")
+        return None
 
     def set_nodes(self, nodes: Iterable[Node]) -> tuple[Allocation, ...]:
         """New facts about machines and cards; free capacity is derived again, nobody is evicted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ullage.core.fleet import Fleet
@@ -39,6 +39,18 @@ def followed(fleet: Fleet, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Al
                 placed.add(uuid)
                 missing[node].append(replace(known or Gpu(uuid, _NO_INDEX), healthy=False))
     return [replace(node, gpus=(*node.gpus, *missing[node.name])) for node in nodes], ledger
+
+
+def with_missing(fleet: Fleet, found: Iterable[Allocation]) -> list[Node]:
+    """The machines with the cards that these hold on them and nobody reports: as those that vanished while held."""
+    missing: dict[str, list[Gpu]] = {}
+    placed: set[str] = set()
+    for held in found:
+        for uuid in held.gpus if held.node in fleet.row_of else ():
+            if uuid not in fleet.card_of and uuid not in placed:
+                placed.add(uuid)
+                missing.setdefault(held.node, []).append(Gpu(uuid, _NO_INDEX, healthy=False))
+    return [replace(node, gpus=(*node.gpus, *missing.get(node.name, ()))) for node in fleet.nodes] if missing else []
 
 
 def _still_there(fleet: Fleet, home: Mapping[str, str], nodes: Collection[str]) -> Iterator[Allocation]:

@@ -19,13 +19,13 @@ from ullage.kube.errors import Unreachable, VersionConflict
 from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.kinds import PODS
 from ullage.kube.lease import Candidate
-from ullage.kube.mirror import Mirror, ReadPod
+from ullage.kube.mirror import Mirror
 from ullage.kube.objects import Pod
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.service.cluster import Cluster, NodeOffers
 from ullage.wire.extender import BEST_SCORE, BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
 from ullage.wire.hami.refusals import refusal_text
-from ullage.wire.pod import DOMAIN, PodRequest, bind_annotations
+from ullage.wire.pod import DOMAIN, PodRequest, ReadPod, bind_annotations
 
 
 @dataclass(frozen=True, slots=True)

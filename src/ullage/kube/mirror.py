@@ -4,6 +4,10 @@ A pod that Ullage bound says on itself what it holds. One that another scheduler
 of which only the number is known: the best that are free stand for them. A pod holds its cards until its
 object is gone, or its processes have ended for good.
 
+What a pod says is believed to the harm of nobody else: each card that it names is held, also one that another pod
+names, one that no machine has, and one on a pod of which nothing else can be read. Whoever forges that keeps cards
+from being used; nobody is given a card that somebody may be using.
+
 Where an exporter tells what a machine is like and who holds what of it, that goes before all else.
 """
 
@@ -16,25 +20,16 @@ from ullage.kube.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.nodes import CardReader, node_of
 from ullage.kube.objects import Node as NodeObject
 from ullage.kube.objects import Object, Pod
-from ullage.model.allocation import Allocation
+from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord
 from ullage.service.cluster import Cluster
-from ullage.wire.document import Document
-from ullage.wire.pod import DOMAIN, PodRequest, read_allocation
+from ullage.wire.pod import DOMAIN, ReadPod, named_cards, read_allocation
 from ullage.wire.topology.numatopology import read_numatopology
 
 Trouble = Callable[[str, str, UllageError], None]
 """Told of an object that cannot be read: its kind, its namespace and name, and why."""
-
-ReadPod = Callable[[Document], PodRequest | None]
-"""What a pod asks of cards; None if it asks for none.
-
-Raises:
-    InvalidRequest: it says so in words that cannot be.
-
-"""
 
 
 class Mirror:
@@ -60,8 +55,11 @@ class Mirror:
         self.term: int | None = None
         """The term of leading at whose beginning all that had been bound before it was heard."""
         self._waiting: dict[str, Pod] = {}
-        """Pods that hold what the books have no room for: a machine or a card that has not been told yet."""
-        self._freed = False
+        """Pods of others for which the books have no cards: their machine has not been told yet, or it is full."""
+        self._freed: set[str] = set()
+        """Machines that a pod has left since somebody last looked whether those that wait have room."""
+        self._told: dict[str, str] = {}
+        """What was last said of a pod, so that it is said once."""
         self._twice: frozenset[tuple[str, str]] = frozenset()
         """Machines and cards of theirs that another machine has, as it says."""
         self._records: dict[str, NodeRecord] = {}
@@ -87,10 +85,8 @@ class Mirror:
         self._waiting.clear()
         self._cluster.recover(())
         self._recovered = True
-        for pod in there:
-            found = self._own(pod)
-            if found is not None:
-                self._hold(pod, found)
+        own = [(pod, found) for pod in there if (found := self._own(pod)) is not None]
+        self._hold(*own)
         for pod in there:
             self._enter(pod)
         self._unobserved.update(self._records)
@@ -98,11 +94,12 @@ class Mirror:
 
     def settle(self) -> None:
         """Enter what waits: machines that changed, pods that there may be room for by now, and what machines show."""
-        if self._stale or (self._freed and self._waiting):
+        if self._stale or self._freed:
+            freed, stale = self._freed, self._stale
             self._settle_machines()
-            waiting, self._waiting = self._waiting, {}
-            for pod in waiting.values():
-                self._enter(pod)
+            for pod in list(self._waiting.values()):
+                if stale or pod.spec.node_name in freed:
+                    self._enter(pod)
         self._observe()
 
     def _observe(self) -> None:
@@ -118,7 +115,7 @@ class Mirror:
                 self._trouble("Node", name, Conflict(message, code="allocation-mismatch"))
 
     def _settle_machines(self) -> None:
-        self._freed = False
+        self._freed = set()
         if self._stale:
             self._stale = False
             self._cluster.set_nodes(self._told_apart())
@@ -194,6 +191,11 @@ class Mirror:
             case Added(new) | Changed(_, new):
                 self._enter(new)
 
+    def hear(self, pod: Pod) -> None:
+        """Take a pod as it was just read: the watch will tell the same later."""
+        if self._recovered:
+            self._enter(pod)
+
     def _enter(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._unobserved.add(node)
@@ -203,48 +205,66 @@ class Mirror:
         if not node:
             return
         held = self._cluster.held(uid)
-        if held is not None and held.node == node:
+        if held is not None and held.node == node and held.state is not AllocationState.ASSUMED:
+            pass
+        elif held is not None and held.node == node and _same(held, self._own(pod)):
             self._cluster.confirm(uid)
         else:
             self._cluster.gone(uid)  # wherever it was thought to be
             found = self._own(pod)
             if found is not None:
-                self._hold(pod, found)
+                self._hold((pod, found))
             else:
                 self._stand_in(pod)
         if pod.terminating:
             self._cluster.leaving(uid)
 
     def _leave(self, pod: Pod) -> None:
-        self._waiting.pop(pod.metadata.uid, None)
-        self._unobserved.add(pod.spec.node_name)
-        self._freed = True
-        self._cluster.gone(pod.metadata.uid)
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        self._waiting.pop(uid, None)
+        self._told.pop(uid, None)
+        self._unobserved.add(node)
+        self._freed.add(node)
+        self._cluster.gone(uid)
 
     def _own(self, pod: Pod) -> Allocation | None:
-        """What a pod says that it holds."""
+        """What a pod says that it holds; where that cannot be read the cards that it names, whole."""
         if pod.finished:
             return None
         try:
-            return read_allocation(pod.document, self._domain, charge_of=self._cluster.charge_on)
+            return read_allocation(pod.document, self._domain, charge_of=self._cluster.charge_on, read=self._read_pod)
         except InvalidRequest as error:
-            self._trouble("Pod", "/".join(pod.key), error)
-            return None
+            self._tell(pod, error)
+            return named_cards(pod.document, self._domain)
 
-    def _hold(self, pod: Pod, found: Allocation) -> None:
-        """Enter what a pod says that it holds; what cannot be so, whoever wrote it, is told and looked at again."""
-        try:
-            self._cluster.found(found)
-        except UllageError as error:
-            self._trouble("Pod", "/".join(pod.key), error)
-            self._waiting[pod.metadata.uid] = pod
+    def _hold(self, *pods: tuple[Pod, Allocation]) -> None:
+        """Enter what pods say that they hold; what cannot be so, whoever wrote it, is told and held all the same."""
+        contradicted = self._cluster.found(*(found for _, found in pods))
+        for pod, found in pods:
+            self._waiting.pop(found.id, None)
+            if (error := contradicted.get(found.id)) is not None:
+                self._tell(pod, error)
 
     def _stand_in(self, pod: Pod) -> None:
         """Hold cards for a pod that does not say which it has."""
+        self._waiting.pop(pod.metadata.uid, None)
         try:
             asked = self._read_pod(pod.document)
-        except InvalidRequest as error:
+            if asked is None or self._cluster.stand_in(asked.request, pod.spec.node_name):
+                return
+            if pod.spec.node_name in self._machines:
+                message = f"{pod.spec.node_name} has no cards left for those that it must hold there"
+                self._tell(pod, Conflict(message, code="no-room"))
+        except UllageError as error:
+            self._tell(pod, error)
+        self._waiting[pod.metadata.uid] = pod
+
+    def _tell(self, pod: Pod, error: UllageError) -> None:
+        if self._told.get(pod.metadata.uid) != error.message:
+            self._told[pod.metadata.uid] = error.message
             self._trouble("Pod", "/".join(pod.key), error)
-            return
-        if asked is not None and not self._cluster.stand_in(asked.request, pod.spec.node_name):
-            self._waiting[pod.metadata.uid] = pod
+
+
+def _same(held: Allocation, found: Allocation | None) -> bool:
+    """Whether what a pod says is what was reserved for it, and not what another leader gave it."""
+    return found is None or (found.gpus, found.charges) == (held.gpus, held.charges)

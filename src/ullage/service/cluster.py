@@ -27,11 +27,11 @@ from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, Claim, Request
-from ullage.model.error import invalid
+from ullage.model.error import Conflict, invalid
 from ullage.model.holding import Use
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
-from ullage.model.part import Part
+from ullage.model.part import Isolation, Part
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.rejection import Code, Cure, Rejection
@@ -110,15 +110,16 @@ class Cluster:
         self.allocator.set_ready()
         return changed
 
-    def found(self, allocation: Allocation) -> None:
-        """The API tells that this is held.
+    def found(self, *allocations: Allocation) -> dict[str, Conflict]:
+        """The API tells that these are held; by uid what one of them contradicts, see `Allocator.adopt`.
 
         Raises:
-            NotFound, Conflict: as `Allocator.reconcile`.
+            Conflict: an id is that of what is foreign on a node; nothing is changed then.
 
         """
-        self._forget_expected(allocation.id)
-        self.allocator.adopt(allocation)
+        for allocation in allocations:
+            self._forget_expected(allocation.id)
+        return self.allocator.adopt(*allocations)
 
     def observe(self, node: str, use: Use) -> Observation:
         """A node itself shows what is held there: it goes before what was decided.
@@ -143,16 +144,20 @@ class Cluster:
         return self.allocator.held(uid)
 
     def charge_on(self, asked: ResourceRequirement, gpu: str) -> Charge:
-        """What a part takes of a card, by its uuid.
+        """What a part takes of a card, by its uuid: all of it at most.
 
         Raises:
-            InvalidRequest: the card is not known.
+            InvalidRequest: the card is not known, or a partition is asked, of which nobody told the place.
 
         """
         fleet = self.allocator.fleet
         if gpu not in fleet.card_of:
             raise invalid("gpu", gpu, "no machine has this card")
-        return charge_on(fleet, fleet.card_of[gpu], asked)
+        if asked.cards.isolation is Isolation.PARTITIONED:
+            raise invalid("gpu", gpu, "the place of a partition on its card must be told")
+        card = fleet.cards[fleet.card_of[gpu]]
+        charge = charge_on(fleet, fleet.card_of[gpu], asked)
+        return replace(charge, compute=min(charge.compute, card.compute), vram=min(charge.vram, card.vram))
 
     def capacities(self, allocation: Allocation) -> dict[str, int]:
         """GFLOPS of the cards that it holds, where they are known."""

@@ -17,7 +17,7 @@ from ullage.wire.pod.document import parse_pod
 from ullage.wire.pod.gang import gang_annotations
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.placement import decision_annotations, placement_annotations, read_placement
-from ullage.wire.pod.reconcile import read_allocation
+from ullage.wire.pod.reconcile import ReadPod, named_cards, read_allocation
 from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
 from ullage.wire.pod.split import split_container_gpus
 from ullage.wire.pod.vendors import LIMITER_VENDORS, NATIVE_RESOURCES, VENDORS
@@ -32,6 +32,7 @@ __all__ = [
     "Document",
     "PodDefaults",
     "PodRequest",
+    "ReadPod",
     "bind_annotations",
     "check_admission",
     "check_scheduler",
@@ -39,6 +40,7 @@ __all__ = [
     "decision_annotations",
     "effective_hard_sm_percent",
     "gang_annotations",
+    "named_cards",
     "parse_pod",
     "placement_annotations",
     "read_allocation",

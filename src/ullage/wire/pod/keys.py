@@ -95,6 +95,8 @@ class Keys:
             return msgspec.json.decode(value, type=kind)
         except msgspec.MsgspecError as error:
             raise self.wrong(name, f"{fix} ({error})") from None
+        except RecursionError:
+            raise self.wrong(name, f"{fix} (it is nested too deeply)") from None
 
     def wrong(self, name: str, fix: str) -> InvalidAnnotation:
         """The error of a key."""

@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.request import ResourceRequirement
+from ullage.model.claim import Claim
+from ullage.model.error import InvalidRequest
+from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.placement import read_placement
 from ullage.wire.pod.record import Record, record_of
-from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults
+from ullage.wire.pod.request import PodRequest
 
 ChargeOf = Callable[[ResourceRequirement, str], Charge]
 
+ReadPod = Callable[[Document], PodRequest | None]
+"""What a pod asks of cards; None if it asks for none.
+
+Raises:
+    InvalidRequest: it says so in words that cannot be.
+
+"""
+
 
 def read_allocation(
-    pod: Document, domain: str = DOMAIN, *, charge_of: ChargeOf, defaults: PodDefaults = PLAIN_DEFAULTS
+    pod: Document, domain: str = DOMAIN, *, charge_of: ChargeOf, read: ReadPod | None = None
 ) -> Allocation | None:
     """The allocation of a pod that is on a node and has cards, bound; None for any other pod.
 
-    `charge_of` says what a request takes of a card, by its uuid: it is asked only for pods whose charges
-    were not kept, as those of other schedulers. Whether the pod still runs is for the caller to look at.
+    `read` says what it asked, for pods that ask in other words than those of `domain`. `charge_of` says what a
+    request takes of a card, by its uuid: it is asked only for pods whose charges were not kept, as those of other
+    schedulers. Whether the pod still runs is for the caller to look at.
 
     Raises:
         InvalidAnnotation: what was written cannot be read, or does not match what the pod asks.
@@ -30,15 +41,16 @@ def read_allocation(
 
     """
     keys = Keys(pod, domain)
-    node = text(mapping(pod.get("spec"), "spec").get("nodeName"))
-    gpus = keys.names("gpu-ids")
+    node, gpus = _node_of(pod), keys.names("gpu-ids")
     if not node or not gpus:
         return None
-    request = compose_request(pod, domain, defaults=defaults).request
-    asked, record = request.requirement, record_of(keys)
+    found = compose_request(pod, domain) if read is None else read(pod)
+    if found is None:
+        raise keys.wrong("gpu-ids", "the pod asks for no cards; remove it")
+    request, asked, record = found.request, found.requirement, record_of(keys)
     if len(gpus) != asked.gpu_count:
-        fix = f"it names {len(gpus)} cards, {keys.key('gpu-count')} asks for {asked.gpu_count}; make them equal"
-        raise keys.wrong("gpu-ids", fix)
+        fix = f"it names {len(gpus)} cards, {keys.key('gpu-count')} or its containers ask for {asked.gpu_count}"
+        raise keys.wrong("gpu-ids", f"{fix}; make them equal")
     if record is None:
         charges = () if asked.whole else tuple(charge_of(asked, gpu) for gpu in gpus)
         record = Record()
@@ -59,3 +71,24 @@ def read_allocation(
         bound_at=record.bound_at,
         placement=read_placement(pod, domain),
     )
+
+
+def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
+    """The cards that a pod on a node names as its own, held whole, where what else it says cannot be read.
+
+    None for a pod that names none, or so that it cannot be read: then nothing is known of it.
+    """
+    try:
+        gpus = Keys(pod, domain).names("gpu-ids")
+        metadata, node = mapping(pod.get("metadata"), "metadata"), _node_of(pod)
+        uid, namespace, name = (text(metadata.get(key)) for key in ("uid", "namespace", "name"))
+    except InvalidRequest:
+        return None
+    if not (node and uid and 0 < len(gpus) <= MAX_CARDS):
+        return None
+    claim = Claim(namespace, pod=name, pod_uid=uid)
+    return Allocation(uid, node, ResourceRequirement(gpu_count=len(gpus)), gpus, AllocationState.BOUND, claim=claim)
+
+
+def _node_of(pod: Document) -> str:
+    return text(mapping(pod.get("spec"), "spec").get("nodeName"))

@@ -10,7 +10,8 @@ from ullage.model.allocation import Allocation, Charge, Slot
 from ullage.model.part import Isolation
 from ullage.wire.pod.keys import Keys
 
-_Amount = Annotated[int, msgspec.Meta(ge=0)]
+_Amount = Annotated[int, msgspec.Meta(ge=0, le=2**50)]
+"""More than any card has, and so little that sums over the pods of a machine stay in 64 bits."""
 
 
 class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

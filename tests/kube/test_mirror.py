@@ -1,0 +1,327 @@
+"""What the API tells of nodes and pods, entered in the books: also what nobody should have written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+
+from tests.kube.told import Told
+from ullage.core.selection import Rules
+from ullage.kube.cards import registered_cards
+from ullage.kube.kinds import NODES, PODS
+from ullage.kube.mirror import Mirror
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim, Request
+from ullage.model.request import ResourceRequirement
+from ullage.service.cluster import Cluster
+from ullage.wire.dialect import read_pod
+from ullage.wire.pod import bind_annotations
+
+GPU, REGISTER = "nvidia.com/gpu", "hami.io/node-nvidia-register"
+
+
+def a_node(name: str, *cards: str, mib: int = 16_000, count: int = 10) -> dict[str, Any]:
+    """A machine whose agent tells its cards by name."""
+    told = [
+        {"id": card, "index": at, "count": count, "devmem": mib, "devcore": 100, "type": "T", "health": True}
+        for at, card in enumerate(cards)
+    ]
+    amounts = {"cpu": "64", "memory": "256Gi", GPU: str(len(cards) * count)}
+    status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name, "annotations": {REGISTER: json.dumps(told)}}, "spec": {}, "status": status}
+
+
+def a_pod(name: str, node: str = "", *cards: str, asks: int = 0, mib: int = 0, **written: str) -> dict[str, Any]:
+    """A pod that asks for cards (or for so many MiB of each), and says that it holds some."""
+    limits = {GPU: str(asks or len(cards) or 1)} | ({"nvidia.com/gpumem": str(mib)} if mib else {})
+    notes = {f"ullage.io/{key.replace('_', '-')}": value for key, value in written.items()}
+    if cards:
+        notes["ullage.io/gpu-ids"] = ",".join(cards)
+    metadata = {"name": name, "namespace": "default", "annotations": notes}
+    spec = {"nodeName": node, "containers": [{"name": "c", "resources": {"limits": limits}}]}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+
+
+class World:
+    """A mirror of machines and pods that the test tells of, and the troubles that were told."""
+
+    def __init__(self, *nodes: dict[str, Any]) -> None:
+        self.nodes, self.pods = Told(NODES), Told(PODS)
+        self.troubles: list[str] = []
+        for node in nodes:
+            self.nodes.put(node)
+        self.begin()
+
+    def begin(self) -> None:
+        """A process that starts now."""
+        self.cluster = Cluster(Rules(), lambda: 0.0, lambda: 1000.0)
+        self.mirror = Mirror(
+            self.cluster,
+            self.nodes,  # type: ignore[arg-type]
+            self.pods,  # type: ignore[arg-type]
+            read_pod,
+            readers=[registered_cards()],
+            trouble=lambda _kind, name, error: self.troubles.append(f"{name}: {error.code}: {error.message}"),
+        )
+        self.mirror.recover()
+
+    @property
+    def held(self) -> dict[str, tuple[str, ...]]:
+        """Cards by the name of the pod that holds them."""
+        self.mirror.settle()
+        return {uid.removeprefix("uid-"): held.gpus for uid, held in self.cluster.allocator.fleet.ledger.items()}
+
+    def free(self, node: str, count: int = 1) -> tuple[str, ...]:
+        """Whole cards that a request would be given there."""
+        self.mirror.settle()
+        request = Request("asks", ResourceRequirement(gpu_count=count), Claim())
+        found = self.cluster.reserve(request, node)
+        self.cluster.undo("asks")
+        return tuple(sorted(found.gpus)) if isinstance(found, Allocation) else ()
+
+
+def test_a_pod_in_others_words_holds_after_a_restart_what_it_was_given():
+    world = World(a_node("a", "A0", "A1"))
+    asked = read_pod({**a_pod("p", mib=4000), "metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}})
+    assert asked is not None
+    given = world.cluster.reserve(asked.request, "a")
+    assert isinstance(given, Allocation)
+    world.cluster.confirm("uid-p")
+    pod = a_pod("p", "a", mib=4000)
+    pod["metadata"]["annotations"] = bind_annotations(given)
+    world.pods.put(pod)
+    before = dict(world.cluster.allocator.fleet.ledger)
+    world.begin()
+    assert world.cluster.allocator.fleet.ledger == before
+    assert world.troubles == []
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
+class TestForged:
+    """What a pod says of cards that cannot be so, while the mirror follows, and when it begins."""
+
+    def tell(self, world: World, live: bool, *pods: dict[str, Any]) -> None:
+        for pod in pods:
+            world.pods.put(pod)
+        if not live:
+            world.troubles.clear()
+            world.begin()
+
+    def test_cards_that_nobody_has_cost_no_other_card_and_the_rest_is_held(self, live: bool):
+        world = World(a_node("a", "A0", "A1"))
+        self.tell(world, live, a_pod("p", "a", "A0", "none"))
+        assert world.held == {"p": ("A0", "none")}
+        assert world.free("a") == ("A1",)
+        assert world.free("a", 2) == ()
+        world.pods.drop("p", "default")
+        assert world.free("a", 2) == ("A0", "A1")
+
+    def test_a_card_that_two_name_is_free_when_both_have_gone(self, live: bool):
+        world = World(a_node("a", "A0"))
+        self.tell(world, live, a_pod("p", "a", "A0"), a_pod("q", "a", "A0"))
+        assert world.held == {"p": ("A0",), "q": ("A0",)}
+        assert world.troubles
+        assert all("card-held" in told for told in world.troubles)
+        world.pods.drop("p", "default")
+        assert world.free("a") == ()
+        world.pods.drop("q", "default")
+        assert world.free("a") == ("A0",)
+
+    def test_parts_that_come_to_more_than_a_card_leave_nothing_and_are_told(self, live: bool):
+        world = World(a_node("a", "A0"))
+        of = '{"cards":[{"compute":500000,"vram":12000000000,"isolation":"soft"}]}'
+        self.tell(world, live, *(a_pod(name, "a", "A0", mib=12_000, allocation=of) for name in "pq"))
+        assert set(world.held) == {"p", "q"}
+        assert world.free("a") == ()
+        assert any("card-held" in told for told in world.troubles)
+        world.pods.drop("p", "default")
+        world.pods.drop("q", "default")
+        assert world.free("a") == ("A0",)
+
+    @pytest.mark.parametrize(
+        "written",
+        [
+            {"allocation": "{"},
+            {"allocation": "[" * 100_000},
+            {"allocation": '{"cards":[{"compute":-5,"vram":0,"isolation":"soft"}]}'},
+            {"allocation": f'{{"cards":[{{"compute":{2**62},"vram":{2**62},"isolation":"soft"}}]}}'},
+            {"numa_placement": '{"cpus":"x"}'},
+            {"gpu_count": "many"},
+            {"isolation": "partitioned", "gpu_count": "1", "tflops_request": "1"},
+        ],
+        ids=lambda written: f"{next(iter(written))}={next(iter(written.values()))[:30]}",
+    )
+    def test_what_cannot_be_read_holds_the_cards_that_it_names(self, live: bool, written: dict[str, str]):
+        world = World(a_node("a", "A0", "A1"))
+        self.tell(world, live, a_pod("p", "a", "A0", mib=1000, **written))
+        assert world.held == {"p": ("A0",)}
+        assert len(world.troubles) == 1
+        assert world.free("a") == ("A1",)
+
+    def test_cards_of_another_machine_are_held_there(self, live: bool):
+        world = World(a_node("a", "A0"), a_node("b", "B0"))
+        self.tell(world, live, a_pod("p", "a", "B0"), a_pod("q", "gone", "A0"))
+        assert (world.free("a"), world.free("b")) == ((), ())
+        world.pods.drop("p", "default")
+        world.pods.drop("q", "default")
+        assert (world.free("a"), world.free("b")) == (("A0",), ("B0",))
+
+
+def test_a_card_that_two_machines_claim_is_that_of_one():
+    world = World(a_node("a", "X", "A1"), a_node("b", "B0", "X"))
+    assert world.free("b") == ("B0",)
+    assert world.free("b", 2) == ()
+    assert world.free("a", 2) == ("A1", "X")
+    assert [told for told in world.troubles if "card-named-twice" in told] == [
+        "b: card-named-twice: card X is that of a; names of cards are unique in a cluster"
+    ]
+    world.nodes.put(a_node("b", "B0", "X", mib=8000))
+    assert len(world.troubles) == 1, "it is told once"
+    world.nodes.put(a_node("a", "A1"))
+    assert world.free("b", 2) == ("B0", "X")
+
+
+def test_a_card_that_two_machines_claim_is_held_by_whoever_holds_it_on_either():
+    world = World(a_node("b", "X"))
+    world.pods.put(a_pod("p", "b", "X"))
+    assert world.held == {"p": ("X",)}
+    world.nodes.put(a_node("a", "X"))
+    assert (world.free("a"), world.free("b")) == ((), ())
+    world.begin()
+    assert (world.free("a"), world.free("b")) == ((), ())
+
+
+def test_a_card_that_vanishes_and_comes_back_is_still_held_after_a_restart():
+    world = World(a_node("a", "A0", "A1"))
+    world.pods.put(a_pod("p", "a", "A0", "A1"))
+    world.nodes.put(a_node("a", "A0"))
+    world.begin()
+    assert world.held == {"p": ("A0", "A1")}
+    world.nodes.put(a_node("a", "A0", "A1", "A2"))
+    assert world.free("a", 2) == ()
+    assert world.free("a") == ("A2",)
+
+
+def test_a_pod_of_another_scheduler_gets_its_cards_when_there_is_room():
+    world = World(a_node("a", "A0"), a_node("b", "B0", "B1", "B2"))
+    world.pods.put(a_pod("p", "a", "A0"))
+    world.pods.put(a_pod("foreign", "a"))
+    world.pods.put(a_pod("early", "later"))
+    assert world.held == {"p": ("A0",)}
+    assert [told.split(":")[1] for told in world.troubles] == [" no-room"]
+    for number in range(3):
+        world.pods.put(a_pod(f"b{number}", "b", f"B{number}"))
+        world.pods.drop(f"b{number}", "default")
+        world.mirror.settle()
+    assert len(world.troubles) == 1, "it is told once, however often others leave"
+    world.pods.drop("p", "default")
+    assert world.held == {"foreign": ("A0",)}
+    world.nodes.put(a_node("later", "L0"))
+    assert world.held == {"foreign": ("A0",), "early": ("L0",)}
+
+
+def test_who_waits_is_looked_at_when_somebody_left_its_own_machine(monkeypatch: pytest.MonkeyPatch):
+    world = World(a_node("a", "A0"), a_node("b", "B0"))
+    world.pods.put(a_pod("p", "a", "A0"))
+    for number in range(50):
+        world.pods.put(a_pod(f"w{number}", "a"))
+    looked: list[str] = []
+    stand_in = world.cluster.stand_in
+    monkeypatch.setattr(world.cluster, "stand_in", lambda asked, node: looked.append(node) or stand_in(asked, node))
+    for _ in range(20):
+        world.pods.put(a_pod("q", "b", "B0"))
+        world.pods.drop("q", "default")
+        world.mirror.settle()
+    assert looked == []
+    world.pods.drop("p", "default")
+    world.mirror.settle()
+    assert len(looked) == 50
+
+
+def test_a_pod_that_waits_and_names_a_pool_that_is_not_known_stops_nothing():
+    world = World(a_node("a", "A0"))
+    world.pods.put(a_pod("p", "a", gpupool="none", gpu_count="1", tflops_request="1"))
+    assert "unknown-pool" in world.troubles[0]
+    assert world.free("a") == ("A0",)
+    world.pods.drop("p", "default")
+    assert world.held == {}
+
+
+def test_what_was_reserved_gives_way_to_what_another_leader_wrote():
+    world = World(a_node("a", "A0", "A1"))
+    asked = read_pod({**a_pod("p"), "metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}})
+    assert asked is not None
+    reserved = world.cluster.reserve(asked.request, "a")
+    assert isinstance(reserved, Allocation)
+    other = next(card for card in ("A0", "A1") if card not in reserved.gpus)
+    world.pods.put(a_pod("p", "a", other))
+    assert world.held == {"p": (other,)}
+    assert world.cluster.held("uid-p").state is AllocationState.BOUND
+    assert world.free("a") == reserved.gpus
+
+
+class History:
+    """Machines and pods that come, change and go, by chance; `bound` are the pods that live."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw, self.world = random.Random(seed), World()
+        self.cards, self.names = [f"X{number}" for number in range(8)], ["a", "b", "c"]
+        self.bound: dict[str, dict[str, Any]] = {}
+        self.numbers = itertools.count()
+        self.steps = [*[self.machine] * 2, self.no_machine, *[self.bind] * 2, *[self.end] * 2, self.restart]
+
+    def step(self) -> None:
+        self.draw.choice(self.steps)()
+
+    def machine(self) -> None:
+        cards = self.draw.sample(self.cards, self.draw.randint(0, 5))
+        self.world.nodes.put(a_node(self.draw.choice(self.names), *cards))
+
+    def no_machine(self) -> None:
+        if self.world.nodes.objects:
+            self.world.nodes.drop(self.draw.choice(sorted(self.world.nodes.objects))[1])
+
+    def bind(self) -> None:
+        own, name = self.draw.sample(self.cards, self.draw.randint(1, 3)), f"p{next(self.numbers)}"
+        wrong = self.draw.choice(({}, {}, {"mib": 4000}, {"allocation": "{"}, {"asks": 7}, {"gpu_count": "x"}))
+        self.bound[name] = a_pod(name, self.draw.choice(self.names), *own, **wrong)
+        self.world.pods.put(self.bound[name])
+
+    def end(self) -> None:
+        if not self.bound:
+            return
+        name = self.draw.choice(sorted(self.bound))
+        if self.draw.random() < 0.3:
+            self.bound[name]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            self.world.pods.put(self.bound[name])
+        else:
+            self.world.pods.put({**self.bound.pop(name), "status": {"phase": "Failed"}})
+            if self.draw.random() < 0.5:
+                self.world.pods.drop(name, "default")
+
+    def restart(self) -> None:
+        self.world.begin()
+
+    def check(self) -> None:
+        held, fleet, used = self.world.held, self.world.cluster.allocator.fleet, set[str]()
+        assert held.keys() == self.bound.keys()
+        for name, pod in self.bound.items():
+            own = pod["metadata"]["annotations"]["ullage.io/gpu-ids"].split(",")
+            assert set(held[name]) == set(own)
+            used.update(own)
+        free = zip(fleet.cards, fleet.card_usable, fleet.card_users, strict=True)
+        assert not used & {card.uuid for card, usable, users in free if usable and not users}
+        for _, name in self.world.nodes.objects:
+            assert not used & set(self.world.free(name))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_card_is_given_that_a_live_pod_names_whatever_happens(seed: int):
+    history = History(seed)
+    for _ in range(80):
+        history.step()
+        history.check()
