@@ -74,7 +74,8 @@ class Books:
 
 
 def content(fleet: Fleet) -> tuple[object, ...]:
-    return (*(getattr(fleet, name).tolist() for name in COLUMNS), fleet.holders, dict(fleet.ledger), dict(fleet.usage))
+    columns = (getattr(fleet, name).tolist() for name in COLUMNS)
+    return (set(fleet.leaving), *columns, fleet.holders, dict(fleet.ledger), dict(fleet.usage))
 
 
 def frozen(fleet: Fleet) -> tuple[object, ...]:

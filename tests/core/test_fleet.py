@@ -12,7 +12,7 @@ from tests.lab import a_node
 
 from ullage.core.filters import CARD
 from ullage.core.fleet import Fleet
-from ullage.model.allocation import Allocation
+from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, NotFound
 from ullage.model.request import ResourceRequirement
 
@@ -24,7 +24,7 @@ WHOLE = ResourceRequirement.of(gpu=1)
 
 
 def content(fleet: Fleet) -> tuple[object, ...]:
-    return (*(getattr(fleet, name).tolist() for name in COLUMNS), dict(fleet.ledger))
+    return (*(getattr(fleet, name).tolist() for name in COLUMNS), dict(fleet.ledger), set(fleet.leaving))
 
 
 def an_allocation(name: str, node: str = "n1", resreq: str = "cpu=1", *cards: str) -> Allocation:
@@ -68,6 +68,13 @@ class Journal(RuleBasedStateMachine):
     def release(self, data):
         name = data.draw(st.sampled_from(sorted(self.fleet.ledger)))
         assert self.fleet.release(name).id == name
+
+    @precondition(lambda self: self.fleet.ledger)
+    @rule(data=st.data(), state=st.sampled_from([AllocationState.BOUND, AllocationState.RELEASING]))
+    def tell_to_leave_or_to_stay(self, data, state):
+        name = data.draw(st.sampled_from(sorted(self.fleet.ledger)))
+        self.fleet.replace(replace(self.fleet.ledger[name], state=state))
+        assert (name in self.fleet.leaving) is (state is AllocationState.RELEASING)
 
     @precondition(lambda self: self.fleet.ledger)
     @rule(data=st.data())
