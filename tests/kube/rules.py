@@ -23,10 +23,21 @@ KINDS = {
         kinds.POD_DISRUPTION_BUDGETS,
         kinds.GPU_BINDINGS,
         kinds.NUMATOPOLOGIES,
+        kinds.CONFIG_MAPS,
+        kinds.DEPLOYMENTS,
+        kinds.STATEFUL_SETS,
+        kinds.TOKEN_REVIEWS,
     )
 }
 CUSTOM = {"gpubindings", "numatopologies"}
-STATUS = {"pods", "nodes", "namespaces", "poddisruptionbudgets"}  # have a subresource of that name
+STATUS = {
+    "pods",
+    "nodes",
+    "namespaces",
+    "poddisruptionbudgets",
+    "deployments",
+    "statefulsets",
+}  # have a subresource of that name
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name")
 _FINISHED = ("Succeeded", "Failed")
@@ -53,6 +64,7 @@ class Rules:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.tokens: dict[str, Item] = {}  # the users of tokens, as a review of one tells
 
     def get(self, key: Key) -> Item:
         found = self.store.get(key)
@@ -61,6 +73,9 @@ class Rules:
         return found
 
     def create(self, plural: str, namespace: str, body: Mapping[str, Any]) -> Item:
+        if plural == "tokenreviews":  # it is answered, and not kept
+            user = self.tokens.get(body["spec"]["token"])
+            return {"metadata": {}, "status": {"authenticated": True, "user": user} if user else {}}
         item = self._prepared(plural, namespace, body)
         key = (plural, namespace, item["metadata"]["name"])
         if self.store.get(key) is not None:

@@ -21,8 +21,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from ullage.bootstrap.kube_settings import Address, KubeSection
+from ullage.bootstrap.kube_settings import Address, BindingsSection, KubeSection
 from ullage.bootstrap.log import log_plainly
 from ullage.bootstrap.settings import Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
@@ -32,9 +33,13 @@ from ullage.core.selection import Rules
 from ullage.kube.admission import over_quota, skips
 from ullage.kube.api import Selection
 from ullage.kube.app import make_app
+from ullage.kube.bindings_front import BindingTerms
+from ullage.kube.callers import Admins, Known, ProxyHeaders, Tokens, caller_of
 from ullage.kube.cards import registered_cards
+from ullage.kube.compute_resources import compute_resources
 from ullage.kube.connection import connect
 from ullage.kube.front import Front
+from ullage.kube.gate import Scope
 from ullage.kube.http import HttpKubeApi, Patience
 from ullage.kube.lease import Candidate
 from ullage.kube.metrics import FrontMetrics
@@ -91,15 +96,16 @@ class KubeProcess:
                 readers=[registered_cards(words) for words in section.pods.hami],
                 topologies=section.topologies,
                 machines=Selection(labels=section.node_label_selector),
+                bindings=_binding_terms(section),
                 trouble=_trouble,
             )
-            async with _served(self._servers(front)) as serving:
+            async with _served(self._servers(front, api)) as serving:
                 code = await self._lead(front, serving)
             await front.candidate.release()
         log.info("kube.ended", code=code)
         return code
 
-    def _servers(self, front: Front) -> dict[str, _Server]:
+    def _servers(self, front: Front, api: HttpKubeApi) -> dict[str, _Server]:
         section, metrics = self._section, FrontMetrics(front)
         webhook = Webhook(
             AdmissionSettings(
@@ -121,6 +127,10 @@ class KubeProcess:
             )
             tls = _tls(section.webhook_cert_file, section.webhook_key_file)
             found["webhook"] = _Server(app, section.webhook_bind, tls)
+        if section.bindings.bind is not None and front.bindings is not None:
+            app = compute_resources(front.bindings.use, caller_of)
+            tls = _tls(section.cert_file, section.key_file, section.bindings.proxy_ca_file)
+            found["bindings"] = _Server(Known(app, _callers(section.bindings, api)), section.bindings.bind, tls)
         if section.metrics_bind is not None:
             found["metrics"] = _Server(_metrics_app(metrics, front), section.metrics_bind, None)
         return found
@@ -167,7 +177,7 @@ class KubeProcess:
 class _Server(uvicorn.Server):
     """One application on its own address. Signals are for the process, not for one of its servers."""
 
-    def __init__(self, app: Starlette, bind: str, tls: TlsFiles | None) -> None:
+    def __init__(self, app: ASGIApp, bind: str, tls: TlsFiles | None) -> None:
         options = {} if tls is None else {"ssl_context_factory": lambda _config, _usual: tls.context}
         super().__init__(
             uvicorn.Config(
@@ -236,6 +246,18 @@ def _trouble(kind: str, name: str, error: UllageError) -> None:
 def _with(section: KubeSection, given: Mapping[str, object]) -> KubeSection:
     kept = {name: getattr(section, name) for name in section.__struct_fields__}
     return KubeSection(**{**kept, **given})
+
+
+def _binding_terms(section: KubeSection) -> BindingTerms | None:
+    said = section.bindings
+    if said.scope == "off":
+        return None
+    return BindingTerms(Scope(said.scope), said.strict, said.ledger, section.namespace, said.allocations)
+
+
+def _callers(said: BindingsSection, api: HttpKubeApi) -> Tokens | ProxyHeaders:
+    admins = Admins(said.admins, said.admin_groups)
+    return Tokens(api, admins, prefix=said.user_prefix) if said.proxy_ca_file is None else ProxyHeaders(admins)
 
 
 def _rules(settings: Settings, section: KubeSection) -> Rules:

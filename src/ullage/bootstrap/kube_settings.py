@@ -20,6 +20,45 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _MOST_PORT = 65_535
 
 
+class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bindings of applications to cards, and their routes. With `scope` `off` there are none.
+
+    `labelled`: they count in namespaces with the label `ullage.io/gpu-bindings=enabled`; `on`: in all that do not say
+    `disabled`. With `strict` a GPUBinding that names no owner or no namespace is nobody's. The ledger is the ConfigMap
+    `ledger` in the namespace of the Lease; `allocations` (`NAMESPACE/NAME`) is another that shows its rows as
+    app-service does.
+
+    The routes answer at `bind`, over TLS with `cert_file` and `key_file` of `[kube]`, which is needed unless the
+    address is of this machine alone. Who asks is whoever the API server says that the bearer token is of, without
+    `user_prefix`; with `proxy_ca_file` only who has a certificate of that CA is answered, and says in `X-Remote-User`
+    and `X-Remote-Group` who asks. `admins` and `admin_groups` may ask for others.
+    """
+
+    scope: Literal["off", "labelled", "on"] = "off"
+    strict: bool = False
+    ledger: str = "ullage-bindings"
+    allocations: str = ""
+    bind: str | None = None
+    proxy_ca_file: str | None = None
+    user_prefix: str = ""
+    admins: tuple[str, ...] = ()
+    admin_groups: tuple[str, ...] = ("system:masters",)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together.
+
+        Raises:
+            InvalidRequest: an address, a place, or routes without bindings.
+
+        """
+        if self.bind is not None:
+            Address.parse(self.bind, "kube.bindings.bind")
+            if self.scope == "off":
+                raise invalid("kube.bindings.bind", self.bind, "there are no bindings; set kube.bindings.scope")
+        if self.allocations and not all(self.allocations.partition("/")):
+            raise invalid("kube.bindings.allocations", self.allocations, "write NAMESPACE/NAME of a ConfigMap")
+
+
 class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How `ullage kube` reaches its cluster, and where it answers. Addresses are `HOST:PORT`; `:PORT` is all of them.
 
@@ -62,6 +101,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gpu_scheduler_policy: Literal["binpack", "spread"] | None = None
     default_memory: int = 0
     default_cores: int = 0
+    bindings: BindingsSection = BindingsSection()
 
     def __post_init__(self) -> None:
         """Refuse what does not go together.
@@ -80,11 +120,21 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise invalid("kube.client_ca_file", self.client_ca_file, "clients are known over TLS; name kube.cert_file")
         if self.webhook_bind is not None and self.webhook_cert_file is None:
             raise invalid("kube.webhook_bind", self.webhook_bind, "API servers want TLS; name kube.webhook_cert_file")
+        self._check_bindings()
         if not self.timeout_s > 0:
             raise invalid("kube.timeout_s", self.timeout_s, "seconds above 0 are needed")
         for name in ("default_memory", "default_cores"):
             if getattr(self, name) < 0:
                 raise invalid(f"kube.{name}", getattr(self, name), "0 (nothing is said) or more is needed")
+
+    def _check_bindings(self) -> None:
+        bind = self.bindings.bind
+        if bind is not None and self.cert_file is None and not Address.parse(bind, "bind").is_local:
+            fix = "tokens are sent there; name kube.cert_file, or listen on 127.0.0.1"
+            raise invalid("kube.bindings.bind", bind, fix)
+        if self.bindings.proxy_ca_file is not None and self.cert_file is None:
+            fix = "the proxy is known over TLS; name kube.cert_file"
+            raise invalid("kube.bindings.proxy_ca_file", self.bindings.proxy_ca_file, fix)
 
     @property
     def pods(self) -> PodSettings:
@@ -124,6 +174,11 @@ class Address:
 
     host: str
     port: int
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host in ("127.0.0.1", "::1", "localhost")
 
     @classmethod
     def parse(cls, text: str, field: str) -> Address:

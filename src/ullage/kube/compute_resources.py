@@ -12,12 +12,13 @@ from starlette.routing import Route
 from ullage.kube.compute_http import CallerOf, body_of, checked, failed, found, named, route, terms_of
 from ullage.kube.gpus import gpu_routes
 from ullage.model.compute import CardKey, ComputeCard
-from ullage.model.compute_answer import FailedCheck
+from ullage.model.compute_answer import FailedCheck, Problem
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_moment import Moment, Named
-from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody
+from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
 from ullage.wire.compute_resources import (
     DeviceBody,
+    MigrationBody,
     allocation_bodies,
     device_body,
     node_body,
@@ -44,6 +45,8 @@ def compute_routes(bindings: Bindings, caller_of: CallerOf) -> list[Route]:
     return [
         route("GET", f"{ROOT}/compute-resources", api.resources),
         route("GET", f"{ROOT}/compute-resources/problems", api.problems),
+        route("POST", f"{ROOT}/compute-resources/migrate", api.migrate),
+        route("POST", f"{ROOT}/compute-resources/clean", api.clean),
         route("GET", f"{ROOT}/gpu/types", api.types),
         route("PUT", switch, api.switch),
         route("POST", f"{ROOT}/compute-resources/preflight", api.preflight),
@@ -72,6 +75,16 @@ class _Api:
     async def problems(self, request: Request) -> Response:
         self.caller_of(request)
         return found(problem_bodies((await self.bindings.look()).problems()))
+
+    async def migrate(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
+        done = await self.bindings.migrate(caller, dry_run=body.dry_run)
+        return found(MigrationBody(done.kept, done.unchanged, done.dropped, problem_bodies(done.problems)))
+
+    async def clean(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
+        gone = await self.bindings.clean(caller, dry_run=body.dry_run)
+        return found(problem_bodies(Problem(each.name, each.reason) for each in gone))
 
     async def types(self, request: Request) -> Response:
         self.caller_of(request)

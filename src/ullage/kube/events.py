@@ -38,6 +38,7 @@ class Reason(StrEnum):
     """What happened, by the names that HAMi's events have."""
 
     FILTERING_FAILED = "FilteringFailed"
+    INSUFFICIENT_GPU = "InsufficientGPU"
     BINDING_SUCCEED = "BindingSucceed"
     BINDING_FAILED = "BindingFailed"
 

@@ -7,22 +7,26 @@ cards. Whether a write that got no answer was carried out is read back from the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ullage.core.preemption import Preemption
 from ullage.core.selection import Refusal
 from ullage.kube.api import KubeApi
 from ullage.kube.changes import Bind
 from ullage.kube.errors import Unreachable, VersionConflict
 from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.gate import Admitted, Gate
 from ullage.kube.kinds import PODS
 from ullage.kube.lease import Candidate
 from ullage.kube.mirror import Mirror
 from ullage.kube.objects import Pod
+from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.service.cluster import Cluster, NodeOffers
+from ullage.wire.document import Document
 from ullage.wire.extender import BEST_SCORE, BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import DOMAIN, PodRequest, ReadPod, bind_annotations
@@ -39,6 +43,7 @@ class Extender:
     read_pod: ReadPod
     domain: str = DOMAIN
     tell: Tell = lambda _event: None
+    gate: Gate | None = None
 
     @property
     def unready(self) -> str:
@@ -48,7 +53,9 @@ class Extender:
         epoch = self.candidate.epoch
         if epoch is None:
             return f"this process does not lead; {self.candidate.holder or 'nobody'} does"
-        return "" if self.mirror.term == epoch else "what was bound before this process led has not been read yet"
+        if self.mirror.term != epoch:
+            return "what was bound before this process led has not been read yet"
+        return "" if self.gate is None else self.gate.unready
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """The nodes that will do, and why each other one will not."""
@@ -57,14 +64,14 @@ class Extender:
         if asked is None:
             return args.kept(names, {}, {})
         self._check_ready()
-        found = self.cluster.offers(asked.request, names, expected=not args.simulated)
-        why: dict[str, str] = {}
-        never: dict[str, str] = {}
+        admitted = self._admit(args.pod, asked, names)
+        found = self.cluster.offers_of(_requests(admitted), expected=not args.simulated)
+        why, never = dict(admitted.refused), dict(admitted.never)
         for refusal, refused in found.refused:
             text = refusal_text(refusal.rejections, refusal.cards, asked.requirement.gpu_count)
             (why if refusal.helps else never).update(dict.fromkeys(refused, text))
         if not found.names and not args.simulated:
-            self.tell(_unplaced(asked, {**why, **never}))
+            self.tell(_unplaced(asked, {**why, **never}, admitted.short))
         return args.kept(found.names, why, never)
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
@@ -74,7 +81,8 @@ class Extender:
         if asked is None:
             return dict.fromkeys(names, 0)
         self._check_ready()
-        return dict.fromkeys(names, 0) | ranked(self.cluster.offers(asked.request, names, expected=False))
+        admitted = self._admit(args.pod, asked, names)
+        return dict.fromkeys(names, 0) | ranked(self.cluster.offers_of(_requests(admitted), expected=False))
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """Who would have to leave each node, so that as few as possible do."""
@@ -84,7 +92,9 @@ class Extender:
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
         self._check_ready()
-        found = self.cluster.victims(asked.request, candidates)
+        found: dict[str, Preemption] = {}
+        for request, nodes in _requests(self._admit(args.pod, asked, list(candidates))):
+            found |= self.cluster.victims(request, {node: candidates[node] for node in nodes})
         return PreemptionResult.of(
             {
                 node: (dict.fromkeys((*candidates[node], *victims.uids)), broken[node])
@@ -121,6 +131,8 @@ class Extender:
             await self.candidate.write(epoch, Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node))
             return
         self._check_ready()
+        admitted = self._admit(pod.document, asked, [args.node])
+        asked = admitted.on(args.node)
         allocation = self.cluster.reserve(asked.request, args.node)
         if isinstance(allocation, Refusal):
             raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")
@@ -131,11 +143,15 @@ class Extender:
             container_gpu_counts=asked.container_gpu_counts,
         )
         try:
+            if self.gate is not None:
+                written |= self.gate.hold(args.pod_uid, admitted.bindings(args.node, allocation.gpus))
             await self._write(epoch, Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, written), args)
         except Unreachable:
             raise  # it may have been carried out: the place stays reserved until the API tells
         except UllageError:
             self.cluster.undo(args.pod_uid)
+            if self.gate is not None:
+                self.gate.undo(args.pod_uid)
             raise
         self.cluster.confirm(args.pod_uid)
 
@@ -145,6 +161,10 @@ class Extender:
         except VersionConflict:
             if not _is_there(await self.api.get(PODS, args.pod_name, args.pod_namespace), args):
                 raise
+
+    def _admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str]) -> Admitted:
+        """What it asks where: as it says, or as bindings allow it."""
+        return Admitted([(asked, nodes)]) if self.gate is None else self.gate.admit(pod, asked, nodes)
 
     def _leading(self) -> int:
         epoch = self.candidate.epoch
@@ -160,8 +180,16 @@ class Extender:
         self.mirror.settle()
 
 
-def _unplaced(asked: PodRequest, why: Mapping[str, str]) -> PodEvent:
+def _requests(admitted: Admitted) -> list[tuple[Request, Sequence[str]]]:
+    return [(asked.request, nodes) for asked, nodes in admitted.asked]
+
+
+def _unplaced(asked: PodRequest, why: Mapping[str, str], short: tuple[int, int] | None) -> PodEvent:
     """That no node will do, and how many of them for which reason: the most frequent first."""
+    if short is not None:
+        claim, (requested, bound) = asked.claim, short
+        told = f"requested={requested}, bound={bound}"
+        return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.INSUFFICIENT_GPU, told)
     counts = Counter(why.values())
     told = "; ".join(f"{count} of {len(why)} nodes: {text}" for text, count in counts.most_common())
     claim = asked.claim

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ullage.core.selection import Rules
 from ullage.kube.api import ALL, KubeApi, Selection
+from ullage.kube.bindings_front import BindingTerms, FrontBindings
+from ullage.kube.bindings_store import Sources
 from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender
 from ullage.kube.informer import Informer
@@ -41,10 +43,14 @@ class Front:
         readers: Sequence[CardReader] = (),
         topologies: bool = False,
         machines: Selection = ALL,
+        bindings: BindingTerms | None = None,
         clock: Callable[[], float] = clock_s,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
-        """`topologies`: whether the cluster has Numatopology objects; then nothing is decided before they are known."""
+        """`topologies`: whether the cluster has Numatopology objects; then nothing is decided before they are known.
+
+        `bindings`: how those of applications to cards count; None where they do not.
+        """
 
         def asked(pod: Document) -> PodRequest | None:
             return read_pod(pod, pods)
@@ -65,7 +71,22 @@ class Front:
             trouble=trouble,
         )
         self.events = PodEvents(candidate)
-        self.extender = Extender(self.cluster, self.mirror, api, candidate, asked, pods.domain, self.events.tell)
+        self.bindings = None if bindings is None else self._bound(api, bindings, pods, readers, trouble)
+        gate = None if self.bindings is None else self.bindings.gate
+        self.extender = Extender(self.cluster, self.mirror, api, candidate, asked, pods.domain, self.events.tell, gate)
+        if self.bindings is not None:
+            self.bindings.store.unready = lambda: self.extender.unready
+
+    def _bound(
+        self,
+        api: KubeApi,
+        terms: BindingTerms,
+        pods: PodSettings,
+        readers: Sequence[CardReader],
+        trouble: Trouble,
+    ) -> FrontBindings:
+        sources = Sources(self.nodes, self.pods, self.namespaces)
+        return FrontBindings.of(api, self.candidate, self.cluster, sources, terms, pods, readers, trouble)
 
     async def run(self) -> None:
         """Follow the cluster, and try to lead it."""
@@ -74,6 +95,10 @@ class Front:
                 tasks.create_task(informer.run())
             tasks.create_task(self.candidate.run())
             tasks.create_task(self.events.run())
+            if self.bindings is not None:
+                for each in self.bindings.store.informers:
+                    tasks.create_task(each.run())
+                tasks.create_task(self.bindings.upkeep.run())
             tasks.create_task(self._recover())
 
     @property
@@ -98,3 +123,5 @@ class Front:
         except UllageError:
             return  # the informer says what is wrong; until it is over nothing is decided
         self.mirror.term = epoch
+        if self.bindings is not None:
+            self.bindings.store.wake()

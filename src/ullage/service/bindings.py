@@ -19,9 +19,9 @@ from ullage.core.binding.availability import availability
 from ullage.core.binding.migration import Migration, migrated
 from ullage.core.binding.preflight import preflight
 from ullage.core.binding.rows import Answered, Change, bound, drained, released, rows_of, taken_back
+from ullage.core.binding.stale import Stale, stale
 from ullage.core.binding.switching import STOPPED, share_of, switched
 from ullage.core.binding.validation import validate
-from ullage.model.binding import Binding
 from ullage.model.compute import AppKey, BoundCard, CardKey, HostedApp, Pick
 from ullage.model.compute_answer import (
     Availability,
@@ -200,13 +200,17 @@ class Bindings:
             Forbidden: the caller is no administrator.
             NotFound: there is no such card.
             InvalidRequest: cards of this type cannot be shared like that.
+            Conflict: a binding on it is none of the ledger.
 
         """
-        if not caller.is_admin:
-            raise Forbidden("supportType: only an administrator may switch how a card is shared")
+        _check_admin(caller, "switch how a card is shared")
 
         def plan(moment: Moment) -> tuple[SwitchReport, Change]:
             card = moment.card(key)
+            foreign = [each.name for each in moment.cluster.bindings if each.uuid == key.device]
+            if foreign:
+                fix = f"{foreign[0]} is a binding from elsewhere: migrate it, or delete it"
+                raise Conflict(f"{key.device} cannot be switched: {fix}", code="binding-not-migrated")
             return switched(moment.ledger, card, share_of(card, share), moment.apps, moment.cluster.held)
 
         asked = f"{caller.name}: switch {key} {share}"
@@ -261,16 +265,44 @@ class Bindings:
         await self._stop(dict.fromkeys(row.app for row in moment.ledger.rows if row.draining))
         return not change.empty
 
-    async def migrate(self, bindings: Iterable[Binding], *, dry_run: bool = True) -> Migration:
-        """Make rows of bindings from before; a dry run only says which."""
-        bindings = tuple(bindings)
+    async def migrate(self, caller: Caller, *, dry_run: bool = True) -> Migration:
+        """Make rows of the bindings of others, which then go; a dry run only says which.
+
+        Raises:
+            Forbidden: the caller is no administrator.
+
+        """
+        _check_admin(caller, "migrate bindings")
 
         def plan(moment: Moment) -> tuple[Migration, Change]:
-            found = migrated(moment.view, moment.ledger, bindings, moment.cluster.apps)
+            found = migrated(moment.own, moment.ledger, moment.cluster.bindings, moment.cluster.apps)
             return found, Change() if dry_run else found.change
 
         found, _ = await self._changed(plan, Terms(), "")
         assert found is not None
+        if not dry_run:
+            await self._port.discard([*found.kept, *found.unchanged, *found.dropped])
+        return found
+
+    async def clean(self, caller: Caller, *, dry_run: bool = True) -> tuple[Stale, ...]:
+        """Let bindings go that stand for nothing any more; a dry run only says which.
+
+        Raises:
+            Forbidden: the caller is no administrator.
+
+        """
+        _check_admin(caller, "delete what is stale")
+
+        def plan(moment: Moment) -> tuple[tuple[Stale, ...], Change]:
+            found = stale(moment.own, moment.ledger, moment.cluster.bindings, moment.apps)
+            names = {each.name for each in found}
+            rows = [row for row in moment.ledger.rows if row.id in names]
+            return found, Change() if dry_run else released(rows, moment.cluster.held)
+
+        found, _ = await self._changed(plan, Terms(), "")
+        assert found is not None
+        if not dry_run:
+            await self._port.discard([each.name for each in found])
         return found
 
     async def _stop(self, keys: Iterable[AppKey]) -> None:
@@ -309,6 +341,11 @@ class Bindings:
                 await self._port.commit(noted, moment.ledger.version)
                 return outcome, change
         raise Unavailable("bindings change too often to be decided on; try again")
+
+
+def _check_admin(caller: Caller, what: str) -> None:
+    if not caller.is_admin:
+        raise Forbidden(f"only an administrator may {what}")
 
 
 def _leaving(moment: Moment, keys: Iterable[AppKey]) -> list[AppKey]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ullage.core.binding.rows import Ledger
+from ullage.core.binding.rows import Ledger, rows_of_bindings
 from ullage.core.binding.view import Inventory, View
 from ullage.model.binding import supported_modes
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
@@ -41,7 +41,12 @@ class Moment:
 
     @cached_property
     def view(self) -> View:
-        """What decisions are made from; cards are shared as the ledger says, else as their nodes say."""
+        """What decisions are made from; bindings of others are rows in it."""
+        return self.own.with_rows(rows_of_bindings(self.own.cards, self.cluster.bindings))
+
+    @cached_property
+    def own(self) -> View:
+        """The same without bindings of others; cards are shared as the ledger says, else as their nodes say."""
         cluster = self.cluster
         names = {key.node for key in self.ledger.shares}
         inventory = Inventory(tuple(self._switched(node) if node.name in names else node for node in cluster.nodes))

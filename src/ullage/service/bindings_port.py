@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ullage.core.binding.rows import Change, Ledger
 from ullage.core.binding.view import TENANTS
+from ullage.model.binding import Binding
 from ullage.model.compute import AppKey, ComputeNode, HostedApp, Room
 from ullage.model.compute_answer import Problem
 
@@ -16,6 +17,7 @@ from ullage.model.compute_answer import Problem
 class ClusterFacts:
     """What is there: nodes with their cards, applications, and the ids of rows by which anybody still runs.
 
+    `bindings` are those of others, the oldest first: they take room as rows do, and become rows when migrated.
     `problems` are what of it could not be read. `quotas` and `owner_use` are of owners, `tenants` is how many
     applications may take turns on a card.
     """
@@ -23,6 +25,7 @@ class ClusterFacts:
     nodes: tuple[ComputeNode, ...] = ()
     apps: tuple[HostedApp, ...] = ()
     held: frozenset[str] = frozenset()
+    bindings: tuple[Binding, ...] = ()
     problems: tuple[Problem, ...] = ()
     quotas: Mapping[str, Room] = field(default_factory=dict)
     owner_use: Mapping[str, Room] = field(default_factory=dict)
@@ -68,5 +71,13 @@ class BindingPort(Protocol):
 
         Raises:
             UllageError: it was not told.
+
+        """
+
+    async def discard(self, bindings: Collection[str]) -> None:
+        """Delete bindings of others, by name; those that are gone are fine.
+
+        Raises:
+            UllageError: some of them may still be there.
 
         """

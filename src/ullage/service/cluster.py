@@ -143,6 +143,11 @@ class Cluster:
         """What a request holds, or has reserved."""
         return self.allocator.held(uid)
 
+    def cards_of(self, uid: str) -> tuple[str, ...]:
+        """The cards that a request holds, or for which a place is kept."""
+        known = self.held(uid) or self.allocator.nominations.of(uid)
+        return () if known is None else known.gpus
+
     def charge_on(self, asked: ResourceRequirement, gpu: str) -> Charge:
         """What a part takes of a card, by its uuid: all of it at most.
 
@@ -200,6 +205,26 @@ class Cluster:
         offered = NodeOffers(names[fits].tolist(), found.scores[rows[fits]], refused)
         if expected:
             self._expect(request, offered.best)
+        return offered
+
+    def offers_of(self, asked: Sequence[tuple[Request, Sequence[str]]], *, expected: bool = True) -> NodeOffers:
+        """As `offers`, where one request asks for other things on some nodes than on others.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        if len(asked) == 1:
+            return self.offers(*asked[0], expected=expected)
+        found = [self.offers(request, nodes, expected=False) for request, nodes in asked]
+        scores = np.concatenate([np.empty(0), *(each.scores for each in found)])
+        names = [name for each in found for name in each.names]
+        offered = NodeOffers(names, scores, [refused for each in found for refused in each.refused])
+        if expected:
+            best = offered.best
+            for (request, _), each in zip(asked, found, strict=True):
+                if best is not None and best in each.names:
+                    self._expect(request, best)
         return offered
 
     def _rows_of(self, nodes: Sequence[str]) -> _Asked:

@@ -68,6 +68,12 @@ class SupportTypeBody(_Question, frozen=True):
     support_type: str
 
 
+class UpkeepBody(_Question, frozen=True):
+    """Whether what would be done is only told."""
+
+    dry_run: bool = True
+
+
 class DemandBody(msgspec.Struct, frozen=True):
     """An application that somebody would install; amounts are quantities."""
 

@@ -22,6 +22,8 @@ from ullage.model.compute_answer import (
     SwitchReport,
     Validation,
 )
+from ullage.model.error import invalid
+from ullage.model.quantity import MAX_INT64, check_amount
 
 
 class _Body(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,14 +52,14 @@ class RequirementBody(_Body, frozen=True):
     """What an application asks."""
 
     mode: str
-    required_cpu: int
-    required_gpu: int
-    limited_gpu: int
-    required_memory: int
-    limited_memory: int
-    required_disk: int
-    support_multi_cards: bool
-    support_multi_nodes: bool
+    required_cpu: int = 0
+    required_gpu: int = 0
+    limited_gpu: int = 0
+    required_memory: int = 0
+    limited_memory: int = 0
+    required_disk: int = 0
+    support_multi_cards: bool = False
+    support_multi_nodes: bool = False
 
 
 class AllocationBody(_Sparse, frozen=True):
@@ -217,6 +219,15 @@ class ProblemBody(_Body, frozen=True):
     reason: str
 
 
+class MigrationBody(_Body, frozen=True):
+    """What becomes of bindings from before, by their names."""
+
+    kept: list[str]
+    unchanged: list[str]
+    dropped: list[str]
+    problems: list[ProblemBody]
+
+
 # --- from values ---
 
 
@@ -232,6 +243,31 @@ def requirement_body(asked: ComputeRequirement) -> RequirementBody:
         asked.disk_bytes,
         asked.several_cards,
         asked.several_nodes,
+    )
+
+
+def requirement_of(body: RequirementBody) -> ComputeRequirement:
+    """What a body asks.
+
+    Raises:
+        InvalidRequest: an amount is negative, or a limit is below what is required.
+
+    """
+    for field in ("required_cpu", "required_gpu", "limited_gpu", "required_memory", "limited_memory", "required_disk"):
+        check_amount(getattr(body, field), field, MAX_INT64)
+    for limit, least in ((body.limited_gpu, body.required_gpu), (body.limited_memory, body.required_memory)):
+        if 0 < limit < least:
+            raise invalid("limit", limit, f"it is below what is required ({least}); raise it, or say 0")
+    return ComputeRequirement(
+        body.mode,
+        body.required_gpu,
+        body.limited_gpu,
+        body.required_cpu,
+        body.required_memory,
+        body.limited_memory,
+        body.required_disk,
+        body.support_multi_cards,
+        body.support_multi_nodes,
     )
 
 

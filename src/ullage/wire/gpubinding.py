@@ -41,7 +41,8 @@ SHARE_MODE = "sharemode.gpu.bytetrade.io/"
 
 _MODES = {"0": ShareMode.EXCLUSIVE, "1": ShareMode.MEMORY_SLICE, "2": ShareMode.TIME_SLICE}
 _MANAGED = {"app.bytetrade.io/managed-by": "app-service"}
-_LEGACY, _STATE, _REASON = (f"{DOMAIN}/{name}" for name in ("legacy", "binding-state", "binding-reason"))
+_LEGACY, STATE, REASON, ROW = (f"{DOMAIN}/{name}" for name in ("legacy", "binding-state", "binding-reason", "row"))
+"""Annotations of ours; `ROW` is the id of the row of which an object is only the picture."""
 
 
 # --- objects ---
@@ -103,8 +104,8 @@ def write_binding(binding: Binding) -> dict[str, Any]:
     labels = {**_MANAGED, MODE_LABEL: binding.accelerator, APP_LABEL: binding.app, OWNER_LABEL: binding.owner}
     notes = {
         _LEGACY: "" if binding.legacy or (binding.owner and binding.namespace) else "false",
-        _STATE: "" if binding.state is BindingState.BOUND else binding.state.value,
-        _REASON: binding.reason,
+        STATE: "" if binding.state is BindingState.BOUND else binding.state.value,
+        REASON: binding.reason,
     }
     metadata = {"name": binding.name, "labels": _said(labels), "annotations": _said(notes)}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
@@ -124,10 +125,10 @@ _DIGITS = 8
 
 def _told_state(annotations: Document) -> tuple[BindingState, str]:
     """What was written of its state; whether it is invalid is seen from the object itself."""
-    told = annotations.get(_STATE)
+    told = annotations.get(STATE)
     if told not in (BindingState.DRAINING, BindingState.CONFLICT):
         return BindingState.BOUND, ""
-    return BindingState(str(told)), text(annotations.get(_REASON))
+    return BindingState(str(told)), text(annotations.get(REASON))
 
 
 def _said(texts: dict[str, str]) -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ullage.core.binding.view import View
-from ullage.model.binding import BindingState, ShareMode
-from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeRequirement, HostedApp, Pick
+from ullage.model.binding import Binding, BindingState, ShareMode
+from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeRequirement, HostedApp, Pick
 from ullage.model.compute_answer import SwitchReport
 
 REMEMBERED = 1000
@@ -126,6 +126,19 @@ def rows_of(
         rows.append(
             BoundCard(name, app, card.key, card.accelerator, card.share, memory, app_id=app_id, spec=requirement)
         )
+    return tuple(rows)
+
+
+def rows_of_bindings(cards: Mapping[CardKey, ComputeCard], bindings: Iterable[Binding]) -> tuple[BoundCard, ...]:
+    """The rows that bindings come to which are not of the ledger, under their names; of cards that are there."""
+    by_device = {card.id: card for card in reversed(tuple(cards.values()))}
+    rows = []
+    for each in bindings:
+        card = by_device.get(each.uuid)
+        if card is not None and each.state is not BindingState.INVALID:
+            memory = (each.memory_bytes or 0) if card.share is ShareMode.MEMORY_SLICE else 0
+            app = AppKey(each.app, each.owner, each.namespace)
+            rows.append(BoundCard(each.name, app, card.key, card.accelerator, card.share, memory))
     return tuple(rows)
 
 

@@ -16,7 +16,13 @@ from ullage.wire.pod.placement import placement_annotations
 from ullage.wire.pod.record import Record
 from ullage.wire.pod.split import split_container_gpus
 
-OUTPUT = ("gpu-ids", "allocation", "index", "effective-hard-sm-percent", "container-gpus", "numa-placement")
+BINDINGS = "gpu-bindings"
+"""By which bindings a pod has its cards, with commas."""
+
+OUTPUT = (
+    *("gpu-ids", "allocation", "index", "effective-hard-sm-percent", "container-gpus", "numa-placement"),
+    BINDINGS,
+)
 """What only whoever places a pod writes on it, under its domain. A `partition-id` may be asked for as well."""
 
 

@@ -1,0 +1,254 @@
+"""Which cards of which nodes a pod may have by the bindings of its application, and how much of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from ullage.core.binding.view import TENANTS
+from ullage.model.binding import Binding, BindingState, Consume, Mismatch, ShareMode, Tenant, matched
+from ullage.model.compute import ComputeCard
+from ullage.model.part import Isolation, Part
+from ullage.model.quantity import PPM
+from ullage.model.request import ResourceRequirement
+
+
+class Hindrance(StrEnum):
+    """Why bindings keep a pod from a node, beside what keeps a binding from a pod (`Mismatch`)."""
+
+    NO_LABEL = "application-label-missing"
+    NOT_BOUND = "not-bound"
+    NOT_HERE = "no-bound-card"
+    CONFLICT = "bindings-of-several-owners"
+    MIXED = "bound-cards-shared-differently"
+    TOO_FEW = "InsufficientGPU"
+    EXCLUSIVE = "exclusive-already-bound"
+    NO_MEMORY = "device-vram-insufficient"
+    TENANTS = "tenants-exhausted"
+    DRAINING = "device-draining"
+
+
+class Refused(NamedTuple):
+    """Why a node will not do; `detail` is a card, amounts, or whose. It `helps` if another pod of the same leaves."""
+
+    code: Hindrance | Mismatch
+    detail: str = ""
+    helps: bool = False
+
+    @property
+    def text(self) -> str:
+        """It in one line."""
+        return f"{self.code}:{self.detail}" if self.detail else self.code.value
+
+
+class Bound(NamedTuple):
+    """A card that a pod may have, and by which binding."""
+
+    binding: Binding
+    card: ComputeCard
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Per node the cards among which a pod gets its own, and how many; why not, for the others.
+
+    `short` has what is asked and the most that one node has left, where that is the reason.
+    """
+
+    places: Mapping[str, Place] = field(default_factory=dict)
+    refused: Mapping[str, Refused] = field(default_factory=dict)
+    short: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Cards of one node, all shared alike, of which a pod gets `count`."""
+
+    cards: tuple[Bound, ...]
+    count: int
+
+    def under(self, asked: ResourceRequirement) -> ResourceRequirement:
+        """What is asked, as the bindings allow it: among these cards, with the memory that is bound.
+
+        A card for one application alone is asked for whole; one whose applications take turns has no amounts. Where
+        caps of one pod differ the least counts for each of its cards. A partition stays what it is.
+        """
+        selector = replace(asked.cards, uuids=tuple(sorted(each.card.id for each in self.cards)), indices=())
+        if selector.isolation is Isolation.PARTITIONED:
+            return replace(asked, gpu_count=self.count, cards=selector)
+        part, isolation = self._part(asked)
+        return replace(asked, gpu_count=self.count, part=part, cards=replace(selector, isolation=isolation))
+
+    def _part(self, asked: ResourceRequirement) -> tuple[Part | None, Isolation]:
+        share, own = self.cards[0].card.share, asked.part
+        soft = asked.cards.isolation if asked.shares_cards else Isolation.SOFT
+        if share is ShareMode.EXCLUSIVE:
+            return None, Isolation.SHARED
+        if share is ShareMode.TIME_SLICE:
+            return Part(), soft
+        caps = [each.binding.memory_bytes for each in self.cards if each.binding.memory_bytes is not None]
+        if not caps:
+            return own, asked.cards.isolation
+        percent = 0 if own is None or own.compute_ppm >= PPM else own.compute_ppm
+        return Part(0 if own is None else own.compute_gflops, min(caps), percent), soft
+
+
+def standing(card: ComputeCard, bindings: Sequence[Binding], tenants: int = TENANTS) -> dict[str, Refused]:
+    """By name, the bindings of a card that it has no room for; those that come first stand.
+
+    One that drains counts until it is over.
+    """
+    stand: dict[tuple[str, str, str], int] = {}
+    refused: dict[str, Refused] = {}
+    for each in bindings:
+        app = each.app, each.owner, each.namespace
+        others = {key: memory for key, memory in stand.items() if key != app}
+        memory = (each.memory_bytes or 0) if card.share is ShareMode.MEMORY_SLICE else 0
+        most = {ShareMode.EXCLUSIVE: 1, ShareMode.TIME_SLICE: tenants}.get(card.share, len(others) + 1)
+        draining = each.state is BindingState.DRAINING
+        if not draining and len(others) >= most:
+            code = Hindrance.EXCLUSIVE if card.share is ShareMode.EXCLUSIVE else Hindrance.TENANTS
+            refused[each.name] = Refused(code, card.id)
+        elif not draining and memory and 0 < card.memory_bytes < sum(others.values()) + memory:
+            refused[each.name] = Refused(Hindrance.NO_MEMORY, card.id)
+        else:
+            stand[app] = max(stand.get(app, 0), memory)
+    return refused
+
+
+class Claims:
+    """Bindings that are there, in the order in which they count, on cards that are there."""
+
+    def __init__(
+        self,
+        bindings: Iterable[Binding],
+        cards: Mapping[str, ComputeCard],
+        *,
+        tenants: int = TENANTS,
+        strict: bool = False,
+        closed: Collection[str] = (),
+    ) -> None:
+        """`cards` by their ids; who came to one that is `closed` while it was shared otherwise has not gone yet.
+
+        With `strict` a binding that names no owner or namespace is nobody's.
+        """
+        self._strict = strict
+        self._cards = cards
+        self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
+        on_card: defaultdict[str, list[Binding]] = defaultdict(list)
+        for each in bindings:
+            card = cards.get(each.uuid)
+            seen = each if card is None or not card.memory_bytes else each.on(card.memory_bytes)
+            self._of_app[each.app].append(seen)
+            if seen.state is not BindingState.INVALID:
+                on_card[each.uuid].append(seen)
+        self.barred: dict[str, Refused] = {}
+        """Bindings that their cards have no room for, by name."""
+        for uuid, there in on_card.items():
+            if uuid in closed:
+                self.barred |= {each.name: Refused(Hindrance.DRAINING, uuid) for each in there}
+            elif uuid in cards:
+                self.barred |= standing(cards[uuid], there, tenants)
+
+    @property
+    def bindings(self) -> Iterable[Binding]:
+        """All of them, as they count."""
+        return (each for some in self._of_app.values() for each in some)
+
+    def permit(
+        self,
+        tenant: Tenant,
+        asked: ResourceRequirement,
+        nodes: Iterable[str],
+        held: Collection[str],
+        consume: Consume = Consume.ALL,
+    ) -> Permit:
+        """What a pod may have. `held` are cards that other pods of the same application, owner and namespace hold."""
+        found = self._mine(tenant)
+        if isinstance(found, Refused):
+            return Permit(refused=dict.fromkeys(nodes, found))
+        selector = asked.cards
+        here: defaultdict[str, list[Bound]] = defaultdict(list)
+        for each in found:
+            card = self._cards.get(each.uuid)
+            if card is None or not selector.takes_uuid(card.id):
+                continue
+            if not selector.indices or card.index in selector.indices:
+                here[card.node].append(Bound(each, card))
+        places: dict[str, Place] = {}
+        refused: dict[str, Refused] = {}
+        most = 0
+        take = self._all if consume is Consume.ALL else self._some
+        for node in nodes:
+            place = take(here[node], asked.gpu_count, held) if node in here else Refused(Hindrance.NOT_HERE)
+            if isinstance(place, int):
+                most = max(most, place)
+                place = Refused(Hindrance.TOO_FEW, f" requested={asked.gpu_count}, bound={place}", helps=True)
+            if isinstance(place, Refused):
+                refused[node] = place
+            else:
+                places[node] = place
+        short = not places and all(each.code in (Hindrance.TOO_FEW, Hindrance.NOT_HERE) for each in refused.values())
+        return Permit(places, refused, (asked.gpu_count, most) if short else None)
+
+    def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
+        """The bindings of a pod as they are to be shown where they are of several owners; else none."""
+        found = matched(filter(_in_force, self._of_app.get(tenant.app, ())), tenant, strict=self._strict)
+        return found.shown if found.conflict else ()
+
+    def _mine(self, tenant: Tenant) -> tuple[Binding, ...] | Refused:
+        """The bindings of a pod, one to a card: the one that says whose it is before one that does not."""
+        if not tenant.app:
+            return Refused(Hindrance.NO_LABEL)
+        there = [each for each in self._of_app.get(tenant.app, ()) if _in_force(each)]
+        found = matched(there, tenant, strict=self._strict)
+        if found.conflict:
+            return Refused(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
+        if found.bindings:
+            by_card = {each.uuid: each for each in sorted(found.bindings, key=lambda each: not each.legacy)}
+            return tuple(by_card[uuid] for uuid in sorted(by_card))
+        against = {each.against(tenant, strict=self._strict) for each in self._of_app.get(tenant.app, ())}
+        if None in against:
+            return Refused(Hindrance.DRAINING)
+        nearest = [why for why in Mismatch if why in against]
+        return Refused(nearest[-1]) if nearest else Refused(Hindrance.NOT_BOUND)
+
+    def _all(self, here: Sequence[Bound], asked: int, held: Collection[str]) -> Place | Refused | int:
+        """All cards that are bound on a node, if none of them is held."""
+        there = [each for each in here if each.binding.name not in self.barred]
+        if not there:
+            return self.barred[here[0].binding.name]
+        if any(each.card.id in held for each in there):
+            return 0
+        if len(there) < asked:
+            return len(there)
+        if len({each.card.share for each in there}) > 1:
+            return Refused(Hindrance.MIXED)
+        return Place(tuple(there), len(there))
+
+    def _some(self, here: Sequence[Bound], asked: int, held: Collection[str]) -> Place | Refused | int:
+        """As many cards of a node as are asked, of those free and alike: the least shared, then the largest."""
+        there = [each for each in here if each.binding.name not in self.barred]
+        if not there:
+            return self.barred[here[0].binding.name]
+        free = sorted((each for each in there if each.card.id not in held), key=_order)
+        for _, alike in groupby(free, key=_order):
+            cards = tuple(alike)
+            if len(cards) >= asked:
+                return Place(cards, asked)
+        return len(free) if len(free) < asked else Refused(Hindrance.MIXED)
+
+
+_RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE: 2}
+
+
+def _order(bound: Bound) -> tuple[int, int]:
+    return _RANK[bound.card.share], -(bound.binding.memory_bytes or 0)
+
+
+def _in_force(binding: Binding) -> bool:
+    return binding.state not in (BindingState.DRAINING, BindingState.INVALID)

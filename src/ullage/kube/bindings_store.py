@@ -1,0 +1,269 @@
+"""Bindings of a cluster behind their port: the ledger, what the informers tell, and applications told what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ullage.core.binding.permit import Claims
+from ullage.core.binding.rows import Change, Ledger
+from ullage.kube.api import KubeApi
+from ullage.kube.changes import Change as Write
+from ullage.kube.changes import Delete
+from ullage.kube.compute_nodes import compute_node
+from ullage.kube.hosted_apps import WORKLOADS, HostedApps, parts_of, restarting, starting, stopping, tenant_in
+from ullage.kube.informer import Informer, News, Removed
+from ullage.kube.kinds import GPU_BINDINGS, Kind
+from ullage.kube.lease import Candidate, NotLeading
+from ullage.kube.ledger import LedgerStore
+from ullage.kube.nodes import CardReader
+from ullage.kube.objects import Namespace, Node, Object, Pod
+from ullage.kube.occupants import Occupants
+from ullage.model.binding import Binding, BindingState
+from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeNode
+from ullage.model.compute_answer import Problem
+from ullage.model.error import InvalidRequest, NotFound, Unavailable
+from ullage.service.bindings_port import ClusterFacts
+from ullage.service.cluster import Cluster
+from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
+from ullage.wire.gpubinding import ROW, read_binding
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What of the cluster is followed."""
+
+    nodes: Informer[Node]
+    pods: Informer[Pod]
+    namespaces: Informer[Namespace]
+
+
+class KubeBindings:
+    """The port (`ullage.service.bindings_port.BindingPort`) on an API server; every write is under our term.
+
+    `informers` have to be run. `claims` are the bindings in force as pods are judged by them.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        candidate: Candidate,
+        cluster: Cluster,
+        sources: Sources,
+        *,
+        name: str,
+        namespace: str,
+        settings: PodSettings = PLAIN_SETTINGS,
+        readers: Sequence[CardReader] = (),
+        strict: bool = False,
+    ) -> None:
+        """`name` and `namespace` are of the ConfigMap of the ledger."""
+        self._candidate, self._sources, self._strict, self._readers = candidate, sources, strict, readers
+        self._workloads: tuple[tuple[Kind[Object], Informer[Object]], ...] = tuple(
+            (kind, Informer(api, kind)) for kind in WORKLOADS
+        )
+        self.objects = Informer(api, GPU_BINDINGS)
+        self.occupants = Occupants(
+            sources.pods, cluster, lambda pod: tenant_in(pod, sources.namespaces.objects), settings.domain
+        )
+        self.store = LedgerStore(api, candidate, name, namespace, self._held)
+        self.store.changed, self.store.restored = self._forget_claims, self._restored
+        self._hosted = HostedApps(settings)
+        self._nodes: dict[str, tuple[ComputeNode, tuple[Problem, ...]]] = {}
+        self._foreign: dict[str, tuple[str, Binding]] = {}
+        self._claims: Claims | None = None
+        self.unready: Callable[[], str] = lambda: "" if self.synced else "bindings have not been read yet"
+        """Why nothing may be decided now; "" if it may. Who runs what before our term is to be known by then."""
+        self.wake: Callable[[], None] = lambda: None
+        """Called when anything may have to be done because something changed."""
+        sources.nodes.subscribe(self._on_node)
+        sources.pods.subscribe(lambda _: self.wake())
+        self.objects.subscribe(self._on_object)
+
+    @property
+    def informers(self) -> tuple[Informer[Object], ...]:
+        """What is followed for bindings alone."""
+        return (self.objects, *(informer for _, informer in self._workloads))
+
+    # --- the port ---
+
+    async def cluster(self) -> ClusterFacts:
+        """What is there now. Raises `Unavailable` before all of it was heard."""
+        if unready := self.unready():
+            raise Unavailable(unready, code="not-ready")
+        ledger = await self.store.read()
+        namespaces = self._sources.namespaces.objects
+        apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.tenants())
+        foreign = tuple(self.foreign)
+        problems += [
+            Problem(each.name, each.reason) for each in self.claims.bindings if each.reason and each in foreign
+        ]
+        problems += [Problem(name, found.text) for name, found in self.claims.barred.items()]
+        used = self.occupants.used
+        nodes = (replace(node, used=used[name], requested=used[name]) for name, (node, _) in self._nodes.items())
+        problems += [problem for _, found in self._nodes.values() for problem in found]
+        return ClusterFacts(tuple(nodes), apps, self.occupants.held(ledger), foreign, tuple(problems))
+
+    async def ledger(self) -> Ledger:
+        """The ledger as it was last committed."""
+        return await self.store.read()
+
+    async def commit(self, change: Change, expected: int) -> None:
+        """Make all of a change durable, or nothing of it; see `LedgerStore.commit`."""
+        await self.store.commit(change, expected)
+
+    async def start(self, app: AppKey, accelerator: str) -> None:
+        """Give the workloads of an application their replicas."""
+        await self._tell(app, lambda kind, each: starting(kind, each, accelerator))
+
+    async def stop(self, app: AppKey) -> None:
+        """Take all replicas from the workloads of an application."""
+        await self._tell(app, stopping)
+
+    async def restart(self, app: AppKey) -> None:
+        """Have all pods of an application made anew."""
+        why = str((await self.store.read()).version)
+        await self._tell(app, lambda kind, each: restarting(kind, each, why))
+
+    async def discard(self, bindings: Collection[str]) -> None:
+        """Delete bindings that are none of the ledger."""
+        there = {each.name for each in self.foreign}
+        for name in sorted(there & set(bindings)):
+            found = self.objects.objects[("", name)].metadata
+            try:
+                await self._write(Delete(GPU_BINDINGS, name, uid=found.uid, version=found.resource_version))
+            except NotFound:
+                continue
+
+    # --- what pods are judged by ---
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that counts has been heard."""
+        sources = self._sources
+        shared = sources.nodes.synced and sources.pods.synced and sources.namespaces.synced
+        return shared and all(informer.synced for informer in self.informers)
+
+    @property
+    def claims(self) -> Claims:
+        """The bindings: rows of the ledger first, then those of others, the oldest first.
+
+        Raises:
+            Unavailable: they are not certain now.
+
+        """
+        ledger = self.store.now
+        if ledger is None or not self.synced:
+            raise Unavailable("bindings have not been read yet", code="not-ready")
+        if self._claims is None:
+            cards = self.cards(ledger)
+            closed = {row.card.device for row in ledger.rows if row.draining and _shared_anew(row, cards)}
+            bindings = [*map(as_binding, ledger.rows), *self.foreign]
+            self._claims = Claims(bindings, cards, strict=self._strict, closed=closed)
+        return self._claims
+
+    def cards(self, ledger: Ledger) -> dict[str, ComputeCard]:
+        """Cards by their ids as they are shared now; of two with one id that of the first node by name."""
+        found: dict[str, ComputeCard] = {}
+        for name in sorted(self._nodes):
+            for card in self._nodes[name][0].cards:
+                share = ledger.shares.get(CardKey(name, card.id), card.share)
+                found.setdefault(card.id, replace(card, share=share))
+        return found
+
+    @property
+    def foreign(self) -> Iterator[Binding]:
+        """The bindings that are none of the ledger, the oldest first."""
+        return (binding for _, binding in sorted(self._foreign.values(), key=lambda pair: (pair[0], pair[1].name)))
+
+    # --- hearing and telling ---
+
+    def _forget_claims(self) -> None:
+        self._claims = None
+        self.wake()
+
+    def _on_node(self, news: News[Node]) -> None:
+        if isinstance(news, Removed):
+            self._nodes.pop(news.last.metadata.name, None)
+            self._forget_claims()
+            return
+        found = compute_node(news.new, self._readers)
+        if found != self._nodes.get(news.new.metadata.name):
+            self._nodes[news.new.metadata.name] = found
+            self._forget_claims()
+
+    def _on_object(self, news: News[Object]) -> None:
+        found = news.last if isinstance(news, Removed) else news.new
+        self._foreign.pop(found.metadata.name, None)
+        if not isinstance(news, Removed) and ROW not in (found.metadata.annotations or {}):
+            self._foreign[found.metadata.name] = found.metadata.creation_timestamp or "", _read(found)
+        self._forget_claims()
+
+    def _parts(self) -> Iterator[tuple[Kind[Object], Object]]:
+        return ((kind, each) for kind, informer in self._workloads for each in informer.objects.values())
+
+    async def _tell(self, app: AppKey, change: Callable[[Kind[Object], Object], Write | None]) -> None:
+        for kind, each in list(parts_of(app, self._parts(), self._sources.namespaces.objects)):
+            found = change(kind, each)
+            if found is not None:
+                await self._write(found)
+
+    def _restored(self) -> Ledger:
+        """The rows that objects still show; new ones are numbered after them."""
+        cards, rows, version = self.cards(Ledger()), [], 0
+        for found in self.objects.objects.values():
+            row = (found.metadata.annotations or {}).get(ROW)
+            binding = _read(found)
+            card = cards.get(binding.uuid)
+            if row and card is not None and binding.state is not BindingState.INVALID:
+                app = AppKey(binding.app, binding.owner, binding.namespace)
+                memory = binding.memory_bytes or 0
+                rows.append(BoundCard(row, app, card.key, card.accelerator, card.share, memory))
+                numbered = _NUMBER.search(row)
+                version = max(version, int(numbered[1]) if numbered else 0)
+        return Ledger(version, tuple(rows))
+
+    def _held(self) -> frozenset[str]:
+        return self.occupants.held(self.store.now or Ledger())
+
+    async def _write(self, change: Write) -> None:
+        epoch = self._candidate.epoch
+        if epoch is None:
+            raise NotLeading(f"this process does not lead; {self._candidate.holder or 'nobody'} does")
+        await self._candidate.write(epoch, change)
+
+
+_NUMBER = re.compile(r"-([0-9]{1,15})-[0-9]+$")
+"""The version in which a row was made, at the end of its id."""
+
+
+def as_binding(row: BoundCard) -> Binding:
+    """A row as a binding, under the id of the row: for every pod of its application."""
+    return Binding(
+        row.id,
+        row.card.device,
+        row.app.name,
+        row.app.owner,
+        row.app.namespace,
+        selector=(),
+        memory_bytes=row.memory_bytes or None,
+        accelerator=row.accelerator,
+        state=row.state,
+    )
+
+
+def _read(found: Object) -> Binding:
+    """A binding of others. What was written of its state is told anew, as what is true of it now."""
+    try:
+        binding = read_binding(found.document)
+    except InvalidRequest as error:
+        return Binding(found.metadata.name, "", "", state=BindingState.INVALID, reason=error.message)
+    if binding.state is BindingState.INVALID:
+        return binding
+    return replace(binding, state=BindingState.BOUND, reason="")
+
+
+def _shared_anew(row: BoundCard, cards: dict[str, ComputeCard]) -> bool:
+    card = cards.get(row.card.device)
+    return card is not None and card.share is not row.share

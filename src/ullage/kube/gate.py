@@ -1,0 +1,154 @@
+"""Bindings before the extender: what a pod asks becomes what its application may have, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ullage.core.binding.permit import Hindrance, Place, Refused
+from ullage.kube.bindings_store import KubeBindings
+from ullage.kube.hosted_apps import tenant_in
+from ullage.kube.informer import Informer
+from ullage.kube.objects import Namespace
+from ullage.model.binding import Binding
+from ullage.model.error import Conflict
+from ullage.model.request import ResourceRequirement
+from ullage.wire.document import Document, mapping, text
+from ullage.wire.gpubinding import APP_LABEL, consume_of
+from ullage.wire.pod import DOMAIN, PodRequest
+from ullage.wire.pod.bind import BINDINGS
+
+SCOPE_LABEL = f"{DOMAIN}/gpu-bindings"
+"""The label of a namespace that says whether bindings count there: `enabled` or `disabled`."""
+
+
+class Scope(StrEnum):
+    """Where bindings count: nowhere, in namespaces labelled `enabled`, or in all not labelled `disabled`."""
+
+    OFF = "off"
+    LABELLED = "labelled"
+    ON = "on"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a pod asks on which nodes, and why others will not do.
+
+    `never` are those where no other pod that leaves would help. `short` is what was asked, and what is left to it.
+    """
+
+    asked: Sequence[tuple[PodRequest, Sequence[str]]]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    never: Mapping[str, str] = field(default_factory=dict)
+    short: tuple[int, int] | None = None
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+    def on(self, node: str) -> PodRequest:
+        """What it asks on the one node that was looked at.
+
+        Raises:
+            Conflict: bindings keep it from there.
+
+        """
+        if not self.asked:
+            why = self.refused.get(node) or self.never.get(node, "")
+            raise Conflict(f"{node} is not for it by its bindings: {why}", code="bind-not-bound")
+        return self.asked[0][0]
+
+    def bindings(self, node: str, cards: Iterable[str]) -> tuple[str, ...]:
+        """Names of the bindings by which it has these cards."""
+        place, chosen = self.places.get(node), set(cards)
+        return () if place is None else tuple(each.binding.name for each in place.cards if each.card.id in chosen)
+
+
+class Gate:
+    """Judges pods by bindings, where these count."""
+
+    def __init__(self, bindings: KubeBindings, namespaces: Informer[Namespace], scope: Scope, domain: str) -> None:
+        self._bindings, self._namespaces, self._scope, self._domain = bindings, namespaces, scope, domain
+        self.conflicts: dict[str, Binding] = {}
+        """Bindings of several owners for one pod, as they are to be shown, by name."""
+
+    @property
+    def unready(self) -> str:
+        """Why nothing can be judged now; "" if it can."""
+        if not self._bindings.synced:
+            return "bindings have not been read yet"
+        return "" if self._bindings.store.now is not None else "the ledger of bindings has not been read yet"
+
+    def admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str]) -> Admitted:
+        """What a pod may ask on these nodes.
+
+        Raises:
+            InvalidRequest: its labels cannot be read. Unavailable: bindings are not certain now.
+
+        """
+        metadata = mapping(pod.get("metadata"), "metadata")
+        if not self._covers(text(metadata.get("namespace")) or "default"):
+            return Admitted([(asked, nodes)])
+        tenant = tenant_in(pod, self._namespaces.objects)
+        claims = self._bindings.claims
+        siblings = self._bindings.occupants.siblings(asked.uid, tenant)
+        found = claims.permit(tenant, asked.requirement, nodes, siblings, consume_of(tenant))
+        self.conflicts |= {each.name: each for each in claims.conflict(tenant)}
+        helps = {node: _text(why) for node, why in found.refused.items() if why.helps}
+        never = {node: _text(why) for node, why in found.refused.items() if not why.helps}
+        return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places)
+
+    def hold(self, uid: str, bindings: tuple[str, ...]) -> dict[str, str]:
+        """A pod is about to run by these bindings; what is to be written on it.
+
+        Raises:
+            Conflict: one of them is just being let go.
+
+        """
+        if not bindings:
+            return {}
+        if self._bindings.store.leaving.intersection(bindings):
+            raise Conflict("a binding of it is just being let go", code="bind-not-bound")
+        self._bindings.occupants.reserve(uid, bindings)
+        return {f"{self._domain}/{BINDINGS}": ",".join(bindings)}
+
+    def undo(self, uid: str) -> None:
+        """It does not run after all."""
+        self._bindings.occupants.undo(uid)
+
+    def _covers(self, namespace: str) -> bool:
+        found = self._namespaces.objects.get(("", namespace))
+        told = "" if found is None else (found.metadata.labels or {}).get(SCOPE_LABEL, "")
+        return told == "enabled" if self._scope is Scope.LABELLED else told != "disabled"
+
+
+def _together(asked: PodRequest, places: Mapping[str, Place]) -> Iterable[tuple[PodRequest, list[str]]]:
+    """Nodes on which the same is asked, among all cards of theirs that are bound."""
+    alike: dict[ResourceRequirement, tuple[list[str], set[str]]] = {}
+    for node, place in places.items():
+        under = place.under(asked.requirement)
+        key = replace(under, cards=replace(under.cards, uuids=()))
+        nodes, uuids = alike.setdefault(key, ([], set()))
+        nodes.append(node)
+        uuids.update(under.cards.uuids)
+    for under, (nodes, uuids) in alike.items():
+        requirement = replace(under, cards=replace(under.cards, uuids=tuple(sorted(uuids))))
+        yield _with(asked, requirement), nodes
+
+
+def _with(asked: PodRequest, requirement: ResourceRequirement) -> PodRequest:
+    """The request with other amounts: what is bound is the most that it may use, too."""
+    limit, part = asked.claim.limit, requirement.part
+    if limit is not None and part is not None and part.vram_bytes:
+        limit = replace(limit, vram_bytes=part.vram_bytes)
+    same = requirement.gpu_count == asked.requirement.gpu_count
+    return replace(
+        asked,
+        requirement=requirement,
+        claim=replace(asked.claim, limit=limit),
+        container_gpu_counts=asked.container_gpu_counts if same else {},
+    )
+
+
+def _text(why: Refused) -> str:
+    if why.code is Hindrance.NO_LABEL:
+        return f"{why.code}: a pod with cards needs the label {APP_LABEL}"
+    return why.text

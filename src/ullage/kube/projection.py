@@ -1,0 +1,150 @@
+"""Pictures of the ledger for others to read: bindings as objects, modes as annotations of nodes, rows in a ConfigMap.
+
+They are made good from the ledger whenever they differ from it, by whoever leads; what is cut short is finished by
+the next look, in this process or another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ullage.core.binding.permit import Claims
+from ullage.core.binding.rows import Ledger
+from ullage.kube.api import KubeApi
+from ullage.kube.bindings_store import as_binding
+from ullage.kube.changes import Change, Create, Delete, Patch, Replace
+from ullage.kube.kinds import CONFIG_MAPS, GPU_BINDINGS, NODES
+from ullage.kube.objects import Node, Object
+from ullage.model.binding import Binding, BindingState
+from ullage.model.compute import AppKey, BoundCard
+from ullage.model.error import InvalidRequest, NotFound
+from ullage.wire.compute_resources import allocation_bodies
+from ullage.wire.document import Document
+from ullage.wire.gpubinding import (
+    REASON,
+    ROW,
+    SHARE_MODE,
+    STATE,
+    binding_name,
+    read_binding,
+    share_number,
+    write_binding,
+)
+
+ALLOCATIONS = "allocations.json"
+"""The key of the ConfigMap of rows."""
+
+
+def object_changes(ledger: Ledger, objects: Mapping[tuple[str, str], Object]) -> Iterator[Change]:
+    """What makes the objects those of the ledger. Others of an application that has rows are theirs no more."""
+    wanted = _wanted(ledger)
+    apps = {row.app for row in ledger.rows}
+    for (_, name), found in objects.items():
+        ours = ROW in (found.metadata.annotations or {})
+        if name not in wanted and (ours or _app_of(found) in apps):
+            yield Delete(GPU_BINDINGS, name, uid=found.metadata.uid, version=found.metadata.resource_version)
+    for name, body in wanted.items():
+        there = objects.get(("", name))
+        if there is None:
+            yield Create(GPU_BINDINGS, body)
+        elif not _says(there, body):
+            metadata = {**body["metadata"], "resourceVersion": there.metadata.resource_version}
+            yield Replace(GPU_BINDINGS, name, {**body, "metadata": metadata})
+
+
+def node_changes(ledger: Ledger, nodes: Mapping[tuple[str, str], Node]) -> Iterator[Change]:
+    """What makes nodes say how their cards are shared."""
+    for key, share in ledger.shares.items():
+        node, note = nodes.get(("", key.node)), f"{SHARE_MODE}{key.device}"
+        if node is not None and (node.metadata.annotations or {}).get(note) != share_number(share):
+            yield Patch(NODES, key.node, {"metadata": {"annotations": {note: share_number(share)}}})
+
+
+def state_changes(
+    claims: Claims, conflicts: Mapping[str, Binding], objects: Mapping[tuple[str, str], Object]
+) -> Iterator[Change]:
+    """What makes bindings of others say whether they count, and why not."""
+    for each in claims.bindings:
+        found = objects.get(("", each.name))
+        if found is None or ROW in (found.metadata.annotations or {}):
+            continue
+        state, reason = each.state.value if each.reason else "", each.reason
+        if each.name in conflicts and each.state is not BindingState.INVALID:
+            state, reason = BindingState.CONFLICT.value, conflicts[each.name].reason
+        if each.name in claims.barred:
+            state, reason = BindingState.CONFLICT.value, claims.barred[each.name].text
+        notes = found.metadata.annotations or {}
+        if (notes.get(STATE, ""), notes.get(REASON, "")) != (state, reason):
+            said = {STATE: state or None, REASON: reason or None}
+            metadata = {"annotations": said, "resourceVersion": found.metadata.resource_version}
+            yield Patch(GPU_BINDINGS, each.name, {"metadata": metadata})
+
+
+class AllocationsMap:
+    """The rows in a ConfigMap, as app-service keeps them; `place` is `namespace/name`."""
+
+    def __init__(self, api: KubeApi, place: str) -> None:
+        self._api = api
+        self._namespace, _, self._name = place.partition("/")
+        self._written: tuple[int | None, int] | None = None
+
+    async def change(self, ledger: Ledger, term: int | None) -> Change | None:
+        """What makes it that of the ledger; None if it is already. It is read once per version and term.
+
+        Raises:
+            UllageError: it cannot be read.
+
+        """
+        if self._written == (term, ledger.version):
+            return None
+        text = msgspec.json.encode(allocation_bodies(row for row in ledger.rows if not row.draining)).decode()
+        try:
+            found = (await self._api.get(CONFIG_MAPS, self._name, self._namespace)).document
+        except NotFound:
+            body: dict[str, Any] = {"metadata": {"name": self._name}, "data": {ALLOCATIONS: text}}
+            return Create(CONFIG_MAPS, body, self._namespace)
+        if (found.get("data") or {}).get(ALLOCATIONS) == text:
+            self._written = term, ledger.version
+            return None
+        data = {**(found.get("data") or {}), ALLOCATIONS: text}
+        return Replace(CONFIG_MAPS, self._name, {**found, "data": data}, self._namespace)
+
+
+def _wanted(ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """The objects by name. Of a row that drains, and one in force for the same card, the one in force is shown."""
+    wanted = {}
+    for row in sorted(ledger.rows, key=lambda row: not row.draining):
+        wanted[_name(row)] = _body(row)
+    return wanted
+
+
+def _name(row: BoundCard) -> str:
+    return binding_name(row.app.name, row.app.owner, row.card.device)
+
+
+def _body(row: BoundCard) -> dict[str, Any]:
+    body = write_binding(as_binding(row))
+    metadata = body["metadata"]
+    notes = {**metadata["annotations"], ROW: row.id}
+    return {**body, "metadata": {**metadata, "name": _name(row), "annotations": notes}}
+
+
+def _says(found: Object, body: dict[str, Any]) -> bool:
+    """Whether an object says what a row does; what others have noted on it beside that is theirs."""
+    there: Document = found.document
+    wanted = body["metadata"]
+    labels, notes = found.metadata.labels or {}, found.metadata.annotations or {}
+    same = all(notes.get(key, "") == wanted["annotations"].get(key, "") for key in (ROW, STATE))
+    return same and there.get("spec") == body["spec"] and wanted["labels"].items() <= labels.items()
+
+
+def _app_of(found: Object) -> AppKey | None:
+    """Whose it is, if it says that in full."""
+    try:
+        binding = read_binding(found.document)
+    except InvalidRequest:
+        return None
+    return AppKey(binding.app, binding.owner, binding.namespace) if binding.owner else None

@@ -1,0 +1,90 @@
+"""What has to be done for bindings beside answering: rows that nobody runs by go, and the ledger is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from ullage.kube.api import KubeApi
+from ullage.kube.bindings_store import KubeBindings
+from ullage.kube.changes import Change
+from ullage.kube.gate import Gate
+from ullage.kube.informer import Informer
+from ullage.kube.lease import Candidate
+from ullage.kube.objects import Node
+from ullage.kube.projection import AllocationsMap, node_changes, object_changes, state_changes
+from ullage.model.error import AlreadyExists, Conflict, NotFound, UllageError
+from ullage.service.bindings import Bindings
+
+LOOK_AGAIN_S = 10.0
+"""The longest time between two looks, if nothing is heard."""
+
+GAP_S = 0.05
+"""Between two looks: what comes at once is looked at together."""
+
+Told = Callable[[str, str, UllageError], None]
+
+
+class Upkeep:
+    """`run` does it, while this process leads, whenever something changed; `look` does it once."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        candidate: Candidate,
+        bindings: KubeBindings,
+        nodes: Informer[Node],
+        gate: Gate,
+        *,
+        allocations: str = "",
+        trouble: Told = lambda _kind, _name, _error: None,
+    ) -> None:
+        """`allocations` is where the rows are shown as one ConfigMap, `namespace/name`; "" for nowhere."""
+        self._candidate, self._bindings, self._nodes, self._gate = candidate, bindings, nodes, gate
+        self._map = AllocationsMap(api, allocations) if allocations else None
+        self._use, self._trouble = Bindings(bindings), trouble
+        self._woken = asyncio.Event()
+        bindings.wake = self._woken.set
+
+    async def run(self) -> None:
+        """Look whenever something changed, and now and then."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            await self.look()
+            await asyncio.sleep(GAP_S)
+
+    async def look(self) -> None:
+        """Do what there is to do; what fails is told, and tried at the next look."""
+        epoch = self._candidate.epoch
+        if epoch is None or not self._bindings.synced:
+            return
+        try:
+            ledger = await self._bindings.ledger()
+            if self._bindings.unready():
+                return
+            if any(row.draining for row in ledger.rows):
+                await self._use.settle()
+            async for change in self._changes(epoch):
+                await self._write(epoch, change)
+        except UllageError as error:
+            self._trouble("Bindings", "", error)
+
+    async def _changes(self, epoch: int) -> AsyncIterator[Change]:
+        ledger, shown = await self._bindings.ledger(), self._bindings.objects.objects
+        for change in [*object_changes(ledger, shown), *node_changes(ledger, self._nodes.objects)]:
+            yield change
+        for change in list(state_changes(self._bindings.claims, self._gate.conflicts, shown)):
+            yield change
+        if self._map is not None and (found := await self._map.change(ledger, epoch)) is not None:
+            yield found
+
+    async def _write(self, epoch: int, change: Change) -> None:
+        try:
+            await self._candidate.write(epoch, change)
+        except (AlreadyExists, NotFound, Conflict):
+            self._woken.set()  # our picture of the objects is behind: the next look is better

@@ -1,0 +1,237 @@
+"""Bindings before the extender: which pod gets which card, over HTTP and an API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kube.api_server import ApiServer
+from tests.kube.conftest import until
+from tests.kube.hosting import ALONE, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
+from tests.kube.test_front import cards_of, put
+from ullage.kube.bindings_front import BindingTerms
+from ullage.kube.gate import SCOPE_LABEL, Scope
+from ullage.kube.http import HttpKubeApi
+from ullage.model.allocation import Allocation
+from ullage.model.part import Isolation
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+
+
+def held(up: Hosting, pod: dict[str, Any]) -> Allocation:
+    found = up.front.cluster.held(pod["metadata"]["uid"])
+    assert found is not None
+    return found
+
+
+async def test_30_two_owners_of_one_application_are_kept_apart(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
+    put(server, "gpubindings", a_binding("x", "g1", owner="alice", namespace="default"))
+    put(server, "gpubindings", a_binding("y", "g2", owner="bob", namespace="default"))
+    his, hers, hers_too = put(server, "pods", pod_of("his", owner="bob"), pod_of("hers"), pod_of("hers-too"))
+    async with hosting(server, api) as up:
+        assert await up.place(his, ["a"]) == "!a"
+        assert await up.place(hers, ["a"]) == "!a"
+        assert (cards_of(server, "his"), cards_of(server, "hers")) == (["g2"], ["g1"])
+        found = await up.offered(hers_too, "a")
+        assert found["FailedNodes"] == {"a": "InsufficientGPU: requested=1, bound=0"}
+
+
+@pytest.mark.parametrize(
+    ("binding", "pod", "why"),
+    [
+        pytest.param({"owner": "alice"}, {"owner": ""}, "other-owner", id="31"),
+        pytest.param({"namespace": "elsewhere"}, {}, "other-namespace", id="32"),
+        pytest.param({"podSelector": None}, {}, "not-selected", id="34-null"),
+        pytest.param({"podSelector": {"matchLabels": {"tier": "a"}}}, {}, "not-selected", id="34-labels"),
+        pytest.param({"uuid": ""}, {}, "binding-invalid", id="36"),
+        pytest.param({"app": "another"}, {}, "not-bound", id="other application"),
+        pytest.param({"memory": "0"}, {}, "binding-invalid", id="no memory"),
+        pytest.param({"memory": "16001"}, {}, "binding-invalid", id="more than the card has"),
+    ],
+)
+async def test_what_is_not_for_a_pod_gives_it_nothing(
+    server: ApiServer, api: HttpKubeApi, binding: dict[str, Any], pod: dict[str, Any], why: str
+):
+    put(server, "nodes", a_machine("a", {"g1": SLICED}))
+    said = {"uuid": "g1", "memory": "8000"} | binding
+    put(server, "gpubindings", a_binding("x", **said))
+    (asking,) = put(server, "pods", pod_of("p", **pod))
+    async with hosting(server, api) as up:
+        await up.heard("x")
+        found = await up.offered(asking, "a", "b")
+        assert found["FailedAndUnresolvableNodes"] == {"a": why, "b": why}
+        assert (found["NodeNames"], found["FailedNodes"]) == ([], {})
+
+
+async def test_34_a_selector_wants_labels_and_expressions(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    expressions = [{"key": "new", "operator": "DoesNotExist"}]
+    selector = {"matchLabels": {"tier": "a"}, "matchExpressions": expressions}
+    put(server, "gpubindings", a_binding("x", "g1", podSelector=selector))
+    good, bad = put(
+        server, "pods", pod_of("good", labels={"tier": "a"}), pod_of("bad", labels={"tier": "a", "new": "1"})
+    )
+    async with hosting(server, api) as up:
+        assert (await up.offered(bad, "a"))["NodeNames"] == []
+        assert await up.place(good, ["a"]) == "!a"
+
+
+async def test_33_what_names_no_owner_is_anybodys_unless_that_is_forbidden(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS}))
+    put(server, "gpubindings", a_binding("x", "g1"))
+    one, other = put(server, "pods", pod_of("one"), pod_of("other", owner="bob"))
+    async with hosting(server, api) as up:
+        assert [await up.place(pod, ["a"]) for pod in (one, other)] == ["!a", "!a"]
+    (third,) = put(server, "pods", pod_of("third"))
+    async with hosting(server, api, BindingTerms(strict=True)) as up:
+        assert (await up.offered(third, "a"))["FailedAndUnresolvableNodes"] == {"a": "binding-names-no-owner"}
+
+
+async def test_a_pod_of_two_owners_bindings_is_refused_and_both_say_so(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
+    put(server, "gpubindings", a_binding("x", "g1"), a_binding("y", "g2", owner="alice"))
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        found = await up.offered(pod, "a")
+        assert found["FailedAndUnresolvableNodes"] == {"a": "bindings-of-several-owners:nobody and alice"}
+        await up.front.bindings.upkeep.look()
+        for name in ("x", "y"):
+            notes = up.objects()[name]["metadata"]["annotations"]
+            assert notes["ullage.io/binding-state"] == "Conflict"
+            assert "alice" in notes["ullage.io/binding-reason"]
+
+
+async def test_35_memory_is_mib_and_replaces_what_a_pod_asks(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": SLICED, "g2": SLICED}))
+    put(server, "gpubindings", a_binding("x", "g1", memory="8192"), a_binding("y", "g2", app="other"))
+    capped, free = put(server, "pods", pod_of("capped", mib=15_000), pod_of("free", "other", mib=3000))
+    async with hosting(server, api) as up:
+        assert [await up.place(pod, ["a"]) for pod in (capped, free)] == ["!a", "!a"]
+        assert held(up, capped).charges[0].vram == 8192 << 20
+        assert held(up, free).charges[0].vram == 3000 << 20
+
+
+async def test_a_users_own_choice_of_cards_narrows_and_does_not_widen(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE, "g3": ALONE}))
+    put(server, "gpubindings", a_binding("x", "g1"), a_binding("y", "g2"))
+    inside, outside = pod_of("inside", consume="single"), pod_of("outside", consume="single")
+    inside["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": "g2,g3"}
+    outside["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": "g3"}
+    inside, outside = put(server, "pods", inside, outside)
+    async with hosting(server, api) as up:
+        assert await up.place(inside, ["a"]) == "!a"
+        assert cards_of(server, "inside") == ["g2"]
+        assert (await up.offered(outside, "a"))["NodeNames"] == []
+
+
+async def test_37_an_exclusive_card_is_for_one_application(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "gpubindings", a_binding("x", "g1"))
+    put(server, "gpubindings", a_binding("y", "g1", app="other"))
+    first, second = put(server, "pods", pod_of("first"), pod_of("second", "other"))
+    async with hosting(server, api) as up:
+        found = await up.offered(second, "a")  # though nobody runs there yet
+        assert found["FailedAndUnresolvableNodes"] == {"a": "exclusive-already-bound:g1"}
+        assert await up.place(first, ["a"]) == "!a"
+        assert held(up, first).requirement.cards.isolation is Isolation.SHARED
+        await up.front.bindings.upkeep.look()
+        assert up.objects()["y"]["metadata"]["annotations"]["ullage.io/binding-state"] == "Conflict"
+        delete(server, "gpubindings", "x")
+        await until(lambda: ("", "x") not in up.front.bindings.store.objects.objects, "it is heard")
+        assert (await up.offered(second, "a"))["FailedNodes"] == {"a": "1/1 ExclusiveDeviceAllocateConflict"}
+
+
+async def test_38_memory_is_sliced_to_the_end_and_no_further(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": SLICED}))
+    for name, memory in (("one", "8000"), ("two", "8000"), ("zero", "1")):
+        put(server, "gpubindings", a_binding(name, "g1", app=name, memory=memory))
+    pods = put(server, "pods", *(pod_of(name, name) for name in ("one", "two", "zero")))
+    async with hosting(server, api) as up:
+        assert [await up.place(pod, ["a"]) for pod in pods[:2]] == ["!a", "!a"]
+        assert (await up.offered(pods[2], "a"))["FailedAndUnresolvableNodes"] == {"a": "device-vram-insufficient:g1"}
+
+
+async def test_39_who_takes_turns_sees_the_whole_card(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS}))
+    put(server, "gpubindings", *(a_binding(f"b{n:02}", "g1", app=f"app{n}") for n in range(11)))
+    pods = put(server, "pods", *(pod_of(f"p{n}", f"app{n}", mib=15_000) for n in range(11)))
+    async with hosting(server, api) as up:
+        assert [await up.place(pod, ["a"]) for pod in pods[:3]] == ["!a"] * 3
+        assert held(up, pods[0]).charges[0].vram == 0
+        assert (await up.offered(pods[10], "a"))["FailedAndUnresolvableNodes"] == {"a": "tenants-exhausted:g1"}
+
+
+@pytest.mark.parametrize(("kind", "told", "mode"), [("nvidia", "", "TimeSlice"), ("nvidia", "7", "TimeSlice")])
+async def test_40_how_a_card_is_shared_by_default(server: ApiServer, api: HttpKubeApi, kind: str, told: str, mode: str):
+    put(server, "nodes", a_machine("a", {"g1": told}, kind=kind), a_machine("b", {"g2": told}, kind="nvidia-gb10"))
+    async with hosting(server, api) as up:
+        nodes = (await up.call("GET", "/app-service/v1/compute-resources"))["data"]
+        assert [node["devices"][0]["supportType"] for node in nodes] == [mode, "MemorySlice"]
+
+
+async def test_41_a_pod_with_cards_says_its_application(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS}))
+    nameless, plain = put(server, "pods", pod_of("nameless", ""), pod_of("plain", "", gpus=0))
+    async with hosting(server, api) as up:
+        never = (await up.offered(nameless, "a", "b"))["FailedAndUnresolvableNodes"]
+        assert set(never) == {"a", "b"}
+        assert all("applications.app.bytetrade.io/name" in why for why in never.values())
+        assert (await up.offered(plain, "a", "b"))["NodeNames"] == ["a", "b"]
+
+
+async def test_42_all_that_is_bound_on_a_node_is_taken(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE, "g3": ALONE}), a_machine("b", {"g4": ALONE}))
+    put(server, "gpubindings", *(a_binding(f"b-{card}", card) for card in ("g1", "g2", "g4")))
+    pod, large = put(server, "pods", pod_of("p"), pod_of("large", gpus=3))
+    async with hosting(server, api) as up:
+        assert (await up.offered(pod, "a", "b"))["NodeNames"] == ["a", "b"]
+        assert (await up.ask("bind", PodName="p", PodNamespace="default", PodUID=pod["metadata"]["uid"], Node="a"))[
+            "Error"
+        ] == ""
+        assert sorted(cards_of(server, "p")) == ["g1", "g2"]
+        assert (await up.offered(large, "a", "b"))["FailedNodes"] == {
+            "a": "InsufficientGPU: requested=3, bound=0",
+            "b": "InsufficientGPU: requested=3, bound=1",
+        }
+
+
+async def test_43_single_takes_as_many_as_it_asks(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
+    put(server, "gpubindings", a_binding("x", "g1"), a_binding("y", "g2"))
+    pods = put(server, "pods", *(pod_of(f"p{n}", consume="single") for n in range(3)))
+    async with hosting(server, api) as up:
+        first, second = [await up.offered(pod, "a") for pod in pods[:2]]  # the place of the first is kept
+        assert first["NodeNames"] == second["NodeNames"] == ["a"]
+        assert [await up.place(pod, ["a"]) for pod in pods[:2]] == ["!a", "!a"]
+        assert sorted(cards_of(server, "p0") + cards_of(server, "p1")) == ["g1", "g2"]
+        assert (await up.offered(pods[2], "a"))["FailedNodes"] == {"a": "InsufficientGPU: requested=1, bound=0"}
+
+        def told() -> bool:
+            events = [item for (kind, _, _), item in server.store.at(server.store.revision).items() if kind == "events"]
+            return any(e["reason"] == "InsufficientGPU" and e["message"] == "requested=1, bound=0" for e in events)
+
+        await until(lambda: server.do(told), "the event is there")
+
+
+async def test_bindings_count_where_their_namespace_says_so(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS}))
+    put(server, "namespaces", {"metadata": {"name": "bound", "labels": {SCOPE_LABEL: "enabled"}}})
+    here, there = put(server, "pods", pod_of("p"), pod_of("p", namespace="bound"))
+    async with hosting(server, api, BindingTerms(scope=Scope.LABELLED)) as up:
+        assert (await up.offered(here, "a"))["NodeNames"] == ["a"]
+        assert (await up.offered(there, "a"))["FailedAndUnresolvableNodes"] == {"a": "not-bound"}
+
+
+async def test_cards_of_other_nodes_are_never_named(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS}), a_machine("b", {"g2": TURNS}))
+    put(server, "gpubindings", a_binding("x", "g2"))
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        found = await up.offered(pod, "a", "b")
+        assert (found["NodeNames"], found["FailedAndUnresolvableNodes"]) == (["b"], {"a": "no-bound-card"})
+        scores = await up.ask("prioritize", Pod=pod, NodeNames=["b"])
+        assert scores == [{"Host": "b", "Score": 10}]
+        bind = {"PodName": "p", "PodNamespace": "default", "PodUID": pod["metadata"]["uid"]}
+        assert "no-bound-card" in (await up.ask("bind", **bind, Node="a"))["Error"]
