@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ullage.kube.body import read_body
+from ullage.kube.lease import NotLeading
 from ullage.model.compute import BoundCard
 from ullage.model.compute_answer import FailedCheck
 from ullage.model.error import (
@@ -35,6 +36,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T", bound=msgspec.Struct)
 
 _STATUS: dict[type[UllageError], int] = {
+    NotLeading: 503,
     NotFound: 404,
     Forbidden: 403,
     InvalidRequest: 400,

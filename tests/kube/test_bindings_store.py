@@ -1,0 +1,358 @@
+"""The life of an application's binding before an API server: ledger, objects, workloads, restarts, failures."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.kube.api_server import ApiServer, Canned
+from tests.kube.conftest import until
+from tests.kube.hosting import (
+    ALONE,
+    MIB,
+    RESOURCES,
+    ROOT,
+    SLICED,
+    TURNS,
+    Hosting,
+    a_binding,
+    a_deployment,
+    a_machine,
+    delete,
+    hosting,
+    pod_of,
+)
+from tests.kube.test_front import cards_of, put
+from ullage.core.selection import Rules
+from ullage.kube.bindings_front import BindingTerms
+from ullage.kube.changes import Replace
+from ullage.kube.errors import VersionConflict
+from ullage.kube.front import Front
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.kinds import CONFIG_MAPS
+from ullage.kube.lease import Candidate, NotLeading
+from ullage.model.error import Unavailable
+from ullage.service.bindings_moment import Caller, Named
+from ullage.wire.extender import ExtenderArgs
+from ullage.wire.gpubinding import binding_name
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+COMFY = f"{ROOT}/apps/comfyui"
+BOUND = f"{COMFY}/compute-resources/bindings"
+CHOICE = {"computeBinding": [{"nodeName": "a", "deviceId": "g1"}]}
+
+
+def choose(device: str, mib: int = 0) -> dict[str, Any]:
+    return {"computeBinding": [{"nodeName": "a", "deviceId": device, "memory": mib * MIB}]}
+
+
+async def bound(up: Hosting, user: str = "alice") -> list[str]:
+    return [row["deviceId"] for row in (await up.call("GET", BOUND, user=user))["data"]]
+
+
+async def shown(up: Hosting, *expected: tuple[str, str]) -> None:
+    """The objects are those of these owners and cards, and no others."""
+    names = {binding_name("comfyui", owner, card) for owner, card in expected}
+    await until(lambda: set(up.objects()) == names, f"the objects are {sorted(names)}")
+
+
+async def test_an_application_is_bound_runs_and_is_let_go(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
+    put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
+    async with hosting(server, api) as up:
+        asked = await up.call("POST", f"{COMFY}/resume", {})
+        assert (asked["code"], asked["data"]["type"]) == (422, "computeBindingRequired")
+        (row,) = (await up.call("POST", f"{COMFY}/resume", CHOICE))["data"]
+        assert (row["owner"], row["deviceId"], row["memory"]) == ("alice", "g1", 0)
+        assert up.replicas("comfyui-alice") == 1
+        await shown(up, ("alice", "g1"))
+        (found,) = up.objects().values()
+        assert found["spec"] == {
+            "uuid": "g1",
+            "appName": "comfyui",
+            "owner": "alice",
+            "namespace": "default",
+            "podSelector": {},
+        }
+        refused = await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob")
+        assert refused["data"]["Data"]["validation"]["code"] == "exclusive-already-bound:g1"
+        await up.call("POST", f"{COMFY}/resume", choose("g2"), user="bob")
+        mine, his = put(server, "pods", pod_of("mine"), pod_of("his", owner="bob"))
+        assert [await up.place(pod, ["a"]) for pod in (mine, his)] == ["!a", "!a"]
+        assert (cards_of(server, "mine"), cards_of(server, "his")) == (["g1"], ["g2"])
+
+
+async def test_a_card_is_given_on_when_the_pods_of_before_are_gone(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        assert await up.place(pod, ["a"]) == "!a"
+        for _ in range(2):  # a second time says the same
+            assert (await up.call("DELETE", BOUND))["data"] == []
+            assert up.replicas("comfyui-alice") == 0
+        assert await bound(up) == []
+        (row,) = (await up.call("GET", RESOURCES))["data"][0]["devices"][0]["bindings"]
+        assert (row["owner"], row["state"]) == ("alice", "draining")
+        refused = await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob")
+        assert refused["data"]["Data"]["validation"]["code"] == "exclusive-already-bound:g1"
+        (late,) = put(server, "pods", pod_of("late"))
+        assert (await up.offered(late, "a"))["FailedAndUnresolvableNodes"] == {"a": "device-draining"}
+        delete(server, "pods", "p")
+        assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 422
+        delete(server, "pods", "p", gracePeriodSeconds=0)
+        await shown(up)
+        await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob")
+        await shown(up, ("bob", "g1"))
+
+
+async def test_all_is_known_after_a_restart(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": SLICED}))
+    put(server, "deployments", a_deployment(), a_deployment("other"))
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        first = await up.call("POST", f"{COMFY}/resume", CHOICE, **{"idempotency-key": "one"})
+        await up.call("POST", f"{ROOT}/apps/other/resume", choose("g2", 8000))
+        assert await up.place(pod, ["a"]) == "!a"
+        await up.call("DELETE", BOUND)
+        before = (await up.front.bindings.store.ledger(), (await up.call("GET", RESOURCES))["data"])
+    async with hosting(server, api) as up:
+        assert (await up.front.bindings.store.ledger(), (await up.call("GET", RESOURCES))["data"]) == before
+        assert up.front.bindings.store.occupants.held(before[0]) == {first_id(before[0].rows)}
+        repeated = await up.call("POST", f"{COMFY}/resume", CHOICE, **{"idempotency-key": "one"})
+        assert repeated["data"] == []  # it was done, and let go since: it is not done again
+        assert first["data"]
+
+
+def first_id(rows: Any) -> str:
+    return next(row.id for row in rows if row.draining)
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+@pytest.mark.parametrize("where", ["/configmaps/ullage-bindings", "/deployments/comfyui-alice", "/gpubindings"])
+async def test_whatever_fails_on_the_way_is_all_or_nothing_and_can_be_repeated(
+    server: ApiServer, api: HttpKubeApi, where: str, carried_out: bool
+):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
+    async with hosting(server, api) as up:
+        method = {"/gpubindings": "POST", "/configmaps/ullage-bindings": "PUT"}.get(where, "PATCH")
+        server.canned.append(Canned(method, where, 500, carried_out=carried_out))
+        status, _ = await up.status("POST", f"{COMFY}/resume", CHOICE)
+        assert status in (200, 503)
+        rows, bindings = await bound(up), up.front.bindings
+        assert rows in ([], ["g1"])
+        assert len((await bindings.store.ledger()).rows) == len(rows)
+    async with hosting(server, api) as up:
+        assert await bound(up) == rows
+        assert (await up.call("POST", f"{COMFY}/resume", CHOICE))["data"][0]["deviceId"] == "g1"
+        assert up.replicas("comfyui-alice") == 1
+        await shown(up, ("alice", "g1"))
+        assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 422
+
+
+async def test_59_of_two_who_want_the_last_of_a_card_one_has_it(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": SLICED}))
+    put(server, "deployments", *(a_deployment(owner=owner) for owner in ("alice", "bob", "carol")))
+    async with hosting(server, api) as up:
+        found = await asyncio.gather(
+            *(up.call("POST", f"{COMFY}/resume", choose("g1", 8000), user=owner) for owner in ("alice", "bob", "carol"))
+        )
+        assert sorted(each["code"] for each in found) == [200, 200, 422]
+        (lost,) = [each for each in found if each["code"] == 422]
+        assert lost["data"]["Data"]["validation"]["code"] == "device-vram-insufficient:g1"
+
+
+async def test_a_pod_that_is_being_bound_keeps_its_row(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment())
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        _, told = await asyncio.gather(up.call("DELETE", BOUND), up.place(pod, ["a"]))
+        rows = (await up.front.bindings.store.ledger()).rows
+        assert [row.draining for row in rows] == ([True] if told == "!a" else [])
+
+
+async def test_a_leader_of_before_cannot_change_the_ledger(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment())
+    async with hosting(server, api) as up:
+        old = await api.get(CONFIG_MAPS, "ullage-bindings", "default")
+        assert up.front.bindings is not None
+    async with hosting(server, api) as up:
+        with pytest.raises(VersionConflict):  # however late it comes: the new term has written before it decided
+            await api.write(Replace(CONFIG_MAPS, "ullage-bindings", old.document, "default"))
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+
+
+async def test_29_who_does_not_lead_answers_nothing_and_writes_nothing(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment())
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        await shown(up, ("alice", "g1"))
+        writes = len([method for method, path in server.asked if method != "GET" and "/leases/" not in path])
+        follower = Front(api, Candidate(api, "ullage", "default"), Rules(), bindings=BindingTerms())
+        work = asyncio.create_task(follower.run())
+        try:
+            await until(lambda: follower.bindings.store.synced and follower.mirror.ready, "it follows")
+            await follower.bindings.upkeep.look()
+            for use in (follower.bindings.use.look(), follower.bindings.use.suspend(Caller("alice"), Named("comfyui"))):
+                with pytest.raises(NotLeading):
+                    await use
+            with pytest.raises(Unavailable):
+                follower.extender.filter(ExtenderArgs(pod, node_names=["a"]))
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        assert writes == len([method for method, path in server.asked if method != "GET" and "/leases/" not in path])
+
+
+async def test_the_ledger_is_made_anew_from_what_shows_it(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": SLICED}))
+    put(server, "deployments", a_deployment(), a_deployment("other"))
+    async with hosting(server, api) as up:
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        await up.call("POST", f"{ROOT}/apps/other/resume", choose("g2", 8000))
+        await until(lambda: len(up.objects()) == 2, "both are shown")
+        before = (await up.front.bindings.store.ledger()).rows
+    server.do(lambda: server.rules.delete(("configmaps", "default", "ullage-bindings"), {}))
+    async with hosting(server, api) as up:
+        after = (await up.front.bindings.store.ledger()).rows
+        facts = {(row.id, row.app, row.card, row.memory_bytes, row.share) for row in before}
+        assert {(row.id, row.app, row.card, row.memory_bytes, row.share) for row in after} == facts
+
+
+async def test_an_object_that_somebody_changes_or_deletes_is_as_the_ledger_says_again(
+    server: ApiServer, api: HttpKubeApi
+):
+    put(server, "nodes", a_machine("a", {"g1": SLICED}))
+    put(server, "deployments", a_deployment())
+    name = binding_name("comfyui", "alice", "g1")
+    async with hosting(server, api) as up:
+        await up.call("POST", f"{COMFY}/resume", choose("g1", 8000))
+        await shown(up, ("alice", "g1"))
+        delete(server, "gpubindings", name)
+        await shown(up, ("alice", "g1"))
+        found = up.objects()[name]
+        wrong = {**found, "spec": {**found["spec"], "memory": "16000"}}
+        server.do(lambda: server.rules.replace(("gpubindings", "", name), wrong))
+        await until(lambda: up.objects()[name]["spec"]["memory"] == "8000", "it is as before")
+
+
+async def test_a_switch_is_on_the_node_and_stops_who_is_there(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS}))
+    put(server, "deployments", a_deployment())
+    path = f"{RESOURCES}/nodes/a/devices/g1/support-type"
+    async with hosting(server, api) as up:
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        server.do(lambda: server.rules.change(("deployments", "default", "comfyui-alice"), _well, "status"))
+        deployments = up.front.bindings.store.informers[1].objects
+        await until(
+            lambda: deployments["default", "comfyui-alice"].document["status"].get("readyReplicas") == 1, "it runs"
+        )
+        assert (await up.status("PUT", path, {"supportType": "Exclusive"}))[0] == 403
+        told = (await up.call("PUT", path, {"supportType": "Exclusive"}, user="root"))["data"]
+        assert (told["status"], told["stoppedApps"][0]["appName"]) == ("switched", "comfyui")
+        assert up.replicas("comfyui-alice") == 0
+        note = "sharemode.gpu.bytetrade.io/g1"
+        node = server.do(lambda: server.rules.get(("nodes", "", "a")))
+        await until(
+            lambda: server.do(lambda: server.rules.get(("nodes", "", "a")))["metadata"]["annotations"][note] == "0",
+            f"the node says so: {node['metadata']['annotations']}",
+        )
+        await shown(up)
+
+
+def _well(deployment: dict[str, Any]) -> dict[str, Any]:
+    return {**deployment, "status": {"replicas": 1, "readyReplicas": 1}}
+
+
+async def test_rows_are_shown_as_app_service_keeps_them(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": SLICED}))
+    put(server, "namespaces", {"metadata": {"name": "os-framework"}})
+    put(server, "deployments", a_deployment())
+
+    def kept() -> str:
+        found = server.store.get(("configmaps", "os-framework", "app-gpu-allocations"))
+        return "" if found is None else str(found["data"]["allocations.json"])
+
+    async with hosting(server, api, BindingTerms(allocations="os-framework/app-gpu-allocations")) as up:
+        await up.call("POST", f"{COMFY}/resume", choose("g1", 8000))
+        await until(lambda: '"deviceId":"g1"' in server.do(kept), "the row is shown")
+        assert f'"memory":{8000 * MIB}' in server.do(kept)
+        await up.call("DELETE", BOUND)
+        await until(lambda: server.do(kept) == "[]", "no row is shown")
+
+
+# --- bindings of before ---
+
+
+async def test_bindings_of_before_become_rows_once(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE, "g3": ALONE}))
+    put(server, "deployments", a_deployment(replicas=1), a_deployment("both", replicas=1))
+    put(server, "deployments", a_deployment("both", "bob", replicas=1))
+    put(
+        server,
+        "gpubindings",
+        a_binding("old", "g1"),
+        a_binding("nobodys", "g2", app="gone"),
+        a_binding("unclear", "g3", app="both"),
+    )
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        assert await up.place(pod, ["a"]) == "!a"
+        assert (await up.status("POST", f"{RESOURCES}/migrate", {}))[0] == 403
+        plan = (await up.call("POST", f"{RESOURCES}/migrate", {}, user="root"))["data"]
+        assert (plan["kept"], plan["dropped"]) == (["old"], ["nobodys"])
+        assert [each["item"] for each in plan["problems"]] == ["unclear"]
+        assert set(up.objects()) == {"old", "nobodys", "unclear"}
+        done = (await up.call("POST", f"{RESOURCES}/migrate", {"dryRun": False}, user="root"))["data"]
+        assert done == plan
+        name = binding_name("comfyui", "alice", "g1")
+        await until(lambda: set(up.objects()) == {name, "unclear"}, "it has its new name")
+        assert await bound(up) == ["g1"]
+        again = (await up.call("POST", f"{RESOURCES}/migrate", {"dryRun": False}, user="root"))["data"]
+        assert (again["kept"], again["unchanged"], again["dropped"]) == ([], [], [])
+        assert server.do(lambda: server.store.get(("pods", "default", "p"))) is not None
+        await up.call("DELETE", BOUND)  # the pod of before still counts
+        assert [row.draining for row in (await up.front.bindings.store.ledger()).rows] == [True]
+
+
+async def test_what_stands_for_nothing_is_listed_and_goes_when_told(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
+    put(server, "deployments", a_deployment(replicas=1))
+    put(server, "gpubindings", a_binding("lost", "g9"), a_binding("b-twice", "g1"), a_binding("c-twice", "g1"))
+    put(server, "gpubindings", a_binding("orphan", "g2", app="gone"))
+    async with hosting(server, api) as up:
+        told = (await up.call("POST", f"{RESOURCES}/clean", {}, user="root"))["data"]
+        assert {each["item"]: each["reason"] for each in told} == {
+            "lost": "card-gone",
+            "b-twice": "duplicate",
+            "orphan": "no-application",
+        }
+        assert len(up.objects()) == 4
+        await up.call("POST", f"{RESOURCES}/clean", {"dryRun": False}, user="root")
+        await until(lambda: set(up.objects()) == {"c-twice"}, "they are gone")
+
+
+async def test_bindings_of_others_take_room(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": SLICED}))
+    put(server, "deployments", a_deployment())
+    put(server, "gpubindings", a_binding("x", "g1", app="other"), a_binding("y", "g2", app="other", memory="12000"))
+    async with hosting(server, api) as up:
+        await up.heard("x", "y")
+        whole, sliced = (await up.call("GET", RESOURCES))["data"][0]["devices"]
+        assert (whole["available"], sliced["available"]) == (0, 4000 * MIB)
+        refused = await up.call("POST", f"{COMFY}/resume", CHOICE)
+        assert refused["data"]["Data"]["validation"]["code"] == "exclusive-already-bound:g1"
+
+
+async def test_who_asks_has_to_be_known(server: ApiServer, api: HttpKubeApi):
+    async with hosting(server, api) as up:
+        assert (await up.status("GET", RESOURCES, user=""))[0] == 401
