@@ -19,7 +19,7 @@ from typing import Any, cast
 import msgspec
 
 import ullage
-from ullage.bootstrap import settings
+from ullage.bootstrap import kube_settings, settings
 from ullage.cli import exits
 from ullage.cli.main import VERBS, build_parser
 from ullage.client.allocations import Allocations
@@ -269,6 +269,7 @@ def settings_() -> str:
         ("requests.pools.NAME", settings.PoolSection),
         ("queues.NAME", settings.QueueSection),
         ("kube", settings.KubeSection),
+        ("kube.bindings", kube_settings.BindingsSection),
     )
     top = [field for field in msgspec.structs.fields(settings.Settings) if not _is_section(field)]
     text = ["### Top of the file", _doc(settings.Settings), _fields(settings.Settings, {field.name for field in top})]

@@ -47,4 +47,14 @@ topologies = {{ .Values.topologies }}
 {{- with .Values.settings }}
 {{ . }}
 {{- end }}
+{{- if ne .Values.bindings.scope "off" }}
+[kube.bindings]
+scope = {{ .Values.bindings.scope | quote }}
+strict = {{ .Values.bindings.strict }}
+bind = ":8081"
+allocations = {{ .Values.bindings.allocations | quote }}
+user_prefix = {{ .Values.bindings.userPrefix | quote }}
+admins = {{ .Values.bindings.admins | toJson }}
+admin_groups = {{ .Values.bindings.adminGroups | toJson }}
+{{- end }}
 {{- end }}

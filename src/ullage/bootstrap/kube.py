@@ -69,6 +69,7 @@ def serve_kube(config: Path | None, given: Mapping[str, object]) -> int:
     load_strategies()
     settings = read_settings(config)
     section = _with(settings.kube, given)
+    section.check_bindings()
     log_plainly()
     return uvloop.run(KubeProcess(section, _rules(settings, section)).run())
 
@@ -97,6 +98,7 @@ class KubeProcess:
                 topologies=section.topologies,
                 machines=Selection(labels=section.node_label_selector),
                 bindings=_binding_terms(section),
+                cleanup_delay_s=section.cleanup_delay_s,
                 trouble=_trouble,
             )
             async with _served(self._servers(front, api)) as serving:

@@ -13,6 +13,7 @@ from ullage.wire.dialect import PodSettings
 from ullage.wire.hami import NVIDIA
 from ullage.wire.hami.policies import STRATEGIES
 from ullage.wire.pod import DOMAIN
+from ullage.wire.pod.duration import parse_duration
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """Where a pod finds the namespace that it runs in."""
@@ -76,6 +77,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Policies are HAMi's: how nodes and cards are chosen where a pod says nothing; without both the strategy of
     `[requests]` counts. `default_memory` (MiB) and `default_cores` (percent) are what HAMi's pods get of each card if
     they name neither.
+
+    With `cleanup_startup_delay` (such as `10m`) pods are evicted whose cards are on no node: first that long after the
+    start, each five minutes after it was missed, few at a time, and none of a node that is silent.
     """
 
     kubeconfig: str | None = None
@@ -101,6 +105,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gpu_scheduler_policy: Literal["binpack", "spread"] | None = None
     default_memory: int = 0
     default_cores: int = 0
+    cleanup_startup_delay: str | None = None
     bindings: BindingsSection = BindingsSection()
 
     def __post_init__(self) -> None:
@@ -120,14 +125,24 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise invalid("kube.client_ca_file", self.client_ca_file, "clients are known over TLS; name kube.cert_file")
         if self.webhook_bind is not None and self.webhook_cert_file is None:
             raise invalid("kube.webhook_bind", self.webhook_bind, "API servers want TLS; name kube.webhook_cert_file")
-        self._check_bindings()
+        self._check_amounts()
+
+    def _check_amounts(self) -> None:
+        if self.cleanup_startup_delay is not None and parse_duration(self.cleanup_startup_delay) is None:
+            raise invalid("kube.cleanup_startup_delay", self.cleanup_startup_delay, "write a duration such as 10m")
         if not self.timeout_s > 0:
             raise invalid("kube.timeout_s", self.timeout_s, "seconds above 0 are needed")
         for name in ("default_memory", "default_cores"):
             if getattr(self, name) < 0:
                 raise invalid(f"kube.{name}", getattr(self, name), "0 (nothing is said) or more is needed")
 
-    def _check_bindings(self) -> None:
+    def check_bindings(self) -> None:
+        """Refuse routes of bindings that are not reached over TLS; certificates may be named by options alone.
+
+        Raises:
+            InvalidRequest: they are not.
+
+        """
         bind = self.bindings.bind
         if bind is not None and self.cert_file is None and not Address.parse(bind, "bind").is_local:
             fix = "tokens are sent there; name kube.cert_file, or listen on 127.0.0.1"
@@ -147,6 +162,11 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             default_cores=self.default_cores,
         )
         return PodSettings(self.domain, (words,))
+
+    @property
+    def cleanup_delay_s(self) -> float | None:
+        """Seconds after the start in which no pod is evicted for its card; None for good."""
+        return None if self.cleanup_startup_delay is None else parse_duration(self.cleanup_startup_delay)
 
     @property
     def strategy(self) -> str | None:

@@ -39,6 +39,7 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         metavar="true|false",
         help="whether the cluster has Numatopology objects, as exporters write them (default: false)",
     )
+    add("--cleanup-startup-delay", metavar="DURATION", help="then pods go whose cards are on no node (default: never)")
     add("--kube-timeout", dest="timeout_s", type=float, metavar="SECONDS", help="for one answer of the API")
     add(
         "--force-overwrite-default-scheduler",

@@ -35,10 +35,11 @@ _LONGEST = 1024
 
 
 class Reason(StrEnum):
-    """What happened, by the names that HAMi's events have."""
+    """What happened, by the names that HAMi's events have; `CardMissing` is our own."""
 
     FILTERING_FAILED = "FilteringFailed"
     INSUFFICIENT_GPU = "InsufficientGPU"
+    CARD_MISSING = "CardMissing"
     BINDING_SUCCEED = "BindingSucceed"
     BINDING_FAILED = "BindingFailed"
 

@@ -17,8 +17,10 @@ from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
 from ullage.kube.objects import Node, Object, Pod
+from ullage.kube.sweep import Sweep
 from ullage.model.error import UllageError
 from ullage.service.cluster import Cluster
+from ullage.service.vanished_cards import VanishedCards
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest
@@ -44,12 +46,14 @@ class Front:
         topologies: bool = False,
         machines: Selection = ALL,
         bindings: BindingTerms | None = None,
+        cleanup_delay_s: float | None = None,
         clock: Callable[[], float] = clock_s,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
         """`topologies`: whether the cluster has Numatopology objects; then nothing is decided before they are known.
 
-        `bindings`: how those of applications to cards count; None where they do not.
+        `bindings`: how those of applications to cards count; None where they do not. `cleanup_delay_s`: how long after
+        the start pods are left alone whose cards are gone; None for good.
         """
 
         def asked(pod: Document) -> PodRequest | None:
@@ -74,6 +78,19 @@ class Front:
         self.bindings = None if bindings is None else self._bound(api, bindings, pods, readers, trouble)
         gate = None if self.bindings is None else self.bindings.gate
         self.extender = Extender(self.cluster, self.mirror, api, candidate, asked, pods.domain, self.events.tell, gate)
+        self.sweep = None
+        if cleanup_delay_s is not None:
+            vanished = VanishedCards(cleanup_delay_s)
+            self.sweep = Sweep(
+                candidate,
+                self.nodes,
+                self.pods,
+                readers,
+                vanished,
+                self.events.tell,
+                domain=pods.domain,
+                trouble=trouble,
+            )
         if self.bindings is not None:
             self.bindings.store.unready = lambda: self.extender.unready
 
@@ -95,6 +112,8 @@ class Front:
                 tasks.create_task(informer.run())
             tasks.create_task(self.candidate.run())
             tasks.create_task(self.events.run())
+            if self.sweep is not None:
+                tasks.create_task(self.sweep.run())
             if self.bindings is not None:
                 for each in self.bindings.store.informers:
                     tasks.create_task(each.run())
