@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.placement import allocator_of
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.alignment import settle
-from ullage.core.kernel.board import FREE, Board
+from ullage.core.kernel.board import FREE
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import code_of, compiled
 from ullage.core.shape import shape_of
@@ -52,12 +52,12 @@ def settle_many() -> object:
     key = code_of(settle)
 
     @compiled
-    def run(nodes: Rows, cards: Rows, shape: Rows, free: Rows, units: Rows, board: Board, times: int) -> int:
+    def run(nodes: Rows, cards: Rows, shape: Rows, free: Rows, units: Rows, store: Rows, times: int) -> int:
         key  # noqa: B018  part of the cache key, see `code_of`
         admitted = 0
         for _ in range(times):
             units[:] = free
-            admitted += settle(nodes, cards, 0, shape, units, board)
+            admitted += settle(nodes, cards, 0, shape, units, store)
         return admitted
 
     return run
@@ -72,7 +72,7 @@ def one_node(cards: int, zones: int, cpus: int) -> None:
     for policy in ZonePolicy:
         asked = ResourceRequirement(8000, 0, 2, alignment=Alignment(policy))
         shape = shape_of(fleet, asked).rows
-        arguments = fleet.node_rows, fleet.card_rows, shape, free, np.zeros(cards, np.int64), fleet.board.rows
+        arguments = fleet.node_rows, fleet.card_rows, shape, free, np.zeros(cards, np.int64), fleet.board.store
         run(*arguments, 1)  # type: ignore[operator]
         started = time.process_time()
         run(*arguments, _TIMES)  # type: ignore[operator]

@@ -219,7 +219,7 @@ def test_a_node_scores_alike_whether_all_it_gives_is_picked_or_not(seed):
         found = []
         for decide in (settle, may_settle):
             units = np.array([gpu.uuid in books.free[CARD] for gpu in fleet.cards], np.int64)
-            fits = decide(fleet.node_rows, fleet.card_rows, 0, shape, units, fleet.board.rows)
+            fits = decide(fleet.node_rows, fleet.card_rows, 0, shape, units, fleet.board.store)
             found.append((fits, *units.tolist(), closeness_of(shape, fleet.board.rows.verdict) if fits else 0.0))
         assert found[0] == found[1]
         closeness.add(found[0][-1])

@@ -422,7 +422,7 @@ class Table:
         if self._aligned:
             first = self._fleet.cards_on(row).start
             units = self._strategy.units(self._fleet, row, eligible)
-            if not settle(*self._books, row, self._rows, units, self._fleet.board.rows):
+            if not settle(*self._books, row, self._rows, units, self._fleet.board.store):
                 return None
             eligible = [first + k for k in units.nonzero()[0].tolist()]
         if not self._asked.gpu_count:

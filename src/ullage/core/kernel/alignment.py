@@ -55,11 +55,17 @@ from ullage.core.kernel.board import (
     WEAKER,
     WIDEST,
     ZONE_COUNT,
-    Board,
+    counts_in,
+    distances_in,
+    machines_in,
+    supplies_in,
+    taken_in,
+    verdict_in,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
+from ullage.core.kernel.by_address import ALIGN, Step, by_address
 from ullage.core.kernel.columns import COUNT, FIRST_CARD, MACHINE, NAMED, NEEDS, POLICY, WHOLE, ZONES, Rows
-from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiled import code_of, compiled
 from ullage.core.kernel.hints import free_cards, hint_of, is_handed_out
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
@@ -74,43 +80,43 @@ _COUNTS = 3
 
 
 @compiled
-def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board) -> bool:
+def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows) -> bool:
     """Whether a request may have cards of a node, which has enough, as zones are; `units` keeps those it then has.
 
     Of whole cards these are as many as it asks for; of others, those that lie in the zones it was aligned to.
     All it could have, where nobody asks for alignment and the strategy picks by itself. What it takes beside
     cards is left in the board.
     """
-    if not _settle(nodes, cards, row, shape, units, board, False):
+    if not _settle(nodes, cards, row, shape, units, store, False):
         return False
-    if board.verdict[KNOWN]:
-        tell(board, nodes[row, MACHINE])
+    if verdict_in(store)[KNOWN]:
+        tell(store, nodes[row, MACHINE])
     return True
 
 
 @compiled
-def may_settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board) -> bool:
+def may_settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows) -> bool:
     """The same answer sooner, and how near all would be: what it takes beside cards is picked only if that matters."""
     behind = len(shape) - shape[0, NAMED]
     first = behind - shape[0, NEEDS]
-    return _settle(nodes, cards, row, shape, units, board, shape[first, CONTAINER] + 1 >= shape[behind - 1, CONTAINER])
+    return _settle(nodes, cards, row, shape, units, store, shape[first, CONTAINER] + 1 >= shape[behind - 1, CONTAINER])
 
 
 @compiled
-def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board, only_cards: bool) -> bool:
+def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, only_cards: bool) -> bool:
     behind = len(shape) - shape[0, NAMED]
     first = behind - shape[0, NEEDS]
-    whole, asked, verdict = shape[0, WHOLE] or shape[first, ALONE], shape[0, COUNT], board.verdict
+    whole, asked, verdict = shape[0, WHOLE] or shape[first, ALONE], shape[0, COUNT], verdict_in(store)
     for k in range(len(units)):
         units[k] = OPEN if units[k] > 0 else OUT_OF_REACH
-    _align(nodes, cards, row, shape[0, POLICY], shape[first:behind], board, units, only_cards)
+    _align_enough(nodes, cards, row, shape[first:behind], units, store, shape[0, POLICY], only_cards)
     if verdict[CODE] != ALIGNED:
         units[:] = 0
         return False
     if not verdict[KNOWN]:
         return True
     mask, near = verdict[NEAR], 0
-    unasked = shape[0, POLICY] <= NONE and board.machines[nodes[row, MACHINE], KUBELET] < 0
+    unasked = shape[0, POLICY] <= NONE and machines_in(store)[nodes[row, MACHINE], KUBELET] < 0
     if unasked and shape[first, OWN_PICK]:
         for k in range(len(units)):
             units[k] = units[k] != OUT_OF_REACH
@@ -128,25 +134,25 @@ def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board:
 
 
 @compiled
-def _align(
-    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows, only_cards: bool
+def _align_enough(
+    nodes: Rows, cards: Rows, row: int, needs: Rows, units: Rows, store: Rows, policy: int, only_cards: int
 ) -> None:
     """Align with only cards picked, if that is enough to know how near all lies, or that does not count."""
-    align(nodes, cards, row, policy, needs, board, units, only_cards)
-    verdict = board.verdict
+    align(nodes, cards, row, needs, units, store, policy, only_cards)
+    verdict = verdict_in(store)
     if verdict[CODE] == ALIGNED and verdict[BESIDE] < 0 and verdict[CLAIM] and (policy > NONE or needs[0, CLOSENESS]):
         for k in range(len(units)):
             units[k] = OPEN if units[k] != OUT_OF_REACH else OUT_OF_REACH
-        align(nodes, cards, row, policy, needs, board, units, False)
+        align(nodes, cards, row, needs, units, store, policy, 0)
 
 
 @compiled
-def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, board: Board, room: int) -> int:
+def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, room: int) -> int:
     """How many of the `room` units that a node has beside zones may be there, each with those before it taken.
 
     `units` says how many shares each card has room for. Of parts of several cards no way to place them has more.
     """
-    machines, supplies, machine = board.machines, board.supplies, nodes[row, MACHINE]
+    machines, supplies, machine = machines_in(store), supplies_in(store), nodes[row, MACHINE]
     begin, end = (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
     free, left, there = supplies[begin:end, FREE].copy(), units.copy(), 0
     alone = shape[0, WHOLE] or shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], ALONE]
@@ -154,25 +160,26 @@ def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, b
     while there < room:
         for k in range(len(units)):
             units[k] = left[k] > 0
-        if not settle(nodes, cards, row, shape, units, board):
+        if not settle(nodes, cards, row, shape, units, store):
             break
-        if not board.verdict[KNOWN] or (parts and _only_cards(board, end - begin)):
+        if not verdict_in(store)[KNOWN] or (parts and _only_cards(store, end - begin)):
             there = room
             break
         there += 1
-        spend(machines, supplies, machine, board.taken, 1)
+        spend(machines, supplies, machine, taken_in(store), 1)
         _share_out(left, units, shape[0, COUNT])
     supplies[begin:end, FREE] = free
     return there
 
 
 @compiled
-def _only_cards(board: Board, supplies: int) -> bool:
+def _only_cards(store: Rows, supplies: int) -> bool:
     """Whether a decision takes nothing but cards, in any zone."""
-    for own in board.taken[:supplies]:
+    taken = taken_in(store)
+    for own in taken[:supplies]:
         if own[MARK] >= HELD or own[BYTES] or own[PEAK]:
             return False
-    return bool(board.verdict[NEAR] == NIL)
+    return bool(verdict_in(store)[NEAR] == NIL)
 
 
 @compiled
@@ -204,83 +211,95 @@ def closeness_of(shape: Rows, verdict: Rows) -> float:
     return float(near * max(weight, BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))
 
 
-@compiled
-def align(
-    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows, only_cards: bool
-) -> None:
-    """Decide over a request of this policy (-1: as the node says) on a node; the verdict is left in the board.
+@by_address(ALIGN)
+def align() -> Step:
+    """Decide over a request by its needs, its policy (-1: as the node says), and whether only cards are picked.
 
     `units` says which cards it could have (0 or `OPEN`) and is turned into which it takes (`HELD`; init
-    containers leave `REUSABLE` ones, which are its own too). With `only_cards`, for a request of one container,
-    nothing else is picked.
+    containers leave `REUSABLE` ones, which are its own too). The verdict is left in the store. With only cards,
+    for a request of one container, nothing else is picked.
     """
-    machines, taken, verdict = board.machines, board.taken, board.verdict
+    key = code_of(_align)
+
+    def entry(
+        nodes: Rows, cards: Rows, row: int, needs: Rows, units: Rows, store: Rows, policy: int, only_cards: int
+    ) -> int:
+        key  # noqa: B018  part of the cache key, see `code_of`
+        _align(nodes, cards, row, policy, needs, store, units, only_cards)
+        return 0
+
+    return entry
+
+
+@compiled
+def _align(
+    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, store: Rows, units: Rows, only_cards: int
+) -> None:
+    machines, verdict = machines_in(store), verdict_in(store)
     machine = nodes[row, MACHINE]
     verdict[:] = 0
     verdict[ONLY_CARDS] = only_cards
-    by = _policy_there(board, machine, policy, level_of(needs) == BOUND, verdict)
+    by = _policy_there(machines, machine, policy, level_of(needs) == BOUND, verdict)
     if verdict[CODE] != ALIGNED or machine < 0 or machines[machine, ZONE_COUNT] > MOST_ZONES:
         return
     verdict[KNOWN], verdict[CLAIM] = 1, by >= policy and machines[machine, ZONE_COUNT] > 0
     if not only_cards:
-        open_supplies(board, machine, taken)
+        open_supplies(store, machine)
     alone, mask = len(needs), NIL
     while alone and needs[alone - 1, SCOPE]:
         alone -= 1
     as_one = machines[machine, KUBELET] >= 0 and machines[machine, POD_SCOPE] and alone < len(needs)
     if as_one:
-        mask = _merged(nodes, cards, row, by, needs[alone:], board, units)
+        mask = _merged(nodes, cards, row, by, needs[alone:], store, units)
     begin = 0
     while begin < alone and verdict[CODE] == ALIGNED:
         end = begin + 1
         while end < alone and needs[end, CONTAINER] == needs[begin, CONTAINER]:
             end += 1
         if not as_one:
-            mask = _merged(nodes, cards, row, by, needs[begin:end], board, units)
-        if verdict[CODE] == ALIGNED and needs[begin, STAGE] == INIT:
-            _start_and_end(nodes, cards, row, by, needs[begin:end], mask, board, units)
-        elif verdict[CODE] == ALIGNED:
-            _start(nodes, cards, row, by, needs[begin:end], mask, board, units)
+            mask = _merged(nodes, cards, row, by, needs[begin:end], store, units)
+        if verdict[CODE] == ALIGNED:
+            _start(nodes, cards, row, by, needs[begin:end], mask, store, units)
         begin = end
-    _measure(nodes, cards, row, board, units, taken, verdict)
+    _measure(nodes, cards, row, store, units)
 
 
 @compiled
-def _policy_there(board: Board, machine: int, asked: int, bound: bool, verdict: Rows) -> int:
+def _policy_there(machines: Rows, machine: int, asked: int, bound: bool, verdict: Rows) -> int:
     """The policy that a request meets on a machine, or why it cannot go there whatever is free.
 
     One that is `bound` by a pair needs zones that are known, and a kubelet that keeps to masks.
     """
     least = max(asked, RESTRICTED) if bound else asked
-    if machine < 0 or board.machines[machine, ZONE_COUNT] == 0:
+    if machine < 0 or machines[machine, ZONE_COUNT] == 0:
         verdict[CODE] = UNKNOWN if least >= RESTRICTED else ALIGNED
         return NONE
-    there = board.machines[machine, KUBELET]
+    there = machines[machine, KUBELET]
     if least >= RESTRICTED and 0 <= there < least:
         verdict[CODE] = WEAKER
     by = there if there >= 0 else max(asked, NONE)
-    if max(by, least) >= RESTRICTED and board.machines[machine, ZONE_COUNT] > MOST_ZONES:
+    if max(by, least) >= RESTRICTED and machines[machine, ZONE_COUNT] > MOST_ZONES:
         verdict[CODE] = TOO_MANY
     return int(by)
 
 
 @compiled
-def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board: Board, units: Rows) -> int:
+def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, store: Rows, units: Rows) -> int:
     """The mask that a container, or a pod as one, is aligned by; the verdict says so if its policy refuses it."""
-    machine, verdict = nodes[row, MACHINE], board.verdict
+    machine, verdict, machines, room = nodes[row, MACHINE], verdict_in(store), machines_in(store), counts_in(store)
     if policy <= NONE:
         return NIL
-    size = len(needs) + _COUNTS, 1 << board.machines[machine, ZONE_COUNT]
+    size = len(needs) + _COUNTS, 1 << machines[machine, ZONE_COUNT]
     masks = size[1]
-    work = part(board.counts, 0, size) if size[0] * masks <= len(board.counts) else np.zeros(size, np.int64)
+    work = part(room, 0, size) if size[0] * masks <= len(room) else np.zeros(size, np.int64)
     hints, counts = work[_COUNTS:], work[:_COUNTS]
     for k in range(len(needs)):
         if needs[k, AMOUNT]:
-            hint_of(nodes, cards, row, policy, needs[k], board, units, hints[k], counts)
+            hint_of(nodes, cards, row, policy, needs[k], store, units, hints[k], counts)
         else:
-            hint_nearby(board, machine, needs[k, NEEDED], hints[k])
-    binds = board.machines[machine, KUBELET] < 0
-    damage, distances = counts[0, : masks if binds else 0], distances_of(board, machine)
+            hint_nearby(store, machine, needs[k, NEEDED], hints[k])
+    binds = machines[machine, KUBELET] < 0
+    damage, distances = counts[0, : masks if binds else 0], distances_of(store, machine)
     if len(damage):
         free_cards(nodes, cards, row, units, damage)
     mask, admitted = merge_by_pairs(needs, hints, policy, distances, damage, binds)
@@ -291,45 +310,47 @@ def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, board:
 
 
 @compiled
-def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, board: Board, units: Rows) -> None:
-    """Let a container have what it needs."""
-    machine, verdict = nodes[row, MACHINE], board.verdict
+def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, store: Rows, units: Rows) -> None:
+    """Let a container have what it needs, which an init container gives back to its pod."""
+    verdict = verdict_in(store)
+    if needs[0, STAGE] != INIT:
+        verdict[CODE] = _take_all(nodes, cards, row, policy, needs, mask, store, units)
+    else:
+        taken = taken_in(store)
+        had, before = units.copy(), taken.copy()
+        verdict[CODE] = _take_all(nodes, cards, row, policy, needs, mask, store, units)
+        give_back(units, taken, had, before)
+    if verdict[CODE] != ALIGNED:
+        verdict[CONTAINER_OF] = needs[0, CONTAINER]
+
+
+@compiled
+def _take_all(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, store: Rows, units: Rows) -> int:
+    """Take what a container needs. `ALIGNED`, or why it may not have it."""
+    machine, verdict = nodes[row, MACHINE], verdict_in(store)
     for k in range(len(needs)):
         resource, amount = needs[k, NEEDED], needs[k, AMOUNT]
         if resource == CARDS:
             verdict[NEAR] = mask if verdict[NEAR] == NIL else -1
-        if not amount or not is_handed_out(board, machine, policy, resource):
+        if not amount or not is_handed_out(store, machine, policy, resource):
             continue
-        if resource == CPUS and not may_take_cpus(board, machine, amount):
-            verdict[CODE], verdict[CONTAINER_OF] = BROKEN_CORES, needs[0, CONTAINER]
-            return
+        if resource == CPUS and not may_take_cpus(store, machine, amount):
+            return BROKEN_CORES
         if verdict[ONLY_CARDS] and resource != CARDS:
-            short = not is_left(board, machine, resource, amount)
-            verdict[BESIDE] |= _zones_beside(board, machine, needs[k], mask)
+            short = not is_left(store, machine, resource, amount)
         else:
-            short = take(nodes, cards, row, needs[k], mask, board, units)
-            if verdict[ONLY_CARDS] and board.machines[machine, CARDS_COUNTED]:
-                verdict[BESIDE] |= _zones_beside(board, machine, needs[k], mask)
+            short = take(nodes, cards, row, needs[k], mask, store, units)
+        if verdict[ONLY_CARDS] and (resource != CARDS or machines_in(store)[machine, CARDS_COUNTED]):
+            verdict[BESIDE] |= _zones_beside(store, machine, needs[k], mask)
         if short:
-            verdict[CODE], verdict[CONTAINER_OF] = SHORT, needs[0, CONTAINER]
-            return
+            return SHORT
+    return ALIGNED
 
 
 @compiled
-def _start_and_end(
-    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, board: Board, units: Rows
-) -> None:
-    """Let an init container have what it needs, which it gives back to its pod."""
-    had, before = units.copy(), board.taken.copy()
-    _start(nodes, cards, row, policy, needs, mask, board, units)
-    if board.verdict[CODE] == ALIGNED:
-        give_back(units, board.taken, had, before)
-
-
-@compiled
-def _zones_beside(board: Board, machine: int, need: Rows, mask: int) -> int:
+def _zones_beside(store: Rows, machine: int, need: Rows, mask: int) -> int:
     """The zones among which a need beside cards will lie: those of the mask; -1 if they show only when it is picked."""
-    machines, supplies, left = board.machines, board.supplies, 0
+    machines, supplies, left = machines_in(store), supplies_in(store), 0
     if machines[machine, ZONE_COUNT] == 1:
         return 1
     for at in range(machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]):
@@ -342,32 +363,33 @@ def _zones_beside(board: Board, machine: int, need: Rows, mask: int) -> int:
 
 
 @compiled
-def distances_of(board: Board, machine: int) -> Rows:
+def distances_of(store: Rows, machine: int) -> Rows:
     """The distances that its masks are compared by, if they are."""
-    first, zones = board.machines[machine, FIRST_DISTANCE], board.machines[machine, ZONE_COUNT]
-    return board.distances[first : first + zones, :zones] if first >= 0 else board.distances[:0, :0]
+    machines, distances = machines_in(store), distances_in(store)
+    first, zones = machines[machine, FIRST_DISTANCE], machines[machine, ZONE_COUNT]
+    return distances[first : first + zones, :zones] if first >= 0 else distances[:0, :0]
 
 
 @compiled
-def _measure(nodes: Rows, cards: Rows, row: int, board: Board, units: Rows, taken: Rows, verdict: Rows) -> None:
+def _measure(nodes: Rows, cards: Rows, row: int, store: Rows, units: Rows) -> None:
     """In how many zones all lies that was taken, and whether that is known; on one zone nothing can lie apart."""
+    machines, supplies, taken, verdict = machines_in(store), supplies_in(store), taken_in(store), verdict_in(store)
     machine, union, unknown = nodes[row, MACHINE], 0, False
     for k in range(len(units)):
         if units[k] >= HELD:
             zones = cards[nodes[row, FIRST_CARD] + k, ZONES]
             union |= zones
-            unknown |= zones == 0 and not board.machines[machine, CARDS_COUNTED]
+            unknown |= zones == 0 and not machines[machine, CARDS_COUNTED]
     beside = verdict[BESIDE]
     if beside > 0:
         verdict[BESIDE] = beside if width_of(beside) == 1 or beside & ~union == 0 else -1
         union |= beside
-    first = board.machines[machine, FIRST_SUPPLY]
-    after = first if verdict[ONLY_CARDS] else board.machines[machine, AFTER_SUPPLIES]
-    for at in range(first, after):
+    first = machines[machine, FIRST_SUPPLY]
+    for at in range(first, first if verdict[ONLY_CARDS] else machines[machine, AFTER_SUPPLIES]):
         own = taken[at - first]
         if own[MARK] >= HELD or max(own[BYTES], own[PEAK]) > 0:
-            union |= board.supplies[at, SUPPLY_ZONES]
-            unknown |= board.supplies[at, SUPPLY_ZONES] == 0
+            union |= supplies[at, SUPPLY_ZONES]
+            unknown |= supplies[at, SUPPLY_ZONES] == 0
     verdict[SPAN] = width_of(union)
-    if unknown and board.machines[machine, ZONE_COUNT] > 1:
+    if unknown and machines[machine, ZONE_COUNT] > 1:
         verdict[CLAIM] = 0

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ullage.core.kernel.by_address import CELLS
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.links import Links
@@ -124,19 +125,25 @@ def packed(board: Board) -> tuple[Rows, Board]:
     """All parts of a board in one array, and the same parts as views of it.
 
     Handing a compiled function an array costs as much as a decision: one is handed instead of fifteen. Its first
-    number is for the address of what decides (`core/kernel/zones.py`).
+    cells are for the addresses of steps of a decision (`core/kernel/by_address.py`).
     """
     parts = *board[:-1], *board.links
-    at, heads = 1 + _HEAD * len(parts), []
+    at, heads = CELLS + _HEAD * len(parts), []
     for rows in parts:
         heads.append((at, *rows.shape, *(1,) * (_HEAD - 1 - rows.ndim)))
         at += rows.size
     store = np.empty(at, np.int64)
-    store[0] = 0
-    store[1 : 1 + _HEAD * len(parts)] = np.array(heads).ravel()
+    store[:CELLS] = 0
+    store[CELLS : CELLS + _HEAD * len(parts)] = np.array(heads).ravel()
     for (begin, *_), rows in zip(heads, parts, strict=True):
         store[begin : begin + rows.size] = rows.ravel()
     return store, opened(store)
+
+
+def opened(store: Rows) -> Board:
+    """The parts of a store, as views."""
+    tables = machines_in(store), supplies_in(store), distances_in(store), taken_in(store)
+    return Board(*tables, verdict_in(store), counts_in(store), spare_in(store), told_in(store), links_in(store))
 
 
 @inlined
@@ -152,17 +159,52 @@ def supplies_in(store: Rows) -> Rows:
 
 
 @inlined
+def distances_in(store: Rows) -> Rows:
+    """The distances of a store."""
+    return _table(store, 2)
+
+
+@inlined
+def taken_in(store: Rows) -> Rows:
+    """What the last decision in a store takes of each supply of its machine."""
+    return _table(store, 3)
+
+
+@inlined
 def verdict_in(store: Rows) -> Rows:
     """The verdict of a store."""
     return _line(store, 4)
 
 
 @inlined
-def opened(store: Rows) -> Board:
-    """The parts of a store, as views."""
-    links = Links(_line(store, 8), _line(store, 9), _cube(store, 10), _cube(store, 11), *_rest_of_links(store))
-    tables = _table(store, 0), _table(store, 1), _table(store, 2), _table(store, 3)
-    return Board(*tables, _line(store, 4), _line(store, 5), _table(store, 6), _line(store, 7), links)
+def counts_in(store: Rows) -> Rows:
+    """The room for counts by mask in a store."""
+    return _line(store, 5)
+
+
+@inlined
+def spare_in(store: Rows) -> Rows:
+    """The room for cards of a node in a store."""
+    return _table(store, 6)
+
+
+@inlined
+def told_in(store: Rows) -> Rows:
+    """What is taken, as a store tells it."""
+    return _line(store, 7)
+
+
+@inlined
+def by_index_in(store: Rows) -> Rows:
+    """The part of its links that leads from cards by index to their order (`Links`)."""
+    return _line(store, 9)
+
+
+@inlined
+def links_in(store: Rows) -> Links:
+    """The links of a store."""
+    lines = _line(store, 8), _line(store, 9)
+    return Links(*lines, _cube(store, 10), _cube(store, 11), *_rest_of_links(store))
 
 
 @inlined
@@ -172,17 +214,17 @@ def _rest_of_links(store: Rows) -> tuple[Rows, Rows, Rows, Rows]:
 
 @inlined
 def _line(store: Rows, at: int) -> Rows:
-    head = 1 + _HEAD * at
+    head = CELLS + _HEAD * at
     return part(store, store[head], (store[head + 1],))
 
 
 @inlined
 def _table(store: Rows, at: int) -> Rows:
-    head = 1 + _HEAD * at
+    head = CELLS + _HEAD * at
     return part(store, store[head], (store[head + 1], store[head + 2]))
 
 
 @inlined
 def _cube(store: Rows, at: int) -> Rows:
-    head = 1 + _HEAD * at
+    head = CELLS + _HEAD * at
     return part(store, store[head], (store[head + 1], store[head + 2], store[head + 3]))

@@ -6,20 +6,36 @@ Nothing is reordered (no fast arithmetic, no parallel sums), so every CPU gives 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
-from numba import njit
+from numba import njit, types
 from numba.extending import register_jitable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """A function compiled when it is first called, for each combination of argument types."""
-    return cast("F", njit(cache=True, nogil=True)(function))
+    """A function compiled when it is first called, for each combination of argument types.
+
+    The compiler takes a number that it knows for a type of its own, and would compile for each of them.
+    """
+    result: Any = njit(cache=True, nogil=True)(function)
+    template_for = getattr(result, "get_call_template", None)
+
+    def template(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
+        assert template_for is not None
+        return template_for(list(map(_unliteral, args)), {name: _unliteral(kind) for name, kind in kws.items()})
+
+    if template_for is not None:
+        result.get_call_template = template
+    return cast("F", result)
+
+
+def _unliteral(kind: Any) -> Any:
+    return types.unliteral(kind)  # type: ignore[no-untyped-call]
 
 
 def inlined(function: F) -> F:

@@ -27,8 +27,11 @@ from ullage.core.kernel.board import (
     STATIC_CPUS,
     STATIC_MEMORY,
     TOTAL,
-    Board,
     in_bytes,
+    machines_in,
+    supplies_in,
+    taken_in,
+    verdict_in,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
 from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
@@ -43,20 +46,21 @@ def hint_of(
     row: int,
     policy: int,
     need: Rows,
-    board: Board,
+    store: Rows,
     units: Rows,
     hints: Rows,
     counts: Rows,
 ) -> None:
     """The hints of one resource for one container; nil, preferred, if it has nothing to say."""
     machine, resource, total, free, reuse = nodes[row, MACHINE], need[NEEDED], counts[0], counts[1], counts[2]
+    machines = machines_in(store)
     counts[:] = 0
     hints[:] = 0
-    if is_handed_out(board, machine, policy, resource):
-        if resource == CARDS and not board.machines[machine, CARDS_COUNTED]:
+    if is_handed_out(store, machine, policy, resource):
+        if resource == CARDS and not machines[machine, CARDS_COUNTED]:
             _count_cards(nodes, cards, row, units, total, free, reuse)
         else:
-            _count_supplies(board, machine, resource, total, free, reuse)
+            _count_supplies(store, machine, resource, total, free, reuse)
     known = 0
     for mask in range(1, len(total)):
         known += total[mask]
@@ -68,7 +72,7 @@ def hint_of(
         kept += reuse[mask]
     gather(total)
     gather(free)
-    hint(need[AMOUNT], total if board.machines[machine, BY_TOTAL] else free, free, hints)
+    hint(need[AMOUNT], total if machines[machine, BY_TOTAL] else free, free, hints)
     if kept:
         gather(reuse)
         keep_masks(hints, reuse, kept)
@@ -85,11 +89,12 @@ def _count_cards(nodes: Rows, cards: Rows, row: int, units: Rows, total: Rows, f
 
 
 @compiled
-def _count_supplies(board: Board, machine: int, resource: int, total: Rows, free: Rows, reuse: Rows) -> None:
+def _count_supplies(store: Rows, machine: int, resource: int, total: Rows, free: Rows, reuse: Rows) -> None:
     """Count supplies of a resource by the exact set of zones they lie in."""
-    first, supplies, taken = board.machines[machine, FIRST_SUPPLY], board.supplies, board.taken
-    untouched = board.verdict[ONLY_CARDS]
-    for at in range(first, board.machines[machine, AFTER_SUPPLIES]):
+    machines, supplies, taken = machines_in(store), supplies_in(store), taken_in(store)
+    first = machines[machine, FIRST_SUPPLY]
+    untouched = verdict_in(store)[ONLY_CARDS]
+    for at in range(first, machines[machine, AFTER_SUPPLIES]):
         if supplies[at, RESOURCE] != resource:
             continue
         zones = supplies[at, SUPPLY_ZONES]
@@ -115,22 +120,23 @@ def free_cards(nodes: Rows, cards: Rows, row: int, units: Rows, damage: Rows) ->
 
 
 @compiled
-def is_handed_out(board: Board, machine: int, policy: int, resource: int) -> bool:
+def is_handed_out(store: Rows, machine: int, policy: int, resource: int) -> bool:
     """Whether a resource has owners of its own there: cards always, others if they are recorded and managed."""
-    machines = board.machines
+    machines = machines_in(store)
     if resource == CARDS:
         return True
     managed = True
     if resource in (CPUS, MEMORY):
         managed = bool(machines[machine, STATIC_CPUS if resource == CPUS else STATIC_MEMORY])
         managed = managed if machines[machine, KUBELET] >= 0 else policy > NONE
-    return managed and _recorded(board, machine, resource)
+    return managed and _recorded(store, machine, resource)
 
 
 @compiled
-def _recorded(board: Board, machine: int, resource: int) -> bool:
+def _recorded(store: Rows, machine: int, resource: int) -> bool:
     """Whether a machine says anything of a resource."""
-    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
-        if board.supplies[at, RESOURCE] == resource:
+    machines, supplies = machines_in(store), supplies_in(store)
+    for at in range(machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]):
+        if supplies[at, RESOURCE] == resource:
             return True
     return False

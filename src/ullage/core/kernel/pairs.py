@@ -15,7 +15,8 @@ from ullage.core.kernel.board import (
     LEVEL,
     NEEDED,
     RESOURCE,
-    Board,
+    machines_in,
+    supplies_in,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
 from ullage.core.kernel.columns import Rows
@@ -36,12 +37,12 @@ def level_of(needs: Rows) -> int:
 
 
 @compiled
-def hint_nearby(board: Board, machine: int, resource: int, hints: Rows) -> None:
+def hint_nearby(store: Rows, machine: int, resource: int, hints: Rows) -> None:
     """The hints of what is not asked for: masks each of whose zones has some of it, held by somebody or not."""
-    there = 0
-    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
-        if board.supplies[at, RESOURCE] == resource:
-            there |= board.supplies[at, SUPPLY_ZONES]
+    machines, supplies, there = machines_in(store), supplies_in(store), 0
+    for at in range(machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]):
+        if supplies[at, RESOURCE] == resource:
+            there |= supplies[at, SUPPLY_ZONES]
     hints[NIL] = 0 if there else HINTED
     for mask in range(1, len(hints)):
         hints[mask] = 0 if mask & ~there else PREFERRED

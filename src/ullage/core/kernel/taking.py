@@ -30,12 +30,20 @@ from ullage.core.kernel.board import (
     TOLD_OTHERS,
     TOLD_ZONES,
     TOTAL,
-    Board,
+    by_index_in,
     in_bytes,
+    links_in,
+    machines_in,
+    spare_in,
+    supplies_in,
+    taken_in,
+    told_in,
+    verdict_in,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
+from ullage.core.kernel.by_address import PICK, Step, by_address
 from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
-from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiled import code_of, compiled
 from ullage.core.kernel.cpus import are_whole_cores, take_cpus
 from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import NIL
@@ -44,50 +52,51 @@ _AGAIN, _NEAREST, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
 
 
 @compiled
-def open_supplies(board: Board, machine: int, taken: Rows) -> None:
+def open_supplies(store: Rows, machine: int) -> None:
     """All supplies of a machine that anything is left of are open; of bytes nothing is taken yet."""
-    first = board.machines[machine, FIRST_SUPPLY]
-    for at in range(first, board.machines[machine, AFTER_SUPPLIES]):
-        counted = not in_bytes(board.supplies[at, TOTAL], board.supplies[at, CORE])
+    machines, supplies, taken = machines_in(store), supplies_in(store), taken_in(store)
+    first = machines[machine, FIRST_SUPPLY]
+    for at in range(first, machines[machine, AFTER_SUPPLIES]):
+        counted = not in_bytes(supplies[at, TOTAL], supplies[at, CORE])
         taken[at - first, BYTES] = taken[at - first, PEAK] = 0
-        taken[at - first, MARK] = OPEN if counted and board.supplies[at, FREE] > 0 else OUT_OF_REACH
+        taken[at - first, MARK] = OPEN if counted and supplies[at, FREE] > 0 else OUT_OF_REACH
 
 
 @compiled
-def may_take_cpus(board: Board, machine: int, amount: int) -> bool:
+def may_take_cpus(store: Rows, machine: int, amount: int) -> bool:
     """Whether a machine tries to give so many CPUs: whole cores, where only those are handed out."""
-    threads = board.machines[machine, THREADS]
-    first, last = board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]
-    untouched = board.verdict[ONLY_CARDS]
-    return not threads or are_whole_cores(board.supplies[first:last], amount, threads, board.taken, untouched)
+    machines = machines_in(store)
+    threads, untouched = machines[machine, THREADS], verdict_in(store)[ONLY_CARDS]
+    supplies = supplies_in(store)[machines[machine, FIRST_SUPPLY] : machines[machine, AFTER_SUPPLIES]]
+    return not threads or are_whole_cores(supplies, amount, threads, taken_in(store), untouched)
 
 
 @compiled
-def is_left(board: Board, machine: int, resource: int, amount: int) -> bool:
+def is_left(store: Rows, machine: int, resource: int, amount: int) -> bool:
     """Whether so much of a resource is free on a machine."""
-    for at in range(board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES]):
-        if board.supplies[at, RESOURCE] == resource:
-            amount -= max(0, board.supplies[at, FREE])
+    machines, supplies = machines_in(store), supplies_in(store)
+    for at in range(machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]):
+        if supplies[at, RESOURCE] == resource:
+            amount -= max(0, supplies[at, FREE])
         if amount <= 0:
             return True
     return False
 
 
 @compiled
-def take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, board: Board, units: Rows) -> bool:
+def take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, store: Rows, units: Rows) -> bool:
     """Take what a container needs of one resource, its zones first. Whether it was too little."""
-    machine, resource, amount = nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
-    first, last, taken = board.machines[machine, FIRST_SUPPLY], board.machines[machine, AFTER_SUPPLIES], board.taken
-    if resource == CARDS:
-        short = _take_cards(nodes, cards, row, amount, mask, board, units)
-        if not board.machines[machine, CARDS_COUNTED]:
-            return short
-        if board.verdict[ONLY_CARDS]:
-            return bool(short or not is_left(board, machine, CARDS, amount))
-        return bool(_take_supplies(board.supplies[first:last], CARDS, amount, mask, taken) or short)
-    if resource == CPUS and board.supplies[first, RESOURCE] == CPUS and board.supplies[first, CORE] >= 0:
-        return take_cpus(board.supplies[first:last], amount, mask, taken, board.machines[machine, KUBELET] < 0)
-    return _take_supplies(board.supplies[first:last], resource, amount, mask, taken)
+    machines, machine, resource, amount = machines_in(store), nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
+    supplies = supplies_in(store)[machines[machine, FIRST_SUPPLY] : machines[machine, AFTER_SUPPLIES]]
+    short = resource == CARDS and _take_cards(nodes, cards, row, amount, mask, store, units)
+    if resource == CARDS and not machines[machine, CARDS_COUNTED]:
+        return short
+    if resource == CARDS and verdict_in(store)[ONLY_CARDS]:
+        return bool(short or not is_left(store, machine, CARDS, amount))
+    taken = taken_in(store)
+    if resource == CPUS and supplies[0, RESOURCE] == CPUS and supplies[0, CORE] >= 0:
+        return take_cpus(supplies, amount, mask, taken, machines[machine, KUBELET] < 0)
+    return bool(_take_supplies(supplies, resource, amount, mask, taken) or short)
 
 
 @compiled
@@ -101,14 +110,13 @@ def _comes(step: int, mark: int, zones: int, mask: int) -> bool:
 
 
 @compiled
-def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, board: Board, units: Rows) -> bool:
+def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, store: Rows, units: Rows) -> bool:
     """Take cards step by step. Whether they are too few.
 
     Of more than are needed in a step a kubelet takes the lowest; Ullage those that are joined best and break least.
     """
-    first, binds = nodes[row, FIRST_CARD], board.machines[nodes[row, MACHINE], KUBELET] < 0
-    by_index = board.links.by_index[first : first + len(units)]
-    may, chosen = board.spare[0, : len(units)], board.spare[1]
+    first, binds = nodes[row, FIRST_CARD], machines_in(store)[nodes[row, MACHINE], KUBELET] < 0
+    by_index, may = by_index_in(store)[first : first + len(units)], spare_in(store)[0, : len(units)]
     for step in range(_STEPS):
         if amount <= 0:
             break
@@ -118,15 +126,29 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, boar
             may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAREST or not binds)
             some += may[k]
         if binds and some > amount:
-            pick_linked(board.links, nodes, row, may, may[:0], chosen[:amount])
-            may[:] = 0
-            for k in range(amount):
-                may[chosen[k] - first] = 1
+            pick(nodes, cards, row, nodes[:0], may, store, amount, 0)
         for k in by_index:
             if amount > 0 and may[k]:
                 units[k] = HELD
                 amount -= 1
     return bool(amount > 0)
+
+
+@by_address(PICK)
+def pick() -> Step:
+    """Leave so many of the units of a node that may be taken (1) as go together best; there are enough."""
+    key = code_of(pick_linked, links_in, spare_in)
+
+    def entry(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, store: Rows, count: int, ___: int) -> int:
+        key  # noqa: B018  part of the cache key, see `code_of`
+        chosen = spare_in(store)[1, :count]
+        pick_linked(links_in(store), nodes, row, may, may[:0], chosen)
+        may[:] = 0
+        for card in chosen:
+            may[card - nodes[row, FIRST_CARD]] = 1
+        return 0
+
+    return entry
 
 
 @compiled
@@ -173,12 +195,12 @@ def spend(machines: Rows, supplies: Rows, machine: int, taken: Rows, sign: int) 
 
 
 @compiled
-def tell(board: Board, machine: int) -> None:
+def tell(store: Rows, machine: int) -> None:
     """Leave in the board what was decided to be taken of the supplies of a machine, as a line."""
-    supplies, taken, told = board.supplies, board.taken, board.told
+    machines, supplies, taken, told = machines_in(store), supplies_in(store), taken_in(store), told_in(store)
     zones = cpus = others = 0
-    first = board.machines[machine, FIRST_SUPPLY]
-    for at in range(first, board.machines[machine, AFTER_SUPPLIES]):
+    first = machines[machine, FIRST_SUPPLY]
+    for at in range(first, machines[machine, AFTER_SUPPLIES]):
         own = taken[at - first]
         amount = max(own[BYTES], own[PEAK])
         if own[MARK] < HELD and not amount:

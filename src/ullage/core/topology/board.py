@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+import ullage.core.kernel.zones  # noqa: F401 - all steps of a decision are known with it
 from ullage.core.kernel import board as at
+from ullage.core.kernel import by_address
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.masks import MOST_ZONES
 from ullage.core.kernel.pairs import BOUND, WISHED
-from ullage.core.kernel.zones import address
 from ullage.core.topology.cpus import groups_of, mark_broken_cores, reserve, threads_of
 from ullage.core.topology.links import links_over
 from ullage.core.topology.rules import AS_USUAL, WidthRule, ZoneRules
@@ -119,7 +120,7 @@ class Board:
         twin = object.__new__(Board)
         twin.__dict__.update(self.__dict__)
         twin.store, twin.rows = at.packed(self.rows)
-        twin.store[0] = self.store[0]
+        twin.store[: by_address.CELLS] = self.store[: by_address.CELLS]
         twin._name_parts()
         return twin
 
@@ -201,7 +202,7 @@ class Board:
         whole = _effective([container.stage for container in containers], each)
         rows += _needs((1, len(containers), at.APP), whole, levels)
         if rows and not self.store[0]:
-            self.store[0] = address()
+            self.store[: by_address.CELLS] = by_address.addresses()
         return rows
 
     def _amounts(self, needs: ContainerNeeds) -> dict[int, int]:

@@ -73,7 +73,7 @@ def _settle(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Iterable[
     units: Rows = np.zeros(len(fleet.cards_on(row)), np.int64)
     units[[card - first for card in cards]] = 1
     shape = shape_of(fleet, asked).rows
-    return bool(settle(fleet.node_rows, fleet.card_rows, row, shape, units, fleet.board.rows))
+    return bool(settle(fleet.node_rows, fleet.card_rows, row, shape, units, fleet.board.store))
 
 
 def _needed(fleet: Fleet, asked: ResourceRequirement, free: Sequence[ZoneRoom]) -> tuple[int, str]:
