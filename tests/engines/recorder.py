@@ -19,6 +19,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
+from ullage.model.zone_placement import ZonePlacement
 from ullage.service.engine_port import (
     BindOrder,
     Bound,
@@ -72,8 +73,9 @@ class Recorder:
         requirement: ResourceRequirement = SMALL,
         setup: Setup = Setup(),
         gpus: tuple[Gpu, ...] = (),
+        placement: ZonePlacement | None = None,
     ) -> None:
-        self.engine.launch(LaunchOrder(name, "here", application, setup, requirement, gpus))
+        self.engine.launch(LaunchOrder(name, "here", application, setup, requirement, gpus, placement=placement))
 
     async def enter(self, name: str = "e", application: Application = FUNCTION, **rest: Any) -> None:
         """Launch and bind."""

@@ -179,6 +179,7 @@ class LocalEngine:
             memory_bytes=executor.cell.watched_bytes,
             cpus=own_cpus(order),
             cpus_required=_required(order),
+            zones=[] if order.placement is None else order.placement.zones,
         )
 
     def bind(self, order: BindOrder) -> None:

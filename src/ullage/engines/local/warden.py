@@ -14,7 +14,8 @@ Orders come as JSON lines on standard input, what happens goes out as JSON lines
 
     {"do": "start", "executor", "argv", "env", "cwd", "out", "err", "cgroups": [dir],
      "memory_bytes": null | bytes to be enforced by watching,
-     "cpus": [id] it has alone, "cpus_required": whether it must not start without them}
+     "cpus": [id] it has alone, "cpus_required": whether it must not start without them,
+     "zones": [id] its memory comes from first}
     {"do": "stop", "executor", "grace_s"}
     {"do": "sweep", "marker": "NAME=VALUE", "cgroups": [dir]}
 
@@ -52,6 +53,12 @@ _MOST_MOVES = 8
 
 _OOM_SCORE_ADJ = 500
 """When the machine runs out of memory, workers go before servers and shells: proc_pid_oom_score_adj(5)."""
+
+_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
+"""Number of the call: it is in no C library."""
+_MPOL_PREFERRED, _MPOL_PREFERRED_MANY = 1, 5
+_MOST_ZONES = 1024
+"""What a kernel can be built for."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -512,6 +519,7 @@ def _become(
     try:
         _prepare(order, warden)
         _stay_on(cpus, shared, required=order.get("cpus_required", False))
+        _stay_near(order.get("zones") or [])
         argv = order["argv"]
         try:
             os.execvpe(argv[0], argv, order["env"])  # noqa: S606  # no shell is the point
@@ -564,6 +572,21 @@ def _stay_on(cpus: frozenset[int], shared: frozenset[int], *, required: bool) ->
     if required and os.sched_getaffinity(0) != cpus:
         shown = ",".join(map(str, sorted(cpus)))
         raise OSError(errno.EINVAL, "the kernel does not let it run on all of the CPUs it was placed on", shown)
+
+
+def _stay_near(zones: list[int]) -> None:
+    """Have this process, and all that it starts, take its memory from these zones while they have some.
+
+    See set_mempolicy(2). A kernel without zones, or one that does not let it, leaves things as they are: memory comes
+    from where a page is first touched.
+    """
+    call = _SET_MEMPOLICY.get(os.uname().machine)
+    if call is None or not zones or not 0 <= min(zones) <= max(zones) < _MOST_ZONES:
+        return
+    mask = sum(1 << zone for zone in set(zones)).to_bytes(_MOST_ZONES // 8, "little")
+    for mode in (_MPOL_PREFERRED_MANY, _MPOL_PREFERRED)[: 2 if len(zones) == 1 else 1]:  # the first is of Linux 5.15
+        if _libc.syscall(call, mode, mask, ctypes.c_ulong(_MOST_ZONES + 1)) == 0:
+            return
 
 
 def _offer_to_oom_killer() -> None:
