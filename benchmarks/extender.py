@@ -29,6 +29,7 @@ from ullage.kube.informer import Informer
 from ullage.kube.kinds import NODES, PODS
 from ullage.kube.lease import Candidate
 from ullage.kube.mirror import Mirror
+from ullage.kube.recent import recent
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.request import ResourceRequirement
@@ -77,7 +78,7 @@ def front(nodes: int) -> Extender:
         for k in range(4):
             if rng.random() < 0.7:
                 cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
-    return Extender(cluster, mirror, cast("KubeApi", None), cast("Candidate", _Leads()), read_pod)
+    return Extender(cluster, mirror, cast("KubeApi", None), cast("Candidate", _Leads()), recent(read_pod))
 
 
 def _request(uid: str, cards: int) -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from tests.core.zones import machine
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.nomination import find_beside
+from ullage.core.nomination import find_beside, kept
 from ullage.core.offers import NodeRefusal, Offers
-from ullage.core.selection import Rules
+from ullage.core.selection import Candidates, Choice, Rules
 from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.oversubscription import Oversubscription
@@ -55,6 +57,13 @@ def told(books: Allocator, offered: Offers, row: int) -> NodeRefusal | None:
     return None if number < 0 else offered.refusals[number]
 
 
+def by_every_rule(books: Allocator, request: Request, found: Candidates) -> Choice:
+    with kept(books.fleet, books.nominations.before(books.fleet, request)):
+        chosen = books.select(request, found)
+    assert isinstance(chosen, Choice)
+    return chosen
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_each_node_says_what_it_says_alone(seed: int):
     draw = random.Random(seed)
@@ -74,6 +83,10 @@ def test_each_node_says_what_it_says_alone(seed: int):
                 assert sorted(each.code for each in said.rejections) == sorted(
                     each.code for stage in alone.stages for each in stage.removed
                 )
+            if said is None:
+                chosen = books.choose_on(request, node.name)
+                assert isinstance(chosen, Choice)
+                assert replace(chosen, cards=None) == replace(by_every_rule(books, request, alone), cards=None)
             fits += said is None
             refuses += said is not None
         if draw.random() < 0.7:

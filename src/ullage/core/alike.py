@@ -199,6 +199,26 @@ def nodes_alike(fleet: Fleet, asked: ResourceRequirement, rows: Column) -> Colum
     return _numbers(table)
 
 
+Kind = tuple[bytes, int, bool, bytes]
+"""All that rules but those of zones go by on a node."""
+
+
+def kind_of(fleet: Fleet, asked: ResourceRequirement, row: int) -> Kind | None:
+    """The kind of one node, as `nodes_alike` tells them apart; None if no other can be of it."""
+    cards = fleet.card_rows[fleet.cards_on(row).start : fleet.cards_on(row).stop]
+    modes = cards[:, at.MODES]
+    if asked.cards.isolation is Isolation.PARTITIONED or (modes & (modes - 1)).any():
+        return None
+    each = cards[:, [*_OF_CARD, at.INDEX] if asked.cards.indices else _OF_CARD]
+    node, state = fleet.nodes[row], int(not fleet.schedulable[row])
+    return (
+        fleet.node_rows[row, _OF_NODE].tobytes(),
+        state + (state and node.cordoned),
+        bool(fleet.exclusion.allowed(asked.nodes)[row]),
+        each[np.lexsort(each.T)].tobytes(),
+    )
+
+
 class Alike:
     """One card of each class is asked about."""
 

@@ -49,6 +49,7 @@ from ullage.core.selection import (
     Scores,
     Taken,
     choose,
+    choose_on,
     find,
     placement_of,
     score,
@@ -359,6 +360,10 @@ class Allocator:
         promised = choose_held(self.fleet, self.rules, request, self.nominations)
         if promised is not None and promised.node == node:
             return promised
+        with kept(self.fleet, self.nominations.before(self.fleet, request)):
+            chosen = choose_on(self.fleet, self.rules, request, row)
+        if chosen is not None:
+            return chosen
         found = find_beside(self.fleet, self.rules, request, self.nominations, self.fleet.cards_on(row))
         if not found.by_node:
             return self._refusal(found)

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from ullage.core.alike import nodes_alike
+from ullage.core.alike import Kind, kind_of, nodes_alike
 from ullage.core.filters import Stage
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel.tree import NO_ROOM
@@ -30,6 +30,9 @@ _FEW = 8
 
 _MOST_KEPT = 64
 """Cases of one shape whose answers are kept at a time."""
+
+_MOST_KINDS = 4096
+"""Kinds of nodes whose answers are kept at a time, for one case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class _Told:
         self._unknown = -2
         self._numbers: Column = np.full(len(fleet.nodes), self._unknown)
         self._known: dict[NodeRefusal, int] = {}
+        self._of_kind: dict[Kind, int] = {}
         self.all: list[NodeRefusal] = []
 
     def of(self, rows: Column) -> Column:
@@ -113,7 +117,7 @@ class _Told:
         if len(waiting) > _FEW and not self._rules.oversubscription:  # what a node promises is its own
             waiting = self._look_at_kinds(waiting)
         for row in waiting.tolist():
-            self._numbers[row] = self._against(row, self._find(row))
+            self._numbers[row] = self._look_at(row)
         numbers: Column = self._numbers[rows]
         return numbers
 
@@ -130,11 +134,25 @@ class _Told:
         order = np.argsort(kinds, kind="stable")
         for alike in np.split(rows[order], np.flatnonzero(np.diff(kinds[order])) + 1):
             found = self._find(alike.item(0))
-            if any(stage.filter == ZONES and stage.reached for stage in found.stages):
+            if _by_zones(found):
                 left.append(alike)
             else:
                 self._numbers[alike] = self._against(alike.item(0), found)
         return np.concatenate(left)
+
+    def _look_at(self, row: int) -> int:
+        """What speaks against a node: as was told of one that was like it, or else by every rule."""
+        kind = None if self._rules.oversubscription else kind_of(self._fleet, self._request.requirement, row)
+        known = None if kind is None else self._of_kind.get(kind)
+        if known is not None:
+            return known
+        found = self._find(row)
+        known = self._against(row, found)
+        if kind is not None and not _by_zones(found):
+            if len(self._of_kind) >= _MOST_KINDS:
+                self._of_kind.clear()
+            self._of_kind[kind] = known
+        return known
 
     def _find(self, row: int) -> Candidates:
         return find(self._fleet, self._rules, self._request, self._fleet.cards_on(row))
@@ -143,6 +161,11 @@ class _Told:
         if found.by_node:
             return -1
         return self.number(NodeRefusal(_alike(found.stages), len(self._fleet.cards_on(row)), found.curable))
+
+
+def _by_zones(found: Candidates) -> bool:
+    """Whether it mattered what lies in the zones of a node, which is each node's own."""
+    return any(stage.filter == ZONES and stage.reached for stage in found.stages)
 
 
 def _alike(stages: Iterable[Stage]) -> tuple[Rejection, ...]:

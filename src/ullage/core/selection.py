@@ -516,6 +516,21 @@ def choose(fleet: Fleet, rules: Rules, request: Request) -> Choice | Refusal:
     return Choice(node, gpus, table.charges(cards), table.ranked.item(row), cards, table.placed)
 
 
+def choose_on(fleet: Fleet, rules: Rules, request: Request, row: int) -> Choice | None:
+    """The cards of a node that the request would get, where its table says all that decides; None too if none would do.
+
+    The same as `select` of what `find` finds there.
+    """
+    if not decided_by_sums(fleet, rules, request) or rules.oversubscription:
+        return None
+    table = table_for(fleet, rules, request)
+    cards = None if table.ranked.item(row) == NO_ROOM else table.pick(row)
+    if cards is None:
+        return None
+    score = table.ranked.item(row)
+    return Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards), score, cards, table.placed)
+
+
 class Taken(NamedTuple):
     """The row of a node, positions of cards on it, and what a request takes of each; all that is charged."""
 

@@ -17,6 +17,7 @@ from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
 from ullage.kube.objects import Node, Object, Pod
+from ullage.kube.recent import recent
 from ullage.kube.sweep import Sweep
 from ullage.model.error import UllageError
 from ullage.service.cluster import Cluster
@@ -77,7 +78,9 @@ class Front:
         self.events = PodEvents(candidate)
         self.bindings = None if bindings is None else self._bound(api, bindings, pods, readers, trouble)
         gate = None if self.bindings is None else self.bindings.gate
-        self.extender = Extender(self.cluster, self.mirror, api, candidate, asked, pods.domain, self.events.tell, gate)
+        self.extender = Extender(
+            self.cluster, self.mirror, api, candidate, recent(asked), pods.domain, self.events.tell, gate
+        )
         self.sweep = None
         if cleanup_delay_s is not None:
             vanished = VanishedCards(cleanup_delay_s)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +60,7 @@ class NodeOffers:
         """The node with the highest score; of several the first by name."""
         if not self.names:
             return None
-        return min(self.names[at] for at in np.flatnonzero(self.scores == self.scores.max()).tolist())
+        return min(compress(self.names, self.scores == self.scores.max()))
 
     @property
     def refusals(self) -> dict[str, NodeRefusal]:
@@ -228,12 +229,15 @@ class Cluster:
         return offered
 
     def _rows_of(self, nodes: Sequence[str]) -> _Asked:
-        """A scheduler asks about the same nodes again and again."""
+        """A scheduler asks about all nodes again and again, and then about those of them that are left."""
         fleet, last = self.allocator.fleet, self._asked
-        if last is None or last.fleet is not fleet or last.names != nodes:
-            rows = np.fromiter((fleet.row_of.get(name, -1) for name in nodes), np.int64, len(nodes))
-            last = self._asked = _Asked(fleet, nodes, np.array(nodes, dtype=np.object_), rows)
-        return last
+        if last is not None and last.fleet is fleet and last.names == nodes:
+            return last
+        rows = np.fromiter(map(fleet.row_of.get, nodes, repeat(-1)), np.int64, len(nodes))
+        asked = _Asked(fleet, nodes, np.array(nodes, dtype=np.object_), rows)
+        if last is None or last.fleet is not fleet or len(nodes) >= len(last.names):
+            self._asked = asked
+        return asked
 
     def reserve(self, request: Request, node: str) -> Allocation | Refusal:
         """The best cards of a node for a request, assumed until `confirm` or `undo`; a repeat has the same.

@@ -148,7 +148,7 @@ class PreemptionResult(_Answer, frozen=True):
         return cls({node: Victims([MetaPod(uid) for uid in uids], broken) for node, (uids, broken) in victims.items()})
 
 
-class _HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+class _HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
     host: str
     score: int
 
