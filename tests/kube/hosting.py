@@ -142,7 +142,7 @@ async def hosting(server: ApiServer, api: HttpKubeApi, terms: BindingTerms = TER
             (ended,) = await asyncio.gather(work, return_exceptions=True)
             if isinstance(ended, Exception):
                 raise ended
-            await front.candidate.release()
+            await front.let_go()
 
 
 def delete(server: ApiServer, plural: str, name: str, **options: Any) -> None:

@@ -97,7 +97,7 @@ async def running(server: ApiServer, api: HttpKubeApi) -> AsyncIterator[Running]
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-            await front.candidate.release()
+            await front.let_go()
 
 
 def cards_of(server: ApiServer, name: str) -> list[str]:

@@ -78,7 +78,7 @@ async def answering(api: HttpKubeApi, port: int) -> AsyncIterator[None]:
         await serving
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
-        await front.candidate.release()
+        await front.let_go()
 
 
 def a_pod(name: str, gpus: int) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class KubeProcess:
             )
             async with _served(self._servers(front, api)) as serving:
                 code = await self._lead(front, serving)
-            await front.candidate.release()
+            await front.let_go()
         log.info("kube.ended", code=code)
         return code
 

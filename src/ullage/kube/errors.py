@@ -48,6 +48,11 @@ class Unreachable(Unavailable):
     code = "kube-unreachable"
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether a write that failed so was not carried out, nor ever will be; of all others nobody knows."""
+    return isinstance(error, UllageError) and (isinstance(error, Throttled) or not isinstance(error, Unavailable))
+
+
 _PLAIN: dict[int, type[UllageError]] = {401: Forbidden, 403: Forbidden, 409: VersionConflict, 410: Gone}
 
 
@@ -62,6 +67,6 @@ def refusal(status: Status, what: str, retry_after_s: float = 1.0) -> UllageErro
         return NotFound(message, code="kube-not-found")
     if status.code in _PLAIN:
         return _PLAIN[status.code](message)
-    if status.code in range(400, 500):
+    if status.code in range(400, 500) and status.code != HTTPStatus.REQUEST_TIMEOUT:
         return InvalidRequest(message, code="kube-invalid")
     return Unavailable(message, code="kube-unavailable")

@@ -1,14 +1,15 @@
 """The scheduler extender: kube-scheduler asks which nodes will do and how good they are, and has us bind.
 
 Nothing is held for good until bind, and bind is one write: it tells the pod its node and, on the pod itself, its
-cards. Whether a write that got no answer was carried out is read back from the API, never guessed.
+cards. It states the version of the pod that it was decided on, so that one that is late is refused (`doubt.py`).
+Whether a write that got no answer was carried out is read back from the API, never guessed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from ullage.core.preemption import Preemption
 from ullage.core.selection import Refusal
 from ullage.kube.api import KubeApi
 from ullage.kube.changes import Bind
-from ullage.kube.errors import Unreachable, VersionConflict
+from ullage.kube.doubt import Doubts
+from ullage.kube.errors import VersionConflict, is_refusal
 from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.gate import Admitted, Gate
 from ullage.kube.kinds import PODS
@@ -40,6 +42,7 @@ class Extender:
     mirror: Mirror
     api: KubeApi
     candidate: Candidate
+    doubts: Doubts
     read_pod: ReadPod
     domain: str = DOMAIN
     tell: Tell = lambda _event: None
@@ -48,14 +51,11 @@ class Extender:
     @property
     def unready(self) -> str:
         """Why questions cannot be answered now; "" if they can."""
-        if not self.mirror.ready:
-            return "what the cluster holds has not been read yet"
-        epoch = self.candidate.epoch
-        if epoch is None:
-            return f"this process does not lead; {self.candidate.holder or 'nobody'} does"
-        if self.mirror.term != epoch:
-            return "what was bound before this process led has not been read yet"
-        return "" if self.gate is None else self.gate.unready
+        try:
+            self._ready()
+        except UllageError as error:
+            return error.message
+        return ""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """The nodes that will do, and why each other one will not."""
@@ -63,7 +63,7 @@ class Extender:
         asked = self.read_pod(args.pod)
         if asked is None:
             return args.kept(names, {}, {})
-        self._check_ready()
+        self._settled()
         admitted = self._admit(args.pod, asked, names)
         found = self.cluster.offers_of(_requests(admitted), expected=not args.simulated)
         why, never = dict(admitted.refused), dict(admitted.never)
@@ -80,7 +80,7 @@ class Extender:
         asked = self.read_pod(args.pod)
         if asked is None:
             return dict.fromkeys(names, 0)
-        self._check_ready()
+        self._settled()
         admitted = self._admit(args.pod, asked, names)
         return dict.fromkeys(names, 0) | ranked(self.cluster.offers_of(_requests(admitted), expected=False))
 
@@ -91,7 +91,7 @@ class Extender:
         broken = {node: victims.violations for node, victims in args.victims.items()}
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
-        self._check_ready()
+        self._settled()
         found: dict[str, Preemption] = {}
         for request, nodes in _requests(self._admit(args.pod, asked, list(candidates))):
             found |= self.cluster.victims(request, {node: candidates[node] for node in nodes})
@@ -122,61 +122,111 @@ class Extender:
         self.tell(PodEvent(args.pod_namespace, args.pod_name, args.pod_uid, reason, message))
 
     async def _bind(self, args: BindArgs) -> None:
-        epoch = self._leading()
-        pod = await self.api.get(PODS, args.pod_name, args.pod_namespace)
-        if _is_there(pod, args):
-            return
-        asked = self.read_pod(pod.document)
-        if asked is None:
-            await self.candidate.write(epoch, Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node))
-            return
-        self._check_ready()
+        epoch = self._ready()
+        async with self.doubts.alone(args.pod_uid):
+            await self.doubts.settle(epoch, args.pod_uid)
+            pod = await self._unbound(args)
+            if pod is None:
+                return
+            asked = self.read_pod(pod.document)
+            bind = Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, {}, pod.metadata.resource_version)
+            if asked is None:
+                await self.candidate.write(epoch, bind)
+                return
+            await self._bind_with_cards(epoch, bind, pod, asked, args)
+
+    async def _bind_with_cards(self, epoch: int, bind: Bind, pod: Pod, asked: PodRequest, args: BindArgs) -> None:
+        self._settled()
         admitted = self._admit(pod.document, asked, [args.node])
         asked = admitted.on(args.node)
         allocation = self.cluster.reserve(asked.request, args.node)
         if isinstance(allocation, Refusal):
             raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")
-        written = bind_annotations(
-            allocation,
-            self.domain,
-            capacities=self.cluster.capacities(allocation),
-            container_gpu_counts=asked.container_gpu_counts,
-        )
         try:
+            written = bind_annotations(
+                allocation,
+                self.domain,
+                capacities=self.cluster.capacities(allocation),
+                container_gpu_counts=asked.container_gpu_counts,
+            )
             if self.gate is not None:
                 written |= self.gate.hold(args.pod_uid, admitted.bindings(args.node, allocation.gpus))
-            await self._write(epoch, Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, written), args)
-        except Unreachable:
-            raise  # it may have been carried out: the place stays reserved until the API tells
-        except UllageError:
-            self.cluster.undo(args.pod_uid)
-            if self.gate is not None:
-                self.gate.undo(args.pod_uid)
+            await self._write(epoch, replace(bind, annotations=written), pod, args)
+        except BaseException as error:
+            if is_refusal(error):
+                self.doubts.undo(args.pod_uid)
+            else:
+                self.doubts.add(pod)  # it may be carried out yet: the place stays reserved until that is certain
             raise
-        self.cluster.confirm(args.pod_uid)
+        self.doubts.bound(pod)
 
-    async def _write(self, epoch: int, bind: Bind, args: BindArgs) -> None:
+    async def _write(self, epoch: int, bind: Bind, pod: Pod, args: BindArgs) -> None:
+        """Bind, once more if the pod changed since it was read, is whose it was, and asks for the same."""
         try:
             await self.candidate.write(epoch, bind)
         except VersionConflict:
-            if not _is_there(await self.api.get(PODS, args.pod_name, args.pod_namespace), args):
+            now = await self._unbound(args)
+            if now is None:
+                return
+            if now.metadata.labels != pod.metadata.labels or not self._asks_alike(now, pod):
                 raise
+            await self.candidate.write(epoch, replace(bind, version=now.metadata.resource_version))
+
+    def _asks_alike(self, one: Pod, other: Pod) -> bool:
+        asked, before = self.read_pod(one.document), self.read_pod(other.document)
+        return asked is not None and before is not None and asked.requirement == before.requirement
+
+    async def _unbound(self, args: BindArgs) -> Pod | None:
+        """The pod as it is now; None if it is on its node already, where it holds what stands on it.
+
+        Raises:
+            NotFound: it is another pod by now. Conflict: it is on another node.
+
+        """
+        who = f"pod {args.pod_namespace}/{args.pod_name}"
+        pod = await self.api.get(PODS, args.pod_name, args.pod_namespace)
+        if pod.metadata.uid != args.pod_uid:
+            raise NotFound(f"{who} is another one by now", code="pod-replaced")
+        if not pod.spec.node_name:
+            return pod
+        self.doubts.found(pod)
+        if pod.spec.node_name != args.node:
+            raise Conflict(
+                f"pod {args.pod_namespace}/{args.pod_name} is on {pod.spec.node_name}", code="bound-elsewhere"
+            )
+        return None
 
     def _admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str]) -> Admitted:
         """What it asks where: as it says, or as bindings allow it."""
         return Admitted([(asked, nodes)]) if self.gate is None else self.gate.admit(pod, asked, nodes)
 
-    def _leading(self) -> int:
-        epoch = self.candidate.epoch
-        if epoch is None:
-            raise Unavailable(
-                f"this process does not lead; {self.candidate.holder or 'nobody'} does", code="not-leading"
-            )
-        return epoch
+    def _ready(self) -> int:
+        """The term in which questions can be answered.
 
-    def _check_ready(self) -> None:
+        Raises:
+            Unavailable: there is none now.
+
+        """
         if not self.mirror.ready:
             raise Unavailable("what the cluster holds has not been read yet", code="not-ready")
+        epoch = self.candidate.epoch
+        if epoch is None:
+            holder = self.candidate.holder or "nobody"
+            raise Unavailable(f"this process does not lead; {holder} does", code="not-leading")
+        if self.mirror.term != epoch:
+            raise Unavailable("what was bound before this process led has not been read yet", code="not-ready")
+        if self.gate is not None and self.gate.unready:
+            raise Unavailable(self.gate.unready, code="not-ready")
+        return epoch
+
+    def _settled(self) -> None:
+        """The books are what is known by now.
+
+        Raises:
+            Unavailable: that is not enough to decide.
+
+        """
+        self._ready()
         self.mirror.settle()
 
 
@@ -205,17 +255,3 @@ def ranked(offers: NodeOffers) -> dict[str, int]:
     scale = (BEST_SCORE - 1) / (best - worst) if best > worst else 0.0
     whole = np.where(scores == best, BEST_SCORE, ((scores - worst) * scale).astype(np.int64))
     return dict(zip(offers.names, whole.tolist(), strict=True))
-
-
-def _is_there(pod: Pod, args: BindArgs) -> bool:
-    """Whether it is on its node already.
-
-    Raises:
-        NotFound: it is another pod by now. Conflict: it is on another node.
-
-    """
-    if pod.metadata.uid != args.pod_uid:
-        raise NotFound(f"pod {args.pod_namespace}/{args.pod_name} is another one by now", code="pod-replaced")
-    if pod.spec.node_name and pod.spec.node_name != args.node:
-        raise Conflict(f"pod {args.pod_namespace}/{args.pod_name} is on {pod.spec.node_name}", code="bound-elsewhere")
-    return bool(pod.spec.node_name)

@@ -9,6 +9,7 @@ from ullage.core.selection import Rules
 from ullage.kube.api import ALL, KubeApi, Selection
 from ullage.kube.bindings_front import BindingTerms, FrontBindings
 from ullage.kube.bindings_store import Sources
+from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender
 from ullage.kube.informer import Informer
@@ -19,7 +20,7 @@ from ullage.kube.nodes import CardReader
 from ullage.kube.objects import Node, Object, Pod
 from ullage.kube.recent import recent
 from ullage.kube.sweep import Sweep
-from ullage.model.error import UllageError
+from ullage.model.error import InvalidRequest, UllageError
 from ullage.service.cluster import Cluster
 from ullage.service.vanished_cards import VanishedCards
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
@@ -78,9 +79,13 @@ class Front:
         self.events = PodEvents(candidate)
         self.bindings = None if bindings is None else self._bound(api, bindings, pods, readers, trouble)
         gate = None if self.bindings is None else self.bindings.gate
-        self.extender = Extender(
-            self.cluster, self.mirror, api, candidate, recent(asked), pods.domain, self.events.tell, gate
+        self.doubts = Doubts(
+            api, candidate, self.cluster, self.mirror, self.pods, pods.domain, gate=gate, trouble=trouble, clock=clock
         )
+        self.extender = Extender(
+            self.cluster, self.mirror, api, candidate, self.doubts, recent(asked), pods.domain, self.events.tell, gate
+        )
+        self._asked = asked
         self.sweep = None
         if cleanup_delay_s is not None:
             vanished = VanishedCards(cleanup_delay_s)
@@ -115,6 +120,7 @@ class Front:
                 tasks.create_task(informer.run())
             tasks.create_task(self.candidate.run())
             tasks.create_task(self.events.run())
+            tasks.create_task(self.doubts.run())
             if self.sweep is not None:
                 tasks.create_task(self.sweep.run())
             if self.bindings is not None:
@@ -128,6 +134,14 @@ class Front:
         """Those that nothing is decided without."""
         return (self.nodes, self.pods, *([self.topologies] if self.topologies else []))
 
+    async def let_go(self) -> None:
+        """Let another one lead at once; nothing may be asked or written any more.
+
+        While a bind is in doubt, or one of an earlier term may be, the lease runs out: the next leader sees to it.
+        """
+        if self.doubts.quiet and self.mirror.term == self.candidate.epoch:
+            await self.candidate.release()
+
     async def _recover(self) -> None:
         for informer in self._informers:
             await informer.wait_synced()
@@ -137,13 +151,27 @@ class Front:
             await asyncio.sleep(_LOOK_S)
 
     async def _begin(self, epoch: int) -> None:
-        """Begin a term with all that was bound before it: a watch may be behind what another leader wrote."""
+        """Begin a term with all that was bound before it: a watch may be behind what another leader wrote.
+
+        A leader that did not let go of its own accord may have sent binds that are still to come.
+        """
         if self.mirror.term == epoch:
             return
         try:
             await self.pods.catch_up()
+            if not self.candidate.handed_over:
+                await self.doubts.begin(epoch, [pod for pod in self.pods.objects.values() if self._may_be_bound(pod)])
+            self.candidate.check(epoch)
         except UllageError:
             return  # the informer says what is wrong; until it is over nothing is decided
         self.mirror.term = epoch
         if self.bindings is not None:
             self.bindings.store.wake()
+
+    def _may_be_bound(self, pod: Pod) -> bool:
+        if pod.spec.node_name or pod.finished:
+            return False
+        try:
+            return self._asked(pod.document) is not None
+        except InvalidRequest:
+            return True

@@ -80,6 +80,8 @@ class Candidate:
         """Who was seen to lead; "" for nobody."""
         self.trouble: UllageError | None = None
         """What the last try failed with."""
+        self.handed_over = False
+        """Whether whoever led before this term let go of it, with nothing under way."""
         self._epoch: int | None = None
         self._until = 0.0
         self._highest = 0
@@ -197,7 +199,7 @@ class Candidate:
         began, epoch, time = self._clock(), self._highest + 1, self._time()
         await self._write(found, LeaseSpec(self.identity, self._terms.lease_s, time, time, epoch))
         self._epoch, self._highest, self._until = epoch, epoch, began + self._terms.give_up_s
-        self.holder = self.identity
+        self.holder, self.handed_over = self.identity, found is not None and not found.spec.holder_identity
         self._elected.set()
 
     async def _write(self, found: Lease | None, spec: LeaseSpec) -> None:

@@ -1,0 +1,250 @@
+"""Binds of which nobody knows whether they were carried out, and how that is made certain.
+
+A write that got no answer may be carried out at any time later, as may one of a process that stood still. Every bind
+states the version of the pod that it was decided on, and the API server refuses it once the pod has another. So a
+pod that is on no node yet is changed: an annotation is written, and from then on no bind that was decided before can
+be carried out, however late it comes. What was reserved for it is free then, and not before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+from ullage.kube.api import KubeApi
+from ullage.kube.changes import Patch
+from ullage.kube.errors import VersionConflict
+from ullage.kube.gate import Gate
+from ullage.kube.informer import Informer, News, Removed
+from ullage.kube.kinds import PODS
+from ullage.kube.lease import Candidate, NotLeading, clock_s
+from ullage.kube.mirror import Mirror, Trouble
+from ullage.kube.objects import Pod
+from ullage.model.error import InvalidRequest, NotFound, UllageError
+from ullage.service.cluster import Cluster
+
+FENCE = "fence"
+"""The annotation, under the domain of the others."""
+
+AGAIN_S = 1.0
+"""Between tries to make certain what became of a bind."""
+
+GIVE_UP_S = 90.0
+"""Where a pod cannot be changed, it is taken for certain after so long: servers end a request after 60 seconds."""
+
+HEARD_S = 60.0
+"""A pod that was bound and is not told of by then is looked for: it may have gone while nobody watched."""
+
+_AT_ONCE = 16
+"""Pods that are changed side by side."""
+
+
+class Doubts:
+    """Pods that something is reserved for, of which it is not known whether they were bound; `run` settles them."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        candidate: Candidate,
+        cluster: Cluster,
+        mirror: Mirror,
+        pods: Informer[Pod],
+        domain: str,
+        *,
+        gate: Gate | None = None,
+        trouble: Trouble = lambda _kind, _name, _error: None,
+        clock: Callable[[], float] = clock_s,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._api, self._candidate, self._cluster, self._mirror = api, candidate, cluster, mirror
+        self._gate = gate
+        self._key, self._trouble, self._clock, self._pause = f"{domain}/{FENCE}", trouble, clock, pause
+        self._open: dict[str, tuple[Pod, float]] = {}
+        self._unheard: dict[str, tuple[Pod, float]] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._any = asyncio.Event()
+        self._pods = pods
+        pods.subscribe(self._hear)
+
+    @property
+    def count(self) -> int:
+        """Binds that are in doubt."""
+        return len(self._open)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is in doubt, and no bind is under way."""
+        return not self._open and not any(lock.locked() for lock in self._locks.values())
+
+    @asynccontextmanager
+    async def alone(self, uid: str) -> AsyncIterator[None]:
+        """One at a time decides about a pod, whoever asks."""
+        lock = self._locks.setdefault(uid, asyncio.Lock())
+        async with lock:
+            yield
+
+    def add(self, pod: Pod) -> None:
+        """A bind of this pod, as it was when that was decided, got no answer."""
+        self._open[pod.metadata.uid] = pod, self._clock()
+        self._any.set()
+
+    def undo(self, uid: str) -> None:
+        """What was reserved for a bind that was not carried out, and never will be, is free."""
+        self._cluster.undo(uid)
+        if self._gate is not None:
+            self._gate.undo(uid)
+
+    def _gone(self, uid: str) -> None:
+        self.undo(uid)
+        self._cluster.gone(uid)
+
+    def bound(self, pod: Pod) -> None:
+        """A bind of this pod was carried out."""
+        self._cluster.confirm(pod.metadata.uid)
+        self._expect(pod)
+
+    def found(self, pod: Pod) -> None:
+        """A pod was just read, and is on a node."""
+        self._mirror.hear(pod)
+        self._expect(pod)
+
+    def _expect(self, pod: Pod) -> None:
+        """The watch will tell that a pod is on its node, if it has not yet."""
+        known = self._pods.objects.get(pod.key)
+        if known is None or known.metadata.uid != pod.metadata.uid or not known.spec.node_name:
+            self._unheard[pod.metadata.uid] = pod, self._clock()
+            self._any.set()
+
+    def _hear(self, news: News[Pod]) -> None:
+        """What the watch tells of a pod that was bound or has gone is certain, and the books have it."""
+        pod = news.last if isinstance(news, Removed) else news.new
+        if pod.spec.node_name or isinstance(news, Removed):
+            self._open.pop(pod.metadata.uid, None)
+            self._unheard.pop(pod.metadata.uid, None)
+
+    async def settle(self, epoch: int, uid: str) -> None:
+        """Make certain what became of a bind, where one is in doubt. The caller is `alone` with the pod.
+
+        Raises:
+            UllageError: it is not certain yet.
+
+        """
+        if uid not in self._open:
+            return
+        pod, since = self._open[uid]
+        try:
+            await self._fence(epoch, pod)
+        except NotLeading:
+            raise
+        except UllageError as error:
+            if self._clock() - since < GIVE_UP_S:
+                raise
+            self._trouble("Pod", "/".join(pod.key), error)
+            self.undo(uid)
+        self._open.pop(uid, None)
+
+    async def run(self) -> None:
+        """Settle what is in doubt, for as long as this process leads."""
+        while True:
+            await self._any.wait()
+            await self.look()
+            if self._open or self._unheard:
+                await self._pause(AGAIN_S)
+            else:
+                self._any.clear()
+
+    async def look(self) -> None:
+        """Try once to settle each bind that is in doubt, and look for pods that nobody told of."""
+        epoch, now = self._candidate.epoch, self._clock()
+        if epoch is None:
+            return
+        late = {uid: pod for uid, (pod, since) in self._unheard.items() if now - since >= HEARD_S}
+        for uid in [*self._open, *late]:
+            async with self.alone(uid):
+                try:
+                    await self.settle(epoch, uid)
+                    if uid in self._unheard and uid in late:
+                        del self._unheard[uid]
+                        await self._look_at(late[uid])
+                except UllageError:
+                    if uid in late:
+                        self._unheard.setdefault(uid, (late[uid], now))
+
+    async def begin(self, epoch: int, pods: Iterable[Pod]) -> None:
+        """See to it that no bind of an earlier term can be carried out any more, of these pods without a node.
+
+        Returns as soon as that is certain of all, or after `GIVE_UP_S` at last.
+
+        Raises:
+            NotLeading: the term is over.
+
+        """
+        left, until = [pod for pod in pods if not pod.spec.node_name], self._clock() + GIVE_UP_S
+        last: dict[str, UllageError] = {}
+        while left and self._clock() < until:
+            last.clear()
+            for at in range(0, len(left), _AT_ONCE):
+                some = left[at : at + _AT_ONCE]
+                for pod, error in zip(
+                    some, await asyncio.gather(*(self._try(epoch, pod) for pod in some)), strict=True
+                ):
+                    if error is not None:
+                        last[pod.metadata.uid] = error
+            self._candidate.check(epoch)
+            left = [pod for pod in left if pod.metadata.uid in last]
+            if left:
+                await self._pause(AGAIN_S)
+        for pod in left:
+            self._trouble("Pod", "/".join(pod.key), last[pod.metadata.uid])
+
+    async def _try(self, epoch: int, pod: Pod) -> UllageError | None:
+        async with self.alone(pod.metadata.uid):
+            try:
+                await self._fence(epoch, pod)
+            except UllageError as error:
+                return error
+            self._open.pop(pod.metadata.uid, None)
+            return None
+
+    async def _fence(self, epoch: int, pod: Pod) -> None:
+        """Change a pod that has no node; one that has changed since it was read is looked at again first."""
+        uid = pod.metadata.uid
+        try:
+            await self._candidate.write(epoch, self._change(pod))
+        except NotFound:
+            self._gone(uid)
+        except (VersionConflict, InvalidRequest):
+            await self._fence_anew(epoch, pod)
+        else:
+            self.undo(uid)
+
+    async def _fence_anew(self, epoch: int, pod: Pod) -> None:
+        now = await self._look_at(pod)
+        if now is not None:
+            await self._candidate.write(epoch, self._change(now))
+            self.undo(pod.metadata.uid)
+
+    async def _look_at(self, pod: Pod) -> Pod | None:
+        """A pod as it is now; None if it is on a node or has gone, which the books have then."""
+        uid = pod.metadata.uid
+        try:
+            now = await self._api.get(PODS, pod.metadata.name, pod.metadata.namespace)
+        except NotFound:
+            self._gone(uid)
+            return None
+        if now.metadata.uid != uid:
+            self._gone(uid)
+            return None
+        if now.spec.node_name:
+            self.found(now)
+            return None
+        return now
+
+    def _change(self, pod: Pod) -> Patch:
+        """The change holds only for the pod as it was read; its value is never that of an earlier one."""
+        meta = pod.metadata
+        written = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {"metadata": {**written, "annotations": {self._key: meta.resource_version}}}
+        return Patch(PODS, meta.name, body, meta.namespace)

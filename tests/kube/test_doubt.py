@@ -1,0 +1,337 @@
+"""Binds whose outcome is not known, one by one: what is kept, what is freed, and what comes too late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.kube.faults import FaultyApi, Server
+from tests.kube.test_front import a_node, a_pod
+from ullage.core.selection import Rules
+from ullage.kube.changes import Bind, Change, Patch
+from ullage.kube.doubt import GIVE_UP_S
+from ullage.kube.errors import Forbidden, Unreachable
+from ullage.kube.front import Front
+from ullage.kube.kinds import LEASES
+from ullage.kube.lease import Candidate
+from ullage.model.allocation import AllocationState
+from ullage.model.error import Conflict, Unavailable
+from ullage.wire.extender import BindArgs
+
+pytestmark = pytest.mark.anyio
+
+
+class Process(Front):
+    """A process before the server of the test, whose time goes on when it is told to."""
+
+    def __init__(self, world: World) -> None:
+        self.api, self.troubles = FaultyApi(world.server), list[str]()
+        candidate = Candidate(self.api, "ullage", "default", clock=lambda: world.now)  # type: ignore[arg-type]
+        super().__init__(
+            self.api,  # type: ignore[arg-type]
+            candidate,
+            Rules(),
+            clock=lambda: world.now,
+            trouble=lambda _kind, name, error: self.troubles.append(f"{name}: {error.code}"),
+        )
+        self.doubts._pause = world.pause
+        self.world = world
+
+    async def hear(self) -> None:
+        await self.nodes.catch_up()
+        await self.pods.catch_up()
+
+    async def lead(self) -> None:
+        await self.hear()
+        if not self.mirror.ready:
+            self.mirror.recover()
+        await self.candidate.attempt()
+        if self.candidate.epoch is None:
+            self.world.now += 16
+            await self.candidate.attempt()
+        assert self.candidate.epoch is not None
+        await self._begin(self.candidate.epoch)
+
+    async def bind(self, pod: dict[str, Any], node: str, *faults: str) -> None:
+        self.api.faults = list(faults)
+        meta = pod["metadata"]
+        try:
+            await self.extender.bind(BindArgs(meta["name"], "default", meta["uid"], node))
+        finally:
+            self.api.faults = []
+
+    def state(self, pod: dict[str, Any]) -> AllocationState | None:
+        held = self.cluster.held(pod["metadata"]["uid"])
+        return held.state if held is not None else None
+
+
+class World:
+    """One server, and its pods."""
+
+    def __init__(self, **gpus: int) -> None:
+        self.server, self.now = Server(), 1000.0
+        for name, count in gpus.items():
+            self.server.rules.create("nodes", "", a_node(name, count))
+
+    async def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def leader(self) -> Process:
+        process = Process(self)
+        await process.lead()
+        return process
+
+    def pod(self, name: str, gpus: int = 1) -> dict[str, Any]:
+        return self.server.rules.create("pods", "default", a_pod(name, gpus))
+
+    def node_of(self, name: str) -> str:
+        return str(self.server.rules.get(("pods", "default", name))["spec"].get("nodeName", ""))
+
+    def cards(self, name: str) -> str:
+        return str(self.server.rules.get(("pods", "default", name))["metadata"]["annotations"]["ullage.io/gpu-ids"])
+
+    @property
+    def holder(self) -> str | None:
+        found = self.server.rules.get((LEASES.plural, "default", "ullage"))["spec"].get("holderIdentity")
+        return found if found is None else str(found)
+
+
+@pytest.mark.parametrize("fault", ["there", "failed"])
+async def test_what_was_not_carried_out_is_kept_until_that_is_certain_and_free_then(fault: str):
+    world = World(a=1)
+    up, first, second = await world.leader(), world.pod("first"), world.pod("second")
+    with pytest.raises(Unavailable):
+        await up.bind(first, "a", fault)
+    assert up.state(first) is AllocationState.ASSUMED
+    with pytest.raises(Conflict, match="no room"):
+        await up.bind(second, "a")
+    await up.doubts.look()
+    assert up.state(first) is None
+    await up.bind(second, "a")
+    assert world.node_of("second") == "a"
+
+
+@pytest.mark.parametrize("fault", ["back", "failed-done"])
+async def test_what_was_carried_out_is_found(fault: str):
+    world = World(a=1)
+    up, pod = await world.leader(), world.pod("p")
+    with pytest.raises(Unavailable):
+        await up.bind(pod, "a", fault)
+    await up.doubts.look()
+    assert up.state(pod) is AllocationState.BOUND
+    assert up.doubts.count == 0
+
+
+@pytest.mark.parametrize("fault", ["throttled"])
+async def test_what_a_server_did_not_want_is_free_at_once(fault: str):
+    world = World(a=1)
+    up, pod = await world.leader(), world.pod("p")
+    with pytest.raises(Unavailable):
+        await up.bind(pod, "a", fault)
+    assert (up.state(pod), up.doubts.count) == (None, 0)
+
+
+async def test_a_bind_that_comes_late_is_refused_once_its_cards_are_free():
+    world = World(a=1)
+    up, first, second = await world.leader(), world.pod("first"), world.pod("second")
+    with pytest.raises(Unreachable):
+        await up.bind(first, "a", "late")
+    await up.doubts.look()
+    await up.bind(second, "a")
+    world.server.deliver(0)
+    assert (world.node_of("first"), world.node_of("second")) == ("", "a")
+
+
+async def test_a_bind_of_a_leader_that_has_gone_is_refused_when_it_comes_late():
+    world = World(a=1)
+    gone, first, second = await world.leader(), world.pod("first"), world.pod("second")
+    with pytest.raises(Unreachable):
+        await gone.bind(first, "a", "late")
+    up = await world.leader()
+    await up.bind(second, "a")
+    world.server.deliver(0)
+    assert (world.node_of("first"), world.node_of("second")) == ("", "a")
+
+
+async def test_a_bind_that_is_in_doubt_can_be_asked_for_again_elsewhere():
+    world = World(a=1, b=1)
+    up, pod = await world.leader(), world.pod("p")
+    with pytest.raises(Unreachable):
+        await up.bind(pod, "a", "late")
+    await up.bind(pod, "b")
+    world.server.deliver(0)
+    assert world.node_of("p") == "b"
+    await up.hear()
+    assert [held.node for held in up.cluster.allocator.fleet.ledger.values()] == ["b"]
+
+
+async def test_what_one_reserved_gives_way_to_what_another_leader_bound():
+    world = World(a=2)
+    old, first, second = await world.leader(), world.pod("first"), world.pod("second")
+    with pytest.raises(Unreachable):
+        await old.bind(first, "a", "there")
+    up = await world.leader()
+    await up.bind(second, "a")
+    await up.bind(first, "a")
+    await old.lead()
+    assert {held.gpus for held in old.cluster.allocator.fleet.ledger.values()} == {
+        (world.cards("first"),),
+        (world.cards("second"),),
+    }
+
+
+async def test_nothing_is_decided_in_a_term_that_has_not_begun():
+    world = World(a=1)
+    up, pod = Process(world), world.pod("p")
+    await up.hear()
+    up.mirror.recover()
+    await up.candidate.attempt()
+    assert up.candidate.epoch == 1
+    assert up.extender.unready
+    with pytest.raises(Unavailable) as caught:
+        await up.bind(pod, "a")
+    assert caught.value.code == "not-ready"
+    await up._begin(1)
+    await up.bind(pod, "a")
+
+
+async def test_a_term_that_was_handed_over_begins_without_a_write_and_any_other_sees_to_all_that_wait():
+    world = World(a=1)
+    first, pod = await world.leader(), world.pod("p")
+    await first.let_go()
+    assert world.holder is None
+    before = world.server.rules.get(("pods", "default", "p"))
+    second = await world.leader()
+    assert world.server.rules.get(("pods", "default", "p")) == before
+    await world.leader()
+    assert world.server.rules.get(("pods", "default", "p")) != before
+    with pytest.raises(Unavailable) as caught:
+        await second.bind(pod, "a")
+    assert caught.value.code == "not-leading"
+
+
+async def test_the_lease_is_kept_while_a_bind_is_in_doubt_and_in_a_term_that_has_not_begun():
+    world = World(a=1)
+    up, pod = await world.leader(), world.pod("p")
+    with pytest.raises(Unreachable):
+        await up.bind(pod, "a", "there")
+    await up.let_go()
+    assert world.holder == up.candidate.identity
+    await up.doubts.look()
+    await up.let_go()
+    assert world.holder is None
+    other = Process(world)
+    await other.candidate.attempt()
+    await other.let_go()
+    assert world.holder == other.candidate.identity
+
+
+class Guarded(FaultyApi):
+    """Nobody may change a pod here."""
+
+    async def write(self, change: Change) -> bytes:
+        if isinstance(change, Patch):
+            raise Forbidden("pods are not to be changed")
+        return await super().write(change)
+
+
+async def test_where_pods_cannot_be_changed_time_decides_and_it_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tests.kube.test_doubt.FaultyApi", Guarded)
+    world = World(a=1)
+    pod, began = world.pod("p"), world.now
+    up = Process(world)
+    up.candidate._terms = type(up.candidate._terms)(10**6, 1.0, 10**5)
+    await up.lead()
+    assert (up.extender.unready, up.troubles) == ("", ["default/p: kube-forbidden"])
+    assert world.now - began >= GIVE_UP_S
+    with pytest.raises(Unreachable):
+        await up.bind(pod, "a", "there")
+    await up.doubts.look()
+    assert up.state(pod) is AllocationState.ASSUMED
+    world.now += GIVE_UP_S
+    await up.doubts.look()
+    assert up.state(pod) is None
+    assert len(up.troubles) == 2
+
+
+async def test_a_pod_that_went_before_anybody_told_of_it_holds_nothing():
+    world = World(a=1)
+    up, pod = await world.leader(), world.pod("p")
+    await up.bind(pod, "a")
+    world.server.rules.delete(("pods", "default", "p"), {"gracePeriodSeconds": 0})
+    await up.hear()
+    for _ in range(9):
+        await up.candidate.attempt()
+        await up.doubts.look()
+        world.now += 8
+    assert up.state(pod) is None
+
+
+class Slow(FaultyApi):
+    """Binds wait until they may go on; what is done before each of them comes from the test."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.gate, self.asked, self.before = asyncio.Event(), asyncio.Event(), list[Callable[[], Any]]()
+        self.binds = 0
+
+    async def write(self, change: Change) -> bytes:
+        if isinstance(change, Bind):
+            self.binds += 1
+            self.asked.set()
+            await self.gate.wait()
+            if self.before:
+                self.before.pop(0)()
+        return await super().write(change)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.kube.test_doubt.FaultyApi", Slow)
+
+
+async def test_one_who_asks_twice_at_once_is_answered_twice_and_binds_once(slow: None):
+    world = World(a=1)
+    up, pod = await world.leader(), world.pod("p")
+    both = [asyncio.create_task(up.bind(pod, "a")) for _ in range(2)]
+    await up.api.asked.wait()
+    up.api.gate.set()
+    await asyncio.gather(*both)
+    assert up.api.binds == 1
+
+
+async def test_a_bind_that_is_broken_off_is_in_doubt(slow: None):
+    world = World(a=1)
+    up, pod = await world.leader(), world.pod("p")
+    asked = asyncio.create_task(up.bind(pod, "a"))
+    await up.api.asked.wait()
+    assert not up.doubts.quiet
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert (up.state(pod), up.doubts.count) == (AllocationState.ASSUMED, 1)
+    await up.doubts.look()
+    assert up.state(pod) is None
+
+
+async def test_a_pod_that_changed_meanwhile_is_bound_if_it_asks_for_the_same(slow: None):
+    world = World(a=2)
+    up, same, other = await world.leader(), world.pod("same"), world.pod("other")
+    up.api.gate.set()
+
+    def change(name: str, **notes: str) -> Callable[[], Any]:
+        metadata = {"labels": {"new": "yes"}, "annotations": notes}
+        return lambda: world.server.rules.change(
+            ("pods", "default", name), lambda pod: {**pod, "metadata": pod["metadata"] | metadata}
+        )
+
+    up.api.before = [change("same")]
+    await up.bind(same, "a")
+    assert world.node_of("same") == "a"
+    up.api.before = [change("other", **{"ullage.io/gpu-model": "B200"})]
+    with pytest.raises(Conflict):
+        await up.bind(other, "a")
+    assert (world.node_of("other"), up.state(other), up.doubts.count) == ("", None, 0)
