@@ -150,11 +150,12 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
     ("case", "name", "written"),
     [
         ("as it is", "ullage-exporter", [["numatopologies"]]),
-        ("as it is", "ullage", [["pods/binding", "events"]]),
+        ("as it is", "ullage", [["pods"], ["pods/binding", "events"]]),
         (
             "bindings",
             "ullage",
             [
+                ["pods"],
                 ["pods/binding", "events"],
                 ["gpubindings"],
                 ["deployments", "statefulsets"],

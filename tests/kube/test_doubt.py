@@ -323,7 +323,7 @@ async def test_a_pod_that_changed_meanwhile_is_bound_if_it_asks_for_the_same(slo
     up.api.gate.set()
 
     def change(name: str, **notes: str) -> Callable[[], Any]:
-        metadata = {"labels": {"new": "yes"}, "annotations": notes}
+        metadata = {"annotations": {"new": "yes", **notes}}
         return lambda: world.server.rules.change(
             ("pods", "default", name), lambda pod: {**pod, "metadata": pod["metadata"] | metadata}
         )

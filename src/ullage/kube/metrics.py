@@ -72,6 +72,7 @@ class FrontCollector(Collector):
             age.add_metric([kind], informer.age_s)
         yield age
         yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
+        yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.doubts.count)
         held = front.cluster.allocator.fleet.ledger.values()
         yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
 
