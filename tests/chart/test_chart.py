@@ -61,6 +61,7 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "cleanupStartupDelay": "10m",
     },
+    "queues": {"queues": "all", "settings": "[queues.research]\nweight = 2\n"},
     "flags only": {"exporter": {"kubelet": {"config": ""}}},
 }
 BINDING = {
@@ -169,6 +170,25 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
 def test_what_is_written_in_the_whole_cluster_is_one_kind_each(case: str, name: str, written: list[list[str]]) -> None:
     role = named(render(CASES[case]), "ClusterRole", name)
     assert [rule["resources"] for rule in role["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}] == written
+
+
+@pytest.mark.parametrize("queues", ["named", "all"])
+def test_pods_are_changed_only_where_they_wait_for_their_turn(tmp_path: Path, queues: str) -> None:
+    documents = render({"queues": queues, "settings": "[queues.research]\nweight = 2\n"})
+    role = named(documents, "ClusterRole", "ullage")
+    written = [rule for rule in role["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}]
+    assert [(rule["resources"], rule["verbs"]) for rule in written] == [
+        (["pods/binding", "events"], ["create"]),
+        (["pods"], ["patch"]),
+    ]
+    assert [rule["apiGroups"] for rule in role["rules"] if rule["resources"] == ["podgroups"]] == [
+        ["scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"]
+    ]
+    file = tmp_path / "ullage.toml"
+    file.write_text(named(documents, "ConfigMap", "ullage")["data"]["ullage.toml"])
+    read = read_settings(file)
+    assert read.kube.queues == queues
+    assert [(queue.name, queue.weight) for queue in read.share_tree()] == [("research", 2)]
 
 
 @every_case
@@ -355,6 +375,7 @@ def test_two_releases_share_nothing_but_definitions() -> None:
         {"schedulerName": "default-scheduler"},
         {"webhook": {"timeoutSeconds": 30}},
         {"webhook": {"failurePolicy": "Perhaps"}},
+        {"queues": True},
         {"tls": {"existingServer": "a"}},
         {"tls": {"existingServer": "a", "existingClient": "b"}},
         {"exporter": {"checkPeriod": "often"}},

@@ -27,9 +27,10 @@ KINDS = {
         kinds.DEPLOYMENTS,
         kinds.STATEFUL_SETS,
         kinds.TOKEN_REVIEWS,
+        kinds.POD_GROUPS,
     )
 }
-CUSTOM = {"gpubindings", "numatopologies"}
+CUSTOM = {"gpubindings", "numatopologies", "podgroups"}
 STATUS = {
     "pods",
     "nodes",
@@ -154,6 +155,8 @@ class Rules:
             item = {**item, "status": old.get("status", {})}
         if plural == "pods" and _fixed(item.get("spec") or {}) != _fixed(old["spec"]):
             raise bad("spec: Forbidden: pod updates may not change fields other than image and tolerations")
+        if plural == "pods" and not _gates(item) <= _gates(old):
+            raise bad("spec.schedulingGates: Forbidden: only deletion is allowed, but found new scheduling gates")
         return item
 
     def delete(self, key: Key, options: Mapping[str, Any]) -> Item:
@@ -243,7 +246,11 @@ def defaulted(plural: str, body: Mapping[str, Any]) -> Item:
 def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
     """What nobody may change of a pod."""
     containers = [{**container, "image": ""} for container in spec.get("containers") or ()]
-    return {**spec, "tolerations": None, "containers": containers}
+    return {**spec, "tolerations": None, "schedulingGates": None, "containers": containers}
+
+
+def _gates(pod: Item) -> set[str]:
+    return {gate["name"] for gate in pod["spec"].get("schedulingGates") or ()}
 
 
 def _ready(pod: Item) -> bool:

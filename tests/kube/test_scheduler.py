@@ -25,6 +25,7 @@ from ullage.kube.informer import Informer
 from ullage.kube.kinds import NODES, PODS
 from ullage.kube.lease import Candidate
 from ullage.kube.objects import Pod
+from ullage.model.queue import Queue
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 GPU = "nvidia.com/gpu"
@@ -64,15 +65,15 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Contro
 
 
 @asynccontextmanager
-async def answering(api: HttpKubeApi, port: int) -> AsyncIterator[None]:
+async def answering(api: HttpKubeApi, port: int, *queues: Queue) -> AsyncIterator[Front]:
     """A front at work, with its extender on a socket."""
-    front = Front(api, Candidate(api, "ullage", "kube-system"), Rules())
+    front = Front(api, Candidate(api, "ullage", "kube-system"), Rules(), queues=queues)
     work = asyncio.create_task(front.run())
     server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
     serving = asyncio.create_task(server.serve(sockets=[socket.create_server(("127.0.0.1", port))]))
     try:
         await until(lambda: not front.extender.unready, "the front is ready", 600)
-        yield
+        yield front
     finally:
         server.should_exit = True
         await serving

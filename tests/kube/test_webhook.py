@@ -17,8 +17,9 @@ from tests.wire.kubernetes.samples import sample
 from ullage.core.quota import Quotas
 from ullage.core.selection import Rules
 from ullage.kube.admission import over_quota
-from ullage.kube.webhook import AdmissionSettings, Webhook
+from ullage.kube.webhook import AdmissionSettings, Queueing, Webhook
 from ullage.kube.webhook_app import make_webhook_app
+from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
 
@@ -245,3 +246,63 @@ def test_the_review_of_a_real_api_server_is_allowed() -> None:
     asked = json.loads(sample("review"))
     told = http().post("/webhook?timeout=5s", content=json.dumps(asked)).json()["response"]
     assert (told["uid"], told["allowed"]) == (asked["request"]["uid"], True)
+
+
+# --- turns ---
+
+TREE = (Queue("lab"), Queue("vision", parent="lab"), Queue("text", parent="lab"), Queue("shop"))
+GATE = "ullage.io/queue"
+
+
+def queueing(queues: Queueing, named: str = "") -> Webhook:
+    return Webhook(AdmissionSettings(queues=queues, tree=TREE), named_queue=lambda _namespace: named)
+
+
+def gates(pod: Any) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+
+
+@pytest.mark.parametrize(
+    ("queues", "label", "of_namespace", "gated"),
+    [
+        ("off", "vision", "", False),
+        ("off", None, "lab", False),
+        ("named", None, "", False),
+        ("named", "vision", "", True),
+        ("named", None, "shop", True),
+        ("all", None, "", True),
+        ("all", "new", "", True),
+        ("all", "vision", "lab", True),
+    ],
+)
+def test_which_pods_wait_for_their_turn(queues: Queueing, label: str | None, of_namespace: str, gated: bool) -> None:
+    pod = a_pod(labels=None if label is None else {GATE: label})
+    done = admitted(pod, queueing(queues, of_namespace))
+    assert gates(done) == ([GATE] if gated else [])
+    wanted = label or (of_namespace if gated else None)
+    assert done["metadata"].get("labels", {}).get(GATE) == (wanted or None)
+    assert admitted(done, queueing(queues, of_namespace)) == done
+
+
+def test_pods_without_cards_and_those_of_others_never_wait() -> None:
+    plain = a_pod(labels={GATE: "vision"}, containers=[{"name": "c"}])
+    assert gates(admitted(plain, queueing("all"))) == []
+    assert gates(admitted(a_pod(schedulerName="volcano"), queueing("all"))) == []
+
+
+def test_gates_of_others_stay() -> None:
+    done = admitted(a_pod(schedulingGates=[{"name": "example.com/quota"}]), queueing("all"))
+    assert gates(done) == ["example.com/quota", GATE]
+
+
+@pytest.mark.parametrize(
+    ("label", "of_namespace"),
+    [("shop", "vision"), ("lab", ""), ("root", ""), ("a..b", ""), ("new", "lab"), ("lab", "vision")],
+)
+def test_queues_that_a_pod_may_not_name_are_refused_by_the_label(label: str, of_namespace: str) -> None:
+    assert f"metadata.labels.{GATE}" in refused(a_pod(labels={GATE: label}), queueing("all", of_namespace))
+
+
+def test_nobody_says_himself_that_he_had_his_turn() -> None:
+    done = admitted(a_pod({"ullage.io/queue-place": "a", "ullage.io/queue-waits": "x", "kept": "1"}), queueing("all"))
+    assert done["metadata"]["annotations"] == {"kept": "1"}

@@ -44,6 +44,7 @@ capabilities: {drop: [ALL]}
 {{- define "ullage.settings" -}}
 [kube]
 topologies = {{ .Values.topologies }}
+queues = {{ .Values.queues | quote }}
 {{- with .Values.settings }}
 {{ . }}
 {{- end }}

@@ -12,7 +12,7 @@ import socket
 import traceback
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -30,7 +30,7 @@ from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.tls import TlsFiles
 from ullage.bootstrap.warm import warm
 from ullage.core.selection import Rules
-from ullage.kube.admission import over_quota, skips
+from ullage.kube.admission import named_queue, over_quota, skips
 from ullage.kube.api import Selection
 from ullage.kube.app import make_app
 from ullage.kube.bindings_front import BindingTerms
@@ -46,6 +46,9 @@ from ullage.kube.metrics import FrontMetrics
 from ullage.kube.webhook import AdmissionSettings, Webhook
 from ullage.kube.webhook_app import make_webhook_app
 from ullage.model.error import InvalidRequest, UllageError, Unavailable
+from ullage.model.queue import Queue
+from ullage.service.catalog import check_tree
+from ullage.service.gates import RESERVE_AFTER_S
 
 LOOK_AGAIN_S = 5.0
 """How often certificates are looked at."""
@@ -71,14 +74,32 @@ def serve_kube(config: Path | None, given: Mapping[str, object]) -> int:
     section = _with(settings.kube, given)
     section.check_bindings()
     log_plainly()
-    return uvloop.run(KubeProcess(section, _rules(settings, section)).run())
+    queues = settings.share_tree()
+    check_tree(queues)
+    waiting = PodQueues(queues, settings.policy.reserve_after_s)
+    return uvloop.run(KubeProcess(section, _rules(settings, section), waiting).run())
+
+
+@dataclass(frozen=True, slots=True)
+class PodQueues:
+    """The queues in which pods wait for their turn, and after how long room is kept for one (seconds)."""
+
+    tree: tuple[Queue, ...] = ()
+    reserve_after_s: float = RESERVE_AFTER_S
 
 
 class KubeProcess:
     """One process; `run` ends at SIGTERM or SIGINT, or when something fails that a restart may mend."""
 
-    def __init__(self, section: KubeSection, rules: Rules, *, look_again_s: float = LOOK_AGAIN_S) -> None:
-        self._section, self._rules, self._look_again_s = section, rules, look_again_s
+    def __init__(
+        self,
+        section: KubeSection,
+        rules: Rules,
+        queues: PodQueues = PodQueues(),
+        *,
+        look_again_s: float = LOOK_AGAIN_S,
+    ) -> None:
+        self._section, self._rules, self._queues, self._look_again_s = section, rules, queues, look_again_s
         self._end = asyncio.Event()
 
     async def run(self) -> int:
@@ -99,6 +120,8 @@ class KubeProcess:
                 machines=Selection(labels=section.node_label_selector),
                 bindings=_binding_terms(section),
                 cleanup_delay_s=section.cleanup_delay_s,
+                queues=self._queues.tree,
+                reserve_after_s=self._queues.reserve_after_s,
                 trouble=_trouble,
             )
             async with _served(self._servers(front, api)) as serving:
@@ -115,9 +138,12 @@ class KubeProcess:
                 section.force_overwrite_default_scheduler,
                 section.runtime_class,
                 section.pods,
+                section.queues,
+                self._queues.tree,
             ),
             skips(front.namespaces),
             over_quota(front.cluster),
+            named_queue(front.namespaces, section.domain),
         )
         own = _tls(section.cert_file, section.key_file, section.client_ca_file)
         found = {"extender": _Server(make_app(front.extender, meter=metrics.call), section.http_bind, own)}

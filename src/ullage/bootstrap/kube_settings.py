@@ -80,6 +80,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     With `cleanup_startup_delay` (such as `10m`) pods are evicted whose cards are on no node: first that long after the
     start, each five minutes after it was missed, few at a time, and none of a node that is silent.
+    `queues` says which pods with cards the webhook has wait for their turn: none (`off`), those that name a queue by
+    the label `DOMAIN/queue` or whose namespace does (`named`), or `all`. A pod without that label is in the queue that
+    has the name of its namespace. Weights, guarantees and limits of queues are those of `[queues.NAME]`.
     """
 
     kubeconfig: str | None = None
@@ -107,6 +110,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     default_cores: int = 0
     cleanup_startup_delay: str | None = None
     bindings: BindingsSection = BindingsSection()
+    queues: Literal["off", "named", "all"] = "off"
 
     def __post_init__(self) -> None:
         """Refuse what does not go together.

@@ -10,7 +10,8 @@ from ullage.kube.objects import Namespace
 from ullage.kube.webhook import OverQuota
 from ullage.service.cluster import Cluster
 from ullage.wire.hami.admission import ignores
-from ullage.wire.pod import PodRequest
+from ullage.wire.pod import DOMAIN, PodRequest
+from ullage.wire.pod.gate import gate_of
 
 
 def over_quota(cluster: Cluster) -> OverQuota:
@@ -21,6 +22,16 @@ def over_quota(cluster: Cluster) -> OverQuota:
         return "" if refused is None else f"{refused.code.value}: {reject_text(refused)}"
 
     return told
+
+
+def named_queue(namespaces: Informer[Namespace], domain: str = DOMAIN) -> Callable[[str], str]:
+    """The queue that a namespace names in a label; "" if it names none."""
+
+    def named(name: str) -> str:
+        found = namespaces.objects.get(("", name))
+        return "" if found is None else (found.metadata.labels or {}).get(gate_of(domain), "")
+
+    return named
 
 
 def skips(namespaces: Informer[Namespace]) -> Callable[[str], bool]:

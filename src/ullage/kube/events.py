@@ -35,13 +35,19 @@ _LONGEST = 1024
 
 
 class Reason(StrEnum):
-    """What happened, by the names that HAMi's events have; `CardMissing` is our own."""
+    """What happened, by the names that HAMi's events have; `CardMissing` and what is of queues is our own."""
 
     FILTERING_FAILED = "FilteringFailed"
     INSUFFICIENT_GPU = "InsufficientGPU"
     CARD_MISSING = "CardMissing"
     BINDING_SUCCEED = "BindingSucceed"
     BINDING_FAILED = "BindingFailed"
+    WAITING = "WaitingInQueue"
+    LET_GO = "LetGo"
+    NOT_PLACED = "NotPlacedInTime"
+
+
+_WARNINGS = frozenset({Reason.FILTERING_FAILED, Reason.BINDING_FAILED, Reason.NOT_PLACED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ class PodEvents:
             "involvedObject": pod,
             "reason": event.reason.value,
             "message": event.message[:_LONGEST],
-            "type": "Normal" if event.reason is Reason.BINDING_SUCCEED else "Warning",
+            "type": "Warning" if event.reason in _WARNINGS else "Normal",
             "source": {"component": MANAGER},
             "firstTimestamp": time,
             "lastTimestamp": time,

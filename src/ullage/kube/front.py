@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ullage.core.selection import Rules
+from ullage.kube.admission import named_queue
 from ullage.kube.api import ALL, KubeApi, Selection
 from ullage.kube.bindings_front import BindingTerms, FrontBindings
 from ullage.kube.bindings_store import Sources
@@ -18,14 +19,20 @@ from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
 from ullage.kube.objects import Node, Object, Pod
+from ullage.kube.pod_groups import PodGroups
 from ullage.kube.recent import recent
 from ullage.kube.sweep import Sweep
+from ullage.kube.turns import TurnKeeper
 from ullage.model.error import InvalidRequest, UllageError
+from ullage.model.queue import Queue
 from ullage.service.cluster import Cluster
+from ullage.service.gates import RESERVE_AFTER_S, Gates
+from ullage.service.queue_holdings import labelled
 from ullage.service.vanished_cards import VanishedCards
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest
+from ullage.wire.pod.gate import gate_of
 
 _LOOK_S = 0.2
 """Between looks at whether another term has begun."""
@@ -49,6 +56,8 @@ class Front:
         machines: Selection = ALL,
         bindings: BindingTerms | None = None,
         cleanup_delay_s: float | None = None,
+        queues: Sequence[Queue] = (),
+        reserve_after_s: float = RESERVE_AFTER_S,
         clock: Callable[[], float] = clock_s,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
@@ -56,6 +65,7 @@ class Front:
 
         `bindings`: how those of applications to cards count; None where they do not. `cleanup_delay_s`: how long after
         the start pods are left alone whose cards are gone; None for good.
+        `queues` are those of pods that wait for their turn, as far as they are not just named by pods.
         """
 
         def asked(pod: Document) -> PodRequest | None:
@@ -77,6 +87,29 @@ class Front:
             trouble=trouble,
         )
         self.events = PodEvents(candidate)
+        self.groups = PodGroups(api)
+        queue_of = labelled(gate_of(pods.domain), named_queue(self.namespaces, pods.domain))
+        gates = Gates(
+            self.cluster,
+            queue_of,
+            clock,
+            queues,
+            reserve_after_s=reserve_after_s,
+        )
+        self.turns = TurnKeeper(
+            gates,
+            queue_of,
+            self.mirror,
+            self.pods,
+            self.nodes,
+            self.namespaces,
+            self.groups,
+            candidate,
+            asked,
+            domain=pods.domain,
+            tell=self.events.tell,
+            at_once=lambda namespace: self.bindings is not None and self.bindings.gate.covers(namespace),
+        )
         self.bindings = None if bindings is None else self._bound(api, bindings, pods, readers, trouble)
         gate = None if self.bindings is None else self.bindings.gate
         self.doubts = Doubts(
@@ -127,6 +160,8 @@ class Front:
                 for each in self.bindings.store.informers:
                     tasks.create_task(each.run())
                 tasks.create_task(self.bindings.upkeep.run())
+            tasks.create_task(self.groups.run())
+            tasks.create_task(self.turns.run())
             tasks.create_task(self._recover())
 
     @property
@@ -164,6 +199,7 @@ class Front:
             self.candidate.check(epoch)
         except UllageError:
             return  # the informer says what is wrong; until it is over nothing is decided
+        self.turns.begin()
         self.mirror.term = epoch
         if self.bindings is not None:
             self.bindings.store.wake()

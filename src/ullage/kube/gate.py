@@ -85,7 +85,7 @@ class Gate:
 
         """
         metadata = mapping(pod.get("metadata"), "metadata")
-        if not self._covers(text(metadata.get("namespace")) or "default"):
+        if not self.covers(text(metadata.get("namespace")) or "default"):
             return Admitted([(asked, nodes)])
         tenant = tenant_in(pod, self._namespaces.objects)
         claims = self._bindings.claims
@@ -114,7 +114,8 @@ class Gate:
         """It does not run after all."""
         self._bindings.occupants.undo(uid)
 
-    def _covers(self, namespace: str) -> bool:
+    def covers(self, namespace: str) -> bool:
+        """Whether bindings count for pods of a namespace."""
         found = self._namespaces.objects.get(("", namespace))
         told = "" if found is None else (found.metadata.labels or {}).get(SCOPE_LABEL, "")
         return told == "enabled" if self._scope is Scope.LABELLED else told != "disabled"

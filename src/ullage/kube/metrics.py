@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
 from ullage.core.fleet import Fleet
@@ -42,6 +42,7 @@ class FrontMetrics:
             registry=self._registry,
         )  # fmt: skip
         self._registry.register(FrontCollector(front))
+        self._registry.register(QueueCollector(front))
         self._registry.register(CardCollector(front))
 
     def call(self, verb: str, seconds: float, outcome: str) -> None:
@@ -75,6 +76,40 @@ class FrontCollector(Collector):
         yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.doubts.count)
         held = front.cluster.allocator.fleet.ledger.values()
         yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
+
+
+class QueueCollector(Collector):
+    """Queues of pods that wait for their turn: how many, how long, and what their queue holds."""
+
+    def __init__(self, front: Front) -> None:
+        self._turns = front.turns
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        waiting = GaugeMetricFamily("ullage_kube_queue_waiting", "Pods whose gate is closed", labels=["queue"])
+        oldest = GaugeMetricFamily(
+            "ullage_kube_queue_oldest_timestamp_seconds", "When the pod was made that waits longest", labels=["queue"]
+        )
+        share = GaugeMetricFamily(
+            "ullage_kube_queue_share", "Dominant share when turns were decided last, 0 to 1", labels=["queue"]
+        )
+        waited = SummaryMetricFamily(
+            "ullage_kube_queue_wait_seconds", "How long pods waited whose gate was opened", labels=["queue"]
+        )
+        returned = CounterMetricFamily(
+            "ullage_kube_queue_not_placed", "Pods that were not placed in time after their turn", labels=["queue"]
+        )
+        for name, queue in self._turns.gates.figures().items():
+            waiting.add_metric([name], queue.waiting)
+            if queue.oldest is not None:
+                oldest.add_metric([name], queue.oldest)
+            share.add_metric([name], queue.share)
+            waited.add_metric([name], count_value=queue.opened, sum_value=queue.waited_s)
+            returned.add_metric([name], queue.returned)
+        yield from (waiting, oldest, share, waited, returned)
+        yield CounterMetricFamily(
+            "ullage_kube_gate_writes_failed", "Writes of gates and reasons that failed", self._turns.failed
+        )
 
 
 class CardCollector(Collector):

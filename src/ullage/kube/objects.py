@@ -60,11 +60,25 @@ class Object(Struct, frozen=True, rename="camel", kw_only=True):
         return document
 
 
+class Gate(Struct, frozen=True):
+    """What keeps a pod from being looked at by its scheduler."""
+
+    name: str = ""
+
+
+class Group(Struct, frozen=True, rename="camel"):
+    """The group of pods that a pod is of."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(Struct, frozen=True, rename="camel"):
-    """Where a pod is, and who places it."""
+    """Where a pod is, who places it, and what that waits for."""
 
     node_name: str = ""
     scheduler_name: str = ""
+    scheduling_gates: tuple[Gate, ...] | None = None
+    scheduling_group: Group | None = None
 
 
 class Phase(Struct, frozen=True):

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from ullage.model.error import UllageError, invalid
+from ullage.model.name import check_name
+from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
 from ullage.wire.dialect import PLAIN_SETTINGS, TENSOR_FUSION, Dialect, PodSettings, dialect_of, read_pod
 from ullage.wire.document import Document, mapping, mappings, text
@@ -20,6 +23,7 @@ from ullage.wire.hami.words import Words
 from ullage.wire.json_patch import Patch
 from ullage.wire.pod import PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.bind import OUTPUT
+from ullage.wire.pod.gate import gate_of
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """What an API server writes where a pod names no scheduler."""
@@ -29,6 +33,9 @@ TASK_PRIORITY = "CUDA_TASK_PRIORITY"
 
 _INVALID, _TOO_MUCH = 422, 403
 
+Queueing = Literal["off", "named", "all"]
+"""Which pods wait for their turn."""
+
 OverQuota = Callable[[PodRequest], str]
 """What the quotas say against one more such pod; "" if nothing does."""
 
@@ -37,22 +44,27 @@ OverQuota = Callable[[PodRequest], str]
 class AdmissionSettings:
     """How pods are admitted. With no `scheduler` it is left as the pod says, and with no `runtime_class` that is.
 
-    `overwrite_default`: pods for the scheduler that there is anyway are ours too, if they ask for cards.
+    `overwrite_default`: pods for the scheduler that there is anyway are ours too, if they ask for cards. `queues` says
+    which of them wait for their turn: none, those that name a queue or whose namespace does, or all; `tree` are the
+    queues that are more than names.
     """
 
     scheduler: str = "ullage"
     overwrite_default: bool = True
     runtime_class: str = ""
     pods: PodSettings = PLAIN_SETTINGS
+    queues: Queueing = "off"
+    tree: tuple[Queue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Answers reviews. `skips` says of a namespace that all its pods are left alone."""
+    """Answers reviews. `skips` says of a namespace that all its pods are left alone, `named_queue` which it names."""
 
     settings: AdmissionSettings = AdmissionSettings()
     skips: Callable[[str], bool] = lambda _namespace: False
     over_quota: OverQuota = lambda _asked: ""
+    named_queue: Callable[[str], str] = lambda _namespace: ""
 
     def answer(self, review: Review, *, change: bool = True) -> tuple[bytes, str]:
         """The answer, and in one word what was decided: `allowed`, or the code of the refusal.
@@ -98,6 +110,7 @@ class Webhook:
         if refused := self.over_quota(asked):
             raise _OverQuota(refused)
         self._complete(patch, clean, asked)
+        self._close_gate(patch, clean, text(review.namespace))
         return patch, (*warnings, *asked.warnings)
 
     def _is_ours(self, spec: Document) -> bool:
@@ -127,6 +140,34 @@ class Webhook:
             patch.put("metadata", "annotations", key, value=value)
         for words in self.settings.pods.hami:
             _complete_containers(patch, pod, words)
+
+    def _close_gate(self, patch: Patch, pod: Document, namespace: str) -> None:
+        """Have it wait for its turn, in the queue that it names, or its namespace does, or that bears that's name.
+
+        Raises:
+            InvalidRequest: it names a queue that is no queue's name, or that pods of its namespace may not name.
+
+        """
+        key = gate_of(self.settings.pods.domain)
+        own, of_namespace = text(_labels(pod).get(key)), self.named_queue(namespace)
+        if self.settings.queues == "off" or (self.settings.queues == "named" and not (own or of_namespace)):
+            return
+        if own:
+            self._check_queue(own, of_namespace, f"metadata.labels.{key}")
+        elif of_namespace:
+            patch.put("metadata", "labels", key, value=of_namespace)
+        patch.append("spec", "schedulingGates", value={"name": key})
+
+    def _check_queue(self, own: str, of_namespace: str, field: str) -> None:
+        check_name(field, own)
+        parents = {queue.name: queue.parent for queue in self.settings.tree}
+        line = own
+        while of_namespace and line != of_namespace:
+            if line not in parents:
+                raise invalid(field, own, f"its namespace is in queue {of_namespace}: name that one or one below it")
+            line = parents[line]
+        if own == ROOT or own in parents.values():
+            raise invalid(field, own, "it has queues below it; name one of those")
 
 
 class _OverQuota(UllageError):

@@ -203,7 +203,9 @@ class Cluster:
         refused = [(found.refusals[number], names[numbers == number].tolist()) for number in np.unique(numbers[~fits])]
         if not is_known.all():
             refused.append((_NOT_KNOWN, asked.array[~is_known].tolist()))
-        offered = NodeOffers(names[fits].tolist(), found.scores[rows[fits]], refused)
+        offered = NodeOffers(
+            names[fits].tolist(), self._scores(request, names[fits], found.scores[rows[fits]]), refused
+        )
         if expected:
             self._expect(request, offered.best)
         return offered
@@ -227,6 +229,15 @@ class Cluster:
                 if best is not None and best in each.names:
                     self._expect(request, best)
         return offered
+
+    def _scores(
+        self, request: Request, names: npt.NDArray[np.object_], scores: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """The node on which a place is promised goes before all others, which are alike then."""
+        promised = self.allocator.nominations.of(request.uid)
+        if promised is None or not promised.hold or request.uid in self._expected or promised.node not in names:
+            return scores
+        return np.array([float(name == promised.node) for name in names])
 
     def _rows_of(self, nodes: Sequence[str]) -> _Asked:
         """A scheduler asks about all nodes again and again, and then about those of them that are left."""
@@ -262,6 +273,16 @@ class Cluster:
     def undo(self, uid: str) -> None:
         """What was reserved is free again; nothing is changed if nothing was, or if it is held by now."""
         self.allocator.forget(uid, self._now())
+
+    def promise(self, nomination: Nomination) -> None:
+        """Keep a place for a request until it is placed or `withdraw` ends it: nobody else is offered it."""
+        self._expected.pop(nomination.request.uid, None)
+        self.allocator.nominate(nomination)
+
+    def withdraw(self, uid: str) -> None:
+        """Keep no place for a request any more; nothing is changed if none is kept."""
+        self._expected.pop(uid, None)
+        self.allocator.withdraw(uid)
 
     def over_quota(self, requirement: ResourceRequirement, claim: Claim) -> Rejection | None:
         """What the quotas say against one more such request; None if nothing does.

@@ -62,14 +62,24 @@ class Patch:
             listed.append(value)
             self._note("add", f"{pointer(*path)}/-", value)
 
-    def remove(self, *path: str) -> None:
-        """Have nothing under a key; where there is nothing already, or no mapping that could have it, all stays."""
-        inside: Any = self.document
-        for step in path[:-1]:
-            inside = inside.get(step) if isinstance(inside, dict) else None
-        if isinstance(inside, dict) and path[-1] in inside:
-            del inside[path[-1]]
+    def remove(self, *path: str | int) -> None:
+        """Have nothing under a key, or one less in a list; where there is nothing already, all stays."""
+        inside, last = self._there(path[:-1]), path[-1]
+        if inside is not None and self._there(path) is not None:
+            del inside[last]
             self.operations.append(Operation("remove", pointer(*path)))
+
+    def _there(self, path: tuple[str | int, ...]) -> Any:
+        """What lies at a path; None if nothing does."""
+        inside: Any = self.document
+        for step in path:
+            if isinstance(inside, dict):
+                inside = inside.get(step)
+            elif isinstance(inside, list) and isinstance(step, int) and 0 <= step < len(inside):
+                inside = inside[step]
+            else:
+                return None
+        return inside
 
     def _inside(self, path: tuple[str | int, ...]) -> Any:
         """What lies at a path; empty mappings are made where there is nothing."""

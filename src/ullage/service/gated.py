@@ -1,0 +1,109 @@
+"""Pods whose gate is closed, or was opened a moment ago: one by one, by gangs, and as units that have their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ullage.core.fleet import Fleet
+from ullage.core.selection import Refusal
+from ullage.core.turns import Unit
+from ullage.model.claim import Request
+from ullage.model.nomination import Nomination
+from ullage.model.rejection import Code, Cure, Rejection
+
+
+@dataclass(slots=True)
+class GatedPod:
+    """`hint` is the node where it had its place before a restart, `avoided` until when which nodes are not tried.
+
+    Its `promise` is over at `until` if nobody has placed it there.
+    """
+
+    request: Request
+    queue: str
+    gated: bool
+    hint: str = ""
+    promise: Nomination | None = None
+    until: float = 0.0
+    avoided: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it did not have its turn yet."""
+        return self.gated and self.promise is None
+
+    @property
+    def since(self) -> float:
+        """When it was made, in seconds since 1970."""
+        return self.request.claim.created_at
+
+    @property
+    def age(self) -> tuple[float, str, str]:
+        """The eldest first; of pods made in the same second the first by name."""
+        return self.since, self.request.claim.pod, self.request.uid
+
+
+class Members:
+    """The gangs of pods at one moment; `running` is the gang of each member that has its cards."""
+
+    def __init__(self, pods: Mapping[str, GatedPod], running: Mapping[str, str]) -> None:
+        self._running = running
+        self.gangs: dict[str, list[GatedPod]] = {}
+        """Members that wait or are on their way, by the key of their gang."""
+        for pod in pods.values():
+            if (gang := pod.request.claim.gang) is not None:
+                self.gangs.setdefault(gang.key, []).append(pod)
+
+    def going(self, key: str) -> int:
+        """How many of a gang have their cards, or a place, or an open gate."""
+        placed = sum(gang == key for gang in self._running.values())
+        return placed + sum(not pod.waits for pod in self.gangs[key])
+
+    def required(self, key: str) -> int:
+        """How many of a gang go together; where its members differ, as many as the most demanding says."""
+        return max(gang.required for pod in self.gangs[key] if (gang := pod.request.claim.gang) is not None)
+
+    def broken(self) -> list[GatedPod]:
+        """Those with a place and a closed gate whose gang has not enough members any more."""
+        return [
+            pod
+            for key, members in self.gangs.items()
+            if self.going(key) < self.required(key)
+            for pod in members
+            if pod.gated and pod.promise is not None
+        ]
+
+    def units(self, fleet: Fleet) -> tuple[list[Unit], dict[str, Refusal]]:
+        """What may go of gangs: all that are required together, then each by itself; and why others may not."""
+        units, held_back = list[Unit](), dict[str, Refusal]()
+        for key, members in self.gangs.items():
+            waiting = [pod for pod in members if pod.waits]
+            required, going = self.required(key), self.going(key)
+            if going >= required:
+                units += map(alone, waiting)
+                continue
+            told = Refusal((Rejection(Code.GANG_INCOMPLETE, Cure.OWNER, required, going + len(waiting)),))
+            held_back |= dict.fromkeys((pod.request.uid for pod in waiting), told)
+            if going + len(waiting) >= required:
+                first = _smallest(fleet, waiting)[: required - going]
+                units.append(_whole(key, first))
+                for pod in first:
+                    del held_back[pod.request.uid]
+        return units, held_back
+
+
+def alone(pod: GatedPod) -> Unit:
+    """A pod as a unit of its own."""
+    return Unit(pod.request.uid, pod.queue, (pod.request,), pod.since)
+
+
+def _smallest(fleet: Fleet, pods: Iterable[GatedPod]) -> list[GatedPod]:
+    """The smallest first, then the eldest: as many as are required go, and the others after them."""
+    return sorted(pods, key=lambda pod: (fleet.resources(pod.request.requirement).gpu_milli, pod.age))
+
+
+def _whole(key: str, pods: Sequence[GatedPod]) -> Unit:
+    """A gang as one unit, in the queue of its eldest member."""
+    first = min(pods, key=lambda pod: pod.age)
+    return Unit(f"gang {key}", first.queue, tuple(pod.request for pod in pods), first.since)

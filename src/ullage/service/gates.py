@@ -1,0 +1,373 @@
+"""Pods whose gate is closed until it is their turn: who goes when, and where a place is kept meanwhile.
+
+A gate only decides who goes first; where a pod runs is decided when its scheduler asks. So a gate opens where a
+place is promised: a nomination with `hold`, in the same books that the scheduler is answered from. All that a gang
+needs is promised in one step, or nothing. A promise ends when the pod has its cards, or is gone, or is not placed in
+time: whoever places it has reasons that are not known here, and another place is tried.
+
+Nothing here is stored: what is promised follows from pods whose gate is open and that are on no node.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ullage.core.draft import place_run
+from ullage.core.fleet import Fleet
+from ullage.core.selection import Choice, Refusal
+from ullage.core.turns import Board, Turns, Unit, next_turns
+from ullage.model.claim import Request
+from ullage.model.nomination import Nomination
+from ullage.model.queue import Queue
+from ullage.service.cluster import Cluster
+from ullage.service.gated import GatedPod, Members, alone
+from ullage.service.queue_holdings import QueueHoldings, QueueOf
+
+OPEN_S = 60.0
+"""How long a place is kept for a pod whose gate is open, until its scheduler has placed it."""
+
+AVOID_S = 300.0
+"""How long a place is not promised again to the pod that was not placed there."""
+
+RESERVE_AFTER_S = 300.0
+"""How long a pod waits, when its turn has come, before room is kept for it that it waits for."""
+
+MOST_OPEN = 128
+"""Pods that are promised a place and have not taken it, before the next ones are looked at; a gang is never split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a pod that waits stands: its place in the order of its queue, the first is 1, and why it does not go.
+
+    With no `refusal` it was not looked at yet. `reserved` are the nodes on which room is kept for it.
+    """
+
+    queue: str
+    position: int
+    waiting: int
+    refusal: Refusal | None
+    reserved: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class QueueFigures:
+    """A queue in numbers, counted since the start.
+
+    Pods that wait, since when the oldest does, and the share when turns were decided last; how many pods went, what
+    they had waited in all, and how often one was not placed in time.
+    """
+
+    waiting: int = 0
+    oldest: float | None = None
+    share: float = 0.0
+    opened: int = 0
+    waited_s: float = 0.0
+    returned: int = 0
+
+
+class Gates:
+    """The pods that wait, and those that may go and are not there yet. Every call is idempotent.
+
+    `queue_of` says in which queue whoever holds cards is. `clock` counts seconds and never goes back.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue_of: QueueOf,
+        clock: Callable[[], float],
+        queues: Sequence[Queue] = (),
+        *,
+        now: Callable[[], float] = time.time,
+        open_s: float = OPEN_S,
+        reserve_after_s: float = RESERVE_AFTER_S,
+        most_open: int = MOST_OPEN,
+    ) -> None:
+        self._cluster, self._queues, self._holdings = cluster, tuple(queues), QueueHoldings(queue_of)
+        self._clock, self._now = clock, now
+        self._open_s, self._reserve_after_s, self._most_open = open_s, reserve_after_s, most_open
+        self._pods: dict[str, GatedPod] = {}
+        self._running: dict[str, str] = {}
+        """The gang of each member that has its cards."""
+        self._reserved: dict[str, str] = {}
+        """The node on which room is kept for a pod that waits."""
+        self._standing: dict[str, Standing] = {}
+        self._figures: dict[str, QueueFigures] = {}
+        self._changes = 0
+        self._seen: tuple[int, int, Fleet] | None = None
+        self._due: float | None = None
+
+    # --- what is true ---
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that turns could not be decided with.
+
+        Raises:
+            InvalidRequest: its strategy is not known.
+
+        """
+        self._cluster.allocator.rules.strategy_of(request)
+
+    def wait(self, request: Request, queue: str) -> None:
+        """A pod is there whose gate is closed."""
+        known = self._pods.get(request.uid)
+        if known is not None and known.gated and (known.request, known.queue) == (request, queue):
+            return
+        self.drop(request.uid)
+        self._changes += 1
+        self._pods[request.uid] = GatedPod(request, queue, gated=True)
+
+    def opened(self, request: Request, queue: str, node: str) -> None:
+        """A pod is there whose gate is open, and that is on no node; `node` is where its place was when it opened."""
+        known = self._pods.get(request.uid)
+        if known is not None and not known.gated:
+            return
+        self._changes += 1
+        if known is None or known.promise is None:
+            self._pods[request.uid] = GatedPod(request, queue, gated=False, hint=node)
+            self._running.pop(request.uid, None)
+            return
+        known.gated, known.until = False, self._clock() + self._open_s
+        figures = self._of(queue)
+        figures.opened += 1
+        figures.waited_s += max(0.0, self._now() - known.since)
+
+    def placed(self, request: Request) -> None:
+        """A pod has its node; members of gangs count to their quorum until they are dropped."""
+        gang = request.claim.gang
+        if self._running.get(request.uid) != (None if gang is None else gang.key):
+            self.drop(request.uid)
+            if gang is not None:
+                self._running[request.uid] = gang.key
+                self._changes += 1
+        elif request.uid in self._pods:
+            self._forget(request.uid)
+
+    def drop(self, uid: str) -> None:
+        """A pod is gone, or none of ours: nothing is kept for it."""
+        self._changes += self._running.pop(uid, None) is not None
+        self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        known = self._pods.pop(uid, None)
+        self._standing.pop(uid, None)
+        if known is None:
+            return
+        self._changes += 1
+        if known.promise is not None or self._reserved.pop(uid, None) is not None:
+            self._cluster.withdraw(uid)
+
+    def begin(self) -> None:
+        """Begin anew with the pods there are: nothing is promised but to those whose gate is open, the oldest first."""
+        for uid, pod in self._pods.items():
+            pod.promise, pod.avoided = None, {}
+            self._cluster.withdraw(uid)
+        self._reserved.clear()
+        self._seen = None
+        self._promise_to_open()
+
+    def queues_changed(self) -> None:
+        """Namespaces may be in other queues by now."""
+        self._holdings.forget()
+        self._changes += 1
+
+    # --- decisions ---
+
+    def step(self) -> list[tuple[str, str]]:
+        """Promise places to those whose turn it is. Returns pods that were not placed in time, and where.
+
+        Raises:
+            Unavailable: the books are not ready.
+
+        """
+        lapsed = self._lapse()
+        if self._is_new():
+            self._give_back()
+            self._promise_to_open()
+            self._fill()
+            self._seen = self._books()
+        return lapsed
+
+    def wake_in_s(self) -> float | None:
+        """Seconds until time alone changes something; None if it never does."""
+        ends = [pod.until - self._clock() for pod in self._pods.values() if pod.promise is not None]
+        ends += [end - self._clock() for pod in self._pods.values() if not pod.gated for end in pod.avoided.values()]
+        ends += [self._due - self._now()] if self._due is not None else []
+        return max(0.0, min(ends)) if ends else None
+
+    def places(self) -> dict[str, str]:
+        """The node on which each pod has a place that it has not taken: its gate may be open."""
+        return {uid: pod.promise.node for uid, pod in self._pods.items() if pod.promise is not None}
+
+    def standings(self) -> Mapping[str, Standing]:
+        """How those stand that wait, as of the last step."""
+        return self._standing
+
+    def figures(self) -> dict[str, QueueFigures]:
+        """The queues in numbers."""
+        for figures in self._figures.values():
+            figures.waiting, figures.oldest = 0, None
+        for pod in self._pods.values():
+            if pod.waits:
+                figures = self._of(pod.queue)
+                figures.waiting += 1
+                figures.oldest = pod.since if figures.oldest is None else min(figures.oldest, pod.since)
+        return self._figures
+
+    # --- steps ---
+
+    def _books(self) -> tuple[int, int, Fleet]:
+        return self._cluster.allocator.version, self._changes, self._cluster.allocator.fleet
+
+    def _is_new(self) -> bool:
+        due = self._due is not None and self._due <= self._now()
+        return bool(self._pods) and (due or self._seen is None or self._seen != self._books())
+
+    def _lapse(self) -> list[tuple[str, str]]:
+        """Promises that nobody took in time are over; a node that was avoided long enough is none any more."""
+        clock, found = self._clock(), list[tuple[str, str]]()
+        for uid, pod in self._pods.items():
+            ended = [node for node, end in pod.avoided.items() if end <= clock]
+            for node in ended:
+                del pod.avoided[node]
+                self._changes += 1
+            if pod.promise is None or pod.until > clock:
+                continue
+            if uid in self._cluster.allocator.fleet.ledger:
+                pod.until = clock + self._open_s  # it is being placed
+            else:
+                found.append((uid, pod.promise.node))
+                if not pod.gated:
+                    pod.avoided[pod.promise.node] = clock + AVOID_S
+                self._of(pod.queue).returned += 1
+                self._take_back(uid, pod)
+        return found
+
+    def _take_back(self, uid: str, pod: GatedPod) -> None:
+        pod.promise = None
+        self._changes += 1
+        self._cluster.withdraw(uid)
+
+    def _give_back(self) -> None:
+        """Promises that do not hold any more: the machine is gone, or a gang has not all of its members."""
+        fleet, nominations = self._cluster.allocator.fleet, self._cluster.allocator.nominations
+        for uid, pod in self._pods.items():
+            if pod.promise is None or uid in fleet.ledger:
+                continue
+            if not _is_there(fleet, pod.promise):
+                self._take_back(uid, pod)
+            elif nominations.of(uid) != pod.promise:  # it was to be placed, and that failed
+                self._cluster.promise(pod.promise)
+        for pod in Members(self._pods, self._running).broken():
+            self._take_back(pod.request.uid, pod)
+
+    def _promise_to_open(self) -> None:
+        """A place for each whose gate is open and that has none, the oldest first: they had their turn."""
+        waiting = [pod for pod in self._pods.values() if not pod.gated and pod.promise is None]
+        for pod in sorted(waiting, key=lambda pod: pod.age):
+            if pod.request.uid in self._cluster.allocator.fleet.ledger:
+                continue
+            choice = next((found for rows in self._tried(pod) if (found := self._choose(pod, rows)) is not None), None)
+            if choice is not None:
+                self._promise(pod, choice)
+
+    def _tried(self, pod: GatedPod) -> Iterator[list[int]]:
+        """Rows of the nodes to look at: where it had its place before, then all but those to avoid."""
+        fleet = self._cluster.allocator.fleet
+        if pod.hint in fleet.row_of and pod.hint not in pod.avoided:
+            yield [fleet.row_of[pod.hint]]
+        yield [row for name, row in fleet.row_of.items() if name not in pod.avoided]
+
+    def _choose(self, pod: GatedPod, rows: list[int]) -> Choice | None:
+        books = self._cluster.allocator
+        among = np.zeros(len(books.fleet.nodes), dtype=np.bool_)
+        among[rows] = True
+        nominations = books.nominations.without(pod.request.uid)
+        found, _ = place_run(books.fleet, books.rules, [pod.request], self._now(), nominations, among)
+        return found[0] if found else None
+
+    def _promise(self, pod: GatedPod, choice: Choice) -> None:
+        pod.promise = Nomination(pod.request, choice.node, self._now(), choice.gpus, choice.charges, hold=True)
+        pod.until = self._clock() + self._open_s
+        self._reserved.pop(pod.request.uid, None)
+        self._cluster.promise(pod.promise)
+
+    def _fill(self) -> None:
+        """Promise places in the order of turns, and keep room for those that have waited too long."""
+        books = self._cluster.allocator
+        promised = [
+            (pod.queue, pod.promise)
+            for uid, pod in self._pods.items()
+            if pod.promise is not None and uid not in books.fleet.ledger
+        ]
+        units, standing = self._units()
+        own = (*(each.request.uid for _, each in promised), *self._reserved)
+        board = Board(
+            books.fleet,
+            books.rules,
+            self._queues,
+            self._holdings.of(books.fleet),
+            promised,
+            books.nominations.without(*own),
+            frozenset(self._reserved.values()),
+        )
+        turns = next_turns(
+            board,
+            units,
+            self._now(),
+            reserve_after_s=self._reserve_after_s,
+            most=max(0, self._most_open - len(promised)),
+        )
+        for _, choices in turns.granted:
+            for uid, choice in choices.items():
+                self._promise(self._pods[uid], choice)
+        self._reserve(turns)
+        self._due = turns.due
+        for name, share in turns.shares.items():
+            self._of(name).share = share
+        by_uid = {uid: turns.refused[unit.key] for unit in units if unit.key in turns.refused for uid in unit.uids}
+        self._stand(standing | by_uid)
+
+    def _reserve(self, turns: Turns) -> None:
+        found = [entry for each in turns.reserved.values() for entry in each]
+        entries = {entry.request.uid: entry for entry in found if entry.gpus}
+        for uid in self._reserved.keys() - entries.keys():
+            self._cluster.withdraw(uid)
+        self._reserved = {entry.request.uid: entry.node for entry in found}
+        for uid, entry in entries.items():
+            known = self._cluster.allocator.nominations.of(uid)
+            if known is None or replace(known, since=entry.since) != entry:
+                self._cluster.promise(entry)
+
+    def _units(self) -> tuple[list[Unit], dict[str, Refusal]]:
+        """What may go now, and why the others may not."""
+        units, held_back = Members(self._pods, self._running).units(self._cluster.allocator.fleet)
+        singles = (pod for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None)
+        return [*map(alone, singles), *units], held_back
+
+    def _stand(self, refused: Mapping[str, Refusal]) -> None:
+        """Say how those stand that still wait."""
+        by_queue: dict[str, list[GatedPod]] = {}
+        for pod in self._pods.values():
+            if pod.waits:
+                by_queue.setdefault(pod.queue, []).append(pod)
+        self._standing = {}
+        for queue, pods in by_queue.items():
+            pods.sort(key=lambda pod: (-pod.request.claim.priority, pod.age))
+            for position, pod in enumerate(pods, start=1):
+                uid = pod.request.uid
+                reserved = (self._reserved[uid],) if uid in self._reserved else ()
+                self._standing[uid] = Standing(queue, position, len(pods), refused.get(uid), reserved)
+
+    def _of(self, queue: str) -> QueueFigures:
+        return self._figures.setdefault(queue, QueueFigures())
+
+
+def _is_there(fleet: Fleet, promise: Nomination) -> bool:
+    row = fleet.row_of.get(promise.node)
+    return row is not None and bool(fleet.schedulable[row]) and all(uuid in fleet.card_of for uuid in promise.gpus)

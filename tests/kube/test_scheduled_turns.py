@@ -1,0 +1,99 @@
+"""Pods that wait for their turn before a real control plane: kube-scheduler places whom we let go."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.kube.bodies import definition
+from tests.kube.conftest import DEFINITIONS, until
+from tests.kube.control_plane import ControlPlane
+from tests.kube.test_scheduler import Watched, a_pod, answering, create, machines, scheduled
+from ullage.kube.changes import Create
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.kinds import POD_GROUPS
+from ullage.model.error import NotFound
+from ullage.model.queue import Queue
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+QUEUES = (Queue("x", weight=2), Queue("y"), Queue("z", weight=3))
+GATE = "ullage.io/queue"
+__all__ = ["scheduled"]  # a fixture
+
+
+def waiting(name: str, queue: str, gpus: int = 1, group: str = "", **annotations: str) -> dict[str, Any]:
+    pod = a_pod(name, gpus)
+    pod["metadata"]["labels"] = {GATE: queue} | ({"scheduling.x-k8s.io/pod-group": group} if group else {})
+    pod["metadata"]["annotations"] = {f"ullage.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    pod["spec"]["schedulingGates"] = [{"name": GATE}]
+    return pod
+
+
+def queues(watched: Watched) -> Counter[str]:
+    return Counter((pod.metadata.labels or {})[GATE] for pod in watched.live())
+
+
+def names(watched: Watched, prefix: str) -> set[str]:
+    return {pod.metadata.name for pod in watched.live() if pod.metadata.name.startswith(prefix)}
+
+
+async def finish(kubelets: Any, watched: Watched, *prefixes: str) -> None:
+    for pod in watched.live():
+        if pod.metadata.name.startswith(prefixes):
+            await kubelets.finish("default", pod.metadata.name)
+
+
+async def groups_are_served(api: HttpKubeApi) -> None:
+    await api.write(Create(DEFINITIONS, definition(POD_GROUPS)))
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                assert [page async for page in api.pages(POD_GROUPS)]
+            except NotFound:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+async def test_three_queues_share_as_their_weights_say_also_over_a_restart(scheduled: tuple[ControlPlane, int]) -> None:
+    plane, port = scheduled
+    async with machines(plane, a=4, b=4, c=4) as (api, kubelets, watched):
+        await create(api, *(waiting(f"{queue}{n:02}", queue) for queue in "xyz" for n in range(18)))
+        async with answering(api, port, *QUEUES):
+            await until(lambda: len(watched.cards()) == 12, "every card is used", 120)
+            assert queues(watched) == {"x": 4, "y": 2, "z": 6}
+            await finish(kubelets, watched, "x", "y")
+            await until(lambda: watched.phases()["Succeeded"] == 6, "they are done", 60)
+            await until(lambda: len(watched.cards()) == 12, "every card is used again", 120)
+            assert queues(watched) == {"x": 4, "y": 2, "z": 6}
+        await finish(kubelets, watched, "z0")
+        async with answering(api, port, *QUEUES):
+            await until(lambda: watched.phases()["Succeeded"] == 12, "they are done", 60)
+            await until(lambda: len(watched.cards()) == 12, "every card is used after the restart", 120)
+            assert queues(watched) == {"x": 4, "y": 2, "z": 6}
+            left = next(pod for pod in watched.mirror.objects.values() if pod.spec.scheduling_gates)
+            await until(
+                lambda: "ullage.io/queue-waits" in (watched.mirror.objects[left.key].metadata.annotations or {}),
+                "it is told why",
+                60,
+            )
+
+
+async def test_gangs_start_whole_beside_others_and_a_wide_pod_is_not_passed(
+    scheduled: tuple[ControlPlane, int],
+) -> None:
+    plane, port = scheduled
+    async with machines(plane, d=4, e=4) as (api, kubelets, watched):
+        await groups_are_served(api)
+        await create(api, *(waiting(f"s{n}", "x") for n in range(6)))
+        async with answering(api, port, *QUEUES) as front:
+            await until(lambda: len(watched.cards()) == 6, "the small ones run", 60)
+            await api.write(Create(POD_GROUPS, {"metadata": {"name": "g"}, "spec": {"minMember": 4}}, "default"))
+            await create(api, *(waiting(f"g{n}", "y", group="g") for n in range(4)))
+            await create(api, waiting("t0", "z"))
+            await until(lambda: names(watched, "t") == {"t0"}, "one that fits goes beside the gang", 60)
+            assert not names(watched, "g")
+            await finish(kubelets, watched, "s")
+            await until(lambda: len(names(watched, "g")) == 4, "all of the gang run", 60)
+            assert front.turns.gates.figures()["y"].opened == 4

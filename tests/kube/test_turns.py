@@ -1,0 +1,316 @@
+"""Pods that wait for their turn, before an API server: who goes when, what is written, and what a restart finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.kube.api_server import ApiServer, Canned
+from tests.kube.conftest import until
+from tests.kube.test_front import GPU, a_node, a_pod, put
+from ullage.core.selection import Rules
+from ullage.kube.extender import Extender
+from ullage.kube.front import Front
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.lease import Candidate
+from ullage.model.error import UllageError
+from ullage.model.queue import Queue, parse_queue
+from ullage.service.gates import OPEN_S
+from ullage.wire.extender import BindArgs, ExtenderArgs
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+
+GATE = "ullage.io/queue"
+Taints = Callable[[dict[str, Any], str], bool]
+
+
+def waiting(name: str, gpus: int = 1, queue: str = "x", **annotations: str) -> dict[str, Any]:
+    pod = a_pod(name, gpus, **annotations)
+    pod["metadata"]["labels"] = {GATE: queue}
+    pod["spec"]["schedulingGates"] = [{"name": GATE}]
+    return pod
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Scheduler:
+    """What kube-scheduler does: it looks at pods without gates, asks the extender, and has it bind.
+
+    `refuses` are its own reasons against a node, which the extender does not know. `holds` keeps it from binding.
+    """
+
+    def __init__(self, server: ApiServer, extender: Extender, refuses: Taints, holds: set[str]) -> None:
+        self.server, self.extender, self.refuses, self.holds = server, extender, refuses, holds
+        self.order: list[str] = []
+
+    async def run(self) -> None:
+        while True:
+            for pod in pods_of(self.server).values():
+                if not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates"):
+                    await self._place(pod)
+            await asyncio.sleep(0.01)
+
+    async def _place(self, pod: dict[str, Any]) -> None:
+        names = [name for name in self.server.do(lambda: nodes_of(self.server)) if not self.refuses(pod, name)]
+        if pod["metadata"]["name"] in self.holds or not names:
+            return
+        args = ExtenderArgs(pod=pod, node_names=tuple(names))
+        try:
+            found = self.extender.filter(args).node_names or ()
+            if not found:
+                return
+            scores = self.extender.prioritize(ExtenderArgs(pod=pod, node_names=tuple(found)))
+            best = max(scores, key=lambda name: scores[name])
+            meta = pod["metadata"]
+            await self.extender.bind(BindArgs(meta["name"], meta["namespace"], meta["uid"], best))
+        except UllageError:
+            return
+        self.order.append(pod["metadata"]["name"])
+
+
+def nodes_of(server: ApiServer) -> list[str]:
+    return [key[2] for key in server.store.at(server.store.revision) if key[0] == "nodes"]
+
+
+def pods_of(server: ApiServer) -> dict[str, dict[str, Any]]:
+    found = server.do(lambda: server.store.at(server.store.revision))
+    return {key[2]: pod for key, pod in found.items() if key[0] == "pods"}
+
+
+class Story:
+    def __init__(self, server: ApiServer, front: Front, scheduler: Scheduler, clock: Clock) -> None:
+        self.server, self.front, self.scheduler, self.clock = server, front, scheduler, clock
+
+    @property
+    def bound(self) -> set[str]:
+        return {name for name, pod in pods_of(self.server).items() if pod["spec"].get("nodeName")}
+
+    @property
+    def gated(self) -> set[str]:
+        return {name for name, pod in pods_of(self.server).items() if pod["spec"].get("schedulingGates")}
+
+    def queues(self) -> Counter[str]:
+        found = pods_of(self.server)
+        return Counter(found[name]["metadata"]["labels"][GATE] for name in self.bound)
+
+    def note(self, name: str, key: str = "waits") -> str:
+        return str(pods_of(self.server)[name]["metadata"].get("annotations", {}).get(f"ullage.io/queue-{key}", ""))
+
+    def end(self, name: str) -> None:
+        self.server.do(lambda: self.server.rules.delete(("pods", "default", name), {"gracePeriodSeconds": 0}))
+
+    async def told(self, name: str, word: str) -> None:
+        await until(lambda: word in self.note(name), f"{name} is told {word}, not {self.note(name)}")
+
+
+@asynccontextmanager
+async def story(
+    server: ApiServer,
+    api: HttpKubeApi,
+    *queues: Queue,
+    refuses: Taints = lambda _pod, _node: False,
+    holds: set[str] | None = None,
+    leads: bool = True,
+) -> AsyncIterator[Story]:
+    clock = Clock()
+    front = Front(api, Candidate(api, "ullage", "default"), Rules(), queues=queues, clock=clock)
+    scheduler = Scheduler(server, front.extender, refuses, holds if holds is not None else set())
+    work = [asyncio.create_task(front.run())]
+    try:
+        if leads:
+            await until(lambda: not front.extender.unready, "the front is ready")
+            work.append(asyncio.create_task(scheduler.run()))
+        yield Story(server, front, scheduler, clock)
+    finally:
+        for task in work:
+            task.cancel()
+        ended = await asyncio.gather(*work, return_exceptions=True)
+        await front.candidate.release()
+    assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
+
+
+async def test_pods_go_in_the_order_of_shares_and_the_rest_is_told_why(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 4), a_node("b", 4))
+    put(server, "pods", *(waiting(f"x{n}") for n in range(8)), *(waiting(f"y{n}", queue="y") for n in range(8)))
+    async with story(server, api, Queue("x", weight=3)) as up:
+        await until(lambda: len(up.bound) == 8, "all cards are used")
+        assert up.queues() == {"x": 6, "y": 2}
+        left = sorted(up.gated)
+        assert len(left) == 8
+        for name in left:
+            await up.told(name, "insufficient-gpu: ")
+        assert {up.note(name).rsplit("; ")[-1] for name in left} == {
+            *(f"{n} of 2 in queue x" for n in (1, 2)),
+            *(f"{n} of 6 in queue y" for n in range(1, 7)),
+        }
+        up.end(next(name for name in up.bound if name.startswith("y")))
+        await until(lambda: len(up.bound) == 8, "the next one goes")
+        assert up.queues() == {"x": 6, "y": 2}
+        went = next(name for name in up.bound if name.startswith("y"))
+        assert not up.note(went)
+        assert up.note(went, "place") in "ab"
+
+
+async def test_gangs_of_others_go_whole(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 2), a_node("b", 1))
+    members = [waiting(f"m{n}", queue="y") for n in range(3)]
+    for member in members:
+        member["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "train"
+    put(server, "pods", waiting("s"), *members)
+    async with story(server, api) as up:
+        await up.told("m0", "pod-group-missing: ")
+        assert up.bound == {"s"}
+        put(server, "podgroups", {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 3}})
+        await up.told("m2", "gang-does-not-fit: ")
+        up.end("s")
+        await until(lambda: up.bound == {"m0", "m1", "m2"}, "all of them go")
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+async def test_gangs_by_annotations_go_whole_after_a_write_that_failed(
+    server: ApiServer, api: HttpKubeApi, carried_out: bool
+) -> None:
+    put(server, "nodes", a_node("a", 4))
+    gang = {"gang-min-members": "4", "gang-group-key": "default/train"}
+    put(server, "pods", *(waiting(f"m{n}", **gang) for n in range(3)))
+    async with story(server, api) as up:
+        for name in ("m0", "m1", "m2"):
+            await up.told(name, "gang-incomplete: ")
+        server.canned.append(Canned("PATCH", "/pods/m1", 500, times=2, carried_out=carried_out))
+        put(server, "pods", waiting("m3", **gang))
+        await until(lambda: len(up.bound) == 4, "all of them go", 30)
+        assert up.front.turns.failed >= 1
+
+
+async def test_a_pod_that_its_scheduler_refuses_has_another_place(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1), a_node("b", 1))
+    holds = {"p"}
+    put(server, "pods", waiting("p"))
+    async with story(server, api, holds=holds) as up:
+        await until(lambda: up.note("p", "place") != "", "it has a place")
+        first = up.note("p", "place")
+        put(server, "pods", waiting("q"), waiting("r"))
+        await until(lambda: len(up.bound) == 1, "the other place is used")
+        up.clock.now += OPEN_S
+        await until(lambda: len(up.bound) == 2, "what was kept is used")
+        assert up.front.turns.gates.figures()["x"].returned == 1
+        other = next(name for name in ("a", "b") if name != first)
+        up.end(next(name for name, pod in pods_of(server).items() if pod["spec"].get("nodeName") == other))
+        await until(lambda: up.note("p", "place") == other, "it has another place")
+        holds.clear()
+        await until(lambda: "p" in up.bound, "it is placed")
+
+
+@pytest.mark.parametrize("unwanted", ["a", "b"])
+async def test_where_its_scheduler_does_not_want_it_another_free_place_does_at_once(
+    server: ApiServer, api: HttpKubeApi, unwanted: str
+) -> None:
+    put(server, "nodes", a_node("a", 1), a_node("b", 1))
+    put(server, "pods", waiting("p"))
+    async with story(server, api, refuses=lambda _pod, node: node == unwanted) as up:
+        await until(lambda: up.bound == {"p"}, "it is placed")
+        assert not up.front.cluster.allocator.nominations.entries
+
+
+async def test_a_restart_in_the_middle_loses_no_place_and_changes_no_order(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 2), a_node("b", 2))
+    pods = put(server, "pods", *(waiting(f"{'xy'[n % 2]}{n}", queue="xy"[n % 2]) for n in range(12)))
+    holds = {pod["metadata"]["name"] for pod in pods}
+    async with story(server, api, holds=holds) as up:
+        await until(lambda: len(up.gated) == 8, "four gates are open")
+        went = sorted(holds - up.gated)
+        places = {name: up.note(name, "place") for name in went}
+    put(server, "pods", a_pod("intruder"))
+    holds.add("intruder")
+    async with story(server, api, holds=holds) as up:
+        uids = {name: pod["metadata"]["uid"] for name, pod in pods_of(server).items()}
+        assert up.front.turns.gates.places() == {uids[name]: node for name, node in places.items()}
+        args = ExtenderArgs(pod=pods_of(server)["intruder"], node_names=("a", "b"))
+        assert not up.front.extender.filter(args).node_names
+        holds.difference_update(went)
+        await until(lambda: len(up.bound) == 4, "they are placed")
+        assert sorted(up.bound) == went
+        assert {name: up.note(name, "place") for name in went} == places
+        for name in went:
+            up.end(name)
+        await until(lambda: len(up.gated) == 4, "the next ones go")
+        holds -= {"intruder"} ^ holds
+        await until(lambda: len(up.bound) == 4, "the next ones are placed")
+        assert up.queues() == {"x": 2, "y": 2}
+
+
+async def test_followers_open_nothing(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1))
+    async with story(server, api):
+        put(server, "pods", waiting("p", 2))
+        async with story(server, api, leads=False) as follower:
+            await until(lambda: len(follower.front.pods.objects) == 1, "it is heard of")
+            put(server, "nodes", a_node("b", 2))
+            await until(lambda: "p" in follower.bound, "the leader lets it go")
+            assert not follower.front.turns.gates.places()
+            assert not follower.front.cluster.allocator.nominations.entries
+
+
+async def test_limits_of_queues_hold_and_are_told(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 4))
+    put(server, "pods", *(waiting(f"x{n}") for n in range(4)))
+    async with story(server, api, parse_queue("x", "root", 1, None, "gpu=2")) as up:
+        await up.told("x3", "queue-limit: ")
+        assert up.bound == {"x0", "x1"}
+
+
+async def test_whose_gate_others_keep_closed_is_left_alone_and_who_asks_for_no_card_goes_at_once(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    other, plain, wrong = waiting("other"), waiting("plain", 0), waiting("wrong", 0)
+    other["spec"]["schedulingGates"].append({"name": "example.com/quota"})
+    wrong["metadata"]["annotations"] = {"ullage.io/gpu-count": "many"}
+    put(server, "pods", other, plain, wrong)
+    async with story(server, api) as up:
+        await until(lambda: up.gated == {"other", "wrong"}, "the gate of the plain one is open")
+        await up.told("wrong", "invalid-annotation: ")
+        put(server, "pods", waiting("p"))
+        await until(lambda: "p" in up.bound, "nothing is kept for the other one")
+
+
+async def test_a_pod_that_is_gone_keeps_nothing(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1))
+    put(server, "pods", waiting("p"))
+    async with story(server, api, holds={"p"}) as up:
+        await until(lambda: not up.gated, "its gate is open")
+        up.end("p")
+        put(server, "pods", waiting("q"))
+        await until(lambda: up.bound == {"q"}, "the next one is placed")
+        assert not up.front.cluster.allocator.nominations.entries
+
+
+async def test_the_queue_of_a_pod_is_that_of_its_namespace_if_it_names_none(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "namespaces", {"metadata": {"name": "team", "labels": {GATE: "lab"}}}, {"metadata": {"name": "solo"}})
+    bodies = [waiting(f"p{n}") for n in range(3)]
+    for body, namespace in zip(bodies, ("team", "solo", "team"), strict=True):
+        body["metadata"]["namespace"] = namespace
+        del body["metadata"]["labels"]
+    bodies[2]["metadata"]["labels"] = {GATE: "other"}
+    put(server, "pods", *bodies)
+    async with story(server, api) as up:
+        await until(lambda: len(up.front.turns.gates.figures()) == 3, "they are known")
+        assert {name: each.waiting for name, each in up.front.turns.gates.figures().items()} == {
+            "lab": 1,
+            "solo": 1,
+            "other": 1,
+        }
+        assert GPU in str(bodies[0])

@@ -1,0 +1,54 @@
+"""What is written on a pod that waits for its turn, and when its gate opens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.kube.patches import Unpatchable, apply_operations
+from ullage.wire.json_patch import Operation
+from ullage.wire.pod.gate import open_gate, place_of, reason_of, say_why
+
+
+def a_pod(*gates: str, version: str = "7", **annotations: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": "p", "uid": "u", "resourceVersion": version}
+    if annotations:
+        metadata["annotations"] = {f"ullage.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": name} for name in gates]}}
+
+
+def after(pod: dict[str, Any], operations: list[Operation]) -> Any:
+    return apply_operations(pod, msgspec.to_builtins(operations))
+
+
+def test_its_gate_goes_and_its_place_is_written_and_nothing_else_changes() -> None:
+    pod = a_pod("other", "ullage.io/queue", queue_waits="for ever", kept="1")
+    done = after(pod, open_gate(pod, "a"))
+    assert done["spec"]["schedulingGates"] == [{"name": "other"}]
+    assert done["metadata"]["annotations"] == {"ullage.io/kept": "1", "ullage.io/queue-place": "a"}
+    assert open_gate(done, "a") == []
+    assert place_of(done["metadata"]["annotations"]) == "a"
+    assert after(done, open_gate(done, "b"))["metadata"]["annotations"]["ullage.io/queue-place"] == "b"
+
+
+def test_one_that_asks_for_no_card_has_no_place() -> None:
+    pod = a_pod("ullage.io/queue")
+    assert after(pod, open_gate(pod)) == {**pod, "spec": {"schedulingGates": []}}
+
+
+def test_why_it_waits_is_written_once() -> None:
+    pod = a_pod("ullage.io/queue")
+    done = after(pod, say_why(pod, "no room"))
+    assert reason_of(done["metadata"]["annotations"]) == "no room"
+    assert say_why(done, "no room") == []
+
+
+@pytest.mark.parametrize("change", [{"uid": "another"}, {"resourceVersion": "8"}])
+def test_it_holds_for_this_version_of_this_pod_alone(change: dict[str, str]) -> None:
+    pod = a_pod("ullage.io/queue")
+    other = {**pod, "metadata": pod["metadata"] | change}
+    for operations in (open_gate(pod, "a"), say_why(pod, "no room")):
+        with pytest.raises(Unpatchable):
+            after(other, operations)
