@@ -27,9 +27,8 @@ from ullage.model.error import UllageError
 from ullage.service.gates import Gates, Standing
 from ullage.service.queue_holdings import QueueOf
 from ullage.wire.json_patch import Operation
-from ullage.wire.pod import DOMAIN
+from ullage.wire.pod import DOMAIN, ReadPod
 from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, say_why
-from ullage.wire.pod.reconcile import ReadPod
 
 GATHER_S = 0.05
 """How long changes gather before turns are decided."""
