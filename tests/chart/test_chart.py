@@ -12,6 +12,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.topology import Cpu, Kubelet, Topology, Zone
+from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.topology.numatopology_object import numatopology_object
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")
@@ -238,9 +239,20 @@ def test_a_cluster_can_start_without_its_webhook(values: dict[str, Any], namespa
         assert {"kube-system", namespace} <= set(outside["values"])
         assert hook["sideEffects"] == "None"
         assert hook["timeoutSeconds"] <= 5
-        assert [(rule["operations"], rule["resources"]) for rule in hook["rules"]] == [(["CREATE"], ["pods"])]
+        asked = [(rule["operations"], rule["resources"]) for rule in hook["rules"]]
+        created = (["CREATE"], ["pods"])
+        changed = (["UPDATE"], ["pods", "pods/status"])
+        assert asked == [changed if hook["name"] == "results.ullage.io" else created]
         assert len(hook["matchConditions"]) == 1
         assert hook["clientConfig"]["caBundle"]
+
+
+def test_what_bind_writes_is_looked_after_as_long_as_the_pod_lives() -> None:
+    (found,) = of_kind(render(), "ValidatingWebhookConfiguration")
+    hook = next(each for each in found["webhooks"] if each["name"] == "results.ullage.io")
+    (condition,) = hook["matchConditions"]
+    assert all(f'"{name}"' in condition["expression"] for name in OUTPUT)
+    assert '"ullage.io/"' in condition["expression"]
 
 
 @every_case

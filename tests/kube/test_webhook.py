@@ -22,6 +22,7 @@ from ullage.kube.webhook_app import make_webhook_app
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
+from ullage.wire.pod.bind import OUTPUT
 
 GPU, MEMORY, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 
@@ -170,6 +171,29 @@ def test_quotas_are_judged_when_a_pod_is_created() -> None:
     assert "total.max.vram.request" in more["status"]["message"]
     assert "single.max.gpuCount.limit" in refused(a_pod(containers=[asking(gpu="3")]), webhook)
     assert answered(a_pod(containers=[asking(gpu="3")]), webhook, namespace="other")["allowed"]
+
+
+@pytest.mark.parametrize("name", OUTPUT)
+@pytest.mark.parametrize(("before", "after"), [("1", "2"), (None, "2"), ("1", None)])
+@pytest.mark.parametrize("path", ["/validate", "/webhook"])
+def test_what_bind_wrote_is_not_changed_afterwards(name: str, before: str | None, after: str | None, path: str) -> None:
+    def pod(value: str | None) -> Any:
+        return a_pod({"kept": "1"} | ({} if value is None else {f"ullage.io/{name}": value}))
+
+    for sub_resource in ("", "status"):
+        changed = {"operation": "UPDATE", "oldObject": pod(before), "subResource": sub_resource}
+        refusal = answered(pod(after), path=path, **changed)
+        assert (refusal["allowed"], refusal["status"]["code"]) == (False, 403)
+        assert f"ullage.io/{name}" in refusal["status"]["message"]
+        assert answered(pod(before), path=path, **changed)["allowed"]
+
+
+@pytest.mark.parametrize("old", [None, {}, {"metadata": None}, a_pod(), a_pod({"ullage.io/fence": "1"})])
+def test_all_else_of_a_pod_may_be_changed(old: Any) -> None:
+    new = a_pod({"ullage.io/fence": "2", "hami.io/bind-phase": "success", "mine": "x"}, nodeName="n")
+    assert "patch" not in answered(new, operation="UPDATE", oldObject=old)
+    assert answered(new, operation="UPDATE", oldObject=old)["allowed"]
+    assert not answered(new, operation="UPDATE", oldObject={"metadata": []})["allowed"]
 
 
 def test_other_operations_and_kinds_pass() -> None:

@@ -2,6 +2,7 @@
 
 All here follows from the pod and from what it is asked of: nothing is remembered, so that a dry run and a second
 call are like any other. What only a scheduler writes is taken off a pod that was not placed: it would be believed.
+Later it is written by bind alone, together with the node; nobody changes it then.
 """
 
 from __future__ import annotations
@@ -71,12 +72,15 @@ class Webhook:
 
         Without `change` the pod is judged as it is, and only refused or not.
         """
-        if not review.creates_pod or self.skips(review.namespace):
+        if not (review.creates_pod or review.changes_pod) or self.skips(review.namespace):
             return review.allow(), "allowed"
         try:
+            if review.changes_pod:
+                self._check_unchanged(review)
+                return review.allow(), "allowed"
             patch, warnings = self._admit(review)
             return review.allow(patch.operations if change else (), warnings), "allowed"
-        except _OverQuota as error:
+        except (_OverQuota, _ResultChanged) as error:
             return review.deny(_told(error), status=_TOO_MUCH), error.code
         except UllageError as error:
             return review.deny(_told(error), status=_INVALID), error.code
@@ -113,6 +117,18 @@ class Webhook:
         self._close_gate(patch, clean, text(review.namespace))
         return patch, (*warnings, *asked.warnings)
 
+    def _check_unchanged(self, review: Review) -> None:
+        """What a pod was given stays on it as bind wrote it.
+
+        Raises:
+            UllageError: it was changed, taken off, or put on a pod that has none.
+
+        """
+        before, after = (_annotations(pod) for pod in (review.old_object, review.object))
+        for key in (f"{self.settings.pods.domain}/{name}" for name in OUTPUT):
+            if before.get(key) != after.get(key):
+                raise _ResultChanged(f"metadata.annotations.{key}: only bind writes it; leave it as it is")
+
     def _is_ours(self, spec: Document) -> bool:
         name = spec.get("schedulerName")
         if name == DEFAULT_SCHEDULER:
@@ -121,7 +137,7 @@ class Webhook:
 
     def _forged(self, pod: Document, namespace: str) -> Iterator[str]:
         """Annotations that only whoever places a pod writes, and the gang of another namespace."""
-        annotations = mapping(mapping(pod.get("metadata"), "metadata").get("annotations"), "metadata.annotations")
+        annotations = _annotations(pod)
         own = (f"{self.settings.pods.domain}/{name}" for name in OUTPUT)
         yield from (key for key in (*own, *HAMI_OUTPUT) if key in annotations)
         for domain in dict.fromkeys((self.settings.pods.domain, TENSOR_FUSION)):
@@ -174,6 +190,10 @@ class _OverQuota(UllageError):
     code = "quota-exceeded"
 
 
+class _ResultChanged(UllageError):
+    code = "result-changed"
+
+
 def _complete_containers(patch: Patch, pod: Document, words: Words) -> None:
     """The number of cards where only amounts are said, as device plugins hand out cards; and the priority."""
     spec, asks = mapping(pod.get("spec"), "spec"), iter(container_asks(pod, words))
@@ -191,6 +211,11 @@ def _complete_containers(patch: Patch, pod: Document, words: Words) -> None:
 def _has_variable(container: Document, name: str) -> bool:
     listed = container.get("env")
     return isinstance(listed, list) and any(isinstance(each, dict) and each.get("name") == name for each in listed)
+
+
+def _annotations(pod: Document | None) -> Document:
+    metadata = mapping((pod or {}).get("metadata"), "metadata")
+    return mapping(metadata.get("annotations"), "metadata.annotations")
 
 
 def _labels(pod: Document) -> Document:

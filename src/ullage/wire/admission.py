@@ -48,6 +48,11 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
         return self.operation == "CREATE" and self.kind.kind == "Pod" and not self.kind.group and not self.sub_resource
 
     @property
+    def changes_pod(self) -> bool:
+        """Whether a pod is changed, or through its status: annotations can be changed that way too."""
+        return self.operation == "UPDATE" and self.kind.kind == "Pod" and not self.kind.group
+
+    @property
     def pod(self) -> Document:
         """The object, in the namespace of the request: one that is created may not say it itself.
 
