@@ -1,17 +1,105 @@
-"""A device that a driver offers to claims (dynamic resource allocation)."""
+"""Devices that drivers offer to claims (dynamic resource allocation), and the pools they come in.
+
+Amounts of capacities and counters are thousandths of what a quantity says. Names of attributes and capacities have
+a domain always: one that a driver gives without is in the driver's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from ullage.model.affinity import ANY_NODE, NodeAffinity
+from ullage.model.taint import Taint
+
+
+class ValueKind(StrEnum):
+    """What an attribute is: values of different kinds are never equal."""
+
+    INT = "int"
+    BOOL = "bool"
+    STRING = "string"
+    VERSION = "version"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One value, or a list of them; versions are as they were written."""
+
+    kind: ValueKind
+    values: tuple[int | bool | str, ...]
+    listed: bool = False
+
+    @property
+    def marks(self) -> frozenset[tuple[ValueKind, int | bool | str]]:
+        """What is compared: two attributes match where they have one of these in common."""
+        versions = self.kind is ValueKind.VERSION
+        return frozenset((self.kind, str(v).partition("+")[0] if versions else v) for v in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """How much of a capacity one share may take: one of `values`, or from `least` to `most` in steps of `step`.
+
+    `default` is what a request takes that does not say.
+    """
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
+
+    def rounded(self, asked: int) -> int | None:
+        """The least amount that may be taken and is enough; None if there is none."""
+        if self.values:
+            return min((value for value in self.values if value >= asked), default=None)
+        if self.least is None:
+            return asked
+        amount = max(asked, self.least)
+        if self.step:
+            amount = self.least + -(-(amount - self.least) // self.step) * self.step
+        return None if self.most is not None and amount > self.most else amount
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a device has; without a policy any part of it may be taken, and all of it if nothing is said."""
+
+    amount: int
+    policy: RequestPolicy | None = None
+
+    def taken(self, asked: int | None) -> int | None:
+        """What a share takes that asks for so much, or says nothing; None if that cannot be."""
+        if asked is None:
+            default = None if self.policy is None else self.policy.default
+            return self.amount if default is None else default
+        taken = asked if self.policy is None else self.policy.rounded(asked)
+        return taken if taken is not None and taken <= self.amount else None
+
+
+class DeviceId(NamedTuple):
+    """Driver, pool and name: together they identify a device."""
+
+    driver: str
+    pool: str
+    name: str
+
+
+Counters = Mapping[str, Mapping[str, int]]
+"""Amounts by counter set and counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:
-    """One device of a pool; driver, pool and name together identify it.
+    """One device of a pool.
 
-    `node` is "" if several nodes can reach it. `zones` are ascending; no zones means that they are not known.
-    `pcie_root` and `bus_id` are as the driver tells them.
+    `node` is "" if several nodes can reach it: those that `nodes` allows. `zones` are ascending; no zones means that
+    they are not known. `pcie_root` and `bus_id` are as the driver tells them. `counters` is what it takes of the
+    pool's counters while it is in use; a `shareable` one may be given to several requests at a time, each of which
+    takes of its capacities. Conditions are those that its driver sets before, or instead of, the start of a pod.
     """
 
     driver: str
@@ -22,6 +110,47 @@ class SliceDevice:
     uuid: str = ""
     pcie_root: str | None = None
     bus_id: str | None = None
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    capacity: Mapping[str, Capacity] = field(default_factory=dict)
+    counters: Counters = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    nodes: NodeAffinity = ANY_NODE
+    shareable: bool = False
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] = ()
+    failure_conditions: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> DeviceId:
+        """What identifies it."""
+        return DeviceId(self.driver, self.pool, self.name)
+
+    def reaches(self, node: str, labels: Mapping[str, str]) -> bool:
+        """Whether work on that node can use it."""
+        return self.node == node if self.node else self.nodes.allows(node, labels)
+
+    def qualified(self, name: str) -> str:
+        """A name of an attribute or a capacity with its domain."""
+        return name if "/" in name else f"{self.driver}/{name}"
+
+    def text(self, name: str) -> str:
+        """The text that an attribute has; "" if there is none."""
+        found = self.attributes.get(self.qualified(name))
+        return str(found.values[0]) if found and found.kind is ValueKind.STRING and not found.listed else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The devices of the newest generation of a pool, in the order of their names.
+
+    One that is not `complete` has none that may be used: slices of it are missing, or contradict each other.
+    """
+
+    driver: str
+    name: str
+    devices: tuple[SliceDevice, ...] = ()
+    counters: Counters = field(default_factory=dict)
+    complete: bool = True
 
 
 def common_zones(devices: Iterable[SliceDevice]) -> tuple[int, ...]:

@@ -32,8 +32,14 @@ def told(name, *devices, driver="gpu.example.com", pool="n1", generation=1, coun
     }
 
 
+def devices_of(documents, **options):
+    """The devices of all pools, and what was dropped."""
+    pools, warnings = read_resource_slices(documents, **options)
+    return tuple(device for pool in pools for device in pool.devices), warnings
+
+
 def read(*documents):
-    devices, warnings = read_resource_slices(documents)
+    devices, warnings = devices_of(documents)
     assert warnings == ()
     return devices
 
@@ -57,8 +63,13 @@ DOCUMENT = told(
 
 
 def test_a_device_with_all_that_is_told_of_its_place():
-    expected = SliceDevice("gpu.example.com", "n1", "gpu-0", "n1", (0,), "GPU-1", "pci0000:17", "0000:19:00.0")
-    assert read(DOCUMENT) == (expected,)
+    (found,) = read(DOCUMENT)
+    place = (found.node, found.zones, found.uuid, found.pcie_root, found.bus_id)
+    assert (found.id, place) == (
+        ("gpu.example.com", "n1", "gpu-0"),
+        ("n1", (0,), "GPU-1", "pci0000:17", "0000:19:00.0"),
+    )
+    assert found.text("uuid") == found.text("gpu.example.com/uuid") == "GPU-1"
 
 
 def test_case_67_a_cpu_device_and_a_nic_with_a_list_match():
@@ -90,7 +101,7 @@ def test_older_names_of_the_zone_are_read(name):
 
 def test_older_names_come_from_configuration_and_the_common_one_counts_first():
     document = told("s", device("gpu-0", socket={"int": 1}), device("gpu-1", numa={"int": 1}))
-    found, _ = read_resource_slices([document], older_names=("socket",))
+    found, _ = devices_of([document], older_names=("socket",))
     assert [one.zones for one in found] == [(1,), ()]
     both = device("gpu-0", **{"numa": {"int": 1}, "resource.kubernetes.io/numaNode": {"int": 0}})
     assert read(told("s", both))[0].zones == (0,)
@@ -106,7 +117,7 @@ def test_only_the_newest_generation_counts():
 
 def test_a_pool_of_which_slices_are_missing_is_left_out_though_an_older_one_was_whole():
     documents = [told("s1", device("a")), told("s2", device("b"), generation=2, count=2)]
-    devices, warnings = read_resource_slices(documents)
+    devices, warnings = devices_of(documents)
     assert devices == ()
     assert "1 of 2 slices" in warnings[0]
     assert names(read(*documents, told("s3", device("c"), generation=2, count=2))) == ["b", "c"]
@@ -114,12 +125,12 @@ def test_a_pool_of_which_slices_are_missing_is_left_out_though_an_older_one_was_
 
 def test_pools_of_other_drivers_stand_for_themselves():
     whole, part = told("s1", device("a")), told("s2", device("b"), driver="other", count=2)
-    assert names(read_resource_slices([part, whole])[0]) == ["a"]
+    assert names(devices_of([part, whole])[0]) == ["a"]
 
 
 def test_a_pool_that_names_a_device_twice_is_left_out():
     documents = [told("s1", device("a"), count=2), told("s2", device("a"), count=2)]
-    devices, warnings = read_resource_slices(documents)
+    devices, warnings = devices_of(documents)
     assert devices == ()
     assert "twice" in warnings[0]
 
@@ -132,10 +143,11 @@ def test_a_device_may_name_its_node_itself_or_be_reached_by_several():
     own = {**device("a"), "nodeName": "n2"}
     found = read(told("s", own, device("b"), nodeName=None, perDeviceNodeSelection=True))
     assert [one.node for one in found] == ["n2", ""]
+    assert [one.reaches("n2", {}) for one in found] == [True, False]  # the second says nothing of nodes
 
 
 def test_malformed_devices_and_slices_are_dropped_and_named():
-    devices, warnings = read_resource_slices([told("s1", "gpu", device(None), device("a")), {"kind": "Pod"}, 7])
+    devices, warnings = devices_of([told("s1", "gpu", device(None), device("a")), {"kind": "Pod"}, 7])
     assert names(devices) == ["a"]
     assert len(warnings) == 4
 
@@ -143,6 +155,6 @@ def test_malformed_devices_and_slices_are_dropped_and_named():
 @unhurried
 @given(st.lists(shaped(DOCUMENT, ["spec", "pool", "devices", "int", "ints"]) | anything("spec"), max_size=3))
 def test_any_documents_give_devices_or_sentences(documents):
-    devices, warnings = read_resource_slices(documents)
+    devices, warnings = devices_of(documents)
     assert all(one.driver and one.pool and one.name for one in devices)
     assert all(isinstance(warning, str) for warning in warnings)

@@ -32,6 +32,17 @@ def node_affinity(spec: Document) -> NodeAffinity:
     return NodeAffinity(required, preferred) if required or preferred else ANY_NODE
 
 
+def node_selector(selector: object, path: str) -> NodeAffinity:
+    """The terms of a node selector such as those of volumes and devices; any node if there is none.
+
+    Raises:
+        InvalidRequest: a part of it cannot be read; the path is named.
+
+    """
+    required = _required(selector, path, ())
+    return NodeAffinity(required) if required else ANY_NODE
+
+
 def _selector(labels: object) -> Term:
     path = "spec.nodeSelector"
     found = mapping(labels, path)

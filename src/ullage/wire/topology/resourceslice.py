@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ullage.model.error import invalid
+from ullage.model.affinity import ANY_NODE, NodeAffinity
+from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT32, MAX_INT64
-from ullage.model.slice_device import SliceDevice
+from ullage.model.resources import MILLI
+from ullage.model.slice_device import Attribute, Capacity, Pool, RequestPolicy, SliceDevice, ValueKind
+from ullage.model.taint import Taint
 from ullage.model.topology import zones_of
-from ullage.wire.document import Document, mapping, text, whole
+from ullage.wire.document import Document, mapping, mappings, sequence, text, whole
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.affinity import node_selector
 from ullage.wire.topology.dropped import Dropped, as_object
 
 KIND = "ResourceSlice"
@@ -26,6 +31,8 @@ OLDER_NUMA_NODES = ("numa", "numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID"
 """What drivers called the zone before there was a common name; a name without a domain is in the driver's own."""
 
 _UUID = "uuid"
+_NOWHERE = NodeAffinity(((),))
+_MOST_MILLI = MAX_INT64 * MILLI
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +47,8 @@ class _Slice:
 
 def read_resource_slices(
     documents: Iterable[object], older_names: Sequence[str] = OLDER_NUMA_NODES
-) -> tuple[tuple[SliceDevice, ...], tuple[str, ...]]:
-    """The devices of all complete pools, by driver, pool and name, and a sentence for each that was dropped.
+) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+    """All pools, by driver and name, and a sentence for each entry that was dropped.
 
     The zones are those of `numaNode`, a number or a list, or else of the first of `older_names` that the
     device has; without any of them they are unknown.
@@ -52,16 +59,38 @@ def read_resource_slices(
         with dropped.entry():
             key, found = _slice(document)
             pools.setdefault(key, []).append(found)
-    devices: list[SliceDevice] = []
-    for (driver, pool), slices in sorted(pools.items()):
-        generation = max(one.generation for one in slices)
-        newest = {one.name: one for one in slices if one.generation == generation}
-        if any(one.expected != len(newest) for one in newest.values()):
-            seen, expected = len(newest), max(one.expected for one in newest.values())
-            dropped.say(f"pool {driver}/{pool}: {seen} of {expected} slices are there; its devices are left out")
-            continue
-        devices.extend(_devices(driver, pool, newest, older_names, dropped))
-    return tuple(devices), dropped.warnings
+    return tuple(_pool(*key, pools[key], older_names, dropped) for key in sorted(pools)), dropped.warnings
+
+
+def pool_of(document: object) -> tuple[str, str]:
+    """The driver and the name of the pool that a slice is of.
+
+    Raises:
+        InvalidRequest: it is no slice.
+
+    """
+    return _slice(document)[0]
+
+
+def _pool(driver: str, name: str, slices: Sequence[_Slice], older_names: Sequence[str], dropped: Dropped) -> Pool:
+    """The pool; one that cannot be used has no devices."""
+    generation = max(one.generation for one in slices)
+    newest = {one.name: one for one in slices if one.generation == generation}
+    if any(one.expected != len(newest) for one in newest.values()):
+        seen, expected = len(newest), max(one.expected for one in newest.values())
+        dropped.say(f"pool {driver}/{name}: {seen} of {expected} slices are there; its devices are left out")
+        return Pool(driver, name, complete=False)
+    try:
+        counters: dict[str, Mapping[str, int]] = {}
+        for slice_name in sorted(newest):
+            path = f"{slice_name}.spec.sharedCounters"
+            for here, told in mappings(newest[slice_name].spec.get("sharedCounters"), path):
+                counters[text(told.get("name"))] = _counters(told.get("counters"), here)
+        devices = _devices(driver, name, newest, older_names, dropped)
+    except InvalidRequest as error:
+        dropped.say(f"pool {driver}/{name}: {error.message}; its devices are left out")
+        return Pool(driver, name, complete=False)
+    return Pool(driver, name, tuple(devices), counters)
 
 
 def _slice(document: object) -> tuple[tuple[str, str], _Slice]:
@@ -79,7 +108,12 @@ def _slice(document: object) -> tuple[tuple[str, str], _Slice]:
 def _devices(
     driver: str, pool: str, slices: Mapping[str, _Slice], older_names: Sequence[str], dropped: Dropped
 ) -> list[SliceDevice]:
-    """The devices of a pool in the order of their names; none if the pool has two of one name."""
+    """The devices of a pool in the order of their names.
+
+    Raises:
+        InvalidRequest: the pool has two of one name.
+
+    """
     devices: dict[str, SliceDevice] = {}
     for slice_name in sorted(slices):
         spec = slices[slice_name].spec
@@ -89,38 +123,119 @@ def _devices(
                 dropped.say(invalid(f"{path}.name", told.get("name"), "a name is needed").message)
                 continue
             if name in devices:
-                dropped.say(f"pool {driver}/{pool}: {name!r} is there twice; its devices are left out")
-                return []
+                raise invalid(f"{path}.name", name, "it is there twice")
             with dropped.entry():
-                node = text(spec.get("nodeName")) or text(told.get("nodeName"))
-                attributes = mapping(told.get("attributes"), f"{path}.attributes")
-                devices[name] = _device(SliceDevice(driver, pool, name, node), attributes, older_names)
+                reach = told if spec.get("perDeviceNodeSelection") else spec
+                devices[name] = _device(SliceDevice(driver, pool, name), told, path, reach, older_names)
     return [devices[name] for name in sorted(devices)]
 
 
-def _device(device: SliceDevice, attributes: Document, older_names: Sequence[str]) -> SliceDevice:
-    """The device with what its attributes tell; a name without a domain is in that of the driver."""
-    told = {
-        name if "/" in name else f"{device.driver}/{name}": _value(value)
-        for name, value in attributes.items()
+def _device(device: SliceDevice, told: Document, path: str, reach: Document, older_names: Sequence[str]) -> SliceDevice:
+    attributes = {
+        device.qualified(name): _attribute(value, f"{path}.attributes.{name}")
+        for name, value in mapping(told.get("attributes"), f"{path}.attributes").items()
         if isinstance(name, str)
     }
-    names = (NUMA_NODE, *(name if "/" in name else f"{device.driver}/{name}" for name in older_names))
-    zone = next((told[name] for name in names if name in told), None)
+    known = {name: value for name, value in attributes.items() if value is not None}
+    names = (NUMA_NODE, *(device.qualified(name) for name in older_names))
+    zone = next((attributes[name] for name in names if name in attributes), None)
+    capacity = mapping(told.get("capacity"), f"{path}.capacity")
+    consumes = mappings(told.get("consumesCounters"), f"{path}.consumesCounters")
     return SliceDevice(
         driver=device.driver,
         pool=device.pool,
         name=device.name,
-        node=device.node,
-        zones=zones_of(zone),
-        uuid=text(told.get(f"{device.driver}/{_UUID}")),
-        pcie_root=text(told.get(PCIE_ROOT)) or None,
-        bus_id=text(told.get(BUS_ID)) or None,
+        node=text(reach.get("nodeName")),
+        nodes=_reach(reach, path),
+        zones=zones_of(_plain(zone)),
+        uuid=_text(known.get(device.qualified(_UUID))),
+        pcie_root=_text(known.get(PCIE_ROOT)) or None,
+        bus_id=_text(known.get(BUS_ID)) or None,
+        attributes=known,
+        capacity={device.qualified(str(n)): _capacity(v, f"{path}.capacity.{n}") for n, v in capacity.items()},
+        counters={text(each.get("counterSet")): _counters(each.get("counters"), here) for here, each in consumes},
+        taints=tuple(
+            Taint(text(each.get("key")), text(each.get("value")), text(each.get("effect")))
+            for _, each in mappings(told.get("taints"), f"{path}.taints")
+        ),
+        shareable=told.get("allowMultipleAllocations") is True,
+        binds_to_node=told.get("bindsToNode") is True,
+        binding_conditions=_texts(told, "bindingConditions", path),
+        failure_conditions=_texts(told, "bindingFailureConditions", path),
     )
 
 
-def _value(attribute: object) -> object:
-    """The value of an attribute: `{int: 0}`, `{ints: [0, 1]}` or `{string: x}`; None for anything else."""
+def _reach(told: Document, path: str) -> NodeAffinity:
+    """The nodes that can reach a device which is not that of one node; none if nothing is said."""
+    if told.get("nodeSelector") is not None:
+        return node_selector(told["nodeSelector"], f"{path}.nodeSelector")
+    return ANY_NODE if told.get("allNodes") is True or told.get("nodeName") else _NOWHERE
+
+
+def _capacity(value: object, path: str) -> Capacity:
+    told = mapping(value, path)
+    policy = told.get("requestPolicy")
+    return Capacity(_milli(told.get("value"), f"{path}.value"), None if policy is None else _policy(policy, path))
+
+
+def _policy(value: object, path: str) -> RequestPolicy:
+    told = mapping(value, f"{path}.requestPolicy")
+    within = mapping(told.get("validRange"), f"{path}.requestPolicy.validRange")
+    least, most, step = (_optional(within.get(name), f"{path}.{name}") for name in ("min", "max", "step"))
+    values = sequence(told.get("validValues"), f"{path}.requestPolicy.validValues")
+    return RequestPolicy(
+        _optional(told.get("default"), f"{path}.requestPolicy.default"),
+        tuple(_milli(each, f"{path}.requestPolicy.validValues") for each in values),
+        least if least is not None or not within else 0,
+        most,
+        step,
+    )
+
+
+def _counters(value: object, path: str) -> dict[str, int]:
+    return {
+        str(name): _milli(mapping(each, f"{path}.{name}").get("value"), f"{path}.{name}.value")
+        for name, each in mapping(value, path).items()
+    }
+
+
+def _milli(value: object, path: str) -> int:
+    return parse_quantity(value, path, units=MILLI, maximum=_MOST_MILLI)
+
+
+def _optional(value: object, path: str) -> int | None:
+    return None if value is None else _milli(value, path)
+
+
+_TYPES = {ValueKind.INT: int, ValueKind.BOOL: bool, ValueKind.STRING: str, ValueKind.VERSION: str}
+
+
+def _attribute(attribute: object, path: str) -> Attribute | None:
+    """An attribute such as `{int: 0}`, `{ints: [0, 1]}` or `{string: x}`; None for what is none."""
     if not isinstance(attribute, Mapping):
         return None
-    return next((attribute[kind] for kind in ("int", "ints", "string") if attribute.get(kind) is not None), None)
+    for kind, type_ in _TYPES.items():
+        if (value := attribute.get(kind.value)) is not None:
+            return Attribute(kind, (value,)) if type(value) is type_ else None
+        if (values := attribute.get(f"{kind.value}s")) is not None:
+            listed = tuple(sequence(values, path))
+            return Attribute(kind, listed, True) if all(type(each) is type_ for each in listed) else None
+    return None
+
+
+def _plain(attribute: Attribute | None) -> object:
+    if attribute is None or attribute.kind is not ValueKind.INT:
+        return None
+    return list(attribute.values) if attribute.listed else attribute.values[0]
+
+
+def _text(attribute: Attribute | None) -> str:
+    return text(_first(attribute)) if attribute is not None and attribute.kind is ValueKind.STRING else ""
+
+
+def _first(attribute: Attribute) -> object:
+    return None if attribute.listed else attribute.values[0]
+
+
+def _texts(told: Document, name: str, path: str) -> tuple[str, ...]:
+    return tuple(text(each) for each in sequence(told.get(name), f"{path}.{name}"))

@@ -1,0 +1,104 @@
+"""Claims to devices: what is asked, and what was allocated (`resource.k8s.io/v1`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.model.affinity import ANY_NODE, NodeAffinity
+from ullage.model.slice_device import DeviceId
+from ullage.model.taint import Toleration
+
+MAX_RESULTS = 32
+"""Devices that one claim may be allocated."""
+
+MAX_RESERVATIONS = 256
+"""Pods that one claim may be reserved for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """A class of devices, by expressions that all hold for its devices; a pod may ask for it by `resource`."""
+
+    name: str
+    selectors: tuple[str, ...] = ()
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Devices of one class: `count` of them, or all (None), for which all of the expressions hold.
+
+    `name` is that of the request, with that of the alternative behind a slash. `capacity` is what each device has to
+    have, in thousandths. Who has `admin` access takes nothing from others.
+    """
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    count: int | None = 1
+    admin: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One request: the first of its alternatives that can be had."""
+
+    name: str
+    alternatives: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the devices of some requests (all, if none is named) have in common in an attribute, or must not.
+
+    Requests are named as they are, or by one alternative behind a slash.
+    """
+
+    attribute: str
+    requests: tuple[str, ...] = ()
+    distinct: bool = False
+
+    def is_about(self, name: str) -> bool:
+        """Whether it holds for the devices of that alternative."""
+        return not self.requests or name in self.requests or name.partition("/")[0] in self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """A device that was allocated to a request; `consumed` is what a share of it takes, in thousandths."""
+
+    request: str
+    device: DeviceId
+    admin: bool = False
+    share: str = ""
+    consumed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAllocation:
+    """What a claim was allocated, and on which nodes it can be used."""
+
+    results: tuple[DeviceResult, ...] = ()
+    nodes: NodeAffinity = ANY_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """One claim as the API has it. `reserved_for` are uids of those who may use it, `owner` the pod it was made for.
+
+    `extended`: it was made for the resources that the pod's containers ask for, by whoever placed the pod.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    allocation: ClaimAllocation | None = None
+    reserved_for: tuple[str, ...] = ()
+    owner: str = ""
+    deleting: bool = False
+    extended: bool = False

@@ -1,0 +1,42 @@
+"""Taints that keep work off nodes and devices, and tolerations of them, by the rules of Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+"""Effects that keep new work off; every other effect does nothing to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """Why work stays away."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Which taints do not matter: an empty key, or effect, stands for all; `operator` is Equal or Exists."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether that taint does not matter."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        if self.operator == "Exists":
+            return True
+        return self.operator in ("", "Equal") and bool(self.key) and self.value == taint.value
+
+
+def tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
+    """Whether none of these taints keeps new work off."""
+    known = tuple(tolerations)
+    return all(any(each.tolerates(taint) for each in known) for taint in taints if taint.effect in KEEPS_OFF)
