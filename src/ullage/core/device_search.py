@@ -145,10 +145,25 @@ class _Search:
         }
         self._picks: list[Pick] = []
         self._counts = dict.fromkeys(range(len(claims)), 0)
-        self._suitable: dict[tuple[int, str], list[tuple[SliceDevice, Consumed]] | None] = {}
+        self._suitable = {
+            (number, wanted.name): self._narrowed(wanted)
+            for number, request in self._requests
+            for wanted in request.alternatives
+        }
 
     def run(self) -> tuple[Pick, ...] | None:
-        return tuple(self._picks) if self._serve(0) else None
+        try:
+            return tuple(self._picks) if self._serve(0) else None
+        finally:
+            for pick in self._picks:  # what is in use is not changed by looking
+                if not pick.admin:
+                    self._offer.use.give(pick.device, pick.consumed)
+
+    def _narrowed(self, wanted: Wanted) -> list[tuple[SliceDevice, Consumed]] | None:
+        found = suitable(wanted, self._offer)
+        if found is None or wanted.count is None or wanted.admin:
+            return found
+        return [each for each in found if self._allows(each[0])]
 
     def _serve(self, at: int) -> bool:
         """Serve the requests from there on."""
@@ -156,7 +171,7 @@ class _Search:
             return True
         claim, request = self._requests[at]
         for wanted in request.alternatives:
-            found = self._candidates(claim, wanted)
+            found = self._suitable[claim, wanted.name]
             if found is None:
                 continue
             if wanted.count is None:
@@ -166,15 +181,6 @@ class _Search:
                 if self._choose(at, claim, wanted, found, 0, wanted.count):
                     return True
         return False
-
-    def _candidates(self, claim: int, wanted: Wanted) -> list[tuple[SliceDevice, Consumed]] | None:
-        key = claim, wanted.name
-        if key not in self._suitable:
-            found = suitable(wanted, self._offer)
-            if found is not None and wanted.count is not None and not wanted.admin:
-                found = [each for each in found if self._allows(each[0])]
-            self._suitable[key] = found
-        return self._suitable[key]
 
     def _choose(
         self,
