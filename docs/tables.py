@@ -270,6 +270,7 @@ def settings_() -> str:
         ("queues.NAME", settings.QueueSection),
         ("kube", settings.KubeSection),
         ("kube.bindings", kube_settings.BindingsSection),
+        ("[kube.card_driver]", kube_settings.CardDriverSection),
     )
     top = [field for field in msgspec.structs.fields(settings.Settings) if not _is_section(field)]
     text = ["### Top of the file", _doc(settings.Settings), _fields(settings.Settings, {field.name for field in top})]

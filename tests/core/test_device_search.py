@@ -337,7 +337,7 @@ def everything(claims, devices, counters):
     slots = [(number, request) for number, each in enumerate(claims) for request in each.requests]
     for ranks in sorted(itertools.product(*(range(len(request.alternatives)) for _, request in slots))):
         options = []
-        for place, (number, request) in zip(ranks, slots, strict=True):
+        for place, (_, request) in zip(ranks, slots, strict=True):
             wanted = request.alternatives[place]
             fit = [d for d in devices if takes(wanted, d) and consumption(d, wanted.capacity) is not None]
             if wanted.count is None:
@@ -354,39 +354,41 @@ def everything(claims, devices, counters):
 
 
 def allowed(claims, slots, wanteds, chosen, counters):
-    held, memory, drawn = Counter(), Counter(), 0
-    for wanted, devices in zip(wanteds, chosen, strict=True):
-        for device in devices:
-            if not tolerated(device.taints, wanted.tolerations):
-                return False
-            if wanted.admin:
-                continue
-            held[device.name] += 1
-            memory[device.name] += consumption(device, wanted.capacity).get(MEMORY, 0)
-            if held[device.name] > 1 and not device.shareable:
-                return False
-            if memory[device.name] > device.capacity[MEMORY].amount:
-                return False
-            if held[device.name] == 1:
-                drawn += device.counters.get("c", {}).get("k", 0)
-    if drawn > counters["c"]["k"]:
+    served = [(owner, wanted, devices) for (owner, _), wanted, devices in zip(slots, wanteds, chosen, strict=True)]
+    return within_amounts(served, counters) and all(
+        meets(constraint, [d for owner, wanted, devices in served if owner == number if constraint.is_about(wanted.name)
+                           for d in devices])
+        for number, each in enumerate(claims)
+        for constraint in each.constraints
+    )  # fmt: skip
+
+
+def within_amounts(served, counters):
+    held, memory = Counter(), Counter()
+    taken = [(wanted, device) for _, wanted, devices in served for device in devices]
+    for wanted, device in taken:
+        held[device.name] += not wanted.admin
+        memory[device.name] += 0 if wanted.admin else consumption(device, wanted.capacity).get(MEMORY, 0)
+    drawn = sum(
+        device.counters.get("c", {}).get("k", 0)
+        for device in {d.name: d for _, d in taken}.values()
+        if held[device.name]
+    )
+    return (
+        all(tolerated(device.taints, wanted.tolerations) for wanted, device in taken)
+        and all(held[device.name] <= 1 or device.shareable for _, device in taken)
+        and all(memory[device.name] <= device.capacity[MEMORY].amount for _, device in taken)
+        and drawn <= counters["c"]["k"]
+    )
+
+
+def meets(constraint, devices):
+    sets = [set(d.attributes[ATTRIBUTE].values) if ATTRIBUTE in d.attributes else None for d in devices]
+    if None in sets:
         return False
-    for number, each in enumerate(claims):
-        for constraint in each.constraints:
-            about = [
-                device
-                for (owner, _), wanted, devices in zip(slots, wanteds, chosen, strict=True)
-                if owner == number and constraint.is_about(wanted.name)
-                for device in devices
-            ]
-            sets = [set(d.attributes[ATTRIBUTE].values) if ATTRIBUTE in d.attributes else None for d in about]
-            if any(found is None for found in sets):
-                return False
-            if constraint.distinct and sum(map(len, sets)) != len(set().union(*sets)):
-                return False
-            if not constraint.distinct and sets and not set.intersection(*sets):
-                return False
-    return True
+    if constraint.distinct:
+        return sum(map(len, sets)) == len(set().union(*sets))
+    return not sets or bool(set.intersection(*sets))
 
 
 @settings(max_examples=200, deadline=None)

@@ -28,6 +28,9 @@ KINDS = {
         kinds.STATEFUL_SETS,
         kinds.TOKEN_REVIEWS,
         kinds.POD_GROUPS,
+        kinds.RESOURCE_SLICES,
+        kinds.DEVICE_CLASSES,
+        kinds.RESOURCE_CLAIMS,
     )
 }
 CUSTOM = {"gpubindings", "numatopologies", "podgroups"}
@@ -38,6 +41,7 @@ STATUS = {
     "poddisruptionbudgets",
     "deployments",
     "statefulsets",
+    "resourceclaims",
 }  # have a subresource of that name
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name")
@@ -149,6 +153,8 @@ class Rules:
 
         Labels and annotations change through both.
         """
+        if plural == "resourceclaims":
+            _check_claim(old, item, subresource)
         if subresource == "status":
             return {**old, "metadata": item["metadata"], "status": item.get("status") or {}}
         if plural in STATUS:
@@ -251,6 +257,24 @@ def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _gates(pod: Item) -> set[str]:
     return {gate["name"] for gate in pod["spec"].get("schedulingGates") or ()}
+
+
+def _check_claim(old: Item, item: Item, subresource: str) -> None:
+    """What is asked never changes, what was allocated only goes, and nothing is allocated without the finalizer."""
+    if subresource != "status":
+        if item.get("spec") != old.get("spec"):
+            raise bad("spec: Invalid value: field is immutable")
+        return
+    was, now = (each.get("status") or {} for each in (old, item))
+    before, after, users = was.get("allocation"), now.get("allocation"), now.get("reservedFor") or []
+    if before and after and before != after:
+        raise bad("status.allocation: Invalid value: field is immutable")
+    if after and not before and "deletionTimestamp" in old["metadata"]:
+        raise bad("status.allocation: Forbidden: a claim that is being deleted cannot be allocated")
+    if users and not after:
+        raise bad("status.reservedFor: Forbidden: may not be specified when `allocated` is not set")
+    if len({user["uid"] for user in users}) != len(users) or not all(user.get("resource") for user in users):
+        raise bad("status.reservedFor: Invalid value: resource, name and a uid of its own are required")
 
 
 def _ready(pod: Item) -> bool:

@@ -157,7 +157,7 @@ async def test_a_machine_whose_object_is_deleted_or_cannot_be_read_stays_as_it_w
 
 async def test_nothing_is_decided_before_topologies_are_known(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4))
-    front = Front(api, Candidate(api, "ullage", "default"), Rules(), topologies=True)
+    front = Front(api, Candidate(api, "ullage", "default"), Rules(), topologies=True, claims=False)
     others = [asyncio.create_task(work) for work in (front.nodes.run(), front.pods.run(), front._recover())]
     assert front.topologies is not None
     await front.nodes.wait_synced()

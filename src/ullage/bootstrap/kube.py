@@ -36,6 +36,7 @@ from ullage.kube.app import make_app
 from ullage.kube.bindings_front import BindingTerms
 from ullage.kube.callers import Admins, Known, ProxyHeaders, Tokens, caller_of
 from ullage.kube.cards import registered_cards
+from ullage.kube.claiming import claims_gate
 from ullage.kube.compute_resources import compute_resources
 from ullage.kube.connection import connect
 from ullage.kube.front import Front
@@ -122,6 +123,9 @@ class KubeProcess:
                 cleanup_delay_s=section.cleanup_delay_s,
                 queues=self._queues.tree,
                 reserve_after_s=self._queues.reserve_after_s,
+                claims=section.claims,
+                card_drivers=section.drivers,
+                scheduler=section.scheduler_name,
                 trouble=_trouble,
             )
             async with _served(self._servers(front, api)) as serving:
@@ -140,6 +144,7 @@ class KubeProcess:
                 section.pods,
                 section.queues,
                 self._queues.tree,
+                claims_gate(section.domain) if section.claims else "",
             ),
             skips(front.namespaces),
             over_quota(front.cluster),

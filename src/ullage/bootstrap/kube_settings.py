@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from ullage.model.card_driver import NVIDIA as NVIDIA_DRIVER
+from ullage.model.card_driver import CardDriver
 from ullage.model.error import invalid
 from ullage.wire.dialect import PodSettings
 from ullage.wire.hami import NVIDIA
@@ -60,6 +62,33 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise invalid("kube.bindings.allocations", self.allocations, "write NAMESPACE/NAME of a ConfigMap")
 
 
+class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A driver whose devices are cards, and what it calls things; names without a domain are in the driver's own.
+
+    A device whose attribute `kind` is `card` is a whole card (with an empty `kind`: one that has no `parent`). Another
+    is part of the card whose uuid its `parent` names. `memory` is a capacity.
+    """
+
+    driver: str
+    vendor: str
+    kind: str = NVIDIA_DRIVER.kind
+    card: str = NVIDIA_DRIVER.card
+    uuid: str = NVIDIA_DRIVER.uuid
+    parent: str = NVIDIA_DRIVER.parent
+    model: str = NVIDIA_DRIVER.model
+    memory: str = NVIDIA_DRIVER.memory
+
+    def __post_init__(self) -> None:
+        for name in ("driver", "uuid"):
+            if not getattr(self, name):
+                raise invalid(f"kube.card_driver.{name}", "", "a name is needed")
+
+    @property
+    def value(self) -> CardDriver:
+        """The driver."""
+        return CardDriver(*(getattr(self, name) for name in self.__struct_fields__))
+
+
 class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How `ullage kube` reaches its cluster, and where it answers. Addresses are `HOST:PORT`; `:PORT` is all of them.
 
@@ -83,6 +112,10 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `queues` says which pods with cards the webhook has wait for their turn: none (`off`), those that name a queue by
     the label `DOMAIN/queue` or whose namespace does (`named`), or `all`. A pod without that label is in the queue that
     has the name of its namespace. Weights, guarantees and limits of queues are those of `[queues.NAME]`.
+
+    `claims` says whether ResourceClaims are looked at, where the cluster has them: cards that they hold are held, and
+    those of pods that name the scheduler are allocated here (needs cel-expr-python). Cards are the devices of
+    NVIDIA's driver, or those that `[[kube.card_driver]]` describes.
     """
 
     kubeconfig: str | None = None
@@ -111,6 +144,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cleanup_startup_delay: str | None = None
     bindings: BindingsSection = BindingsSection()
     queues: Literal["off", "named", "all"] = "off"
+    claims: bool = True
+    card_driver: tuple[CardDriverSection, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what does not go together.
@@ -171,6 +206,11 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def cleanup_delay_s(self) -> float | None:
         """Seconds after the start in which no pod is evicted for its card; None for good."""
         return None if self.cleanup_startup_delay is None else parse_duration(self.cleanup_startup_delay)
+
+    @property
+    def drivers(self) -> tuple[CardDriver, ...]:
+        """The drivers whose devices are cards."""
+        return tuple(each.value for each in self.card_driver) or (NVIDIA_DRIVER,)
 
     @property
     def strategy(self) -> str | None:

@@ -40,6 +40,14 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         help="whether the cluster has Numatopology objects, as exporters write them (default: false)",
     )
     add("--cleanup-startup-delay", metavar="DURATION", help="then pods go whose cards are on no node (default: never)")
+    add(
+        "--claims",
+        type=_flag,
+        nargs="?",
+        const=True,
+        metavar="true|false",
+        help="whether ResourceClaims are looked at, and those of our pods allocated (default: true)",
+    )
     add("--kube-timeout", dest="timeout_s", type=float, metavar="SECONDS", help="for one answer of the API")
     add(
         "--force-overwrite-default-scheduler",

@@ -177,10 +177,13 @@ class _Search:
             if wanted.count is None:
                 if found and self._take_all(at, claim, wanted, found):
                     return True
-            elif len(found) >= wanted.count or any(device.shareable for device, _ in found):
-                if self._choose(at, claim, wanted, found, 0, wanted.count):
-                    return True
+            elif self._has(found, wanted.count) and self._choose(at, claim, wanted, found, 0, wanted.count):
+                return True
         return False
+
+    @staticmethod
+    def _has(found: Sequence[tuple[SliceDevice, Consumed]], count: int) -> bool:
+        return len(found) >= count or any(device.shareable for device, _ in found)
 
     def _choose(
         self,
@@ -205,9 +208,7 @@ class _Search:
             self._give(claim, with_it)
         return False
 
-    def _take_all(
-        self, at: int, claim: int, wanted: Wanted, found: Sequence[tuple[SliceDevice, Consumed]]
-    ) -> bool:
+    def _take_all(self, at: int, claim: int, wanted: Wanted, found: Sequence[tuple[SliceDevice, Consumed]]) -> bool:
         before = []
         for device, consumed in found:
             with_it = self._take(claim, Pick(claim, wanted.name, device, consumed, wanted.admin, every=True))
@@ -278,5 +279,3 @@ def groups(
         marked.sort(key=lambda each: (each[0][0], str(each[0][1]), each[1]))
         for _, alike in groupby(marked, key=lambda each: each[0]):
             yield frozenset(id_ for _, id_ in alike)
-
-

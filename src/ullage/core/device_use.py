@@ -22,13 +22,11 @@ def consumption(device: SliceDevice, asked: Mapping[str, int]) -> Consumed | Non
             return None
         wanted[key] = amount
     taken: dict[str, int] = {}
+    if not device.shareable:
+        enough = all(amount <= device.capacity[name].amount for name, amount in wanted.items())
+        return {} if enough else None
     for name, capacity in device.capacity.items():
-        amount = wanted.get(name)
-        if not device.shareable:
-            if amount is not None and amount > capacity.amount:
-                return None
-            continue
-        part = capacity.taken(amount)
+        part = capacity.taken(wanted.get(name))
         if part is None:
             return None
         taken[name] = part

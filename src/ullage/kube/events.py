@@ -35,7 +35,7 @@ _LONGEST = 1024
 
 
 class Reason(StrEnum):
-    """What happened, by the names that HAMi's events have; `CardMissing` and what is of queues is our own."""
+    """What happened, by the names that HAMi's events have; `CardMissing` and what is of queues and claims is ours."""
 
     FILTERING_FAILED = "FilteringFailed"
     INSUFFICIENT_GPU = "InsufficientGPU"
@@ -45,6 +45,7 @@ class Reason(StrEnum):
     WAITING = "WaitingInQueue"
     LET_GO = "LetGo"
     NOT_PLACED = "NotPlacedInTime"
+    CLAIMS_WAIT = "ClaimsWait"
 
 
 _WARNINGS = frozenset({Reason.FILTERING_FAILED, Reason.BINDING_FAILED, Reason.NOT_PLACED})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ullage.core.selection import Rules
 from ullage.kube.admission import named_queue
 from ullage.kube.api import ALL, KubeApi, Selection
 from ullage.kube.bindings_front import BindingTerms, FrontBindings
 from ullage.kube.bindings_store import Sources
+from ullage.kube.claiming import Claiming
+from ullage.kube.devices import DeviceMirror
 from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender
@@ -23,19 +26,30 @@ from ullage.kube.pod_groups import PodGroups
 from ullage.kube.recent import recent
 from ullage.kube.sweep import Sweep
 from ullage.kube.turns import TurnKeeper
+from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.queue import Queue
+from ullage.service.claims import Claims
 from ullage.service.cluster import Cluster
+from ullage.service.devices import Devices
 from ullage.service.gates import RESERVE_AFTER_S, Gates
 from ullage.service.queue_holdings import labelled
 from ullage.service.vanished_cards import VanishedCards
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
 from ullage.wire.document import Document
+from ullage.wire.dra.selector import selects
 from ullage.wire.pod import PodRequest
 from ullage.wire.pod.gate import gate_of
 
 _LOOK_S = 0.2
 """Between looks at whether another term has begun."""
+
+
+class FrontClaims(NamedTuple):
+    """What follows claims, and what allocates them."""
+
+    mirror: DeviceMirror
+    claiming: Claiming
 
 
 class Front:
@@ -58,6 +72,9 @@ class Front:
         cleanup_delay_s: float | None = None,
         queues: Sequence[Queue] = (),
         reserve_after_s: float = RESERVE_AFTER_S,
+        claims: bool = True,
+        card_drivers: Sequence[CardDriver] = (NVIDIA,),
+        scheduler: str = "ullage",
         clock: Callable[[], float] = clock_s,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
@@ -66,6 +83,9 @@ class Front:
         `bindings`: how those of applications to cards count; None where they do not. `cleanup_delay_s`: how long after
         the start pods are left alone whose cards are gone; None for good.
         `queues` are those of pods that wait for their turn, as far as they are not just named by pods.
+
+        `claims`: whether ResourceClaims are looked at, where the cluster has them; those of pods of `scheduler` that
+        wait behind the gate for them are allocated here.
         """
 
         def asked(pod: Document) -> PodRequest | None:
@@ -76,6 +96,8 @@ class Front:
         self.namespaces = Informer(api, NAMESPACES)
         self.topologies = Informer(api, NUMATOPOLOGIES) if topologies else None
         self.cluster = Cluster(rules, clock)
+        devices = Devices(self.cluster, card_drivers, clock=clock, trouble=trouble)
+        readers = (*readers, lambda node: devices.cards_on(node.metadata.name))
         self.mirror = Mirror(
             self.cluster,
             self.nodes,
@@ -84,6 +106,7 @@ class Front:
             domain=pods.domain,
             topologies=self.topologies,
             readers=readers,
+            devices=devices,
             trouble=trouble,
         )
         self.events = PodEvents(candidate)
@@ -110,6 +133,7 @@ class Front:
             tell=self.events.tell,
             at_once=lambda namespace: self.bindings is not None and self.bindings.gate.covers(namespace),
         )
+        self.claims = None if not claims else self._claimed(api, devices, pods.domain, scheduler, trouble)
         self.bindings = None if bindings is None else self._bound(api, bindings, pods, readers, trouble)
         gate = None if self.bindings is None else self.bindings.gate
         self.doubts = Doubts(
@@ -134,6 +158,22 @@ class Front:
             )
         if self.bindings is not None:
             self.bindings.store.unready = lambda: self.extender.unready
+
+    def _claimed(self, api: KubeApi, devices: Devices, domain: str, scheduler: str, trouble: Trouble) -> FrontClaims:
+        decided = Claims(self.cluster, devices, selects)
+        mirror = DeviceMirror(api, decided, self.nodes, self.mirror.describe_again, trouble)
+        claiming = Claiming(
+            api,
+            self.candidate,
+            decided,
+            mirror,
+            self.mirror,
+            self.pods,
+            domain=domain,
+            scheduler=scheduler,
+            tell=self.events.tell,
+        )
+        return FrontClaims(mirror, claiming)
 
     def _bound(
         self,
@@ -162,6 +202,9 @@ class Front:
                 tasks.create_task(self.bindings.upkeep.run())
             tasks.create_task(self.groups.run())
             tasks.create_task(self.turns.run())
+            if self.claims is not None:
+                tasks.create_task(self.claims.mirror.run())
+                tasks.create_task(self.claims.claiming.run())
             tasks.create_task(self._recover())
 
     @property
@@ -180,6 +223,8 @@ class Front:
     async def _recover(self) -> None:
         for informer in self._informers:
             await informer.wait_synced()
+        if self.claims is not None:
+            await self.claims.mirror.wait_synced()
         self.mirror.recover()
         while True:
             await self._begin(await self.candidate.elected())
@@ -197,6 +242,8 @@ class Front:
             if not self.candidate.handed_over:
                 await self.doubts.begin(epoch, [pod for pod in self.pods.objects.values() if self._may_be_bound(pod)])
             self.candidate.check(epoch)
+            if self.claims is not None:
+                await self.claims.mirror.catch_up()
         except UllageError:
             return  # the informer says what is wrong; until it is over nothing is decided
         self.turns.begin()

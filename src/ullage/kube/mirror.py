@@ -25,6 +25,7 @@ from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord
 from ullage.service.cluster import Cluster
+from ullage.service.devices import Devices
 from ullage.wire.pod import DOMAIN, ReadPod, named_cards, read_allocation
 from ullage.wire.topology.numatopology import read_numatopology
 
@@ -45,11 +46,12 @@ class Mirror:
         domain: str = DOMAIN,
         topologies: Informer[Object] | None = None,
         readers: Sequence[CardReader] = (),
+        devices: Devices | None = None,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
-        """`topologies` are the Numatopology objects, where the cluster has them."""
+        """`topologies` are the Numatopology objects, `devices` what claims have, where the cluster has them."""
         self._cluster, self._nodes, self._pods, self._read_pod = cluster, nodes, pods, read_pod
-        self._domain, self._readers, self._trouble = domain, readers, trouble
+        self._domain, self._readers, self._trouble, self._devices = domain, readers, trouble, devices
         self._machines: dict[str, Node] = {}
         self._stale = self._recovered = False
         self.term: int | None = None
@@ -102,10 +104,18 @@ class Mirror:
                     self._enter(pod)
         self._observe()
 
+    def describe_again(self, name: str) -> None:
+        """Whoever tells the cards of a machine tells others by now."""
+        node = self._nodes.objects.get(("", name))
+        if node is not None:
+            self._describe(node)
+
     def _observe(self) -> None:
         """Compare what machines show with the books; where news of either came, they are compared again."""
         if not self._recovered:
             return
+        if self._devices is not None:
+            self._devices.settle()
         names, self._unobserved = self._unobserved, set()
         for name in sorted(names & self._machines.keys() & self._records.keys()):
             use = self._records[name].use
@@ -176,9 +186,7 @@ class Mirror:
         if last is not None and last.topology == replace(record.topology, observed_at=last.topology.observed_at):
             record = replace(record, topology=last.topology)  # what says nothing new is no other machine
         self._records[name] = record
-        node = self._nodes.objects.get(("", name))
-        if node is not None:
-            self._describe(node)
+        self.describe_again(name)
 
     # --- pods ---
 

@@ -47,7 +47,8 @@ class AdmissionSettings:
 
     `overwrite_default`: pods for the scheduler that there is anyway are ours too, if they ask for cards. `queues` says
     which of them wait for their turn: none, those that name a queue or whose namespace does, or all; `tree` are the
-    queues that are more than names.
+    queues that are more than names. `claims_gate` is the gate behind which pods that name our scheduler wait for their
+    claims; with "" none does.
     """
 
     scheduler: str = "ullage"
@@ -56,6 +57,7 @@ class AdmissionSettings:
     pods: PodSettings = PLAIN_SETTINGS
     queues: Queueing = "off"
     tree: tuple[Queue, ...] = ()
+    claims_gate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Webhook:
             return patch, warnings
         if not spec.get("containers"):
             raise invalid("spec.containers", spec.get("containers"), "a pod has containers")
+        self._gate_claims(patch, spec)
         clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
         dialect, asked = dialect_of(clean, self.settings.pods), read_pod(clean, self.settings.pods)
         if dialect is None or asked is None:
@@ -134,6 +137,12 @@ class Webhook:
         if name == DEFAULT_SCHEDULER:
             return self.settings.overwrite_default
         return not name or name == self.settings.scheduler
+
+    def _gate_claims(self, patch: Patch, spec: Document) -> None:
+        """Have a pod wait for its claims, if it names our scheduler: of another one nobody knows whether it is ours."""
+        ours = self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler
+        if self.settings.claims_gate and ours and spec.get("resourceClaims") and not spec.get("nodeName"):
+            patch.append("spec", "schedulingGates", value={"name": self.settings.claims_gate})
 
     def _forged(self, pod: Document, namespace: str) -> Iterator[str]:
         """Annotations that only whoever places a pod writes, and the gang of another namespace."""

@@ -264,6 +264,15 @@ class Cluster:
         found = self.allocator.assume_on(request, node, self._now())
         return found if isinstance(found, Refusal) else replace(found, bound_at=_since(found))
 
+    def assume(self, request: Request, gpus: Sequence[str]) -> Allocation | Refusal:
+        """Reserve these cards for a request, until `confirm`, `undo` or `found`.
+
+        Raises:
+            As `Allocator.assume`.
+
+        """
+        return self.allocator.assume(request, gpus, self._now())
+
     def confirm(self, uid: str) -> None:
         """What was reserved is held; nothing is changed if it is already, or if nothing is reserved."""
         known = self.held(uid)

@@ -216,7 +216,7 @@ def _attribute(attribute: object, path: str) -> Attribute | None:
         return None
     for kind, type_ in _TYPES.items():
         if (value := attribute.get(kind.value)) is not None:
-            return Attribute(kind, (value,)) if type(value) is type_ else None
+            return Attribute(kind, (type_(value),)) if type(value) is type_ else None
         if (values := attribute.get(f"{kind.value}s")) is not None:
             listed = tuple(sequence(values, path))
             return Attribute(kind, listed, True) if all(type(each) is type_ for each in listed) else None

@@ -1,0 +1,60 @@
+"""How a driver tells of cards among its devices: which attributes name what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.model.gpu import Gpu
+from ullage.model.resources import MILLI
+from ullage.model.slice_device import SliceDevice, ValueKind
+
+
+@dataclass(frozen=True, slots=True)
+class CardDriver:
+    """The attributes of one driver by name; a name without a domain is in the driver's own.
+
+    A device is a whole card if its attribute `kind` is `card` (with no `kind`: if it has an uuid and no `parent`).
+    Another is part of the card whose uuid its `parent` names, or that lies at the same address.
+    """
+
+    driver: str = "gpu.nvidia.com"
+    vendor: str = "NVIDIA"
+    kind: str = "type"
+    card: str = "gpu"
+    uuid: str = "uuid"
+    parent: str = "parentUUID"
+    model: str = "productName"
+    memory: str = "memory"
+
+    def is_card(self, device: SliceDevice) -> bool:
+        """Whether the device is a whole card of a node."""
+        if device.driver != self.driver or not device.node or not device.text(self.uuid):
+            return False
+        return device.text(self.kind) == self.card if self.kind else not device.text(self.parent)
+
+    def parent_of(self, device: SliceDevice) -> str:
+        """The uuid of the card that the device is part of, as it says itself; "" if it does not."""
+        return device.text(self.parent) if device.driver == self.driver else ""
+
+    def gpu(self, device: SliceDevice, index: int) -> Gpu:
+        """The card that a device is. One with a taint keeps what runs on it, and gets new work by claims alone."""
+        memory = device.capacity.get(device.qualified(self.memory))
+        return Gpu(
+            device.text(self.uuid),
+            index,
+            device.text(self.model) or None,
+            self.vendor,
+            None if memory is None else memory.amount // MILLI,
+            zones=device.zones,
+            bus_id=device.bus_id,
+        )
+
+
+NVIDIA = CardDriver()
+
+
+def index_of(device: SliceDevice) -> tuple[int, str, str]:
+    """What the cards of a node are numbered by: their own number, else their address, else their name."""
+    number = device.attributes.get(device.qualified("index")) or device.attributes.get(device.qualified("minor"))
+    known = number is not None and number.kind is ValueKind.INT and not number.listed
+    return int(number.values[0]) if number is not None and known else -1, device.bus_id or "", device.name

@@ -1,0 +1,296 @@
+"""A node and devices for a pod that waits for its claims.
+
+What suits is a matter of rules (`core/device_search.py`), and which of the cards that suit are taken is decided by the
+books, as for every other request.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ullage.core.device_search import MAX_STEPS, Offer, Pick, SearchExhausted, Steps, groups, rank, search, suitable
+from ullage.core.selection import Choice, Refusal
+from ullage.model.affinity import ANY_NODE, NodeAffinity
+from ullage.model.alignment import Alignment
+from ullage.model.claim import Claim, Request
+from ullage.model.device_claim import DeviceClaim, DeviceClass, DeviceResult, Wanted
+from ullage.model.error import InvalidRequest
+from ullage.model.part import ANY_CARD, CardSelector
+from ullage.model.request import MAX_CARDS, ResourceRequirement
+from ullage.model.slice_device import DeviceId, SliceDevice
+from ullage.model.taint import Taint, Toleration, tolerated
+from ullage.model.topology import ZonePolicy
+from ullage.service.cluster import Cluster
+from ullage.service.devices import Devices
+
+_MOST_STEPS = 10 * MAX_STEPS
+"""Devices that are tried for one pod, on all nodes together."""
+
+_MOST_VERDICTS = 65_536
+
+Selects = Callable[[str, SliceDevice], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimingPod:
+    """A pod that waits for its claims, all of which are there.
+
+    `policy` is how strictly its cards are aligned to zones; no node's own policy is about cards of claims.
+    """
+
+    uid: str
+    claims: tuple[DeviceClaim, ...]
+    claim: Claim = field(default_factory=Claim)
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    nodes: NodeAffinity = ANY_NODE
+    tolerations: tuple[Toleration, ...] = ()
+    policy: ZonePolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlacement:
+    """A node, and devices for the claims that have none yet."""
+
+    node: str
+    claims: tuple[DeviceClaim, ...]
+    picks: tuple[Pick, ...]
+
+    def picks_of(self, claim: int) -> tuple[Pick, ...]:
+        """Those of one of the claims, by its number."""
+        return tuple(pick for pick in self.picks if pick.claim == claim)
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Why no node will do: how many of them for which reason."""
+
+    reasons: Mapping[str, int]
+
+    def __str__(self) -> str:
+        total = sum(self.reasons.values())
+        told = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
+        return "; ".join(f"{count} of {total} nodes: {why}" for why, count in told) or "there is no node"
+
+
+class Claims:
+    """What is decided for pods that wait for claims."""
+
+    def __init__(self, cluster: Cluster, devices: Devices, selects: Selects) -> None:
+        """`selects` says whether an expression takes a device.
+
+        It raises `InvalidRequest` where it has no answer.
+        """
+        self.devices = devices
+        self._cluster, self._selects = cluster, selects
+        self._classes: dict[str, DeviceClass] = {}
+        self._taints: dict[str, tuple[Taint, ...]] = {}
+        self._verdicts: dict[tuple[tuple[str, ...], DeviceId], tuple[SliceDevice, bool | None]] = {}
+
+    def set_class(self, name: str, found: DeviceClass | None) -> None:
+        """What a class is now."""
+        self._classes.pop(name, None)
+        if found is not None:
+            self._classes[name] = found
+
+    def set_taints(self, node: str, taints: Iterable[Taint]) -> None:
+        """What keeps pods off a node."""
+        self._taints[node] = tuple(taints)
+
+    # --- decisions ---
+
+    def hold(self, placement: ClaimPlacement) -> Refusal | None:
+        """Keep what was chosen until `told`, or `drop`; None if all of it is kept, else why nothing is."""
+        for number, claim in enumerate(placement.claims):
+            results = tuple(
+                DeviceResult(pick.request, pick.device.id, pick.admin, "", pick.consumed)
+                for pick in placement.picks_of(number)
+            )
+            cards = self._whole_cards(placement.picks_of(number))
+            if cards:
+                refused = self._assume(claim, cards)
+                if refused is not None:
+                    for before in placement.claims[:number]:
+                        self.devices.drop(before.uid)
+                    return refused
+            self.devices.keep(claim.uid, results)
+        return None
+
+    def place(self, pod: ClaimingPod) -> ClaimPlacement | Unplaced:
+        """A node where all claims of a pod that have no devices can be given some, and the best devices there.
+
+        Of a request with alternatives the first that can be had anywhere; else the best node that can serve it. A pod
+        whose claims all have theirs needs none.
+
+        Raises:
+            Unavailable: not ready, or expressions cannot be read.
+
+        """
+        self.devices.settle()
+        waiting = tuple(claim for claim in pod.claims if claim.allocation is None)
+        if not waiting:
+            return ClaimPlacement("", (), ())
+        choosy = any(len(request.alternatives) > 1 for claim in waiting for request in claim.requests)
+        steps, reasons = Steps(_MOST_STEPS), Counter[str]()
+        best: tuple[tuple[int, ...], ClaimPlacement] | None = None
+        for node in self._ordered(pod, waiting):
+            found = self._against(pod, node) or self._on(pod, waiting, node, steps)
+            if isinstance(found, str):
+                reasons[found] += 1
+                continue
+            placement = ClaimPlacement(node, waiting, found)
+            if not choosy:
+                return placement
+            alternatives = rank(waiting, found)
+            if best is None or alternatives < best[0]:
+                best = alternatives, placement
+            if not any(best[0]):
+                break
+        return Unplaced(reasons) if best is None else best[1]
+
+    def _ordered(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim]) -> list[str]:
+        """All nodes, the best for that many cards first, as the books see it."""
+        books = self._cluster.allocator
+        count = sum(
+            request.alternatives[0].count or 1
+            for claim in waiting
+            for request in claim.requests
+            if request.alternatives and not request.alternatives[0].admin
+        )
+        names = [node.name for node in books.fleet.nodes]
+        if not 1 <= count <= MAX_CARDS:
+            return sorted(names)
+        scores = books.offers(self._request(pod, count)).scores.tolist()
+        return [name for _, name in sorted((-score, name) for score, name in zip(scores, names, strict=True))]
+
+    def _against(self, pod: ClaimingPod, node: str) -> str | None:
+        """Why the pod may not go to a node whatever it has; None if it may."""
+        fleet = self._cluster.allocator.fleet
+        machine = fleet.nodes[fleet.row_of[node]]
+        if not machine.schedulable:
+            return "node-cordoned" if machine.cordoned else "node-not-ready"
+        if not pod.nodes.allows(node, machine.labels):
+            return "node-affinity"
+        if not tolerated(self._taints.get(node, ()), pod.tolerations):
+            return "node-taint"
+        allocated = (claim.allocation for claim in pod.claims if claim.allocation is not None)
+        if not all(each.nodes.allows(node, machine.labels) for each in allocated):
+            return "claim-elsewhere"
+        return None
+
+    def _on(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], node: str, steps: Steps) -> tuple[Pick, ...] | str:
+        """The devices there, or why there are none."""
+        offer = self._offer(node)
+        missing = [w.device_class for w in _alternatives(waiting) if w.device_class not in self._classes]
+        if missing:
+            return f"device-class-missing: {missing[0]}"
+        own = Steps(min(MAX_STEPS, steps.left))
+        before = own.left
+        try:
+            found = search(waiting, offer, own)
+            return "no-devices" if found is None else self._best(pod, waiting, node, offer, found, own)
+        except SearchExhausted:
+            return "search-exhausted"
+        finally:
+            steps.left -= before - max(own.left, 0)
+
+    def _best(
+        self,
+        pod: ClaimingPod,
+        waiting: Sequence[DeviceClaim],
+        node: str,
+        offer: Offer,
+        found: tuple[Pick, ...],
+        steps: Steps,
+    ) -> tuple[Pick, ...] | str:
+        """What was found, with the cards that the books would choose where that can be.
+
+        The books choose among all cards that suit; where these do not go together, among those that are alike in what
+        a constraint wants to be alike; and at last they are asked whether those that were found will do.
+        """
+        cards = self._whole_cards([pick for pick in found if not pick.every])
+        if not cards:
+            return found
+        served = {pick.request for pick in found if not pick.every and not pick.admin}
+        devices = [
+            device
+            for wanted in _alternatives(waiting)
+            if wanted.name in served
+            for device, _ in suitable(wanted, offer) or ()
+        ]
+        card_of = {device.id: self.devices.card(device) for device in devices}
+        sets = [card_of.keys(), *groups(waiting, found, devices)]
+        usual, *alike = ({uuid for id_ in ids if (uuid := card_of[id_]) is not None} for ids in sets)
+        refusal: Refusal | None = None
+        for among in ([usual], alike):
+            for choice in self._choices(pod, node, len(cards), among):
+                if isinstance(choice, Refusal):
+                    refusal = refusal or choice
+                    continue
+                chosen = set(choice.gpus)
+                better = search(waiting, offer, steps, lambda device: self.devices.card(device) in (None, *chosen))  # noqa: B023
+                if better is not None and rank(waiting, better) == rank(waiting, found):
+                    return better
+            if refusal is not None:
+                return refusal.code.value  # not even one that need not go together
+        last = self._choice(pod, node, cards, len(cards))
+        return last.code.value if isinstance(last, Refusal) else found
+
+    def _choices(
+        self, pod: ClaimingPod, node: str, count: int, among: Iterable[set[str]]
+    ) -> Iterator[Choice | Refusal]:
+        """What the books choose of each of these sets, the best first; a refusal only where nothing is chosen."""
+        chosen = [self._choice(pod, node, sorted(uuids), count) for uuids in among if len(uuids) >= count]
+        found = [choice for choice in chosen if isinstance(choice, Choice)]
+        yield from sorted(found, key=lambda choice: (-choice.score, choice.gpus)) if found else chosen[:1]
+
+    def _choice(self, pod: ClaimingPod, node: str, uuids: Sequence[str], count: int) -> Choice | Refusal:
+        request = self._request(pod, count, CardSelector(uuids=tuple(uuids)))
+        return self._cluster.allocator.choose_on(request, node)
+
+    def _request(self, pod: ClaimingPod, count: int, cards: CardSelector = ANY_CARD) -> Request:
+        alignment = Alignment(pod.policy or ZonePolicy.BEST_EFFORT)
+        asked = ResourceRequirement(pod.cpu_milli, pod.memory_bytes, count, cards=cards, alignment=alignment)
+        return Request(pod.uid, asked, pod.claim)
+
+    def _offer(self, node: str) -> Offer:
+        fleet, pools = self._cluster.allocator.fleet, self.devices.pools_of(node)
+        labels = fleet.nodes[fleet.row_of[node]].labels
+        devices = [device for pool in pools for device in pool.devices if device.reaches(node, labels)]
+        complete = all(pool.complete for pool in pools)
+        return Offer(devices, self.devices.use_of(pools), self._takes, self.devices.is_free, complete)
+
+    def _takes(self, wanted: Wanted, device: SliceDevice) -> bool | None:
+        selectors = (*self._classes[wanted.device_class].selectors, *wanted.selectors)
+        key = selectors, device.id
+        known = self._verdicts.get(key)
+        if known is not None and known[0] is device:
+            return known[1]
+        try:
+            verdict = all(self._selects(each, device) for each in selectors)
+        except InvalidRequest as error:
+            verdict = None
+            self.devices.say("DeviceClass", wanted.device_class, error)
+        if len(self._verdicts) >= _MOST_VERDICTS:
+            self._verdicts.clear()
+        self._verdicts[key] = device, verdict
+        return verdict
+
+    def _assume(self, claim: DeviceClaim, cards: Sequence[str]) -> Refusal | None:
+        asked = ResourceRequirement(
+            gpu_count=len(cards),
+            cards=CardSelector(uuids=tuple(cards)),
+            alignment=Alignment(ZonePolicy.BEST_EFFORT),
+        )
+        found = self._cluster.assume(Request(claim.uid, asked, self.devices.owner(claim)), cards)
+        return found if isinstance(found, Refusal) else None
+
+    def _whole_cards(self, picks: Iterable[Pick]) -> tuple[str, ...]:
+        found = (self.devices.card(pick.device) for pick in picks if not pick.admin)
+        return tuple(uuid for uuid in found if uuid is not None)
+
+
+def _alternatives(claims: Iterable[DeviceClaim]) -> Iterator[Wanted]:
+    return (wanted for claim in claims for request in claim.requests for wanted in request.alternatives)

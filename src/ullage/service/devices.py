@@ -1,0 +1,331 @@
+"""The devices that drivers offer, and what claims have of them, beside the books of cards.
+
+What is true of claims is in the API; here is what follows from it. A card that a claim has is held by the claim, so
+that no request gets it, whichever way it comes. Where parts of a card are given to claims, the card is held for
+all of them together, and who of them has what is counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ullage.core.device_use import DeviceUse
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.card_driver import NVIDIA, CardDriver, index_of
+from ullage.model.claim import Claim
+from ullage.model.device_claim import DeviceClaim, DeviceResult
+from ullage.model.error import Conflict, UllageError
+from ullage.model.gpu import Gpu
+from ullage.model.part import CardSelector
+from ullage.model.quantity import MAX_INT32
+from ullage.model.request import ResourceRequirement
+from ullage.model.slice_device import DeviceId, Pool, SliceDevice
+from ullage.model.topology import CARD
+from ullage.model.zone_placement import Rank, ZonePlacement
+from ullage.service.cluster import Cluster
+
+KEPT_S = 60.0
+"""After so long it is asked what became of what was written, if the API has not told by itself."""
+
+_MOST_SAID = 4096
+_PARTS = "parts of "
+
+PoolKey = tuple[str, str]
+Trouble = Callable[[str, str, UllageError], None]
+"""Told of what cannot be so: the kind of the object, its namespace and name, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """What of cards a claim holds, by uuid: whole ones, and those of which it has parts."""
+
+    whole: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """What is being written of a claim; `until`: it was, and that long nobody asks what became of it."""
+
+    results: tuple[DeviceResult, ...]
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The card that a device is, or is part of, on its node."""
+
+    uuid: str
+    node: str
+    whole: bool
+
+
+class Devices:
+    """Pools and claims as they are told; `settle` must be called before the books of cards are looked at."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        drivers: Sequence[CardDriver] = (NVIDIA,),
+        *,
+        clock: Callable[[], float],
+        trouble: Trouble = lambda _kind, _name, _error: None,
+    ) -> None:
+        self._cluster, self._drivers = cluster, drivers
+        self._clock, self._trouble = clock, trouble
+        self._pools: dict[PoolKey, Pool] = {}
+        self._pools_on: dict[str, set[PoolKey]] = {}
+        self._roaming: set[PoolKey] = set()
+        self._claims: dict[str, DeviceClaim] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
+        self._flights: dict[str, _Flight] = {}
+        self._known: dict[DeviceId, _Known] = {}
+        self._results: dict[PoolKey, dict[str, list[DeviceResult]]] = {}
+        self._holdings: dict[str, _Holding] = {}
+        self._sharers: dict[str, set[str]] = {}
+        self._dirty: set[str] = set()
+        self._fleet: object = None
+        self._said: set[tuple[str, str]] = set()
+
+    def set_pool(self, key: PoolKey, pool: Pool | None) -> frozenset[str]:
+        """What a pool is now; the nodes whose cards may have changed by it."""
+        before, empty = self._pools.pop(key, None), Pool(*key)
+        if pool is not None:
+            self._pools[key] = pool
+        nodes = {device.node for each in (before or empty, pool or empty) for device in each.devices}
+        for node in nodes - {""}:
+            there = self._pools_on.setdefault(node, set())
+            there.add(key) if pool and any(d.node == node for d in pool.devices) else there.discard(key)
+        roams = pool is not None and (not pool.complete or any(not device.node for device in pool.devices))
+        self._roaming.add(key) if roams else self._roaming.discard(key)
+        for device in (pool or empty).devices:
+            known = self._card_of(device, pool or empty)
+            if known is not None:
+                self._known[device.id] = known
+        for uid in self._results.get(key, {}):
+            self._hold(uid)
+        return frozenset(nodes - {""})
+
+    def set_claim(self, claim: DeviceClaim) -> None:
+        """What a claim is now, as the API tells."""
+        self._claims[claim.uid] = claim
+        self._by_name[claim.namespace, claim.name] = claim.uid
+        if claim.allocation is not None:
+            self._flights.pop(claim.uid, None)
+        self._count(claim.uid)
+
+    def remove_claim(self, uid: str) -> None:
+        """A claim is gone, and what it had is free."""
+        claim = self._claims.pop(uid, None)
+        if claim is not None and self._by_name.get((claim.namespace, claim.name)) == uid:
+            del self._by_name[claim.namespace, claim.name]
+        self._flights.pop(uid, None)
+        self._count(uid)
+
+    def named(self, namespace: str, name: str) -> DeviceClaim | None:
+        """The claim of that name."""
+        uid = self._by_name.get((namespace, name))
+        return None if uid is None else self._claims[uid]
+
+    def cards_on(self, node: str) -> tuple[Gpu, ...] | None:
+        """The cards that drivers offer on a node; None if they offer none."""
+        devices = [
+            (index_of(device), device, driver)
+            for key in self._pools_on.get(node, ())
+            for device in self._pools[key].devices
+            for driver in self._drivers
+            if device.node == node and driver.is_card(device)
+        ]
+        devices.sort(key=lambda each: each[0])
+        found = {device.uuid or driver.gpu(device, 0).uuid: (device, driver) for _, device, driver in devices}
+        return tuple(driver.gpu(device, at) for at, (device, driver) in enumerate(found.values())) or None
+
+    def cards_of(self, claim: DeviceClaim) -> tuple[str, ...]:
+        """The cards that a claim was allocated, whole or in part, by uuid."""
+        results = () if claim.allocation is None else claim.allocation.results
+        found = (self._known.get(result.device) for result in results if not result.admin)
+        return tuple(dict.fromkeys(known.uuid for known in found if known is not None))
+
+    # --- the books ---
+
+    def settle(self) -> None:
+        """Bring what claims hold into the books of cards."""
+        fleet = self._cluster.allocator.fleet
+        if fleet is not self._fleet:  # machines came or went: what was not there may be now
+            self._fleet = fleet
+            self._dirty |= self._holdings.keys() | {_PARTS + uuid for uuid in self._sharers}
+        ids, self._dirty = self._dirty, set()
+        for id_ in sorted(ids):
+            self._enter(id_)
+
+    def told(self, uid: str) -> None:
+        """What was chosen for a claim is written: it is held until the API tells what became of it."""
+        flight = self._flights.get(uid)
+        if flight is not None:
+            self._flights[uid] = replace(flight, until=self._clock() + KEPT_S)
+
+    def is_kept(self, uid: str) -> bool:
+        """Whether something was chosen for a claim of which the API has not told."""
+        return uid in self._flights
+
+    def kept(self) -> list[DeviceClaim]:
+        """The claims of which that is so."""
+        return [self._claims[uid] for uid in self._flights if uid in self._claims]
+
+    def overdue(self) -> list[DeviceClaim]:
+        """Those of which the API should have told by now."""
+        now = self._clock()
+        late = [uid for uid, flight in self._flights.items() if flight.until is not None and flight.until <= now]
+        return [self._claims[uid] for uid in late if uid in self._claims]
+
+    def drop(self, uid: str) -> None:
+        """What was chosen for a claim is not written, or was taken back."""
+        if self._flights.pop(uid, None) is not None:
+            self._cluster.undo(uid)
+            self._count(uid)
+
+    # --- for who chooses ---
+
+    def pools_of(self, node: str) -> list[Pool]:
+        """The pools that may have something for work on a node, in order."""
+        return [self._pools[key] for key in sorted(self._pools_on.get(node, set()) | self._roaming)]
+
+    def use_of(self, pools: Sequence[Pool]) -> DeviceUse:
+        """What of these pools is in use."""
+        use = DeviceUse({(pool.driver, pool.name): pool for pool in pools})
+        for pool in pools:
+            offered = {device.id: device for device in pool.devices}
+            for results in self._results.get((pool.driver, pool.name), {}).values():
+                for result in results:
+                    use.enter(result, offered.get(result.device))
+        return use
+
+    def card(self, device: SliceDevice) -> str | None:
+        """The card that a device is, where the books have it; None for everything else."""
+        known = self._known.get(device.id)
+        there = known is not None and known.uuid in self._cluster.allocator.fleet.card_of
+        return known.uuid if known is not None and there and known.whole else None
+
+    def is_free(self, device: SliceDevice) -> bool:
+        """Whether the books of cards know of nobody else who has the card, or the rest of it."""
+        fleet, known = self._cluster.allocator.fleet, self._known.get(device.id)
+        if known is None or known.uuid not in fleet.card_of:
+            return True
+        card = fleet.card_of[known.uuid]
+        holders = set(fleet.card_holders([card]))
+        if known.whole:
+            return not holders and fleet.cards[card].usable
+        return not holders - {_PARTS + known.uuid}
+
+    def keep(self, uid: str, results: Sequence[DeviceResult]) -> None:
+        """What is chosen for a claim is held, until `told` or `drop`."""
+        self._flights[uid] = _Flight(tuple(results))
+        self._count(uid)
+
+    def owner(self, claim: DeviceClaim) -> Claim:
+        """Whose it is in the books; nobody evicts a claim, and what it has counts in its namespace's quota."""
+        owner = claim.owner if claim.extended else ""
+        return Claim(claim.namespace, workload=claim.name, pod_uid=owner, priority=MAX_INT32)
+
+    # --- what claims hold ---
+
+    def _card_of(self, device: SliceDevice, pool: Pool) -> _Known | None:
+        """The card that a device is, or is part of: by its own word, or because it lies at the same address."""
+        for driver in self._drivers:
+            if driver.is_card(device):
+                return _Known(driver.gpu(device, 0).uuid, device.node, not device.shareable)
+            if parent := driver.parent_of(device):
+                return _Known(parent, device.node, whole=False)
+            if device.driver == driver.driver and device.bus_id:
+                for other in pool.devices:
+                    if other.bus_id == device.bus_id and other.node == device.node and driver.is_card(other):
+                        return _Known(driver.gpu(other, 0).uuid, device.node, whole=False)
+        return None
+
+    def _count(self, uid: str) -> None:
+        """Count what a claim was allocated, or is about to be."""
+        for held in self._results.values():
+            held.pop(uid, None)
+        for result in self._results_of(uid):
+            key = result.device.driver, result.device.pool
+            self._results.setdefault(key, {}).setdefault(uid, []).append(result)
+        self._hold(uid)
+
+    def _results_of(self, uid: str) -> tuple[DeviceResult, ...]:
+        claim, flight = self._claims.get(uid), self._flights.get(uid)
+        if claim is not None and claim.allocation is not None:
+            return claim.allocation.results
+        return () if flight is None else flight.results
+
+    def _hold(self, uid: str) -> None:
+        whole, parts = dict[str, None](), dict[str, None]()
+        for result in self._results_of(uid):
+            known = self._known.get(result.device)
+            if known is not None and not result.admin:
+                (whole if known.whole and not result.share else parts)[known.uuid] = None
+        before = self._holdings.pop(uid, _Holding())
+        now = _Holding(tuple(whole), tuple(parts))
+        if now != _Holding():
+            self._holdings[uid] = now
+        for uuid in {*before.parts, *now.parts}:
+            sharers = self._sharers.setdefault(uuid, set())
+            sharers.add(uid) if uuid in now.parts else sharers.discard(uid)
+            if not sharers:
+                del self._sharers[uuid]
+            self._dirty.add(_PARTS + uuid)
+        self._dirty.add(uid)
+
+    def _enter(self, id_: str) -> None:
+        if id_.startswith(_PARTS):
+            uuid = id_.removeprefix(_PARTS)
+            sharers = sorted(self._sharers.get(uuid, ()))
+            self._put(id_, (uuid,) if sharers else (), Claim(workload=id_, priority=MAX_INT32), sharers[:1])
+            return
+        claim, whole = self._claims.get(id_), self._holdings.get(id_, _Holding()).whole
+        if id_ in self._flights:
+            return  # the books keep it by themselves
+        if claim is not None and claim.extended and claim.owner:
+            if whole:
+                self._put(claim.owner, whole, self.owner(claim), [id_])
+            return
+        self._put(id_, whole, Claim() if claim is None else self.owner(claim), [id_])
+
+    def _put(self, id_: str, cards: tuple[str, ...], owner: Claim, uids: Sequence[str]) -> None:
+        """Make the books say that these cards, and no others, are held under an id."""
+        fleet = self._cluster.allocator.fleet
+        there = tuple(sorted((uuid for uuid in cards if uuid in fleet.card_of), key=fleet.card_of.__getitem__))
+        held = self._cluster.held(id_)
+        if not there:
+            if held is not None:
+                self._cluster.gone(id_)
+            return
+        if held is not None and held.gpus == there and held.state is not AllocationState.ASSUMED:
+            return
+        node = fleet.nodes[int(fleet.card_row[fleet.card_of[there[0]]])].name
+        others = sorted({*fleet.card_holders([fleet.card_of[uuid] for uuid in there])} - {id_})
+        if others:
+            message = f"{', '.join(there)} of {node}: {', '.join(others)} has it too, by the books"
+            self.say("ResourceClaim", self._name(uids), Conflict(message, code="card-held-twice"))
+        if held is not None and held.gpus != there:
+            self._cluster.gone(id_)
+        asked = ResourceRequirement(gpu_count=len(there), cards=CardSelector(uuids=there))
+        observed = ZonePlacement(devices=((CARD, there),), rank=Rank.OBSERVED)
+        bound = AllocationState.BOUND
+        try:
+            self._cluster.found(Allocation(id_, node, asked, there, bound, claim=owner, placement=observed))
+        except UllageError as error:
+            self.say("ResourceClaim", self._name(uids), error)
+
+    def _name(self, uids: Sequence[str]) -> str:
+        claim = self._claims.get(uids[0]) if uids else None
+        return "" if claim is None else f"{claim.namespace}/{claim.name}"
+
+    def say(self, kind: str, name: str, error: UllageError) -> None:
+        """Once of each."""
+        key = name, error.message
+        if key not in self._said:
+            if len(self._said) >= _MOST_SAID:
+                self._said.clear()
+            self._said.add(key)
+            self._trouble(kind, name, error)

@@ -1,0 +1,214 @@
+"""ResourceClaims, DeviceClasses, and what pods say of their claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.model.device_claim import (
+    ClaimAllocation,
+    Constraint,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceResult,
+    Wanted,
+)
+from ullage.model.error import invalid
+from ullage.model.quantity import MAX_INT32, MAX_INT64
+from ullage.model.resources import MILLI
+from ullage.model.slice_device import DeviceId
+from ullage.model.taint import Toleration
+from ullage.wire.document import Document, mapping, mappings, sequence, text, whole
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.affinity import node_selector
+
+EXTENDED = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of a claim that a scheduler made for the extended resources of a pod."""
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""It is on a claim before it is allocated, and keeps it until it is not any more."""
+
+_MODES = ("ExactCount", "All")
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """One claim of a pod, by the name it has in the pod.
+
+    `claim` is the name of the object: "" while it is still to be made, None if the pod turned out to need none. One
+    that was `made` for the pod has it as its owner.
+    """
+
+    name: str
+    claim: str | None
+    made: bool
+
+
+def pod_claims(pod: Document) -> tuple[PodClaim, ...]:
+    """The claims of a pod, in its order.
+
+    Raises:
+        InvalidRequest: a list is none.
+
+    """
+    status = mapping(pod.get("status"), "status")
+    told = {
+        text(each.get("name")): each.get("resourceClaimName")
+        for _, each in mappings(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses")
+    }
+    found = []
+    for _, each in mappings(mapping(pod.get("spec"), "spec").get("resourceClaims"), "spec.resourceClaims"):
+        name, direct = text(each.get("name")), each.get("resourceClaimName")
+        if direct is not None:
+            found.append(PodClaim(name, text(direct), made=False))
+        else:
+            claim = None if name in told and told[name] is None else text(told.get(name))
+            found.append(PodClaim(name, claim, made=True))
+    return tuple(found)
+
+
+def extended_claim(pod: Document) -> str:
+    """The name of the claim that was made for the pod's extended resources; "" if there is none."""
+    status = mapping(pod.get("status"), "status")
+    made = mapping(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
+    return text(made.get("resourceClaimName"))
+
+
+def tolerations_of(spec: Document) -> tuple[Toleration, ...]:
+    """The tolerations of a pod, or of a request."""
+    return tuple(_toleration(each) for _, each in mappings(spec.get("tolerations"), "tolerations"))
+
+
+def read_device_class(found: Document) -> DeviceClass:
+    """A DeviceClass.
+
+    Raises:
+        InvalidRequest: it cannot be read.
+
+    """
+    name = text(mapping(found.get("metadata"), "metadata").get("name"))
+    spec = mapping(found.get("spec"), "spec")
+    return DeviceClass(name, _selectors(spec, "spec"), text(spec.get("extendedResourceName")))
+
+
+def read_claim(found: Document) -> DeviceClaim:
+    """A ResourceClaim.
+
+    Raises:
+        InvalidRequest: it cannot be read, or asks in a way that is not known.
+
+    """
+    metadata = mapping(found.get("metadata"), "metadata")
+    devices = mapping(mapping(found.get("spec"), "spec").get("devices"), "spec.devices")
+    status = mapping(found.get("status"), "status")
+    annotations = mapping(metadata.get("annotations"), "metadata.annotations")
+    owners = (each for _, each in mappings(metadata.get("ownerReferences"), "metadata.ownerReferences"))
+    return DeviceClaim(
+        uid=text(metadata.get("uid")),
+        namespace=text(metadata.get("namespace")),
+        name=text(metadata.get("name")),
+        requests=tuple(
+            _request(each, path) for path, each in mappings(devices.get("requests"), "spec.devices.requests")
+        ),
+        constraints=tuple(
+            _constraint(each, path) for path, each in mappings(devices.get("constraints"), "spec.devices.constraints")
+        ),
+        allocation=read_allocation(status.get("allocation")),
+        reserved_for=tuple(
+            text(each.get("uid")) for _, each in mappings(status.get("reservedFor"), "status.reservedFor")
+        ),
+        owner=next((text(o.get("uid")) for o in owners if o.get("controller") and o.get("kind") == "Pod"), ""),
+        deleting=metadata.get("deletionTimestamp") is not None,
+        extended=annotations.get(EXTENDED) == "true",
+    )
+
+
+def read_allocation(value: object) -> ClaimAllocation | None:
+    """What a claim was allocated; None if it is not."""
+    if value is None:
+        return None
+    told = mapping(value, "status.allocation")
+    devices = mapping(told.get("devices"), "status.allocation.devices")
+    results = mappings(devices.get("results"), "status.allocation.devices.results")
+    return ClaimAllocation(
+        tuple(_result(each, path) for path, each in results),
+        node_selector(told.get("nodeSelector"), "status.allocation.nodeSelector"),
+    )
+
+
+def _result(told: Document, path: str) -> DeviceResult:
+    driver = text(told.get("driver"))
+    consumed = mapping(told.get("consumedCapacity"), f"{path}.consumedCapacity")
+    return DeviceResult(
+        text(told.get("request")),
+        DeviceId(driver, text(told.get("pool")), text(told.get("device"))),
+        told.get("adminAccess") is True,
+        text(told.get("shareID")),
+        {
+            name if "/" in name else f"{driver}/{name}": _milli(amount, f"{path}.consumedCapacity.{name}")
+            for name, amount in consumed.items()
+        },
+    )
+
+
+def _request(told: Document, path: str) -> DeviceRequest:
+    name = text(told.get("name"))
+    exactly, several = told.get("exactly"), told.get("firstAvailable")
+    if exactly is not None:
+        return DeviceRequest(name, (_wanted(name, mapping(exactly, f"{path}.exactly"), f"{path}.exactly"),))
+    if several is None:
+        raise invalid(path, name, "a request says exactly, or firstAvailable; no other way is known here")
+    return DeviceRequest(
+        name,
+        tuple(
+            _wanted(f"{name}/{text(each.get('name'))}", each, here)
+            for here, each in mappings(several, f"{path}.firstAvailable")
+        ),
+    )
+
+
+def _wanted(name: str, told: Document, path: str) -> Wanted:
+    mode = told.get("allocationMode") or _MODES[0]
+    if mode not in _MODES:
+        raise invalid(f"{path}.allocationMode", mode, f"{' and '.join(_MODES)} are known")
+    if told.get("derivedAttributes"):
+        raise invalid(
+            f"{path}.derivedAttributes", "...", "attributes that are derived are not known here; leave it out"
+        )
+    capacity = mapping(mapping(told.get("capacity"), f"{path}.capacity").get("requests"), f"{path}.capacity.requests")
+    return Wanted(
+        name,
+        text(told.get("deviceClassName")),
+        _selectors(told, path),
+        None if mode == "All" else whole(told.get("count"), f"{path}.count", MAX_INT32) or 1,
+        told.get("adminAccess") is True,
+        tolerations_of(told),
+        {str(key): _milli(amount, f"{path}.capacity.requests.{key}") for key, amount in capacity.items()},
+    )
+
+
+def _selectors(told: Document, path: str) -> tuple[str, ...]:
+    found = []
+    for here, each in mappings(told.get("selectors"), f"{path}.selectors"):
+        expression = mapping(each.get("cel"), f"{here}.cel").get("expression")
+        if not isinstance(expression, str):
+            raise invalid(f"{here}.cel.expression", expression, "an expression is needed; nothing else is known here")
+        found.append(expression)
+    return tuple(found)
+
+
+def _constraint(told: Document, path: str) -> Constraint:
+    requests = tuple(text(each) for each in sequence(told.get("requests"), f"{path}.requests"))
+    match, distinct = text(told.get("matchAttribute")), text(told.get("distinctAttribute"))
+    if bool(match) == bool(distinct):
+        raise invalid(path, match, "one of matchAttribute and distinctAttribute is needed; no other way is known here")
+    return Constraint(match or distinct, requests, bool(distinct))
+
+
+def _toleration(told: Document) -> Toleration:
+    operator = text(told.get("operator")) or "Equal"
+    return Toleration(text(told.get("key")), operator, text(told.get("value")), text(told.get("effect")))
+
+
+def _milli(value: object, path: str) -> int:
+    return parse_quantity(value, path, units=MILLI, maximum=MAX_INT64 * MILLI)

@@ -1,0 +1,213 @@
+"""Expressions by which classes and requests select devices, in CEL as the Kubernetes API defines it for devices.
+
+`device` has `driver`, `attributes` and `capacity` by domain, and `allowMultipleAllocations`. Quantities and versions
+have the functions that they have in Kubernetes. CEL itself comes from `cel-expr-python` (`ullage[k8s]`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from ullage.model.error import InvalidRequest, Unavailable
+from ullage.model.resources import MILLI
+from ullage.model.slice_device import Attribute, SliceDevice, ValueKind
+
+MAX_LENGTH = 10 * 1024
+"""Characters of an expression, as the API bounds it."""
+
+_QUANTITY, _VERSION = "@quantity", "@semver"
+_DOMAIN = re.compile(r"""\.(attributes|capacity)\s*\[\??\s*(["'])([^"'\\]*)\2\s*\]""")
+_NUMBER = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?")
+_SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
+_POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+
+
+class SelectorFailed(InvalidRequest):
+    """An expression cannot be compiled, or has no answer for a device."""
+
+    code = "selector-failed"
+
+
+def selects(expression: str, device: SliceDevice) -> bool:
+    """Whether an expression takes a device.
+
+    Raises:
+        SelectorFailed: it is none, or it has no answer for this device, as when it names an attribute it has not.
+        Unavailable: CEL is not installed.
+
+    """
+    program, domains = _compiled(expression)
+    found = program.eval(data={"device": _facts(device, domains)})
+    value = found.value()
+    if not isinstance(value, bool):
+        raise SelectorFailed(f"selector {_short(expression)}: {value} for device {'/'.join(device.id)}", field="cel")
+    return value
+
+
+def _short(expression: str) -> str:
+    return repr(expression if len(expression) < 100 else f"{expression[:100]}...")  # noqa: PLR2004
+
+
+@lru_cache(maxsize=1024)
+def _compiled(expression: str) -> tuple[Any, tuple[tuple[str, str], ...]]:
+    """The program, and the domains it looks into: where a device has none of that name, it is an empty one."""
+    if len(expression) > MAX_LENGTH:
+        raise SelectorFailed(f"selector {_short(expression)}: at most {MAX_LENGTH} characters", field="cel")
+    try:
+        program = _environment().compile(expression)
+    except RuntimeError as error:
+        raise SelectorFailed(f"selector {_short(expression)}: {error}", field="cel") from None
+    return program, tuple((kind, domain) for kind, _, domain in _DOMAIN.findall(expression))
+
+
+def _facts(device: SliceDevice, domains: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    told: dict[str, dict[str, dict[str, object]]] = {"attributes": {}, "capacity": {}}
+    for kind, domain in domains:
+        told[kind].setdefault(domain, {})
+    for name, attribute in device.attributes.items():
+        domain, _, own = name.rpartition("/")
+        told["attributes"].setdefault(domain, {})[own] = _value(attribute)
+    for name, capacity in device.capacity.items():
+        domain, _, own = name.rpartition("/")
+        told["capacity"].setdefault(domain, {})[own] = _of(Fraction(capacity.amount, MILLI))
+    return {"driver": device.driver, "allowMultipleAllocations": device.shareable, **told}
+
+
+def _value(attribute: Attribute) -> object:
+    values = [
+        {_VERSION: str(each).partition("+")[0]} if attribute.kind is ValueKind.VERSION else each
+        for each in attribute.values
+    ]
+    return values if attribute.listed else values[0]
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    try:
+        from cel_expr_python import cel  # noqa: PLC0415 - an extra, and heavy
+        from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
+    except ImportError:
+        raise Unavailable("selectors of claims need cel-expr-python, which ullage[k8s] brings", code="no-cel") from None
+    kind, functions = cel.Type, []
+
+    def declare(name: str, result: Any, *forms: tuple[list[Any], Callable[..., object]], member: bool = True) -> None:
+        overloads = [
+            cel.Overload(f"{name}_{number}", result, parameters, member, impl)
+            for number, (parameters, impl) in enumerate(forms)
+        ]
+        functions.append(cel.FunctionDecl(name, overloads))
+
+    dyn, text = kind.DYN, kind.STRING
+    declare("quantity", dyn, ([text], lambda said: _of(_quantity(said))), member=False)
+    declare("isQuantity", kind.BOOL, ([text], lambda said: _holds(_quantity, said)), member=False)
+    declare("semver", dyn, ([text], _semver), ([text, kind.BOOL], _semver), member=False)
+    declare(
+        "isSemver",
+        kind.BOOL,
+        ([text], lambda said: _holds(_semver, said)),
+        ([text, kind.BOOL], lambda said, lenient: _holds(_semver, said, lenient)),
+        member=False,
+    )
+    declare("compareTo", kind.INT, ([dyn, dyn], _compare))
+    declare("isGreaterThan", kind.BOOL, ([dyn, dyn], lambda one, other: _compare(one, other) > 0))
+    declare("isLessThan", kind.BOOL, ([dyn, dyn], lambda one, other: _compare(one, other) < 0))
+    declare("add", dyn, ([dyn, dyn], lambda one, other: _of(_amount(one) + _whole_or_amount(other))))
+    declare("sub", dyn, ([dyn, dyn], lambda one, other: _of(_amount(one) - _whole_or_amount(other))))
+    declare("sign", kind.INT, ([dyn], lambda one: (_amount(one) > 0) - (_amount(one) < 0)))
+    declare("isInteger", kind.BOOL, ([dyn], lambda one: _amount(one).denominator == 1))
+    declare("asInteger", kind.INT, ([dyn], _as_integer))
+    declare("asApproximateFloat", kind.DOUBLE, ([dyn], lambda one: float(_amount(one))))
+    declare("major", kind.INT, ([dyn], lambda one: _order(one)[0]))
+    declare("minor", kind.INT, ([dyn], lambda one: _order(one)[1]))
+    declare("patch", kind.INT, ([dyn], lambda one: _order(one)[2]))
+    declare(
+        "includes", kind.BOOL, ([dyn, dyn], lambda one, other: other in one if isinstance(one, list) else one == other)
+    )
+    extensions = [ext_bindings.ExtBindings(), ext_optional.ExtOptional(), ext_strings.ExtStrings()]
+    return cel.NewEnv(variables={"device": dyn}, extensions=[*extensions, cel.CelExtension("kubernetes", functions)])
+
+
+def _includes(value: object, other: object) -> bool:
+    return other in value if isinstance(value, list) else value == other
+
+
+def _holds(read: Callable[..., object], *said: object) -> bool:
+    try:
+        read(*said)
+    except ValueError:
+        return False
+    return True
+
+
+# --- quantities ---
+
+
+def _quantity(said: str) -> Fraction:
+    found = _NUMBER.fullmatch(said)
+    if found is None:
+        raise ValueError(f"{said!r} is no quantity")
+    number, suffix = Fraction(found[1]), found[2] or ""
+    power = _POWERS[suffix] if suffix in _POWERS else 0 if suffix in _BINARY else int(suffix[1:])
+    scale: int = 1024 ** _BINARY[suffix] if suffix in _BINARY else 10 ** abs(power)
+    return number * scale if power >= 0 else number / scale
+
+
+def _of(amount: Fraction) -> dict[str, str]:
+    """An amount in CEL: equal amounts are equal texts."""
+    return {_QUANTITY: str(amount)}
+
+
+def _amount(value: object) -> Fraction:
+    if not isinstance(value, Mapping) or _QUANTITY not in value:
+        raise TypeError("no quantity")
+    return Fraction(value[_QUANTITY])
+
+
+def _whole_or_amount(value: object) -> Fraction:
+    return Fraction(value) if isinstance(value, int) else _amount(value)
+
+
+def _as_integer(value: object) -> int:
+    amount = _amount(value)
+    if amount.denominator != 1:
+        raise ValueError("it is no whole number")
+    return int(amount)
+
+
+# --- versions ---
+
+
+def _semver(said: str, lenient: bool = False) -> dict[str, str]:
+    if lenient:
+        core, dash, rest = said.strip().removeprefix("v").partition("-")
+        parts = [str(int(part)) if part.isdecimal() else part for part in core.split(".")]
+        said = ".".join([*parts, "0", "0"][: max(3, len(parts))]) + dash + rest
+    if not _SEMVER.fullmatch(said):
+        raise ValueError(f"{said!r} is no semantic version")
+    return {_VERSION: said.partition("+")[0]}
+
+
+def _order(value: object) -> tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]:
+    """What versions are ordered by: one without a pre-release comes after those with one."""
+    found = _SEMVER.fullmatch(value[_VERSION]) if isinstance(value, Mapping) and _VERSION in value else None
+    if found is None:
+        raise TypeError("no version")
+    before = tuple(
+        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+        for part in (found[4] or "").split(".")
+        if part
+    )
+    return int(found[1]), int(found[2]), int(found[3]), not before, before
+
+
+def _compare(one: object, other: object) -> int:
+    if isinstance(one, Mapping) and _VERSION in one:
+        here, there = _order(one), _order(other)
+        return (here > there) - (here < there)
+    amount, against = _amount(one), _amount(other)
+    return (amount > against) - (amount < against)

@@ -1,0 +1,355 @@
+"""Claims of pods that wait behind the gate: allocated, reserved and let go, or left as they were."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cel_expr_python", reason="cel-expr-python is in the lock, and not installed here")
+
+from tests.kube.api_server import ApiServer, Canned
+from tests.kube.claims import (
+    FINALIZER,
+    GATE,
+    MARK,
+    a_card,
+    a_claim,
+    a_class,
+    a_node,
+    a_slice,
+    allocated,
+    claiming,
+    delete,
+    edit,
+    furnish,
+    gated,
+    get,
+    users,
+    wants,
+)
+from tests.kube.conftest import until
+from tests.kube.test_front import put
+from ullage.core.selection import Rules
+from ullage.kube.events import PodEvent
+from ullage.kube.front import Front
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.lease import Candidate
+from ullage.wire.extender import read_args
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
+
+
+@asynccontextmanager
+async def running(api: HttpKubeApi, trouble: list[Any] | None = None, **settings: Any) -> AsyncIterator[Front]:
+    def told(*said: Any) -> None:
+        if trouble is not None:
+            trouble.append(said)
+
+    front = Front(api, Candidate(api, "ullage", "default"), Rules(), trouble=told, **settings)
+    work = asyncio.create_task(front.run())
+    try:
+        await until(lambda: not front.extender.unready or work.done(), "the front is ready")
+        yield front
+    finally:
+        work.cancel()
+        done = await asyncio.gather(work, return_exceptions=True)
+        await front.candidate.release()
+        assert isinstance(done[0], asyncio.CancelledError), done
+
+
+async def let_go(server: ApiServer, *pods: str) -> None:
+    await until(lambda: not any(gated(server, pod) for pod in pods), f"{pods} are let go")
+
+
+def holders(front: Front) -> dict[str, tuple[str, ...]]:
+    front.mirror.settle()
+    return {uid: held.gpus for uid, held in front.cluster.allocator.fleet.ledger.items() if held.gpus}
+
+
+async def test_a_claim_is_allocated_and_reserved_before_the_pod_is_let_go(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=2)
+    put(server, "resourceclaims", a_claim("one"))
+    (pod,) = put(server, "pods", claiming("p", "one"))
+    async with running(api) as front:
+        await let_go(server, "p")
+        claim = get(server, "resourceclaims", "one")
+        assert claim["metadata"]["finalizers"] == [FINALIZER]
+        assert claim["metadata"]["annotations"] == {MARK: pod["metadata"]["uid"]}
+        only = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+        result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+        assert claim["status"] == {
+            "allocation": {
+                "devices": {"results": [result]},
+                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]},
+            },
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}],
+        }
+        await until(lambda: holders(front) == {claim["metadata"]["uid"]: ("GPU-a-0",)}, "the books have it")
+    written = [(method, path) for method, path in server.asked if method == "PATCH" and "resourceclaims/one" in path]
+    assert [path.rpartition("/")[2] for _, path in written] == ["one?fieldManager=ullage", "status?fieldManager=ullage"]
+
+
+async def test_pods_never_share_a_card_and_who_finds_none_waits_for_one(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=2, b=1)
+    names = [f"p{number}" for number in range(4)]
+    put(server, "resourceclaims", *(a_claim(name) for name in names))
+    put(server, "pods", *(claiming(name, name) for name in names))
+    async with running(api):
+        await let_go(server, *names[:3])
+        assert gated(server, "p3")
+        assert allocated(server, "p3") == []
+        given = [device for name in names for device in allocated(server, name)]
+        assert sorted(given) == ["a/gpu-0", "a/gpu-1", "b/gpu-0"]
+        delete(server, "p1")
+        await let_go(server, "p3")
+        assert users(server, "p1") == []
+        assert sorted(d for name in ("p0", "p2", "p3") for d in allocated(server, name)) == sorted(given)
+
+
+async def test_what_is_held_by_other_routes_is_not_claimed_and_the_other_way_round(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=2)
+    put(server, "resourceclaims", a_claim("one"))
+    notes = {"ullage.io/gpu-ids": "GPU-a-0", "ullage.io/gpu-count": "1"}
+    container = {"name": "c", "image": "x"}
+    metadata = {"name": "q", "namespace": "default", "annotations": notes}
+    put(server, "pods", {"metadata": metadata, "spec": {"nodeName": "a", "containers": [container]}})
+    async with running(api) as front:
+        put(server, "pods", claiming("p", "one"))
+        await let_go(server, "p")
+        assert allocated(server, "one") == ["a/gpu-1"]
+        await until(lambda: len(holders(front)) == 2, "the books have both")
+        asking = {"ullage.io/gpu-count": "1", "ullage.io/isolation": "shared"}
+        metadata = {"name": "r", "namespace": "default", "uid": "r", "annotations": asking}
+        asked = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, "NodeNames": ["a"]}
+        refused = front.extender.filter(read_args(json.dumps(asked).encode()))
+        assert not refused.node_names
+
+
+async def test_claims_that_kube_scheduler_allocated_are_in_the_books(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=2)
+    put(server, "resourceclaims", a_claim("theirs"), a_claim("ours"))
+    device = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+    edit(server, "resourceclaims", "theirs", allocation={"devices": {"results": [device]}})
+    put(server, "pods", claiming("p", "ours"))
+    async with running(api) as front:
+        await let_go(server, "p")
+        assert allocated(server, "ours") == ["a/gpu-1"]
+        await until(lambda: len(holders(front)) == 2, "the books have both")
+        edit(server, "resourceclaims", "theirs", allocation=None)
+        await until(lambda: len(holders(front)) == 1, "it is free again")
+
+
+async def test_all_claims_of_a_pod_lie_on_one_node(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1, b=2)
+    put(server, "resourceclaims", a_claim("one"), a_claim("two"))
+    put(server, "pods", claiming("p", "one", "two"))
+    async with running(api):
+        await let_go(server, "p")
+        assert sorted(allocated(server, "one") + allocated(server, "two")) == ["b/gpu-0", "b/gpu-1"]
+
+
+async def test_a_claim_that_is_shared_keeps_its_devices_and_its_other_users(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1, b=1)
+    put(server, "resourceclaims", a_claim("shared"))
+    put(server, "pods", claiming("p", "shared"), claiming("q", "shared"))
+    async with running(api):
+        await let_go(server, "p", "q")
+        assert len(allocated(server, "shared")) == 1
+        assert sorted(users(server, "shared")) == ["p", "q"]
+        delete(server, "p")
+        await until(lambda: users(server, "shared") == ["q"], "the reservation is gone")
+        assert len(allocated(server, "shared")) == 1
+        delete(server, "q")
+        await until(lambda: allocated(server, "shared") == [], "nobody uses it")
+
+
+async def test_who_cannot_have_all_holds_nothing(server: ApiServer, api: HttpKubeApi):
+    """Two pods with two claims each, of which one is shared by none: neither waits with one in its hands."""
+    furnish(server, a=3)
+    put(server, "resourceclaims", *(a_claim(name, wants(count=1)) for name in ("x1", "x2", "y1")), a_claim("y2"))
+    put(server, "pods", claiming("x", "x1", "x2"), claiming("y", "y1", "y2"))
+    async with running(api):
+        await until(lambda: gated(server, "x") is not gated(server, "y"), "one of them is let go")
+        waits = "x" if gated(server, "x") else "y"
+        await asyncio.sleep(0)
+        assert allocated(server, f"{waits}1") == allocated(server, f"{waits}2") == []
+        other = "y" if waits == "x" else "x"
+        delete(server, other)
+        await let_go(server, waits)
+
+
+async def test_a_claim_that_was_made_for_a_pod_is_waited_for(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1)
+    body = claiming("p", "ignored")
+    body["spec"]["resourceClaims"] = [{"name": "c0", "resourceClaimTemplateName": "t"}]
+    (pod,) = put(server, "pods", body)
+    said: list[PodEvent] = []
+    async with running(api) as front:
+        front.claims.claiming._tell = said.append
+        await until(lambda: any("is not there yet" in event.message for event in said), "it is told")
+        made = a_claim("p-c0-xyz")
+        for owner, uid in (("other", "other"), ("p", pod["metadata"]["uid"])):
+            made["metadata"]["name"] = f"p-c0-{owner}"
+            made["metadata"]["ownerReferences"] = [
+                {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": uid, "controller": True}
+            ]
+            put(server, "resourceclaims", made)
+            told = [{"name": "c0", "resourceClaimName": f"p-c0-{owner}"}]
+            edit(server, "pods", "p", resourceClaimStatuses=told)
+            if owner == "other":
+                await until(lambda: any("made for another pod" in event.message for event in said), "it is told")
+        await let_go(server, "p")
+        assert allocated(server, "p-c0-p") == ["a/gpu-0"]
+        assert allocated(server, "p-c0-other") == []
+
+
+async def test_a_pod_that_needs_no_claim_after_all_is_let_go(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1)
+    body = claiming("p")
+    body["spec"]["resourceClaims"] = [{"name": "c0", "resourceClaimTemplateName": "t"}]
+    put(server, "pods", body)
+    edit(server, "pods", "p", resourceClaimStatuses=[{"name": "c0"}])
+    async with running(api):
+        await let_go(server, "p")
+
+
+async def test_other_gates_come_first_and_pods_of_others_are_left_alone(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=2)
+    put(server, "resourceclaims", a_claim("one"), a_claim("two"), a_claim("three"))
+    put(
+        server,
+        "pods",
+        claiming("queued", "one", gates=("ullage.io/queue", GATE)),
+        claiming("other", "two", schedulerName="another"),
+    )
+    async with running(api):
+        put(server, "pods", claiming("p", "three"))
+        await let_go(server, "p")
+        assert allocated(server, "one") == allocated(server, "two") == []
+        assert gated(server, "queued")
+        assert gated(server, "other")
+        edit(server, "pods", "queued", "spec", schedulingGates=[{"name": GATE}])
+        await let_go(server, "queued")
+        assert len(allocated(server, "one")) == 1
+
+
+async def test_only_nodes_where_the_pod_may_go(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1, b=1, c=1, d=1)
+
+    def change(name: str, **spec: Any) -> None:
+        server.do(
+            lambda: server.rules.change(("nodes", "", name), lambda item: {**item, "spec": {**item["spec"], **spec}})
+        )
+
+    change("a", unschedulable=True)
+    change("b", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
+    put(server, "resourceclaims", a_claim("one"), a_claim("two"))
+    put(server, "pods", claiming("p", "one", nodeSelector={"kubernetes.io/hostname": "nowhere"}))
+    only = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": only}}
+    put(server, "pods", claiming("q", "two", affinity=required))
+    said: list[PodEvent] = []
+    async with running(api) as front:
+        front.claims.claiming._tell = said.append
+        await until(lambda: {event.pod for event in said} == {"p", "q"}, "both are told")
+        told = {event.pod: event.message for event in said}
+        assert "3 of 4 nodes: node-affinity" in told["p"]
+        assert "1 of 4 nodes: node-taint" in told["q"]
+        assert gated(server, "p")
+        assert gated(server, "q")
+
+
+async def test_configuration_comes_from_the_class_and_then_the_claim(server: ApiServer, api: HttpKubeApi):
+    opaque = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"a": 1}}}
+    put(server, "nodes", a_node("a"))
+    put(server, "resourceslices", a_slice("a", a_card("a", 0), a_card("a", 1)))
+    put(server, "deviceclasses", a_class(config=[opaque]))
+    either = {"name": "x", "firstAvailable": [
+        {"name": "big", "deviceClassName": "gpu", "count": 3},
+        {"name": "small", "deviceClassName": "gpu", "count": 1, "tolerations": [{"key": "t", "operator": "Exists"}]},
+    ]}  # fmt: skip
+    own = [{"requests": ["x"], **opaque}, {"requests": ["x/big"], **opaque}, {**opaque}]
+    put(server, "resourceclaims", a_claim("one", either, config=own))
+    put(server, "pods", claiming("p", "one"))
+    async with running(api):
+        await let_go(server, "p")
+        devices = get(server, "resourceclaims", "one")["status"]["allocation"]["devices"]
+        assert [each["request"] for each in devices["results"]] == ["x/small"]
+        assert devices["results"][0]["tolerations"] == [{"key": "t", "operator": "Exists"}]
+        assert [(each["source"], each.get("requests")) for each in devices["config"]] == [
+            ("FromClass", ["x/small"]),
+            ("FromClaim", ["x"]),
+            ("FromClaim", None),
+        ]
+
+
+async def test_conditions_of_devices_are_waited_for_and_a_failure_allocates_anew(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a"))
+    put(server, "deviceclasses", a_class())
+    waits = {"bindsToNode": True, "bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
+    put(server, "resourceslices", a_slice("a", a_card("a", 0, **waits)))
+    put(server, "resourceclaims", a_claim("one"))
+    put(server, "pods", claiming("p", "one"))
+
+    def say(kind: str) -> None:
+        of = {"driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+        condition = {"type": kind, "status": "True", "reason": "r", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        edit(server, "resourceclaims", "one", devices=[{**of, "conditions": [condition]}])
+
+    async with running(api):
+        await until(lambda: bool(allocated(server, "one")), "it is allocated")
+        first = get(server, "resourceclaims", "one")
+        assert first["status"]["allocation"]["allocationTimestamp"]
+        assert gated(server, "p")
+        say("broken")
+        await until(lambda: not allocated(server, "one"), "it is taken back")
+        edit(server, "resourceclaims", "one", devices=None)
+        await until(lambda: bool(allocated(server, "one")), "it is allocated again")
+        assert gated(server, "p")
+        say("attached")
+        await let_go(server, "p")
+
+
+async def test_a_cluster_without_claims_is_served_as_ever(server: ApiServer, api: HttpKubeApi):
+    for plural in ("resourceslices", "deviceclasses", "resourceclaims"):
+        server.canned.append(Canned("GET", f"/{plural}", 404, times=10_000))
+    put(server, "nodes", a_node("a", **{"nvidia.com/gpu": "2"}))
+    trouble: list[Any] = []
+    async with running(api, trouble) as front:
+        assert front.claims is not None
+        assert not front.claims.mirror.served
+        assert trouble == []
+        assert len(front.cluster.allocator.fleet.cards) == 2
+
+
+async def test_claims_that_may_not_be_read_are_told_of_and_the_rest_is_served(server: ApiServer, api: HttpKubeApi):
+    server.canned.append(Canned("GET", "/resourceslices", 403, times=10_000))
+    trouble: list[Any] = []
+    async with running(api, trouble) as front:
+        assert front.claims is not None
+        assert not front.claims.mirror.served
+        assert trouble[0][2].code == "kube-forbidden"
+
+
+async def test_a_claim_that_asks_in_an_unknown_way_is_left_alone_and_what_it_has_counts(
+    server: ApiServer, api: HttpKubeApi
+):
+    furnish(server, a=2)
+    put(server, "resourceclaims", a_claim("odd", wants(allocationMode="Half")), a_claim("one"))
+    device = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+    put(server, "pods", claiming("p", "odd"))
+    said: list[PodEvent] = []
+    async with running(api) as front:
+        front.claims.claiming._tell = said.append
+        await until(lambda: any("allocationMode" in event.message for event in said), "it is told")
+        assert gated(server, "p")
+        edit(server, "resourceclaims", "odd", allocation={"devices": {"results": [device]}})
+        await until(lambda: bool(holders(front)), "it counts")
+        put(server, "pods", claiming("q", "one"))
+        await let_go(server, "q")
+        assert allocated(server, "one") == ["a/gpu-1"]
