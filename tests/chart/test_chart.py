@@ -52,6 +52,7 @@ CASES: dict[str, dict[str, Any]] = {
         "networkPolicy": {"enabled": False},
         "podDisruptionBudget": {"enabled": False},
         "priorityClassName": "",
+        "claims": False,
     },
     "bindings": {
         "bindings": {
@@ -152,7 +153,17 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
     ("case", "name", "written"),
     [
         ("as it is", "ullage-exporter", [["numatopologies"]]),
-        ("as it is", "ullage", [["pods"], ["pods/binding", "events"]]),
+        (
+            "as it is",
+            "ullage",
+            [
+                ["pods"],
+                ["pods/binding", "events"],
+                ["resourceclaims"],
+                ["resourceclaims/status", "resourceclaims/binding"],
+            ],
+        ),
+        ("little", "ullage", [["pods"], ["pods/binding", "events"]]),
         (
             "bindings",
             "ullage",
@@ -164,6 +175,8 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
                 ["nodes"],
                 ["tokenreviews"],
                 ["pods/eviction"],
+                ["resourceclaims"],
+                ["resourceclaims/status", "resourceclaims/binding"],
             ],
         ),
     ],
@@ -349,13 +362,16 @@ def test_the_options_of_its_own_programs_are_there(values: dict[str, Any]) -> No
 
 @pytest.mark.parametrize(
     ("values", "topologies", "lease"),
-    [({}, True, "ullage"), ({"topologies": False, "settings": 'lease = "other"\n'}, False, "other")],
+    [
+        ({}, True, "ullage"),
+        ({"topologies": False, "claims": False, "settings": 'lease = "other"\n'}, False, "other"),
+    ],
 )
 def test_its_settings_are_read(tmp_path: Path, values: dict[str, Any], topologies: bool, lease: str) -> None:
     file = tmp_path / "ullage.toml"
     file.write_text(named(render(values), "ConfigMap", "ullage")["data"]["ullage.toml"])
     read = read_settings(file).kube
-    assert (read.topologies, read.lease) == (topologies, lease)
+    assert (read.topologies, read.claims, read.lease) == (topologies, topologies, lease)
 
 
 def test_settings_of_bindings_are_read(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ capabilities: {drop: [ALL]}
 [kube]
 topologies = {{ .Values.topologies }}
 queues = {{ .Values.queues | quote }}
+claims = {{ .Values.claims }}
 {{- with .Values.settings }}
 {{ . }}
 {{- end }}
