@@ -129,9 +129,7 @@ async def test_a_pod_that_went_meanwhile_leaves_nothing_behind(server: ApiServer
 
 @pytest.mark.parametrize("path", ["/resourceclaims/one", "/resourceclaims/one/status", "/pods/p"])
 @pytest.mark.parametrize("carried_out", [False, True], ids=["lost", "done"])
-async def test_an_answer_that_gets_lost_is_found_out(
-    server: ApiServer, api: HttpKubeApi, path: str, carried_out: bool
-):
+async def test_an_answer_that_gets_lost_is_found_out(server: ApiServer, api: HttpKubeApi, path: str, carried_out: bool):
     furnish(server, a=1)
     put(server, "resourceclaims", a_claim("one"), a_claim("two"))
     put(server, "pods", claiming("p", "one"), claiming("q", "two"))
