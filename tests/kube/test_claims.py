@@ -33,13 +33,13 @@ from tests.kube.claims import (
     wants,
 )
 from tests.kube.conftest import until
-from tests.kube.test_front import put
+from tests.kube.test_front import a_pod, binding, put
 from ullage.core.selection import Rules
 from ullage.kube.events import PodEvent
 from ullage.kube.front import Front
 from ullage.kube.http import HttpKubeApi
 from ullage.kube.lease import Candidate
-from ullage.wire.extender import read_args
+from ullage.wire.extender import read_args, read_bind
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 
@@ -353,3 +353,51 @@ async def test_a_claim_that_asks_in_an_unknown_way_is_left_alone_and_what_it_has
         put(server, "pods", claiming("q", "one"))
         await let_go(server, "q")
         assert allocated(server, "one") == ["a/gpu-1"]
+
+
+def made_by_scheduler(pod: dict[str, Any], *devices: str) -> dict[str, Any]:
+    """The claim that kube-scheduler makes for the resources of a pod, and what it allocates."""
+    uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+    found = a_claim(f"{name}-extended-resources-x", wants("container-0-request-0", len(devices)))
+    found["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    found["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
+    ]
+    results = [
+        {"request": "container-0-request-0", "driver": "gpu.nvidia.com", "pool": "a", "device": device}
+        for device in devices
+    ]
+    return {**found, "status": {"allocation": {"devices": {"results": results}}}}
+
+
+async def test_cards_that_kube_scheduler_claims_for_resources_of_a_pod_are_the_pods(
+    server: ApiServer, api: HttpKubeApi
+):
+    """It asks the extender, claims cards for the pod by itself, and then has us bind: to exactly these."""
+    furnish(server, a=3)
+    (pod,) = put(server, "pods", a_pod("p", 1))
+    async with running(api) as front:
+        asked = {"Pod": pod, "NodeNames": ["a"]}
+        assert front.extender.filter(read_args(json.dumps(asked).encode())).node_names == ["a"]
+        claim = made_by_scheduler(pod, "gpu-2")
+        put(server, "resourceclaims", {**claim, "status": {}})
+        edit(server, "resourceclaims", claim["metadata"]["name"], **claim["status"])
+        made = {"requestMappings": [], "resourceClaimName": claim["metadata"]["name"]}
+        edit(server, "pods", "p", extendedResourceClaimStatus=made)
+        await front.extender.bind(read_bind(json.dumps(binding(pod, "a")).encode()))
+        assert get(server, "pods", "p")["metadata"]["annotations"]["ullage.io/gpu-ids"] == "GPU-a-2"
+        await until(lambda: holders(front) == {pod["metadata"]["uid"]: ("GPU-a-2",)}, "the pod has it, and once")
+    async with running(api) as front:  # and so says whoever comes after
+        await until(lambda: holders(front) == {pod["metadata"]["uid"]: ("GPU-a-2",)}, "the pod has it, and once")
+
+
+async def test_a_claim_that_is_given_up_before_the_pod_is_bound_leaves_nothing(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1)
+    (pod,) = put(server, "pods", a_pod("p", 1))
+    claim = made_by_scheduler(pod, "gpu-0")
+    put(server, "resourceclaims", {**claim, "status": {}})
+    edit(server, "resourceclaims", claim["metadata"]["name"], **claim["status"])
+    async with running(api) as front:
+        await until(lambda: holders(front) == {pod["metadata"]["uid"]: ("GPU-a-0",)}, "the pod has it")
+        server.do(lambda: server.rules.delete(("resourceclaims", "default", claim["metadata"]["name"]), {}))
+        await until(lambda: not holders(front), "nobody has it")

@@ -12,13 +12,13 @@ from ullage.kube.api import KubeApi
 from ullage.kube.errors import Forbidden
 from ullage.kube.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from ullage.kube.objects import Node, Object
+from ullage.kube.objects import Node, Object, Pod
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.model.taint import Taint
 from ullage.service.claims import Claims
 from ullage.service.devices import PoolKey, Trouble
 from ullage.wire.document import Document
-from ullage.wire.dra.claim import read_claim, read_device_class
+from ullage.wire.dra.claim import extended_claim, read_claim, read_device_class
 from ullage.wire.topology.resourceslice import pool_of, read_resource_slices
 
 LOOK_S = 60.0
@@ -80,6 +80,19 @@ class DeviceMirror:
         """
         if self.served:
             await self.claims.catch_up()
+
+    async def claimed(self, pod: Pod) -> tuple[str, ...]:
+        """The cards that whoever schedules a pod has claimed for the resources its containers ask for.
+
+        Raises:
+            NotFound: its claim is gone.
+
+        """
+        name = extended_claim(pod.document)
+        if not name or not self.served:
+            return ()
+        found = await self._api.get(RESOURCE_CLAIMS, name, pod.metadata.namespace)
+        return self._claims.devices.cards_of(read_claim(found.document))
 
     async def _look(self) -> bool:
         """Whether the API has all of the kinds."""

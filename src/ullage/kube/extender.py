@@ -8,7 +8,7 @@ Whether a write that got no answer was carried out is read back from the API, ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +33,14 @@ from ullage.wire.extender import BEST_SCORE, BindArgs, ExtenderArgs, FilterResul
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import DOMAIN, PodRequest, ReadPod, bind_annotations
 
+Claimed = Callable[[Pod], Awaitable[tuple[str, ...]]]
+"""The cards, by uuid, that kube-scheduler has claimed for the resources of a pod; none where it claims none."""
+
+
+async def nothing_claimed(_pod: Pod) -> tuple[str, ...]:
+    """Where nobody claims cards for pods."""
+    return ()
+
 
 @dataclass(frozen=True, slots=True)
 class Extender:
@@ -47,6 +55,7 @@ class Extender:
     domain: str = DOMAIN
     tell: Tell = lambda _event: None
     gate: Gate | None = None
+    claimed: Claimed = nothing_claimed
 
     @property
     def unready(self) -> str:
@@ -136,9 +145,10 @@ class Extender:
             await self._bind_with_cards(epoch, bind, pod, asked, args)
 
     async def _bind_with_cards(self, epoch: int, bind: Bind, pod: Pod, asked: PodRequest, args: BindArgs) -> None:
+        claimed = await self.claimed(pod)
         self._settled()
         admitted = self._admit(pod.document, asked, [args.node])
-        asked = admitted.on(args.node)
+        asked = _as_claimed(admitted.on(args.node), claimed)
         allocation = self.cluster.reserve(asked.request, args.node)
         if isinstance(allocation, Refusal):
             raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")
@@ -255,3 +265,11 @@ def ranked(offers: NodeOffers) -> dict[str, int]:
     scale = (BEST_SCORE - 1) / (best - worst) if best > worst else 0.0
     whole = np.where(scores == best, BEST_SCORE, ((scores - worst) * scale).astype(np.int64))
     return dict(zip(offers.names, whole.tolist(), strict=True))
+
+
+def _as_claimed(asked: PodRequest, cards: tuple[str, ...]) -> PodRequest:
+    """What a pod asks whose cards have been claimed for it: exactly these."""
+    if len(cards) != asked.requirement.gpu_count:
+        return asked
+    selector = replace(asked.requirement.cards, uuids=cards)
+    return replace(asked, requirement=replace(asked.requirement, cards=selector))

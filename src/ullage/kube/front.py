@@ -15,7 +15,7 @@ from ullage.kube.claiming import Claiming
 from ullage.kube.devices import DeviceMirror
 from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
-from ullage.kube.extender import Extender
+from ullage.kube.extender import Extender, nothing_claimed
 from ullage.kube.informer import Informer
 from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, PODS
 from ullage.kube.lease import Candidate, clock_s
@@ -140,7 +140,16 @@ class Front:
             api, candidate, self.cluster, self.mirror, self.pods, pods.domain, gate=gate, trouble=trouble, clock=clock
         )
         self.extender = Extender(
-            self.cluster, self.mirror, api, candidate, self.doubts, recent(asked), pods.domain, self.events.tell, gate
+            self.cluster,
+            self.mirror,
+            api,
+            candidate,
+            self.doubts,
+            recent(asked),
+            pods.domain,
+            self.events.tell,
+            gate,
+            nothing_claimed if self.claims is None else self.claims.mirror.claimed,
         )
         self._asked = asked
         self.sweep = None

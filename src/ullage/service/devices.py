@@ -84,6 +84,8 @@ class Devices:
         self._results: dict[PoolKey, dict[str, list[DeviceResult]]] = {}
         self._holdings: dict[str, _Holding] = {}
         self._sharers: dict[str, set[str]] = {}
+        self._lent: dict[str, str] = {}
+        """Pods by uid under which the books have what a claim for their resources was allocated, by that claim."""
         self._dirty: set[str] = set()
         self._fleet: object = None
         self._said: set[tuple[str, str]] = set()
@@ -285,11 +287,15 @@ class Devices:
         claim, whole = self._claims.get(id_), self._holdings.get(id_, _Holding()).whole
         if id_ in self._flights:
             return  # the books keep it by themselves
-        if claim is not None and claim.extended and claim.owner:
+        if id_ in self._lent and not whole:
+            self._cluster.gone(self._lent.pop(id_))
+        elif claim is not None and claim.extended and claim.owner:
             if whole:
-                self._put(claim.owner, whole, self.owner(claim), [id_])
-            return
-        self._put(id_, whole, Claim() if claim is None else self.owner(claim), [id_])
+                self._lent[id_] = claim.owner
+                held = self._cluster.held(claim.owner)
+                self._put(claim.owner, whole, (held and held.claim) or self.owner(claim), [id_])
+        else:
+            self._put(id_, whole, Claim() if claim is None else self.owner(claim), [id_])
 
     def _put(self, id_: str, cards: tuple[str, ...], owner: Claim, uids: Sequence[str]) -> None:
         """Make the books say that these cards, and no others, are held under an id."""
