@@ -1,0 +1,434 @@
+"""Claims beside the books of cards: who holds what, and that cards are chosen as for any other request."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ullage.core.quota import Quotas
+from ullage.core.selection import Rules
+from ullage.model.affinity import Expression, NodeAffinity, Operator
+from ullage.model.card_driver import CardDriver
+from ullage.model.claim import Claim, Request
+from ullage.model.device_claim import (
+    ClaimAllocation,
+    Constraint,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceResult,
+    Wanted,
+)
+from ullage.model.error import InvalidRequest
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.part import CardSelector
+from ullage.model.quota import Quota
+from ullage.model.request import ResourceRequirement
+from ullage.model.slice_device import Attribute, Capacity, Pool, SliceDevice, ValueKind
+from ullage.model.taint import Taint, Toleration
+from ullage.model.topology import Cpu, Topology, Zone
+from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
+from ullage.service.cluster import Cluster
+from ullage.service.devices import Devices
+
+DRIVER = "gpu.nvidia.com"
+ZONE = "resource.kubernetes.io/numaNode"
+
+
+def text(value):
+    return Attribute(ValueKind.STRING, (value,))
+
+
+def card(node, number, zone=0, model="A100", **more):
+    attributes = {
+        f"{DRIVER}/type": text("gpu"),
+        f"{DRIVER}/uuid": text(f"{node}-{number}"),
+        f"{DRIVER}/productName": text(model),
+        f"{DRIVER}/index": Attribute(ValueKind.INT, (number,)),
+        ZONE: Attribute(ValueKind.INT, (zone,)),
+    }
+    memory = {f"{DRIVER}/memory": Capacity(80 * 2**30 * 1000)}
+    return SliceDevice(DRIVER, node, f"gpu-{number}", node, (zone,), attributes=attributes, capacity=memory, **more)
+
+
+def part(node, number, of, memory=40):
+    attributes = {f"{DRIVER}/type": text("mig"), f"{DRIVER}/parentUUID": text(f"{node}-{of}")}
+    counters = {f"card-{of}": {"memory": memory}}
+    return SliceDevice(DRIVER, node, f"gpu-{of}-mig-{number}", node, attributes=attributes, counters=counters)
+
+
+def claim(name, *requests, constraints=(), allocation=None, **more):
+    asked = requests or (DeviceRequest("r", (Wanted("r", "any"),)),)
+    return DeviceClaim(name, "ns", name, tuple(asked), tuple(constraints), allocation, **more)
+
+
+def of(count, name="r", device_class="any", **more):
+    return DeviceRequest(name, (Wanted(name, device_class, count=count, **more),))
+
+
+def results(*devices, **more):
+    return ClaimAllocation(tuple(DeviceResult("r", device.id, **more) for device in devices))
+
+
+def pod(*claims, uid="pod", **more):
+    return ClaimingPod(uid, tuple(claims), **more)
+
+
+class World:
+    """Nodes with cards that a driver offers; `takes` says what a class takes."""
+
+    def __init__(self, *pools, rules=None, nodes=None, takes=lambda expression, device: True, drivers=None, extra=()):
+        self.now = 0.0
+        self.cluster = Cluster(rules or Rules(), lambda: self.now, now=lambda: self.now)
+        self.trouble = []
+        known = {"drivers": drivers} if drivers else {}
+        self.devices = Devices(
+            self.cluster, **known, clock=lambda: self.now, trouble=lambda *said: self.trouble.append(said)
+        )
+        self.claims = Claims(self.cluster, self.devices, takes)
+        for found in pools:
+            self.devices.set_pool((found.driver, found.name), found)
+        for name in ("any", *extra):
+            self.claims.set_class(name, DeviceClass(name, (name,)))
+        names = sorted({device.node for found in pools for device in found.devices if device.node})
+        self.cluster.set_nodes(nodes or [self.node(name) for name in names])
+        self.cluster.recover(())
+
+    def node(self, name, **more):
+        return Node(name, 64_000, 2**40, self.devices.cards_on(name) or (), max_executors=100, **more)
+
+    def place(self, *claims, **more):
+        return self.claims.place(pod(*claims, **more))
+
+    @property
+    def holders(self):
+        self.devices.settle()
+        return {uid: held.gpus for uid, held in self.cluster.allocator.fleet.ledger.items() if held.gpus}
+
+
+def pool(node, *devices, **more):
+    return Pool(DRIVER, node, tuple(devices), **more)
+
+
+def cards(node, count, zones=1):
+    return pool(node, *(card(node, number, number * zones // count) for number in range(count)))
+
+
+def names(placement):
+    assert isinstance(placement, ClaimPlacement), str(placement)
+    return [pick.device.name for pick in placement.picks]
+
+
+# --- cards of slices ---
+
+
+def test_devices_of_a_driver_are_cards_in_the_order_of_their_numbers():
+    devices = card("a", 1, 1), part("a", 0, 0), card("a", 0)
+    world = World(pool("a", *devices))
+    zone = {"zones": (0,)}
+    assert world.devices.cards_on("a") == (
+        Gpu("a-0", 0, "A100", "NVIDIA", 80 << 30, **zone),
+        Gpu("a-1", 1, "A100", "NVIDIA", 80 << 30, zones=(1,)),
+    )
+    assert world.devices.cards_on("b") is None
+
+
+def test_another_driver_is_described_by_what_it_calls_things():
+    told = {"x.example.com/id": text("X-1"), "x.example.com/name": text("Two")}
+    device = SliceDevice("x.example.com", "a", "d", "a", attributes=told)
+    driver = CardDriver("x.example.com", "X", kind="", uuid="id", model="name")
+    world = World(Pool("x.example.com", "a", (device,)), drivers=(driver,))
+    assert world.devices.cards_on("a") == (Gpu("X-1", 0, "Two", "X"),)
+
+
+# --- what claims hold ---
+
+
+def test_a_card_that_a_claim_has_is_held_and_free_when_it_is_not():
+    world = World(cards("a", 2))
+    first, second = world.devices._pools[DRIVER, "a"].devices
+    world.devices.set_claim(claim("u", allocation=results(first)))
+    assert world.holders == {"u": ("a-0",)}
+    world.devices.set_claim(claim("u", allocation=results(first, second)))
+    assert world.holders == {"u": ("a-0", "a-1")}
+    world.devices.set_claim(claim("u"))
+    assert world.holders == {}
+    world.devices.set_claim(claim("u", allocation=results(first)))
+    world.devices.remove_claim("u")
+    assert world.holders == {}
+
+
+def test_who_only_watches_a_card_holds_nothing():
+    world = World(cards("a", 1))
+    (device,) = world.devices._pools[DRIVER, "a"].devices
+    world.devices.set_claim(claim("u", allocation=results(device, admin=True)))
+    assert world.holders == {}
+
+
+def test_parts_of_a_card_hold_it_together_and_claims_share_it():
+    devices = card("a", 0, counters={"card-0": {"memory": 80}}), part("a", 1, 0), part("a", 2, 0)
+    counters = {"card-0": {"memory": 80}}
+    takes = lambda expression, device: expression in ("any", device.text("type"))  # noqa: E731
+    world = World(pool("a", *devices, counters=counters), takes=takes, extra=("gpu", "mig"))
+    world.devices.set_claim(claim("u", allocation=results(devices[1])))
+    assert world.holders == {"parts of a-0": ("a-0",)}
+    assert names(world.place(claim("v", of(1, device_class="mig")))) == ["gpu-0-mig-2"]
+    assert isinstance(world.place(claim("v", of(1, device_class="gpu"))), Unplaced)
+    assert isinstance(world.place(claim("v", of(2, device_class="mig"))), Unplaced)
+    world.devices.set_claim(claim("v", allocation=results(devices[2])))
+    world.devices.remove_claim("u")
+    assert world.holders == {"parts of a-0": ("a-0",)}
+    world.devices.remove_claim("v")
+    assert world.holders == {}
+    assert names(world.place(claim("w", of(1, device_class="gpu")))) == ["gpu-0"]
+
+
+def test_parts_of_a_card_that_somebody_else_holds_are_not_claimed():
+    devices = card("a", 0), part("a", 1, 0)
+    world = World(pool("a", *devices, counters={"card-0": {"memory": 80}}))
+    world.cluster.assume(Request("q", ResourceRequirement(gpu_count=1)), ["a-0"])
+    assert isinstance(world.place(claim("v")), Unplaced)
+
+
+def test_what_two_hold_is_told_and_both_stay():
+    world = World(cards("a", 1))
+    world.cluster.assume(Request("q", ResourceRequirement(gpu_count=1)), ["a-0"])
+    (device,) = world.devices._pools[DRIVER, "a"].devices
+    world.devices.set_claim(claim("u", allocation=results(device)))
+    assert world.holders == {"q": ("a-0",), "u": ("a-0",)}
+    assert [(kind, name, error.code) for kind, name, error in world.trouble] == [
+        ("ResourceClaim", "ns/u", "card-held-twice")
+    ]
+
+
+def test_cards_that_come_later_are_held_then():
+    world = World(cards("a", 1), nodes=[Node("a", 1000, 1000)])
+    (device,) = world.devices._pools[DRIVER, "a"].devices
+    world.devices.set_claim(claim("u", allocation=results(device)))
+    assert world.holders == {}
+    world.cluster.set_nodes([world.node("a")])
+    assert world.holders == {"u": ("a-0",)}
+
+
+def test_a_device_that_is_not_offered_any_more_is_still_held():
+    world = World(cards("a", 2))
+    device = world.devices._pools[DRIVER, "a"].devices[0]
+    world.devices.set_claim(claim("u", allocation=results(device)))
+    world.devices.set_pool((DRIVER, "a"), None)
+    assert world.holders == {"u": ("a-0",)}
+
+
+def test_what_was_chosen_is_held_until_it_is_told_or_dropped():
+    world = World(cards("a", 2))
+    first = world.place(claim("u"))
+    assert world.claims.hold(first) is None
+    assert world.holders == {"u": ("a-0",)}
+    assert names(world.place(claim("v"), uid="other")) == ["gpu-1"]
+    world.devices.told("u")
+    assert world.devices.overdue() == []
+    world.devices.set_claim(claim("u"))  # a watch that is behind
+    assert world.holders == {"u": ("a-0",)}
+    world.now = 61.0
+    assert [each.uid for each in world.devices.overdue()] == ["u"]
+    world.devices.set_claim(claim("u", allocation=results(first.picks[0].device)))
+    assert not world.devices.is_kept("u")
+    assert world.holders == {"u": ("a-0",)}
+    world.claims.hold(world.place(claim("v"), uid="other"))
+    world.devices.drop("v")
+    assert world.holders == {"u": ("a-0",)}
+
+
+def test_a_quota_counts_what_claims_have():
+    world = World(cards("a", 3), rules=Rules(quotas=Quotas({"ns": Quota(max_workers=1, max_gpu_count=1)})))
+    owner = Claim("ns")
+    assert "single.max.gpuCount.limit" in str(world.place(claim("u", of(2)), claim=owner))
+    assert world.claims.hold(world.place(claim("u"), claim=owner)) is None
+    assert "total.max.workers.limit" in str(world.place(claim("v"), claim=owner, uid="other"))
+    assert isinstance(world.place(claim("v"), claim=Claim("elsewhere"), uid="other"), ClaimPlacement)
+
+
+# --- which cards ---
+
+
+def zoned_node(world, name, zones):
+    cpus = tuple(Cpu(number, number, number, number) for number in range(zones))
+    topology = Topology(tuple(Zone(number) for number in range(zones)), (), cpus)
+    return world.node(name, topology=topology)
+
+
+def test_cards_are_chosen_as_the_books_choose_them():
+    """Cards 0 and 1 are near, so are 2 and 3; card 0 is taken: a pair is 2 and 3, and a single one is 1."""
+    world = World(cards("a", 4, zones=2))
+    world.cluster.set_nodes([zoned_node(world, "a", 2)])
+    first = world.devices._pools[DRIVER, "a"].devices[0]
+    world.devices.set_claim(claim("u", allocation=results(first)))
+    assert sorted(names(world.place(claim("v", of(2))))) == ["gpu-2", "gpu-3"]
+    assert names(world.place(claim("v", of(1)))) == ["gpu-1"]
+
+
+def test_cards_of_several_requests_and_claims_are_chosen_together():
+    world = World(cards("a", 4, zones=2))
+    world.cluster.set_nodes([zoned_node(world, "a", 2)])
+    first = world.devices._pools[DRIVER, "a"].devices[0]
+    world.devices.set_claim(claim("u", allocation=results(first)))
+    assert sorted(names(world.place(claim("v", of(1)), claim("w", of(1))))) == ["gpu-2", "gpu-3"]
+
+
+def test_a_constraint_narrows_what_the_books_choose_from():
+    """The books would take cards 1 and 2 of one zone; alike are 0 and 3."""
+    models = "X", "Y", "Z", "X"
+    devices = [card("a", n, zone, model) for n, (zone, model) in enumerate(zip((0, 1, 1, 0), models, strict=True))]
+    world = World(pool("a", *devices))
+    world.cluster.set_nodes([zoned_node(world, "a", 2)])
+    alike = claim("v", of(2), constraints=[Constraint(f"{DRIVER}/productName")])
+    assert sorted(names(world.place(alike))) == ["gpu-0", "gpu-3"]
+
+
+def test_the_best_of_the_groups_is_taken():
+    """Two groups are alike, 0 and 1 of two zones, and 2 and 3 of one: these are taken."""
+    models, zones = "XXYY", (0, 1, 1, 1)
+    devices = [card("a", n, zone, model) for n, (zone, model) in enumerate(zip(zones, models, strict=True))]
+    world = World(pool("a", *devices))
+    world.cluster.set_nodes([zoned_node(world, "a", 2)])
+    alike = claim("v", of(2), constraints=[Constraint(f"{DRIVER}/productName")])
+    assert sorted(names(world.place(alike))) == ["gpu-2", "gpu-3"]
+
+
+def test_who_wants_all_gets_all_or_nothing():
+    world = World(cards("a", 2), cards("b", 1))
+    first = world.devices._pools[DRIVER, "a"].devices[0]
+    world.devices.set_claim(claim("u", allocation=results(first)))
+    assert names(world.place(claim("v", of(None)))) == ["gpu-0"]
+    assert world.place(claim("v", of(None))).node == "b"
+
+
+def test_the_node_with_the_first_alternative_goes_before_a_better_one():
+    big = card("b", 0, model="big")
+    takes = lambda expression, device: expression in ("any", device.text("productName"))  # noqa: E731
+    world = World(cards("a", 2), pool("b", big), takes=takes, extra=("big",))
+    either = DeviceRequest("r", (Wanted("r/big", "big"), Wanted("r/any", "any")))
+    placed = world.place(claim("v", either))
+    assert (placed.node, placed.picks[0].request) == ("b", "r/big")
+    world.devices.set_claim(claim("u", allocation=results(big)))
+    placed = world.place(claim("v", either))
+    assert (placed.node, placed.picks[0].request) == ("a", "r/any")
+
+
+# --- which node ---
+
+
+def test_a_claim_that_is_allocated_says_where_the_others_go():
+    world = World(cards("a", 2), cards("b", 2))
+    there = NodeAffinity(((Expression("metadata.name", Operator.IN, ("b",)),),))
+    done = claim("u", allocation=ClaimAllocation((), there))
+    placed = world.place(done, claim("v"))
+    assert placed.node == "b"
+    assert [each.uid for each in placed.claims] == ["v"]
+    assert world.place(done) == ClaimPlacement("", (), ())
+    assert str(world.place(done, claim("v", of(3)))) == "1 of 2 nodes: claim-elsewhere; 1 of 2 nodes: no-devices"
+
+
+def test_where_the_pod_may_not_go_its_claims_are_not_allocated():
+    world = World(cards("a", 1), cards("b", 1))
+    world.claims.set_taints("a", [Taint("k", "v", "NoSchedule")])
+    world.cluster.set_nodes([world.node("a"), world.node("b", cordoned=True)])
+    assert str(world.place(claim("u"))) == "1 of 2 nodes: node-cordoned; 1 of 2 nodes: node-taint"
+    assert world.place(claim("u"), tolerations=(Toleration("k", "Exists"),)).node == "a"
+    nowhere = NodeAffinity(((Expression("x", Operator.EXISTS),),))
+    assert "node-affinity" in str(world.place(claim("u"), nodes=nowhere, tolerations=(Toleration("", "Exists"),)))
+
+
+def test_a_node_without_room_for_its_cpus_is_refused_by_the_books():
+    world = World(cards("a", 1))
+    assert "insufficient-cpu" in str(world.place(claim("u"), cpu_milli=65_000))
+    assert world.place(claim("u"), cpu_milli=64_000).node == "a"
+
+
+def test_a_class_that_is_missing_is_named():
+    world = World(cards("a", 1))
+    assert "device-class-missing: other" in str(world.place(claim("u", of(1, device_class="other"))))
+
+
+def test_an_expression_without_an_answer_takes_no_device_and_is_told_once():
+    def fails(expression, device):
+        raise InvalidRequest("no such key", code="selector-failed")
+
+    world = World(cards("a", 2), takes=fails)
+    assert "no-devices" in str(world.place(claim("u")))
+    assert "no-devices" in str(world.place(claim("u", of(None))))
+    assert [error.message for _, _, error in world.trouble] == ["no such key"]
+
+
+def by_driver(expression, device):
+    return expression in ("any", device.driver)
+
+
+def test_devices_that_are_no_cards_are_claimed_too():
+    def nic(name, zone):
+        return SliceDevice("nic.example.com", "a", name, "a", attributes={ZONE: Attribute(ValueKind.INT, (zone,))})
+
+    nics = Pool("nic.example.com", "a", (nic("n0", 5), nic("n1", 1)))
+    world = World(cards("a", 2, zones=2), nics, takes=by_driver, extra=("nic.example.com", DRIVER))
+    both = claim("u", of(1, "g", DRIVER), of(1, "n", "nic.example.com"), constraints=[Constraint(ZONE)])
+    assert names(world.place(both)) == ["gpu-1", "n1"]
+
+
+def test_a_device_that_several_nodes_reach_goes_with_any_of_them():
+    rack = NodeAffinity(((Expression("rack", Operator.IN, ("1",)),),))
+    fabric = Pool("net.example.com", "fabric", (SliceDevice("net.example.com", "fabric", "port", nodes=rack),))
+    world = World(cards("a", 1), cards("b", 1), fabric, takes=by_driver, extra=("net.example.com",))
+    world.cluster.set_nodes([world.node("a"), world.node("b", labels={"rack": "1"})])
+    assert world.place(claim("u", of(1, device_class="net.example.com"))).node == "b"
+
+
+# --- any history ---
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2), st.sampled_from(["claim", "free", "other", "back"]))))
+def test_no_card_is_ever_given_to_two(steps):
+    world = World(cards("a", 2), cards("b", 2))
+    uids = itertools.count()
+    held: dict[str, ClaimPlacement] = {}
+    others: list[str] = []
+    for which, count, kind in steps:
+        uid = str(next(uids))
+        if kind == "claim":
+            placed = world.place(claim(f"c{uid}", of(count)), uid=uid)
+            if isinstance(placed, ClaimPlacement):
+                assert world.claims.hold(placed) is None
+                held[uid] = placed
+                done = results(*(pick.device for pick in placed.picks))
+                world.devices.set_claim(claim(f"c{uid}", of(count), allocation=done))
+        elif kind == "other":
+            world.devices.settle()
+            request = Request(uid, ResourceRequirement(gpu_count=count, cards=CardSelector()))
+            found = world.cluster.offers(request, ["a", "b"], expected=False)
+            if found.best:
+                world.cluster.stand_in(request, found.best)
+                others.append(uid)
+        elif kind == "free" and held:
+            gone = sorted(held)[which % len(held)]
+            del held[gone]
+            world.devices.remove_claim(f"c{gone}")
+        elif kind == "back" and others:
+            world.cluster.gone(others.pop(which % len(others)))
+        given_out = [uuid for gpus in world.holders.values() for uuid in gpus]
+        assert len(given_out) == len(set(given_out))
+        wanted = {f"c{uid}" for uid in held} | set(others)
+        assert set(world.holders) == wanted
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_room_that_is_kept_for_others_is_not_claimed(count):
+    world = World(cards("a", 4))
+    request = Request("q", ResourceRequirement(gpu_count=4))
+    assert world.cluster.offers(request, ["a"]).best == "a"  # kept for it a short while
+    assert isinstance(world.place(claim("u", of(count))), Unplaced)
+    world.now = 11.0
+    world.cluster.offers(request, [], expected=False)
+    assert isinstance(world.place(claim("u", of(count))), ClaimPlacement)
