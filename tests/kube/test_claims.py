@@ -401,3 +401,17 @@ async def test_a_claim_that_is_given_up_before_the_pod_is_bound_leaves_nothing(s
         await until(lambda: holders(front) == {pod["metadata"]["uid"]: ("GPU-a-0",)}, "the pod has it")
         server.do(lambda: server.rules.delete(("resourceclaims", "default", claim["metadata"]["name"]), {}))
         await until(lambda: not holders(front), "nobody has it")
+
+
+async def test_many_that_ask_alike_are_refused_by_one_look(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1)
+    names = [f"p{number}" for number in range(6)]
+    put(server, "resourceclaims", *(a_claim(name, wants(count=2)) for name in names), a_claim("small"))
+    put(server, "pods", *(claiming(name, name) for name in names))
+    said: list[PodEvent] = []
+    async with running(api) as front:
+        front.claims.claiming._tell = said.append
+        await until(lambda: {event.pod for event in said} == set(names), "all are told")
+        assert len({event.message for event in said}) == 1
+        put(server, "pods", claiming("q", "small"))
+        await let_go(server, "q")

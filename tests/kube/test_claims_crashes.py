@@ -180,3 +180,18 @@ async def test_only_our_own_allocation_is_taken_back(server: ApiServer, api: Htt
         delete(server, "p")
         await until(lambda: users(server, "theirs") == [], "the reservation goes")
         assert allocated(server, "theirs") == ["a/gpu-0"]
+
+
+async def test_an_api_that_fails_for_a_while_ends_nothing(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1)
+    put(server, "resourceclaims", a_claim("one"), a_claim("two"))
+    put(server, "pods", claiming("p", "one"))
+    trouble: list[Any] = []
+    async with running(api, trouble):
+        await let_go(server, "p")
+        server.canned.append(Canned("GET", "/pods/p", 500, times=2))
+        delete(server, "p")
+        put(server, "pods", claiming("q", "two"))
+        await let_go(server, "q")
+        assert users(server, "one") == []
+    assert [error.code for _, _, error in trouble] == ["kube-unavailable"] * 2

@@ -24,7 +24,7 @@ from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.kinds import PODS, RESOURCE_CLAIMS
 from ullage.kube.lease import Candidate, NotLeading
-from ullage.kube.mirror import Mirror
+from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.objects import Object, Pod
 from ullage.model.claim import Claim
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
@@ -44,6 +44,9 @@ AGAIN_S = 5.0
 
 _PAUSE_S = 0.05
 """News of that time are looked at together."""
+
+_TROUBLED_S = 1.0
+"""The API is left alone for so long after it failed."""
 
 
 def claims_gate(domain: str) -> str:
@@ -66,16 +69,20 @@ class Claiming:
         domain: str,
         scheduler: str,
         tell: Tell = lambda _event: None,
+        trouble: Trouble = lambda _kind, _name, _error: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api, self._candidate, self._claims, self._devices = api, candidate, claims, devices
         self._mirror, self._pods, self._tell, self._now = mirror, pods, tell, now
+        self._trouble = trouble
         self._domain, self._scheduler, self._gate = domain, scheduler, claims_gate(domain)
         self._writes = ClaimWrites(api, candidate, f"{domain}/allocated-for", now)
         self._waiting: dict[tuple[str, str], Pod] = {}
         self._left: dict[str, Pod] = {}
         """Pods that went before they had a node, whose claims are still to be looked at."""
         self._term: int | None = None
+        self._refused: dict[str, str] = {}
+        """Why pods that ask alike were refused in this look: room only gets less while it lasts."""
         pods.subscribe(self._on_pod)
 
     async def run(self) -> None:
@@ -91,8 +98,14 @@ class Claiming:
                     async with asyncio.timeout(AGAIN_S):
                         await changed.wait()
             changed.clear()
-            with suppress(NotLeading):
+            try:
                 await self._pass(epoch)
+            except NotLeading:
+                continue
+            except UllageError as error:  # what is to be done is found again in the API
+                self._trouble("ResourceClaim", "", error)
+                changed.set()
+                await asyncio.sleep(_TROUBLED_S)
 
     def _on_pod(self, news: News[Pod]) -> None:
         match news:
@@ -119,6 +132,7 @@ class Claiming:
         for claim in devices.kept() if self._term != epoch else devices.overdue():
             await self._read(claim)
         self._term = epoch
+        self._refused.clear()
         for uid, pod in list(self._left.items()):
             await self._release(epoch, pod)
             self._left.pop(uid, None)
@@ -140,14 +154,11 @@ class Claiming:
         claims = await self._claims_of(pod)
         if claims is None:
             return
-        self._mirror.settle()
-        placement = self._claims.place(_claiming(pod, claims, self._domain))
-        if isinstance(placement, Unplaced):
-            await self._refuse(epoch, pod, claims, str(placement))
-            return
-        refused = self._claims.hold(placement)
-        if refused is not None:
-            await self._refuse(epoch, pod, claims, refused.code.value)
+        placement = self._choose(pod, claims)
+        if isinstance(placement, str):
+            self._say(pod, f"its claims cannot be allocated: {placement}")
+            # Who holds one claim and waits for another may wait for ever: it waits with nothing in its hands.
+            await self._take_back(epoch, pod, [claim for claim in claims if pod.metadata.uid in claim.reserved_for])
             return
         try:
             states = await self._write(epoch, pod, claims, placement)
@@ -165,10 +176,20 @@ class Claiming:
             case Readiness.WAITING:
                 pass  # their drivers tell on the claims
 
-    async def _refuse(self, epoch: int, pod: Pod, claims: Sequence[DeviceClaim], why: str) -> None:
-        """It waits, with nothing in its hands: who holds one claim and waits for another may wait for ever."""
-        self._say(pod, f"its claims cannot be allocated: {why}")
-        await self._take_back(epoch, pod, [claim for claim in claims if pod.metadata.uid in claim.reserved_for])
+    def _choose(self, pod: Pod, claims: tuple[DeviceClaim, ...]) -> ClaimPlacement | str:
+        """What its claims get, held from now on; or why they get nothing."""
+        self._mirror.settle()
+        asked = _claiming(pod, claims, self._domain)
+        alike = asked.alike
+        if alike in self._refused:
+            return self._refused[alike]
+        placement = self._claims.place(asked)
+        if isinstance(placement, Unplaced):
+            why = str(placement)
+            self._refused |= {alike: why} if alike else {}
+            return why
+        refused = self._claims.hold(placement)
+        return placement if refused is None else refused.code.value
 
     async def _claims_of(self, pod: Pod) -> tuple[DeviceClaim, ...] | None:
         """The claims of a pod, as they are; None while one of them cannot be used."""
@@ -246,6 +267,7 @@ class Claiming:
     async def _take_back(self, epoch: int, pod: Pod, claims: Iterable[DeviceClaim]) -> None:
         """Whatever of these claims is reserved for the pod, or was allocated for it and nobody uses, is free again."""
         for claim in claims:
+            self._refused.clear()
             try:
                 found = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
                 if found.metadata.uid == claim.uid:

@@ -181,6 +181,7 @@ class Front:
             domain=domain,
             scheduler=scheduler,
             tell=self.events.tell,
+            trouble=trouble,
         )
         return FrontClaims(mirror, claiming)
 

@@ -49,6 +49,15 @@ class ClaimingPod:
     tolerations: tuple[Toleration, ...] = ()
     policy: ZonePolicy | None = None
 
+    @property
+    def alike(self) -> str:
+        """Equal for pods that ask alike: none of whose claims has anything yet; "" for every other."""
+        if any(claim.allocation is not None for claim in self.claims):
+            return ""
+        asked = [(claim.requests, claim.constraints) for claim in self.claims]
+        rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy
+        return repr((asked, self.claim.namespace, *rest))
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlacement:
