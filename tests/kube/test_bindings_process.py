@@ -1,0 +1,104 @@
+"""`ullage kube` with bindings as a process: tokens, routes, and what is known after it was killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.kube.api_server import ApiServer
+from tests.kube.conftest import write_kubeconfig
+from tests.kube.hosting import ALONE, RESOURCES, ROOT, a_deployment, a_machine, delete, pod_of
+from tests.kube.live_front import LiveFront
+from tests.kube.test_front import binding, cards_of, put
+from tests.system.live_server import wait_until
+
+pytestmark = pytest.mark.timeout(900)
+COMFY = f"{ROOT}/apps/comfyui"
+BOUND = f"{COMFY}/compute-resources/bindings"
+CHOICE = {"computeBinding": [{"nodeName": "a", "deviceId": "g1"}]}
+SETTINGS = """
+[kube.bindings]
+scope = "on"
+bind = "127.0.0.1:0"
+user_prefix = "users:"
+admin_groups = ["admins"]
+"""
+
+
+@pytest.fixture
+def front(server: ApiServer, tmp_path: Path) -> Iterator[LiveFront]:
+    for name in ("alice", "bob"):
+        server.rules.tokens[name] = {"username": f"users:{name}", "groups": []}
+    server.rules.tokens["root"] = {"username": "root", "groups": ["admins"]}
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
+    front = LiveFront(tmp_path, server.url, SETTINGS)
+    yield front.start().wait_ready()
+    front.kill()
+
+
+def call(front: LiveFront, user: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    headers = {"Authorization": f"Bearer {user}"} if user else {}
+    content = None if body is None else json.dumps(body)
+    answer = httpx2.request(method, front.url("bindings") + path, content=content, headers=headers, timeout=30)
+    return answer.status_code, answer.json() if answer.status_code == 200 else answer.text
+
+
+def ask(front: LiveFront, verb: str, **body: Any) -> Any:
+    return httpx2.post(f"{front.url('extender')}/{verb}", content=json.dumps(body), timeout=30).json()
+
+
+def test_what_was_bound_is_known_after_a_kill(server: ApiServer, front: LiveFront) -> None:
+    (pod,) = put(server, "pods", pod_of("p"))
+    assert call(front, "alice", "POST", f"{COMFY}/resume", CHOICE)[1]["code"] == 200
+    assert ask(front, "filter", Pod=pod, NodeNames=["a"])["NodeNames"] == ["a"]
+    assert ask(front, "bind", **binding(pod, "a"))["Error"] == ""
+    assert cards_of(server, "p") == ["g1"]
+    assert call(front, "alice", "DELETE", BOUND)[0] == 200
+    front.kill()
+
+    front.start().wait_ready()
+    (device,) = call(front, "bob", "GET", RESOURCES)[1]["data"][0]["devices"]
+    assert [row["state"] for row in device["bindings"]] == ["draining"]
+    assert call(front, "bob", "POST", f"{COMFY}/resume", CHOICE)[1]["code"] == 422
+    delete(server, "pods", "p", gracePeriodSeconds=0)
+    wait_until(lambda: call(front, "bob", "POST", f"{COMFY}/resume", CHOICE)[1]["code"] == 200, "it is free", 60)
+    assert front.end() == 0
+
+
+def test_who_asks_is_whoever_the_cluster_says(front: LiveFront) -> None:
+    assert call(front, "", "GET", RESOURCES)[0] == 401
+    assert call(front, "mallory", "GET", RESOURCES)[0] == 401
+    assert call(front, "bob", "GET", f"{BOUND}?owner=alice")[0] == 403
+    assert call(front, "root", "GET", f"{BOUND}?owner=alice")[1]["data"] == []
+    switch = f"{RESOURCES}/nodes/a/devices/g1/support-type"
+    assert call(front, "bob", "PUT", switch, {"supportType": "TimeSlice"})[0] == 403
+    assert call(front, "root", "PUT", switch, {"supportType": "TimeSlice"})[1]["data"]["status"] == "switched"
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ('scope = "sometimes"', "scope"),
+        ('bind = "127.0.0.1:0"', "kube.bindings.scope"),
+        ('scope = "on"\nbind = ":8081"', "kube.cert_file"),
+        ('scope = "on"\nproxy_ca_file = "ca.pem"', "kube.cert_file"),
+        ('scope = "on"\nallocations = "rows"', "kube.bindings.allocations"),
+    ],
+)
+def test_a_wrong_setting_is_told_and_nothing_starts(tmp_path: Path, settings: str, field: str) -> None:
+    config = tmp_path / "ullage.toml"
+    place = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    config.write_text(f'[kube]\nkubeconfig = "{place}"\n[kube.bindings]\n{settings}\n')
+    command = [sys.executable, "-m", "ullage.cli.main", "kube", f"--config={config}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert field in done.stderr
+    assert "Traceback" not in done.stderr
