@@ -96,7 +96,7 @@ async def test_a_pod_of_two_owners_bindings_is_refused_and_both_say_so(server: A
     async with hosting(server, api) as up:
         found = await up.offered(pod, "a")
         assert found["FailedAndUnresolvableNodes"] == {"a": "bindings-of-several-owners:nobody and alice"}
-        await up.front.bindings.upkeep.look()
+        await until(lambda: all("annotations" in up.objects()[name]["metadata"] for name in "xy"), "both say so")
         for name in ("x", "y"):
             notes = up.objects()[name]["metadata"]["annotations"]
             assert notes["ullage.io/binding-state"] == "Conflict"
@@ -136,7 +136,7 @@ async def test_37_an_exclusive_card_is_for_one_application(server: ApiServer, ap
         assert found["FailedAndUnresolvableNodes"] == {"a": "exclusive-already-bound:g1"}
         assert await up.place(first, ["a"]) == "!a"
         assert held(up, first).requirement.cards.isolation is Isolation.SHARED
-        await up.front.bindings.upkeep.look()
+        await until(lambda: "annotations" in up.objects()["y"]["metadata"], "it says so")
         assert up.objects()["y"]["metadata"]["annotations"]["ullage.io/binding-state"] == "Conflict"
         delete(server, "gpubindings", "x")
         await until(lambda: ("", "x") not in up.front.bindings.store.objects.objects, "it is heard")

@@ -21,7 +21,7 @@ from ullage.kube.nodes import CardReader
 from ullage.kube.objects import Namespace, Node, Object, Pod
 from ullage.kube.occupants import Occupants
 from ullage.model.binding import Binding, BindingState
-from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeNode
+from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest, NotFound, Unavailable
 from ullage.service.bindings_port import ClusterFacts
@@ -73,12 +73,15 @@ class KubeBindings:
         self._nodes: dict[str, tuple[ComputeNode, tuple[Problem, ...]]] = {}
         self._foreign: dict[str, tuple[str, Binding]] = {}
         self._claims: Claims | None = None
+        self._cards: dict[str, ComputeCard] | None = None
         self.unready: Callable[[], str] = lambda: "" if self.synced else "bindings have not been read yet"
         """Why nothing may be decided now; "" if it may. Who runs what before our term is to be known by then."""
         self.wake: Callable[[], None] = lambda: None
-        """Called when anything may have to be done because something changed."""
+        """Called when the ledger changed, or what shows it may differ from it."""
+        self.moved: Callable[[], None] = lambda: None
+        """Called when pods changed: who was told to leave may have gone."""
         sources.nodes.subscribe(self._on_node)
-        sources.pods.subscribe(lambda _: self.wake())
+        sources.pods.subscribe(lambda _: self.moved())
         self.objects.subscribe(self._on_object)
 
     @property
@@ -94,7 +97,7 @@ class KubeBindings:
             raise Unavailable(unready, code="not-ready")
         ledger = await self.store.read()
         namespaces = self._sources.namespaces.objects
-        apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.tenants())
+        apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.identities())
         foreign = tuple(self.foreign)
         problems += [
             Problem(each.name, each.reason) for each in self.claims.bindings if each.reason and each in foreign
@@ -130,9 +133,8 @@ class KubeBindings:
         """Delete bindings that are none of the ledger."""
         there = {each.name for each in self.foreign}
         for name in sorted(there & set(bindings)):
-            found = self.objects.objects[("", name)].metadata
             try:
-                await self._write(Delete(GPU_BINDINGS, name, uid=found.uid, version=found.resource_version))
+                await self._write(Delete(GPU_BINDINGS, name, uid=self.objects.objects["", name].metadata.uid))
             except NotFound:
                 continue
 
@@ -144,6 +146,13 @@ class KubeBindings:
         sources = self._sources
         shared = sources.nodes.synced and sources.pods.synced and sources.namespaces.synced
         return shared and all(informer.synced for informer in self.informers)
+
+    @property
+    def unheard(self) -> str:
+        """What has not been heard yet, and why, as far as that is known."""
+        missing = next((informer for informer in self.informers if not informer.synced), None)
+        trouble = "" if missing is None or missing.trouble is None else f": {missing.trouble.message}"
+        return f"bindings have not been read yet{trouble}"
 
     @property
     def claims(self) -> Claims:
@@ -165,11 +174,13 @@ class KubeBindings:
 
     def cards(self, ledger: Ledger) -> dict[str, ComputeCard]:
         """Cards by their ids as they are shared now; of two with one id that of the first node by name."""
-        found: dict[str, ComputeCard] = {}
-        for name in sorted(self._nodes):
-            for card in self._nodes[name][0].cards:
-                share = ledger.shares.get(CardKey(name, card.id), card.share)
-                found.setdefault(card.id, replace(card, share=share))
+        if self._cards is None:
+            there = (card for name in sorted(self._nodes, reverse=True) for card in self._nodes[name][0].cards)
+            self._cards = {card.id: card for card in there}
+        found = dict(self._cards)
+        for key, share in ledger.shares.items():
+            if key.device in found and found[key.device].node == key.node:
+                found[key.device] = replace(found[key.device], share=share)
         return found
 
     @property
@@ -186,12 +197,13 @@ class KubeBindings:
     def _on_node(self, news: News[Node]) -> None:
         if isinstance(news, Removed):
             self._nodes.pop(news.last.metadata.name, None)
-            self._forget_claims()
-            return
-        found = compute_node(news.new, self._readers)
-        if found != self._nodes.get(news.new.metadata.name):
+        else:
+            found = compute_node(news.new, self._readers)
+            if found == self._nodes.get(news.new.metadata.name):
+                return
             self._nodes[news.new.metadata.name] = found
-            self._forget_claims()
+        self._cards = None
+        self._forget_claims()
 
     def _on_object(self, news: News[Object]) -> None:
         found = news.last if isinstance(news, Removed) else news.new

@@ -73,7 +73,7 @@ class Extender:
         if asked is None:
             return args.kept(names, {}, {})
         self._settled()
-        admitted = self._admit(args.pod, asked, names)
+        admitted = self._admit(args.pod, asked, names, note=not args.simulated)
         found = self.cluster.offers_of(_requests(admitted), expected=not args.simulated)
         why, never = dict(admitted.refused), dict(admitted.never)
         for refusal, refused in found.refused:
@@ -206,9 +206,9 @@ class Extender:
             )
         return None
 
-    def _admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str]) -> Admitted:
+    def _admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = False) -> Admitted:
         """What it asks where: as it says, or as bindings allow it."""
-        return Admitted([(asked, nodes)]) if self.gate is None else self.gate.admit(pod, asked, nodes)
+        return Admitted([(asked, nodes)]) if self.gate is None else self.gate.admit(pod, asked, nodes, note=note)
 
     def _ready(self) -> int:
         """The term in which questions can be answered.

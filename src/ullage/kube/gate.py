@@ -11,7 +11,8 @@ from ullage.kube.bindings_store import KubeBindings
 from ullage.kube.hosted_apps import tenant_in
 from ullage.kube.informer import Informer
 from ullage.kube.objects import Namespace
-from ullage.model.binding import Binding
+from ullage.kube.occupants import Identity, identity
+from ullage.model.binding import Binding, Tenant
 from ullage.model.error import Conflict
 from ullage.model.request import ResourceRequirement
 from ullage.wire.document import Document, mapping, text
@@ -67,18 +68,24 @@ class Gate:
 
     def __init__(self, bindings: KubeBindings, namespaces: Informer[Namespace], scope: Scope, domain: str) -> None:
         self._bindings, self._namespaces, self._scope, self._domain = bindings, namespaces, scope, domain
-        self.conflicts: dict[str, Binding] = {}
-        """Bindings of several owners for one pod, as they are to be shown, by name."""
+        self._torn: dict[Identity, Tenant] = {}
 
     @property
     def unready(self) -> str:
         """Why nothing can be judged now; "" if it can."""
         if not self._bindings.synced:
-            return "bindings have not been read yet"
+            return self._bindings.unheard
         return "" if self._bindings.store.now is not None else "the ledger of bindings has not been read yet"
 
-    def admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str]) -> Admitted:
-        """What a pod may ask on these nodes.
+    @property
+    def conflicts(self) -> dict[str, Binding]:
+        """Bindings of several owners that were for one pod, and still are, as they are to be shown, by name."""
+        claims = self._bindings.claims
+        self._torn = {key: tenant for key, tenant in self._torn.items() if claims.conflict(tenant)}
+        return {each.name: each for tenant in self._torn.values() for each in claims.conflict(tenant)}
+
+    def admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = True) -> Admitted:
+        """What a pod may ask on these nodes; with `note` a conflict that it finds is shown on the bindings.
 
         Raises:
             InvalidRequest: its labels cannot be read. Unavailable: bindings are not certain now.
@@ -91,9 +98,12 @@ class Gate:
         claims = self._bindings.claims
         siblings = self._bindings.occupants.siblings(asked.uid, tenant)
         found = claims.permit(tenant, asked.requirement, nodes, siblings, consume_of(tenant))
-        self.conflicts |= {each.name: each for each in claims.conflict(tenant)}
-        helps = {node: _text(why) for node, why in found.refused.items() if why.helps}
-        never = {node: _text(why) for node, why in found.refused.items() if not why.helps}
+        if note and identity(tenant) not in self._torn and claims.conflict(tenant):
+            self._torn[identity(tenant)] = tenant
+            self._bindings.wake()
+        texts = {why: _text(why) for why in set(found.refused.values())}
+        helps = {node: texts[why] for node, why in found.refused.items() if why.helps}
+        never = {node: texts[why] for node, why in found.refused.items() if not why.helps}
         return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places)
 
     def hold(self, uid: str, bindings: tuple[str, ...]) -> dict[str, str]:

@@ -51,9 +51,9 @@ class HostedApps:
         self,
         workloads: Iterable[tuple[Kind[Object], Object]],
         namespaces: Mapping[tuple[str, str], Namespace],
-        tenants: Iterable[Tenant],
+        running: Iterable[tuple[str, str, str]],
     ) -> tuple[tuple[HostedApp, ...], list[Problem]]:
-        """The applications, and what could not be read; one that only has pods runs, and asks nothing."""
+        """The applications, and what could not be read; of one in `running` with pods alone no more is known."""
         found: defaultdict[AppKey, list[Object]] = defaultdict(list)
         for _, each in workloads:
             key = app_key(each, namespaces)
@@ -61,10 +61,8 @@ class HostedApps:
                 found[key].append(each)
         problems: list[Problem] = []
         apps = {key: self._app(key, some, namespaces, problems) for key, some in found.items()}
-        for tenant in tenants:
-            if tenant.app:
-                key = AppKey(tenant.app, tenant.owner, tenant.namespace)
-                apps.setdefault(key, HostedApp(key))
+        for name in running:
+            apps.setdefault(AppKey(*name), HostedApp(AppKey(*name)))
         return tuple(apps.values()), problems
 
     def _app(

@@ -79,9 +79,9 @@ class Occupants:
                     named.add(row.id)
         return frozenset(named)
 
-    def tenants(self) -> Iterator[Tenant]:
-        """Whose pods there are."""
-        return (each.tenant for each in self._there.values())
+    def identities(self) -> Iterator[Identity]:
+        """Whose pods there are, each once."""
+        return iter(self._alike)
 
     def _hear(self, news: News[Pod]) -> None:
         match news:

@@ -44,7 +44,8 @@ class Upkeep:
         self._map = AllocationsMap(api, allocations) if allocations else None
         self._use, self._trouble = Bindings(bindings), trouble
         self._woken = asyncio.Event()
-        bindings.wake = self._woken.set
+        self._stale = True
+        bindings.wake, bindings.moved = self._wake, self._moved
 
     async def run(self) -> None:
         """Look whenever something changed, and now and then."""
@@ -53,7 +54,7 @@ class Upkeep:
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     await self._woken.wait()
             except TimeoutError:
-                pass
+                self._stale = True
             self._woken.clear()
             await self.look()
             await asyncio.sleep(GAP_S)
@@ -69,10 +70,23 @@ class Upkeep:
                 return
             if any(row.draining for row in ledger.rows):
                 await self._use.settle()
-            async for change in self._changes(epoch):
-                await self._write(epoch, change)
+            if self._stale:
+                self._stale = False
+                async for change in self._changes(epoch):
+                    await self._write(epoch, change)
         except UllageError as error:
+            self._stale = True
             self._trouble("Bindings", "", error)
+
+    def _wake(self) -> None:
+        self._stale = True
+        self._woken.set()
+
+    def _moved(self) -> None:
+        """Pods matter only to those who wait for some to end."""
+        ledger = self._bindings.store.now
+        if ledger is not None and any(row.draining for row in ledger.rows):
+            self._woken.set()
 
     async def _changes(self, epoch: int) -> AsyncIterator[Change]:
         ledger, shown = await self._bindings.ledger(), self._bindings.objects.objects
@@ -87,4 +101,4 @@ class Upkeep:
         try:
             await self._candidate.write(epoch, change)
         except (AlreadyExists, NotFound, Conflict):
-            self._woken.set()  # our picture of the objects is behind: the next look is better
+            self._wake()  # our picture of the objects is behind: the next look is better

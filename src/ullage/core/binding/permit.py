@@ -180,11 +180,11 @@ class Claims:
             if not selector.indices or card.index in selector.indices:
                 here[card.node].append(Bound(each, card))
         places: dict[str, Place] = {}
-        refused: dict[str, Refused] = {}
+        refused = dict.fromkeys(nodes, Refused(Hindrance.NOT_HERE))
         most = 0
         take = self._all if consume is Consume.ALL else self._some
-        for node in nodes:
-            place = take(here[node], asked.gpu_count, held) if node in here else Refused(Hindrance.NOT_HERE)
+        for node in [node for node in here if node in refused]:
+            place = take(here[node], asked.gpu_count, held)
             if isinstance(place, int):
                 most = max(most, place)
                 place = Refused(Hindrance.TOO_FEW, f" requested={asked.gpu_count}, bound={place}", helps=True)
@@ -192,6 +192,7 @@ class Claims:
                 refused[node] = place
             else:
                 places[node] = place
+                del refused[node]
         short = not places and all(each.code in (Hindrance.TOO_FEW, Hindrance.NOT_HERE) for each in refused.values())
         return Permit(places, refused, (asked.gpu_count, most) if short else None)
 
