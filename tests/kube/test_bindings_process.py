@@ -73,6 +73,18 @@ def test_what_was_bound_is_known_after_a_kill(server: ApiServer, front: LiveFron
     assert front.end() == 0
 
 
+def test_60_metrics_count_who_had_a_card_and_who_had_not(front: LiveFront) -> None:
+    told = [call(front, owner, "POST", f"{COMFY}/resume", CHOICE)[1]["code"] for owner in ("alice", "bob")]
+    assert told == [200, 422]
+    page = httpx2.get(f"{front.url('metrics')}/metrics").text
+    for line in (
+        'ullage_kube_calls_total{code="ok",verb="bindings-resume"} 1.0',
+        'ullage_kube_calls_total{code="computeBindingUnavailable",verb="bindings-resume"} 1.0',
+        'ullage_kube_binding_rows{state="Bound"} 1.0',
+    ):
+        assert line in page
+
+
 def test_who_asks_is_whoever_the_cluster_says(front: LiveFront) -> None:
     assert call(front, "", "GET", RESOURCES)[0] == 401
     assert call(front, "mallory", "GET", RESOURCES)[0] == 401

@@ -161,7 +161,7 @@ class KubeProcess:
             tls = _tls(section.webhook_cert_file, section.webhook_key_file)
             found["webhook"] = _Server(app, section.webhook_bind, tls)
         if section.bindings.bind is not None and front.bindings is not None:
-            app = compute_resources(front.bindings.use, caller_of)
+            app = compute_resources(front.bindings.use, caller_of, metrics.call)
             tls = _tls(section.cert_file, section.key_file, section.bindings.proxy_ca_file)
             found["bindings"] = _Server(Known(app, _callers(section.bindings, api)), section.bindings.bind, tls)
         if section.metrics_bind is not None:

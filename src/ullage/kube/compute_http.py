@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from ullage.kube.app import NOBODY, Meter
 from ullage.kube.body import read_body
 from ullage.kube.lease import NotLeading
 from ullage.model.compute import BoundCard
@@ -46,17 +48,30 @@ _STATUS: dict[type[UllageError], int] = {
 _TOO_LARGE = "body-too-large"
 
 
-def route(method: str, path: str, handler: Handler) -> Route:
-    """A route whose errors are plain text under their status."""
+class FailedResponse(Response):
+    """An answer that says that a check failed; `outcome` is which."""
+
+    outcome = ""
+
+
+def route(method: str, path: str, handler: Handler, meter: Meter = NOBODY) -> Route:
+    """A route whose errors are plain text under their status; the meter is told of it by the name of its handler."""
+    verb = f"bindings-{getattr(handler, '__name__', 'call')}"
 
     async def respond(request: Request) -> Response:
+        began, outcome = perf_counter(), "ok"
         try:
             for name, value in request.path_params.items():
                 check_text(value, name)
-            return await handler(request)
+            answer = await handler(request)
         except UllageError as error:
+            outcome = error.code
             text = f"{error.code}: {error.message}".encode("utf-8", "replace")
-            return PlainTextResponse(text, _status(error))
+            answer = PlainTextResponse(text, _status(error))
+        if isinstance(answer, FailedResponse):
+            outcome = answer.outcome
+        meter(verb, perf_counter() - began, outcome)
+        return answer
 
     return Route(path, respond, methods=[method])
 
@@ -113,7 +128,9 @@ def checked(answer: tuple[BoundCard, ...] | FailedCheck) -> Response:
 
 def failed(check: FailedCheck, device: DeviceBody | None = None) -> Response:
     """A check that failed: that is no error of the protocol, and has the status 200."""
-    return _json(failed_check(check, device))
+    answer = FailedResponse(msgspec.json.encode(failed_check(check, device)), media_type="application/json")
+    answer.outcome = check.type
+    return answer
 
 
 def _json(body: Envelope, headers: dict[str, str] | None = None) -> Response:

@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ullage.kube.compute_http import CallerOf, body_of, checked, failed, found, named, route, terms_of
+from ullage.kube.app import NOBODY, Meter
+from ullage.kube.compute_http import CallerOf, Handler, body_of, checked, failed, found, named, terms_of
+from ullage.kube.compute_http import route as a_route
 from ullage.kube.gpus import gpu_routes
 from ullage.model.compute import CardKey, ComputeCard
 from ullage.model.compute_answer import FailedCheck, Problem
@@ -31,14 +33,18 @@ from ullage.wire.compute_resources import (
 ROOT = "/app-service/v1"
 
 
-def compute_resources(bindings: Bindings, caller_of: CallerOf) -> Starlette:
+def compute_resources(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> Starlette:
     """The application, with the older `/gpus` beside it."""
-    return Starlette(routes=[*compute_routes(bindings, caller_of), *gpu_routes(bindings, caller_of)])
+    return Starlette(routes=[*compute_routes(bindings, caller_of, meter), *gpu_routes(bindings, caller_of, meter)])
 
 
-def compute_routes(bindings: Bindings, caller_of: CallerOf) -> list[Route]:
+def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> list[Route]:
     """The routes under `/app-service/v1`."""
     api = _Api(bindings, caller_of)
+
+    def route(method: str, path: str, handler: Handler) -> Route:
+        return a_route(method, path, handler, meter)
+
     app = f"{ROOT}/apps/{{name}}"
     bound = f"{app}/compute-resources/bindings"
     switch = f"{ROOT}/compute-resources/nodes/{{node}}/devices/{{device}}/support-type"

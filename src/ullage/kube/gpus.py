@@ -10,7 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ullage.kube.compute_http import CallerOf, body_of, named, route, terms_of
+from ullage.kube.app import NOBODY, Meter
+from ullage.kube.compute_http import CallerOf, Handler, body_of, named, terms_of
+from ullage.kube.compute_http import route as a_route
 from ullage.model.compute_answer import FailedCheck
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
@@ -26,9 +28,13 @@ from ullage.wire.compute_questions import (
 from ullage.wire.gpus import gpu_body
 
 
-def gpu_routes(bindings: Bindings, caller_of: CallerOf) -> list[Route]:
+def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> list[Route]:
     """The routes under `/gpus`."""
     api = _Api(bindings, caller_of)
+
+    def route(method: str, path: str, handler: Handler) -> Route:
+        return a_route(method, path, handler, meter)
+
     return [
         route("GET", "/gpus", api.cards),
         route("POST", "/gpus/{id}/mode", api.mode),

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from ullage.core.fleet import Fleet
 from ullage.kube.front import Front
 from ullage.model.allocation import Allocation
+from ullage.model.binding import BindingState
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import PPM
 
@@ -76,6 +77,12 @@ class FrontCollector(Collector):
         yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.doubts.count)
         held = front.cluster.allocator.fleet.ledger.values()
         yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
+        ledger = None if front.bindings is None else front.bindings.store.store.now
+        if ledger is not None:
+            rows = GaugeMetricFamily("ullage_kube_binding_rows", "Cards that applications have", labels=["state"])
+            for state in (BindingState.BOUND, BindingState.DRAINING):
+                rows.add_metric([state], sum(row.state is state for row in ledger.rows))
+            yield rows
 
 
 class QueueCollector(Collector):
