@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -288,6 +289,34 @@ async def test_rows_are_shown_as_app_service_keeps_them(server: ApiServer, api: 
         assert f'"memory":{8000 * MIB}' in server.do(kept)
         await up.call("DELETE", BOUND)
         await until(lambda: server.do(kept) == "[]", "no row is shown")
+
+
+async def test_rows_that_app_service_kept_count_and_become_rows(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": SLICED, "g2": ALONE}))
+    put(server, "namespaces", {"metadata": {"name": "os-framework"}})
+    put(server, "deployments", a_deployment(replicas=1))
+    row = {"appId": "x", "appName": "comfyui", "owner": "alice", "mode": "nvidia", "nodeName": "a"}
+    rows = [row | {"deviceId": "g1", "memory": 8000 * MIB}]
+    place = {"name": "app-gpu-allocations", "namespace": "os-framework"}
+    put(server, "configmaps", {"metadata": place, "data": {"allocations.json": json.dumps(rows), "other": "kept"}})
+    (pod,) = put(server, "pods", pod_of("p"))
+
+    def kept() -> dict[str, str]:
+        return dict(server.store.get(("configmaps", "os-framework", "app-gpu-allocations"))["data"])
+
+    async with hosting(server, api, BindingTerms(allocations="os-framework/app-gpu-allocations")) as up:
+        assert await up.place(pod, ["a"]) == "!a"
+        assert (await up.call("GET", RESOURCES))["data"][0]["devices"][0]["available"] == 8000 * MIB
+        await up.call("POST", f"{ROOT}/apps/comfyui/compute-resources/bindings/validate", choose("g2"))
+        await up.front.bindings.upkeep.look()
+        assert json.loads(server.do(kept)["allocations.json"]) == rows  # nothing of theirs is lost
+        done = (await up.call("POST", f"{RESOURCES}/migrate", {"dryRun": False}, user="root"))["data"]
+        assert len(done["kept"]) == 1
+        assert await bound(up) == ["g1"]
+        await until(lambda: '"spec"' in server.do(kept)["allocations.json"], "the rows are ours")
+        assert server.do(kept)["other"] == "kept"
+        again = (await up.call("POST", f"{RESOURCES}/migrate", {"dryRun": False}, user="root"))["data"]
+        assert again["kept"] == []
 
 
 # --- bindings of before ---

@@ -64,7 +64,8 @@ class FrontBindings:
             settings=pods,
             readers=readers,
             strict=terms.strict,
+            allocations=terms.allocations,
         )
         gate = Gate(store, sources.namespaces, terms.scope, pods.domain)
-        upkeep = Upkeep(api, candidate, store, sources.nodes, gate, allocations=terms.allocations, trouble=trouble)
+        upkeep = Upkeep(candidate, store, sources.nodes, gate, trouble=trouble)
         return cls(store, gate, upkeep, Bindings(store))

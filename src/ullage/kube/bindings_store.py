@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ullage.core.binding.permit import Claims
 from ullage.core.binding.rows import Change, Ledger
+from ullage.kube.allocations_map import AllocationsMap, not_there
 from ullage.kube.api import KubeApi
 from ullage.kube.changes import Change as Write
 from ullage.kube.changes import Delete
@@ -57,13 +58,16 @@ class KubeBindings:
         settings: PodSettings = PLAIN_SETTINGS,
         readers: Sequence[CardReader] = (),
         strict: bool = False,
+        allocations: str = "",
     ) -> None:
-        """`name` and `namespace` are of the ConfigMap of the ledger."""
+        """`name` and `namespace` are of the ConfigMap of the ledger; `allocations` (`namespace/name`) shows its rows."""
         self._candidate, self._sources, self._strict, self._readers = candidate, sources, strict, readers
         self._workloads: tuple[tuple[Kind[Object], Informer[Object]], ...] = tuple(
             (kind, Informer(api, kind)) for kind in WORKLOADS
         )
         self.objects = Informer(api, GPU_BINDINGS)
+        self.allocations = AllocationsMap(api, allocations) if allocations else None
+        self._discarded: set[str] = set()
         self.occupants = Occupants(
             sources.pods, cluster, lambda pod: tenant_in(pod, sources.namespaces.objects), settings.domain
         )
@@ -83,11 +87,14 @@ class KubeBindings:
         sources.nodes.subscribe(self._on_node)
         sources.pods.subscribe(lambda _: self.moved())
         self.objects.subscribe(self._on_object)
+        if self.allocations is not None:
+            self.allocations.informer.subscribe(lambda _: self._forget_claims())
 
     @property
     def informers(self) -> tuple[Informer[Object], ...]:
         """What is followed for bindings alone."""
-        return (self.objects, *(informer for _, informer in self._workloads))
+        shown = [] if self.allocations is None else [self.allocations.informer]
+        return (self.objects, *(informer for _, informer in self._workloads), *shown)
 
     # --- the port ---
 
@@ -131,8 +138,9 @@ class KubeBindings:
 
     async def discard(self, bindings: Collection[str]) -> None:
         """Delete bindings that are none of the ledger."""
-        there = {each.name for each in self.foreign}
-        for name in sorted(there & set(bindings)):
+        self._discarded.update(bindings)
+        self._forget_claims()
+        for name in sorted(self._foreign.keys() & set(bindings)):
             try:
                 await self._write(Delete(GPU_BINDINGS, name, uid=self.objects.objects["", name].metadata.uid))
             except NotFound:
@@ -185,8 +193,18 @@ class KubeBindings:
 
     @property
     def foreign(self) -> Iterator[Binding]:
-        """The bindings that are none of the ledger, the oldest first."""
-        return (binding for _, binding in sorted(self._foreign.values(), key=lambda pair: (pair[0], pair[1].name)))
+        """The bindings that are none of the ledger: objects, the oldest first, and rows of app-service."""
+        yield from (binding for _, binding in sorted(self._foreign.values(), key=lambda each: (each[0], each[1].name)))
+        yield from self.imports
+
+    @property
+    def imports(self) -> tuple[Binding, ...]:
+        """The rows that app-service wrote and that are nowhere else."""
+        if self.allocations is None:
+            return ()
+        objects = (binding for _, binding in self._foreign.values())
+        found = not_there(self.allocations.rows(), self.store.now or Ledger(), objects)
+        return tuple(each for each in found if each.name not in self._discarded)
 
     # --- hearing and telling ---
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from ullage.core.binding.permit import Claims
 from ullage.core.binding.rows import Ledger
-from ullage.kube.api import KubeApi
 from ullage.kube.bindings_store import as_binding
 from ullage.kube.changes import Change, Create, Delete, Patch, Replace
-from ullage.kube.kinds import CONFIG_MAPS, GPU_BINDINGS, NODES
+from ullage.kube.kinds import GPU_BINDINGS, NODES
 from ullage.kube.objects import Node, Object
 from ullage.model.binding import Binding, BindingState
 from ullage.model.compute import AppKey, BoundCard
-from ullage.model.error import InvalidRequest, NotFound
-from ullage.wire.compute_resources import allocation_bodies
+from ullage.model.error import InvalidRequest
 from ullage.wire.document import Document
 from ullage.wire.gpubinding import (
     REASON,
@@ -33,9 +29,6 @@ from ullage.wire.gpubinding import (
     share_number,
     write_binding,
 )
-
-ALLOCATIONS = "allocations.json"
-"""The key of the ConfigMap of rows."""
 
 
 def object_changes(ledger: Ledger, objects: Mapping[tuple[str, str], Object]) -> Iterator[Change]:
@@ -81,36 +74,6 @@ def state_changes(
             said = {STATE: state or None, REASON: reason or None}
             metadata = {"annotations": said, "resourceVersion": found.metadata.resource_version}
             yield Patch(GPU_BINDINGS, each.name, {"metadata": metadata})
-
-
-class AllocationsMap:
-    """The rows in a ConfigMap, as app-service keeps them; `place` is `namespace/name`."""
-
-    def __init__(self, api: KubeApi, place: str) -> None:
-        self._api = api
-        self._namespace, _, self._name = place.partition("/")
-        self._written: tuple[int | None, int] | None = None
-
-    async def change(self, ledger: Ledger, term: int | None) -> Change | None:
-        """What makes it that of the ledger; None if it is already. It is read once per version and term.
-
-        Raises:
-            UllageError: it cannot be read.
-
-        """
-        if self._written == (term, ledger.version):
-            return None
-        text = msgspec.json.encode(allocation_bodies(row for row in ledger.rows if not row.draining)).decode()
-        try:
-            found = (await self._api.get(CONFIG_MAPS, self._name, self._namespace)).document
-        except NotFound:
-            body: dict[str, Any] = {"metadata": {"name": self._name}, "data": {ALLOCATIONS: text}}
-            return Create(CONFIG_MAPS, body, self._namespace)
-        if (found.get("data") or {}).get(ALLOCATIONS) == text:
-            self._written = term, ledger.version
-            return None
-        data = {**(found.get("data") or {}), ALLOCATIONS: text}
-        return Replace(CONFIG_MAPS, self._name, {**found, "data": data}, self._namespace)
 
 
 def _wanted(ledger: Ledger) -> dict[str, dict[str, Any]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from ullage.kube.api import KubeApi
 from ullage.kube.bindings_store import KubeBindings
 from ullage.kube.changes import Change
 from ullage.kube.gate import Gate
 from ullage.kube.informer import Informer
 from ullage.kube.lease import Candidate
 from ullage.kube.objects import Node
-from ullage.kube.projection import AllocationsMap, node_changes, object_changes, state_changes
+from ullage.kube.projection import node_changes, object_changes, state_changes
 from ullage.model.error import AlreadyExists, Conflict, NotFound, UllageError
 from ullage.service.bindings import Bindings
 
@@ -30,18 +29,14 @@ class Upkeep:
 
     def __init__(
         self,
-        api: KubeApi,
         candidate: Candidate,
         bindings: KubeBindings,
         nodes: Informer[Node],
         gate: Gate,
         *,
-        allocations: str = "",
         trouble: Told = lambda _kind, _name, _error: None,
     ) -> None:
-        """`allocations` is where the rows are shown as one ConfigMap, `namespace/name`; "" for nowhere."""
         self._candidate, self._bindings, self._nodes, self._gate = candidate, bindings, nodes, gate
-        self._map = AllocationsMap(api, allocations) if allocations else None
         self._use, self._trouble = Bindings(bindings), trouble
         self._woken = asyncio.Event()
         self._stale = True
@@ -72,7 +67,7 @@ class Upkeep:
                 await self._use.settle()
             if self._stale:
                 self._stale = False
-                async for change in self._changes(epoch):
+                async for change in self._changes():
                     await self._write(epoch, change)
         except UllageError as error:
             self._stale = True
@@ -88,13 +83,15 @@ class Upkeep:
         if ledger is not None and any(row.draining for row in ledger.rows):
             self._woken.set()
 
-    async def _changes(self, epoch: int) -> AsyncIterator[Change]:
+    async def _changes(self) -> AsyncIterator[Change]:
         ledger, shown = await self._bindings.ledger(), self._bindings.objects.objects
         for change in [*object_changes(ledger, shown), *node_changes(ledger, self._nodes.objects)]:
             yield change
         for change in list(state_changes(self._bindings.claims, self._gate.conflicts, shown)):
             yield change
-        if self._map is not None and (found := await self._map.change(ledger, epoch)) is not None:
+        allocations = self._bindings.allocations
+        found = None if allocations is None else allocations.change(ledger, self._bindings.imports)
+        if found is not None:
             yield found
 
     async def _write(self, epoch: int, change: Change) -> None:
