@@ -60,7 +60,7 @@ class KubeBindings:
         strict: bool = False,
         allocations: str = "",
     ) -> None:
-        """`name` and `namespace` are of the ConfigMap of the ledger; `allocations` (`namespace/name`) shows its rows."""
+        """`name` and `namespace` are of the ledger's ConfigMap; `allocations` (`namespace/name`) shows its rows."""
         self._candidate, self._sources, self._strict, self._readers = candidate, sources, strict, readers
         self._workloads: tuple[tuple[Kind[Object], Informer[Object]], ...] = tuple(
             (kind, Informer(api, kind)) for kind in WORKLOADS
