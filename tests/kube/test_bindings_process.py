@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from tests.kube.hosting import ALONE, RESOURCES, ROOT, a_deployment, a_machine, 
 from tests.kube.live_front import LiveFront
 from tests.kube.test_front import binding, cards_of, put
 from tests.system.live_server import wait_until
+from ullage.cli.bindings import parse_choice
+from ullage.model.error import InvalidRequest
 
 pytestmark = pytest.mark.timeout(900)
 COMFY = f"{ROOT}/apps/comfyui"
@@ -83,6 +86,40 @@ def test_60_metrics_count_who_had_a_card_and_who_had_not(front: LiveFront) -> No
         'ullage_kube_binding_rows{state="Bound"} 1.0',
     ):
         assert line in page
+
+
+def test_the_command_line_binds_and_lets_go(front: LiveFront) -> None:
+    def run(user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        own = {**os.environ, "ULLAGE_ENDPOINT": front.url("bindings"), "ULLAGE_TOKEN": user}
+        command = [sys.executable, "-m", "ullage.cli.main", "bindings", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=own)
+
+    assert "comfyui" not in run("alice").stdout
+    chosen = "--compute-binding=a:g1"
+    assert "g1" in run("alice", "check", "comfyui", chosen).stdout
+    assert "no-such" in run("alice", "resume", "comfyui", "--compute-binding=a:no-such").stderr
+    assert run("alice", "resume", "comfyui", chosen).returncode == 0
+    assert "comfyui of alice" in run("bob", "list").stdout
+    refused = run("bob", "resume", "comfyui", chosen)
+    assert (refused.returncode, "exclusive-already-bound:g1" in refused.stderr) == (75, True)
+    assert run("bob", "show", "comfyui", "--owner=alice").returncode == 2
+    assert '"deviceId": "g1"' in run("root", "show", "comfyui", "--owner=alice", "-o", "json").stdout
+    assert run("alice", "suspend", "comfyui").returncode == 0
+    assert run("bob", "resume", "comfyui", "--compute-binding=a").returncode == 2
+    assert run("bob", "resume", "comfyui", chosen).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"), [("n:g", None), ("n:g:2", 2 << 30), ("n:g:512Mi", 512 << 20), ("n:g:1Gi", 1 << 30)]
+)
+def test_a_choice_is_node_card_and_memory(text: str, memory: int | None) -> None:
+    assert parse_choice(text).get("memory") == memory
+
+
+@pytest.mark.parametrize("text", ["", "n", "n:", ":g", "n:g:", "n:g:1:2", "n:g:much"])
+def test_what_is_no_choice_is_told(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="--compute-binding"):
+        parse_choice(text)
 
 
 def test_who_asks_is_whoever_the_cluster_says(front: LiveFront) -> None:

@@ -65,6 +65,11 @@ VERBS = {
     "cordon": Verb("fleet", "place nothing new on a node", "ullage cordon node-1"),
     "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),
     "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
+    "bindings": Verb(
+        "bindings",
+        "which application has which card of a cluster",
+        "ullage bindings resume comfyui --compute-binding n1:GPU-1f0c:8",
+    ),
     "demo": Verb("demo", "watch three tenants share this machine", "ullage demo --once"),
     "replay": Verb(
         "replay",

@@ -1,0 +1,148 @@
+"""`ullage bindings`: which application has which card of a cluster, as `ullage kube` answers it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from ullage.cli.output import Column, add_output, print_list
+from ullage.client.endpoint import given
+from ullage.client.transport import Transport
+from ullage.model.error import Conflict, InvalidRequest, invalid
+from ullage.model.quantity import format_bytes, parse_bytes
+from ullage.wire.compute_resources import AllocationBody, DeviceBody, Envelope, NodeBody
+
+_ROOT = "/app-service/v1"
+_CARDS = (
+    Column("NODE", lambda card: card.node_name),
+    Column("CARD", lambda card: card.id),
+    Column("MODEL", lambda card: card.card_model),
+    Column("SHARED", lambda card: card.support_type),
+    Column("FREE", lambda card: f"{format_bytes(card.available)} of {format_bytes(card.memory)}"),
+    Column("APPLICATIONS", lambda card: ", ".join(map(_whose, card.bindings))),
+)
+_ROWS = (
+    Column("APPLICATION", lambda row: row.app_name),
+    Column("OWNER", lambda row: row.owner),
+    Column("NODE", lambda row: row.node_name),
+    Column("CARD", lambda row: row.device_id),
+    Column("MEMORY", lambda row: format_bytes(row.memory) if row.memory else "-"),
+)
+
+
+def configure_bindings(parser: argparse.ArgumentParser) -> None:
+    """`ullage bindings`; without a further word it lists the cards."""
+    add_output(parser)
+    parser.set_defaults(act=_list)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="cards, and who is bound to them", epilog="example: ullage bindings list")
+    add_output(listing)
+    listing.set_defaults(act=_list)
+    for name, help_, act in (
+        ("resume", "bind an application to cards, and let it start", _resume),
+        ("check", "whether it could be bound to them; nothing changes", _check),
+        ("show", "the cards of an application", _show),
+        ("suspend", "let an application stop and its cards go", _suspend),
+    ):
+        action = actions.add_parser(name, help=help_, epilog=f"example: ullage bindings {name} comfyui")
+        action.add_argument("application", metavar="APPLICATION")
+        if name in ("resume", "check"):
+            action.add_argument(
+                "--compute-binding",
+                action="append",
+                default=[],
+                metavar="NODE:CARD[:MEMORY]",
+                help="a card; MEMORY, where it is shared out, in GiB or with a unit such as 512Mi; may be repeated",
+            )
+        action.add_argument("--owner", metavar="NAME", help="of whom it is (default: yours; administrators only)")
+        action.add_argument("--namespace", metavar="NAME", help="where it is, if there are several of the name")
+        add_output(action)
+        action.set_defaults(act=act)
+
+
+def parse_choice(text: str) -> dict[str, Any]:
+    """A chosen card as it is sent, from `NODE:CARD[:MEMORY]`; a bare MEMORY counts GiB.
+
+    Raises:
+        InvalidRequest: it is none.
+
+    """
+    node, *rest = text.split(":")
+    if len(rest) not in (1, 2) or not node or not all(rest):
+        raise invalid("--compute-binding", text, "write NODE:CARD or NODE:CARD:MEMORY, such as n1:GPU-1f0c:8")
+    if len(rest) == 1:
+        return {"nodeName": node, "deviceId": rest[0]}
+    memory = f"{rest[1]}Gi" if rest[1].isascii() and rest[1].isdigit() else rest[1]
+    return {"nodeName": node, "deviceId": rest[0], "memory": parse_bytes(memory, "--compute-binding")}
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    nodes = _ask("GET", f"{_ROOT}/compute-resources", list[NodeBody])
+    cards: list[DeviceBody] = [card for node in nodes for card in node.devices]
+    print_list(cards, _CARDS, arguments.output)
+    return 0
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    rows = _ask("POST", _app(arguments, "resume"), list[AllocationBody], _choice(arguments.compute_binding))
+    print_list(rows, _ROWS, arguments.output)
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    path = _app(arguments, "compute-resources/bindings/validate")
+    answer = _ask("POST", path, dict[str, Any], _choice(arguments.compute_binding))
+    print_list(msgspec.convert(answer["allocations"], list[AllocationBody]), _ROWS, arguments.output)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    rows = _ask("GET", _app(arguments, "compute-resources/bindings"), list[AllocationBody])
+    print_list(rows, _ROWS, arguments.output)
+    return 0
+
+
+def _suspend(arguments: argparse.Namespace) -> int:
+    _ask("DELETE", _app(arguments, "compute-resources/bindings"), list[Any])
+    print(f"{arguments.application}: has no card")
+    return 0
+
+
+def _app(arguments: argparse.Namespace, what: str) -> str:
+    query = {name: text for name in ("owner", "namespace") if (text := getattr(arguments, name))}
+    asked = f"?{urlencode(query)}" if query else ""
+    return f"{_ROOT}/apps/{quote(arguments.application, safe='')}/{what}{asked}"
+
+
+def _choice(texts: Sequence[str]) -> bytes:
+    return msgspec.json.encode({"computeBinding": [parse_choice(text) for text in texts]})
+
+
+def _ask(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
+    """What `ullage kube` answers.
+
+    Raises:
+        Conflict: a check failed; its code says which. UllageError: as the transport.
+
+    """
+    endpoint = given()
+    if endpoint is None:
+        raise InvalidRequest("set ULLAGE_ENDPOINT to the address of the bindings, and ULLAGE_TOKEN to your token")
+    raw = Transport(lambda: endpoint).request(method, path, body, repeat=method == "GET")
+    answer = msgspec.json.decode(raw, type=Envelope)
+    if answer.code != _OK:
+        failed, details = answer.data["type"], answer.data.get("Data")
+        code = details.get("validation", {}).get("code", "") if isinstance(details, dict) else ""
+        raise Conflict(f"{code or failed}: `ullage bindings` shows what is free", code=failed)
+    return msgspec.convert(answer.data, kind)
+
+
+_OK = 200
+
+
+def _whose(row: AllocationBody) -> str:
+    return f"{row.app_name} of {row.owner}{' (leaves)' if row.state else ''}"
