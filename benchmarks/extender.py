@@ -24,6 +24,7 @@ import uvicorn
 from ullage.core.selection import Rules
 from ullage.kube.api import KubeApi
 from ullage.kube.app import make_app
+from ullage.kube.doubt import Doubts
 from ullage.kube.extender import Extender
 from ullage.kube.informer import Informer
 from ullage.kube.kinds import NODES, PODS
@@ -78,7 +79,8 @@ def front(nodes: int) -> Extender:
         for k in range(4):
             if rng.random() < 0.7:
                 cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
-    return Extender(cluster, mirror, cast("KubeApi", None), cast("Candidate", _Leads()), recent(read_pod))
+    leads, nowhere = cast("Candidate", _Leads()), cast("KubeApi", None)
+    return Extender(cluster, mirror, nowhere, leads, cast("Doubts", None), recent(read_pod))
 
 
 def _request(uid: str, cards: int) -> Request:
