@@ -9,6 +9,7 @@ from 5,000 Node objects and 50,000 Pod objects as the API gives them.
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import multiprocessing
@@ -79,6 +80,7 @@ def front(nodes: int) -> Extender:
         for k in range(4):
             if rng.random() < 0.7:
                 cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
+    gc.freeze()  # as `Front` does
     leads, nowhere = cast("Candidate", _Leads()), cast("KubeApi", None)
     return Extender(cluster, mirror, nowhere, leads, cast("Doubts", None), recent(read_pod))
 

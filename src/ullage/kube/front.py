@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -236,6 +237,7 @@ class Front:
         if self.claims is not None:
             await self.claims.mirror.wait_synced()
         self.mirror.recover()
+        gc.freeze()  # what was read stays: looking for garbage among 50,000 pods stops everything for a second
         while True:
             await self._begin(await self.candidate.elected())
             await asyncio.sleep(_LOOK_S)
