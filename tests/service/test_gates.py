@@ -342,6 +342,18 @@ def test_a_gang_that_loses_a_member_before_its_gates_are_open_gives_all_back() -
     assert world.code("m1") is Code.GANG_INCOMPLETE
 
 
+def test_the_rest_of_a_gang_goes_before_others_when_a_restart_came_between_its_gates() -> None:
+    world = World(machine("a", 4))
+    world.come(*(pod(f"m{n}", 1, "y", ("g", 4)) for n in range(4)))
+    world.gates.step()
+    for uid in ("m0", "m1"):  # two gates were opened, and then the process ended
+        world.open[uid] = (world.gated.pop(uid), "a")
+    world.come(*(pod(f"s{n}", created_at=1.0) for n in range(4)))
+    world.restart()
+    assert sorted(world.go()) == ["m2", "m3"]
+    assert world.bound.keys() == {"m0", "m1", "m2", "m3"}
+
+
 # --- waiting too long ---
 
 
@@ -496,6 +508,41 @@ def test_no_more_go_at_once_than_may_be_on_their_way() -> None:
     assert world.step() == []
     world.bind("p1")
     assert world.step() == ["p3"]
+
+
+KINDS = ("gpu=1", "gpu=2", "gpu=1,vram=6g", "gpu=1,tflops=40,vram=4g", "gpu=2,vram=9g", "gpu=0.5", "gpu=1,cpu=20")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_promised_can_be_taken_whatever_is_asked(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World(machine("a", 2), machine("b", 3), machine("c", 1), most=chance.choice((2, 128)))
+    for number in range(50):
+        world.clock.now += chance.choice((1, 20, RESERVE_AFTER_S))
+        kind = chance.random()
+        if kind < 0.6:
+            claim = {"namespace": chance.choice("xyz"), "priority": chance.choice((0, 0, 9))}
+            size = chance.choice((1, 1, 1, 3))
+            gang = GangClaim(f"g{number}", size, size) if size > 1 else None
+            world.come(
+                *(
+                    ask(chance.choice(KINDS), uid=f"{number}-{n}", created_at=world.clock.now, gang=gang, **claim)
+                    for n in range(size)
+                )
+            )
+        elif kind < 0.65:
+            world.restart()
+        elif kind < 0.7:
+            world.clock.now += OPEN_S
+        else:
+            there = [*world.bound, *world.open, *world.gated]
+            for uid in chance.sample(there, min(len(there), chance.randint(1, 4))):
+                world.end(uid)
+        world.step()
+        places = world.gates.places()
+        assert {uid for uid in world.gated if world.gates.standings()[uid].refusal is None} == set() or world.most == 2
+        for uid in chance.sample(list(places), chance.randint(0, len(places))):
+            assert world.bind(uid) == places[uid]
 
 
 # --- limits and reasons ---

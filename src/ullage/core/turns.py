@@ -42,12 +42,16 @@ _TOO_LARGE = Refusal((Rejection(Code.TOO_LARGE, Cure.NODE_CHANGE),))
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Requests that go together or not at all. `since` is when the wait began, in seconds of the caller's clock."""
+    """Requests that go together or not at all. `since` is when the wait began, in seconds of the caller's clock.
+
+    One is `begun` if others of its gang have gone: their turn was that of all.
+    """
 
     key: str
     queue: str
     requests: tuple[Request, ...]
     since: float
+    begun: bool = False
 
     @property
     def priority(self) -> int:
@@ -136,6 +140,9 @@ class _Round:
         self._tree = ShareTree(self._fleet.total, self._queues, leaves, Order.FIFO)
 
     def run(self) -> Turns:
+        for leaf in [leaf for leaf, waiting in self._waiting.items() if waiting[0].begun]:
+            while self._waiting[leaf] and self._tree.give(leaf, self._grant, alike=True) is None:
+                pass
         self._tree.fill_guarantees(self._grant, alike=True)
         self._tree.fill(self._grant, alike=True)
         for leaf, waiting in self._waiting.items():
@@ -157,13 +164,15 @@ class _Round:
 
     def _count(self, units: Iterable[Unit]) -> None:
         """Units that are alike are one leaf, the oldest first."""
-        found: dict[tuple[str, int, object], list[Unit]] = {}
+        found: dict[tuple[str, int, bool, object], list[Unit]] = {}
         ordered = sorted(units, key=lambda unit: (unit.since, unit.requests[0].claim.pod, unit.key))
         numbers = {unit.key: number for number, unit in enumerate(ordered)}
         for unit in ordered:
-            found.setdefault((unit.queue, unit.priority, _shape_of(self._board.rules, unit)), []).append(unit)
+            found.setdefault((unit.queue, unit.priority, unit.begun, _shape_of(self._board.rules, unit)), []).append(
+                unit
+            )
         self._numbers = numbers
-        for place, ((queue, priority, shape), alike) in enumerate(found.items()):
+        for place, ((queue, priority, _, shape), alike) in enumerate(found.items()):
             leaf = Leaf(
                 f"unit/{place}",
                 queue,

@@ -87,7 +87,7 @@ class Members:
             held_back |= dict.fromkeys((pod.request.uid for pod in waiting), told)
             if going + len(waiting) >= required:
                 first = _smallest(fleet, waiting)[: required - going]
-                units.append(_whole(key, first))
+                units.append(_whole(key, first, begun=going > 0))
                 for pod in first:
                     del held_back[pod.request.uid]
         return units, held_back
@@ -103,7 +103,7 @@ def _smallest(fleet: Fleet, pods: Iterable[GatedPod]) -> list[GatedPod]:
     return sorted(pods, key=lambda pod: (fleet.resources(pod.request.requirement).gpu_milli, pod.age))
 
 
-def _whole(key: str, pods: Sequence[GatedPod]) -> Unit:
+def _whole(key: str, pods: Sequence[GatedPod], *, begun: bool) -> Unit:
     """A gang as one unit, in the queue of its eldest member."""
     first = min(pods, key=lambda pod: pod.age)
-    return Unit(f"gang {key}", first.queue, tuple(pod.request for pod in pods), first.since)
+    return Unit(f"gang {key}", first.queue, tuple(pod.request for pod in pods), first.since, begun)
