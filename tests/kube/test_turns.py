@@ -177,6 +177,25 @@ async def test_gangs_of_others_go_whole(server: ApiServer, api: HttpKubeApi) -> 
         await until(lambda: up.bound == {"m0", "m1", "m2"}, "all of them go")
 
 
+async def test_members_that_run_count_after_a_restart_and_a_group_that_is_not_there_is_waited_for(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 4))
+    members = [waiting(f"m{n}") for n in range(3)]
+    for member in members:
+        member["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "train"
+    put(server, "podgroups", {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}})
+    put(server, "pods", *members[:2])
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"m0", "m1"}, "both go")
+    other = waiting("other")
+    other["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "missing"
+    put(server, "pods", other, members[2])
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"m0", "m1", "m2"}, "the third goes by itself")
+        await up.told("other", "pod-group-missing: ")
+
+
 @pytest.mark.parametrize("carried_out", [False, True])
 async def test_gangs_by_annotations_go_whole_after_a_write_that_failed(
     server: ApiServer, api: HttpKubeApi, carried_out: bool

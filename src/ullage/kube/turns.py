@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from ullage.core.selection import Refusal
 from ullage.core.sentences import MEANINGS, reject_text
 from ullage.kube.changes import Patch, PatchType
 from ullage.kube.events import PodEvent, Reason, Tell
@@ -84,6 +85,8 @@ class TurnKeeper:
         self._namespaces, self._domain, self._tell, self._clock, self._pause = namespaces, domain, tell, clock, pause
         self._pods: dict[str, Pod] = {}
         """Pods that wait, and those whose gate is open and that are on no node."""
+        self._members: dict[str, Pod] = {}
+        """Pods of gangs that are on a node: they count to the quorum of those that wait."""
         self._at_once = at_once
         self._free: set[str] = set()
         """Those that ask for no card, or do not wait: their gate may be open whenever it likes."""
@@ -92,7 +95,7 @@ class TurnKeeper:
         self._written: dict[str, str] = {}
         """The version of each pod that a change was written on: it is not written again before there is another."""
         self._to_tell: dict[str, tuple[str, str]] = {}
-        self._stale = False
+        self._stale = self._grouped = False
         self._wake = asyncio.Event()
         self.failed = 0
         """Writes that failed, and were or will be tried again."""
@@ -124,7 +127,7 @@ class TurnKeeper:
     def _enter_again(self) -> None:
         self._stale = False
         self.gates.queues_changed()
-        for pod in list(self._pods.values()):
+        for pod in [*self._pods.values(), *self._members.values()]:
             self._enter(pod)
 
     def _on_pod(self, news: News[Pod]) -> None:
@@ -141,7 +144,7 @@ class TurnKeeper:
 
     def _clear(self, uid: str) -> None:
         self._free.discard(uid)
-        for known in (self._pods, self._wrong, self._told, self._to_tell, self._written):
+        for known in (self._pods, self._members, self._wrong, self._told, self._to_tell, self._written):
             known.pop(uid, None)
 
     def _enter(self, pod: Pod) -> None:
@@ -150,8 +153,11 @@ class TurnKeeper:
         if pod.finished or pod.terminating:
             self._forget(uid)
         elif pod.spec.node_name:
-            request = self._read(pod) if self._in_gang(pod) else None
+            in_gang = self._in_gang(pod)
+            request = self._read(pod) if in_gang else None
             self._clear(uid)
+            if in_gang:
+                self._members[uid] = pod
             if request is None:
                 self.gates.drop(uid)
             else:
@@ -208,7 +214,8 @@ class TurnKeeper:
                 continue
             self._wake.clear()
             self._mirror.settle()
-            if self._stale:
+            if self._stale or not self._grouped:  # what pods said of groups was read before these were known
+                self._grouped = True
                 self._enter_again()
             began = self._clock()
             lapsed = self.gates.step()
@@ -260,16 +267,24 @@ class TurnKeeper:
     def _compare(self) -> None:
         """Note what is to be told: new reasons, and after a while new places in the queue."""
         self._to_tell = {}
-        found = {uid: _said(standing) for uid, standing in self.gates.standings().items()}
-        found |= {uid: (error.code, f"{error.code}: {error.message}") for uid, error in self._wrong.items()}
-        for uid, (code, text) in found.items():
-            pod = self._pods.get(uid)
-            if pod is None or not code:
-                continue
-            known = self._told.get(uid) or self._heard(pod)
-            late = known.text != text and self._clock() - known.at >= TOLD_AGAIN_S
-            if known.code != code or late:
-                self._to_tell[uid] = (code, text)
+        for uid, standing in self.gates.standings().items():
+            if standing.refusal is not None and self._is_news(uid, standing.refusal.code.value):
+                self._note(uid, standing.refusal.code.value, _said(standing, standing.refusal))
+        for uid, error in self._wrong.items():
+            if self._is_news(uid, error.code):
+                self._note(uid, error.code, f"{error.code}: {error.message}")
+
+    def _is_news(self, uid: str, code: str) -> bool:
+        """Whether it is another reason, or long ago that it was told."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return False
+        known = self._told.get(uid) or self._heard(pod)
+        return known.code != code or self._clock() - known.at >= TOLD_AGAIN_S
+
+    def _note(self, uid: str, code: str, text: str) -> None:
+        if self._told[uid].text != text:
+            self._to_tell[uid] = (code, text)
 
     def _heard(self, pod: Pod) -> _Told:
         """What a pod was told by whoever led before."""
@@ -306,15 +321,12 @@ class TurnKeeper:
             self._tell(PodEvent(pod.metadata.namespace, pod.metadata.name, uid, reason, message))
 
 
-def _said(standing: Standing) -> tuple[str, str]:
-    """The code and the sentence that a pod is told; no code if it was not looked at yet."""
-    refusal = standing.refusal
-    if refusal is None:
-        return "", ""
+def _said(standing: Standing, refusal: Refusal) -> str:
+    """What a pod is told: the code, the sentence, its place in the queue."""
     why = reject_text(refusal.rejections[0]) if refusal.rejections else MEANINGS[refusal.code]
     kept = f"; room is kept for it on {', '.join(standing.reserved)}" if standing.reserved else ""
     place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"
-    return refusal.code.value, f"{refusal.code.value}: {why}; {place}{kept}"
+    return f"{refusal.code.value}: {why}; {place}{kept}"
 
 
 def _patch(pod: Pod, changes: list[Operation]) -> Patch:
