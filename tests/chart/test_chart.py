@@ -187,12 +187,16 @@ def test_what_is_written_in_the_whole_cluster_is_one_kind_each(case: str, name: 
 
 
 @pytest.mark.parametrize("queues", ["named", "all"])
-def test_groups_of_pods_are_read_where_pods_wait_for_their_turn(tmp_path: Path, queues: str) -> None:
+def test_groups_of_pods_are_read_only_where_pods_wait_for_their_turn(tmp_path: Path, queues: str) -> None:
     documents = render({"queues": queues, "settings": "[queues.research]\nweight = 2\n"})
-    role = named(documents, "ClusterRole", "ullage")
-    assert [rule["apiGroups"] for rule in role["rules"] if rule["resources"] == ["podgroups"]] == [
-        ["scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"]
-    ]
+
+    def of_groups(documents: list[dict[str, Any]]) -> list[tuple[list[str], list[str]]]:
+        rules = named(documents, "ClusterRole", "ullage")["rules"]
+        return [(rule["apiGroups"], rule["verbs"]) for rule in rules if rule["resources"] == ["podgroups"]]
+
+    groups = ["scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"]
+    assert of_groups(documents) == [(groups, ["list", "watch"])]
+    assert of_groups(render()) == []
     file = tmp_path / "ullage.toml"
     file.write_text(named(documents, "ConfigMap", "ullage")["data"]["ullage.toml"])
     read = read_settings(file)

@@ -413,6 +413,33 @@ def test_a_gang_that_waits_too_long_has_room_kept_on_several_machines() -> None:
     assert {"m0", "m1"} <= world.bound.keys()
 
 
+def test_room_stays_where_it_is_kept_while_no_other_machine_is_nearer() -> None:
+    world = World(machine("a", 3), machine("b", 3))
+    world.come(*(pod(f"s{n}", queue="y", created_at=1.0 + n) for n in range(6)))
+    world.go()
+    on = {name: [uid for uid, held in world.bound.items() if held.node == name] for name in "ab"}
+    world.come(pod("wide", 3, "x", created_at=1.0))
+    world.end(on["b"].pop())
+    world.go()
+    assert world.gates.standings()["wide"].reserved == ("b",)
+    world.end(on["a"].pop())
+    world.go()
+    assert world.gates.standings()["wide"].reserved == ("b",)  # as near as the other, which is the first by name
+    for uid in on["a"]:
+        world.end(uid)
+    assert world.go() == ["wide"]
+    assert world.bound["wide"].node == "a"
+
+
+def test_what_a_pod_without_a_gate_will_probably_have_is_promised_to_nobody() -> None:
+    world = World(machine("a", 1), machine("b", 1))
+    place = world.books.offers(pod("other"), ["a", "b"]).best
+    world.come(pod("p", created_at=1.0), pod("q", created_at=2.0))
+    assert world.step() == ["p"]
+    assert world.gates.places()["p"] != place
+    assert isinstance(world.books.reserve(pod("other"), place), Allocation)
+
+
 def test_no_room_is_kept_for_what_no_machine_could_take() -> None:
     world = World(machine("a", 2))
     world.come(pod("huge", 3, "x", created_at=1.0), pod("s", queue="y"))

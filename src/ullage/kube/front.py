@@ -264,7 +264,7 @@ class Front:
             self.bindings.store.wake()
 
     def _may_be_bound(self, pod: Pod) -> bool:
-        if pod.spec.node_name or pod.finished:
+        if pod.spec.node_name or pod.finished or pod.spec.scheduling_gates:  # nobody is asked about those with gates
             return False
         try:
             return self._asked(pod.document) is not None
