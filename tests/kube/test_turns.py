@@ -304,6 +304,22 @@ async def test_whose_gate_others_keep_closed_is_left_alone_and_who_asks_for_no_c
         await until(lambda: "p" in up.bound, "nothing is kept for the other one")
 
 
+async def test_who_waits_for_claims_too_has_its_turn_first_and_keeps_its_place(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    both = waiting("both")
+    both["spec"]["schedulingGates"].insert(0, {"name": "ullage.io/claims"})
+    put(server, "pods", both)
+    async with story(server, api) as up:
+        await until(lambda: up.note("both", "place") == "a", "it had its turn")
+        gates = pods_of(server)["both"]["spec"]["schedulingGates"]
+        assert gates == [{"name": "ullage.io/claims"}]
+        put(server, "pods", waiting("p"))
+        await up.told("p", "insufficient-gpu: ")
+        assert len(up.front.turns.gates.places()) == 1
+
+
 async def test_a_pod_that_is_gone_keeps_nothing(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1))
     put(server, "pods", waiting("p"))

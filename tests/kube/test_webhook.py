@@ -327,6 +327,11 @@ def test_queues_that_a_pod_may_not_name_are_refused_by_the_label(label: str, of_
     assert f"metadata.labels.{GATE}" in refused(a_pod(labels={GATE: label}), queueing("all", of_namespace))
 
 
+def test_what_is_said_of_a_turn_may_change_later() -> None:
+    told = a_pod({"ullage.io/queue-place": "a"})
+    assert answered(told, operation="UPDATE", oldObject=a_pod({"ullage.io/queue-waits": "x"}))["allowed"]
+
+
 def test_nobody_says_himself_that_he_had_his_turn() -> None:
     done = admitted(a_pod({"ullage.io/queue-place": "a", "ullage.io/queue-waits": "x", "kept": "1"}), queueing("all"))
     assert done["metadata"]["annotations"] == {"kept": "1"}

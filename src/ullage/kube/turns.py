@@ -16,6 +16,7 @@ import msgspec
 from ullage.core.selection import Refusal
 from ullage.core.sentences import MEANINGS, reject_text
 from ullage.kube.changes import Patch, PatchType
+from ullage.kube.claiming import claims_gate
 from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.kinds import PODS
@@ -85,6 +86,7 @@ class TurnKeeper:
         self._namespaces, self._domain, self._tell, self._clock, self._pause = namespaces, domain, tell, clock, pause
         self._pods: dict[str, Pod] = {}
         """Pods that wait, and those whose gate is open and that are on no node."""
+        self._gate = gate_of(domain)
         self._members: dict[str, Pod] = {}
         """Pods of gangs that are on a node: they count to the quorum of those that wait."""
         self._at_once = at_once
@@ -148,7 +150,8 @@ class TurnKeeper:
             known.pop(uid, None)
 
     def _enter(self, pod: Pod) -> None:
-        uid, gates = pod.metadata.uid, [gate.name for gate in pod.spec.scheduling_gates or ()]
+        uid, closed = pod.metadata.uid, {gate.name for gate in pod.spec.scheduling_gates or ()}
+        gated, others = self._gate in closed, closed - {self._gate, claims_gate(self._domain)}
         place = place_of(pod.metadata.annotations or {}, self._domain)
         if pod.finished or pod.terminating:
             self._forget(uid)
@@ -162,9 +165,9 @@ class TurnKeeper:
                 self.gates.drop(uid)
             else:
                 self.gates.placed(request)
-        elif gates == [gate_of(self._domain)] or (place and not gates):
+        elif not others and (gated or place):  # claims are seen to when it had its turn
             self._pods[uid] = pod
-            self._enter_waiting(pod, place, gated=bool(gates))
+            self._enter_waiting(pod, place, gated=gated)
         else:
             self._forget(uid)  # others keep it from being placed, or it never waited here
 

@@ -24,7 +24,7 @@ from ullage.wire.hami.words import Words
 from ullage.wire.json_patch import Patch
 from ullage.wire.pod import PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.bind import OUTPUT
-from ullage.wire.pod.gate import gate_of
+from ullage.wire.pod.gate import NOTES, gate_of
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """What an API server writes where a pod names no scheduler."""
@@ -147,7 +147,7 @@ class Webhook:
     def _forged(self, pod: Document, namespace: str) -> Iterator[str]:
         """Annotations that only whoever places a pod writes, and the gang of another namespace."""
         annotations = _annotations(pod)
-        own = (f"{self.settings.pods.domain}/{name}" for name in OUTPUT)
+        own = (f"{self.settings.pods.domain}/{name}" for name in (*OUTPUT, *NOTES))
         yield from (key for key in (*own, *HAMI_OUTPUT) if key in annotations)
         for domain in dict.fromkeys((self.settings.pods.domain, TENSOR_FUSION)):
             key = f"{domain}/gang-group-key"

@@ -11,7 +11,6 @@ from ullage.model.claim import Amounts
 from ullage.model.error import invalid
 from ullage.model.part import Isolation, Part
 from ullage.model.quantity import PPM
-from ullage.wire.pod.gate import PLACE, WAITS
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.placement import placement_annotations
 from ullage.wire.pod.record import Record
@@ -22,7 +21,7 @@ BINDINGS = "gpu-bindings"
 
 OUTPUT = (
     *("gpu-ids", "allocation", "index", "effective-hard-sm-percent", "container-gpus", "numa-placement"),
-    *(BINDINGS, PLACE, WAITS),
+    BINDINGS,
 )
 """What only whoever places a pod writes on it, under its domain. A `partition-id` may be asked for as well."""
 

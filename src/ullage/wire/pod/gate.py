@@ -14,6 +14,9 @@ QUEUE = "queue"
 PLACE, WAITS = "queue-place", "queue-waits"
 """Annotations: the node on which a place was promised when the gate opened; and why a pod waits, for people."""
 
+NOTES = (PLACE, WAITS)
+"""What nobody says of a pod that is just made: it had its turn, or waits."""
+
 
 def gate_of(domain: str = DOMAIN) -> str:
     """The name of the gate."""
