@@ -1,17 +1,23 @@
 """How an API server asks a webhook, on either kind of server."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.kube import bodies
 from tests.kube.admission import patching, webhook
 from tests.kube.conftest import Cluster
-from ullage.kube.changes import Create
+from ullage.kube.changes import Create, Patch, PatchType
 from ullage.kube.kinds import PODS
 from ullage.kube.objects import Pod
-from ullage.model.error import InvalidRequest, Unavailable
+from ullage.kube.webhook import AdmissionSettings, Webhook
+from ullage.model.error import InvalidRequest, UllageError, Unavailable
+from ullage.wire.admission import read_review
+from ullage.wire.json_patch import Operation
+from ullage.wire.pod.gate import open_gate, say_why
 
 pytestmark = pytest.mark.anyio
 
@@ -51,3 +57,32 @@ async def test_a_webhook_that_answers_nonsense(cluster: Cluster, tmp_path: Path,
                 await create(cluster, name="stopped")
         else:
             assert (await create(cluster, name="passed")).metadata.uid
+
+
+async def test_the_gate_that_our_webhook_closes_is_one_that_we_open(cluster: Cluster, tmp_path: Path) -> None:
+    ours = Webhook(AdmissionSettings(queues="all"))
+
+    def review(request: dict[str, Any]) -> Any:
+        asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        answer, _ = ours.answer(read_review(json.dumps(asked).encode()))
+        return json.loads(answer)["response"]
+
+    body = bodies.pod("p", labels={"ullage.io/queue": "x"})
+    body["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    async with webhook(review, cluster.namespace, tmp_path) as hook, cluster.asks(hook):
+        pod = PODS.read(await cluster.api.write(Create(PODS, body, cluster.namespace)))
+    assert [gate.name for gate in pod.spec.scheduling_gates or ()] == ["ullage.io/queue"]
+
+    async def write(changes: list[Operation]) -> Pod:
+        patch = Patch(PODS, "p", msgspec.to_builtins(changes), cluster.namespace, PatchType.JSON)
+        return PODS.read(await cluster.api.write(patch))
+
+    told = await write(say_why(pod.document, "no room"))
+    opened = open_gate(told.document, "a")
+    with pytest.raises(UllageError):
+        await write(open_gate(pod.document, "a"))  # it was decided on another version
+    done = await write(opened)
+    assert not done.spec.scheduling_gates
+    assert done.metadata.annotations == {"ullage.io/queue-place": "a"}
+    with pytest.raises(UllageError):
+        await write(opened)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
@@ -20,7 +20,7 @@ from ullage.model.quota import Quota
 from ullage.model.rejection import Code
 from ullage.service.cluster import EXPECTED_S, Cluster
 from ullage.service.gates import AVOID_S, OPEN_S, RESERVE_AFTER_S, Gates
-from ullage.service.queue_holdings import labelled
+from ullage.service.queue_holdings import QueueHoldings, labelled
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -348,7 +348,7 @@ def test_the_rest_of_a_gang_goes_before_others_when_a_restart_came_between_its_g
     world.gates.step()
     for uid in ("m0", "m1"):  # two gates were opened, and then the process ended
         world.open[uid] = (world.gated.pop(uid), "a")
-    world.come(*(pod(f"s{n}", created_at=1.0) for n in range(4)))
+    world.come(pod("m4", 1, "y", ("g", 4)), *(pod(f"s{n}", created_at=1.0) for n in range(4)))
     world.restart()
     assert sorted(world.go()) == ["m2", "m3"]
     assert world.bound.keys() == {"m0", "m1", "m2", "m3"}
@@ -491,6 +491,34 @@ def test_a_pod_that_is_not_placed_in_time_has_another_place_and_is_counted() -> 
     assert "p" in world.gates.places()
 
 
+def test_a_promise_is_no_guess_though_one_was_made_before_it() -> None:
+    world = World(machine("a", 1))
+    world.come(pod("p"))
+    world.step()
+    world.clock.now += OPEN_S
+    world.step()  # its place is another's by now, and it is asked about all the same
+    assert world.books.offers(pod("p"), ["a"]).names == ["a"]
+    world.clock.now += AVOID_S
+    world.step()
+    assert world.gates.places() == {"p": "a"}
+    world.books.offers(pod("p"), ["a"])
+    world.clock.now += EXPECTED_S
+    assert not world.books.offers(pod("q"), ["a"]).names
+
+
+def test_what_a_queue_holds_follows_the_books() -> None:
+    world = World(machine("a", 4))
+    held = QueueHoldings(labelled("queue", {"n": "other"}.get))
+    world.come(pod("p"), pod("q", 2, labels={"queue": "z"}), pod("r", 1, "n"))
+    world.go()
+    books = world.books.allocator.fleet
+    found = {queue: amount.gpu_milli for queue, amount in held.of(books)}
+    assert found == {"x": 1000, "z": 2000, "other": 1000}
+    books.replace(replace(world.bound["p"], claim=pod("p", labels={"queue": "z"}).claim))
+    assert sum(count for (queue, _), count in held.of(books).items() if queue == "z") == 2
+    assert held.of(books) == QueueHoldings(labelled("queue", {"n": "other"}.get)).of(books)
+
+
 def test_a_pod_whose_gate_could_not_be_opened_in_time_waits_again() -> None:
     world = World(machine("a", 1))
     world.come(pod("p"))
@@ -620,6 +648,8 @@ def test_a_place_that_was_promised_stays_when_a_better_one_comes_free() -> None:
     world.end("s")  # now the smaller machine would do
     world.come(pod("q", 1, created_at=1002.0))
     world.step()
+    assert world.gates.places() == {"p": "b", "q": "b"}
+    world.restart()
     assert world.gates.places() == {"p": "b", "q": "b"}
     world.books.withdraw("p")
     world.books.withdraw("q")
