@@ -66,7 +66,7 @@ class World:
             self.gates.opened(request, request.claim.namespace, node)
         for held in self.bound.values():
             assert held.claim is not None
-            self.gates.placed(Request(held.id, held.requirement, held.claim))
+            self.gates.placed(held.id, held.claim.gang and held.claim.gang.key)
         self.gates.begin()
 
     def come(self, *pods: Request) -> None:
@@ -97,7 +97,7 @@ class World:
         self.books.confirm(uid)
         self.bound[uid] = self.books.held(uid)
         del self.open[uid]
-        self.gates.placed(request)
+        self.gates.placed(uid, request.claim.gang and request.claim.gang.key)
         return best
 
     def go(self) -> list[str]:
@@ -598,6 +598,18 @@ def test_what_is_promised_can_be_taken_whatever_is_asked(seed: int) -> None:
         assert {uid for uid in world.gated if world.gates.standings()[uid].refusal is None} == set() or world.most == 2
         for uid in chance.sample(list(places), chance.randint(0, len(places))):
             assert world.bind(uid) == places[uid]
+
+
+def test_while_nobody_places_pods_few_gates_are_opened() -> None:
+    world = World(machine("a", 8), machine("b", 8), most=4)
+    world.come(*(pod(f"p{n:02}", created_at=1.0 + n) for n in range(60)))
+    for _ in range(20):
+        world.step()
+        world.clock.now += OPEN_S
+    assert 4 <= len(world.open) <= 4 + 20
+    world.bind(next(iter(world.gates.places())))
+    world.step()
+    assert len(world.gates.places()) == 4  # somebody is there again
 
 
 # --- limits and reasons ---

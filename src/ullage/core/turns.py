@@ -252,11 +252,11 @@ class _Round:
         """Reserve room for a unit that has waited too long, if any room could do; why it waits then."""
         if any(self._kept.values()) and self._fits_without_reserves(unit):
             refusal = _HELD_BACK
+        if unit.priority in self._kept:
+            return refusal
         due = unit.since + self._reserve_after_s
         if due > self._now:
             self._turns.due = due if self._turns.due is None else min(self._turns.due, due)
-            return refusal
-        if unit.priority in self._kept:
             return refusal
         if isinstance(fit(self._fleet.emptied(), self._board.rules, unit, self._now), Misfit):
             return _TOO_LARGE

@@ -161,10 +161,8 @@ class TurnKeeper:
             self._clear(uid)
             if in_gang:
                 self._members[uid] = pod
-            if request is None:
-                self.gates.drop(uid)
-            else:
-                self.gates.placed(request)
+            gang = None if request is None else request.claim.gang
+            self.gates.placed(uid, None if gang is None else gang.key)
         elif not others and (gated or place):  # claims are seen to when it had its turn
             self._pods[uid] = pod
             self._enter_waiting(pod, place, gated=gated)

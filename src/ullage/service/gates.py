@@ -37,7 +37,10 @@ RESERVE_AFTER_S = 300.0
 """How long a pod waits, when its turn has come, before room is kept for it that it waits for."""
 
 MOST_OPEN = 128
-"""Pods that are promised a place and have not taken it, before the next ones are looked at; a gang is never split."""
+"""Pods that are promised a place and have not taken it, before the next ones are looked at; a gang is never split.
+
+Once so many in a row were not placed in time, one goes at a time: nobody may be there who places them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class Gates:
         """The node on which room is kept for a pod that waits."""
         self._standing: dict[str, Standing] = {}
         self._figures: dict[str, QueueFigures] = {}
+        self._missed = 0
+        """Pods that were not placed in time since the last one that was placed."""
         self._changes = 0
         self._seen: tuple[int, int, Fleet] | None = None
         self._due: float | None = None
@@ -137,16 +142,16 @@ class Gates:
         figures.opened += 1
         figures.waited_s += max(0.0, self._now() - known.since)
 
-    def placed(self, request: Request) -> None:
-        """A pod has its node; members of gangs count to their quorum until they are dropped."""
-        gang = request.claim.gang
-        if self._running.get(request.uid) != (None if gang is None else gang.key):
-            self.drop(request.uid)
+    def placed(self, uid: str, gang: str | None = None) -> None:
+        """A pod has its node; members of gangs, by their key, count to their quorum until they are dropped."""
+        if uid in self._pods:
+            self._missed = 0
+            self._forget(uid)
+        if self._running.get(uid) != gang:
+            self.drop(uid)
             if gang is not None:
-                self._running[request.uid] = gang.key
+                self._running[uid] = gang
                 self._changes += 1
-        elif request.uid in self._pods:
-            self._forget(request.uid)
 
     def drop(self, uid: str) -> None:
         """A pod is gone, or none of ours: nothing is kept for it."""
@@ -245,6 +250,7 @@ class Gates:
                 if not pod.gated:
                     pod.avoided[pod.promise.node] = clock + AVOID_S
                 self._of(pod.queue).returned += 1
+                self._missed += 1
                 self._take_back(uid, pod)
         return found
 
@@ -321,7 +327,7 @@ class Gates:
             units,
             self._now(),
             reserve_after_s=self._reserve_after_s,
-            most=max(0, self._most_open - len(promised)),
+            most=max(0, (self._most_open if self._missed < self._most_open else 1) - len(promised)),
         )
         for _, choices in turns.granted:
             for uid, choice in choices.items():
