@@ -19,7 +19,7 @@ from ullage.core.occupancy import worth
 from ullage.core.quota import Used
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, find, same_on_all_cards, select
 from ullage.core.trial import trial
-from ullage.core.victims import Budgets, Cost, Shield, claim_of, cost_of, lock_on, shield, victim_of, workload_of
+from ullage.core.victims import Budgets, Cost, Shield, claim_of, cost_of, lock_on, shield, victim_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
@@ -146,14 +146,14 @@ def _fill_back(look: Look, able: Sequence[int], released: Sequence[Allocation]) 
     lacks: dict[str, Rejection] = {}
     for beyond_budget in (True, False):
         for uid, allocation in list(out.items()):
-            if uid in lacks or (beyond_budget and broken[workload_of(allocation)] <= 0):
+            if uid in lacks or (beyond_budget and broken[look.budgets.key(allocation)] <= 0):
                 continue
             look.fleet.charge(allocation, force=True)
             still_able = _still_able(look, able, allocation)
             if len(still_able) >= count:
                 able = still_able
                 del out[uid]
-                broken[workload_of(allocation)] -= 1
+                broken[look.budgets.key(allocation)] -= 1
             else:
                 lacks[uid] = refusal_of(look.find(able)).rejections[0]
                 look.fleet.release(uid)

@@ -22,7 +22,7 @@ from ullage.core.preemption import NoPreemption, Preemption, preempt
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.verdict import refusal_on
 from ullage.core.trial import trial
-from ullage.core.victims import NO_BUDGETS, Budgets, Cost, victim_of, workload_of
+from ullage.core.victims import NO_BUDGETS, Budgets, Cost, victim_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
@@ -64,8 +64,8 @@ def _leave(
     enter(fleet, requests, [found[request.uid].choice for request in requests], now)
     if not budgets.left:
         return budgets
-    taken = Counter(map(workload_of, gone))
-    return Budgets({key: max(0, left - taken[key]) for key, left in budgets.left.items()})
+    taken = Counter(map(budgets.key, gone))
+    return Budgets({key: max(0, left - taken[key]) for key, left in budgets.left.items()}, budgets.of)
 
 
 def _evict(

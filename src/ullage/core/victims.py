@@ -46,11 +46,17 @@ class Budgets:
     """
 
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    of: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Allocations by id that count for another one than that of their workload."""
 
     def broken(self, victims: Iterable[Allocation]) -> Counter[tuple[str, str]]:
         """Workers beyond the budget, per workload that has one."""
-        taken = Counter(workload_of(victim) for victim in victims) if self.left else Counter()
+        taken = Counter(map(self.key, victims)) if self.left else Counter()
         return Counter({key: n - self.left[key] for key, n in taken.items() if n > self.left.get(key, n)})
+
+    def key(self, allocation: Allocation) -> tuple[str, str]:
+        """By which its budget is found in `left`."""
+        return self.of.get(allocation.id) or workload_of(allocation)
 
 
 class Cost(NamedTuple):

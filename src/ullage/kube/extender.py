@@ -8,7 +8,7 @@ Whether a write that got no answer was carried out is read back from the API, ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from ullage.core.preemption import Preemption
 from ullage.core.selection import Refusal
 from ullage.kube.api import KubeApi
 from ullage.kube.changes import Bind
+from ullage.kube.disruption import budgets_of
 from ullage.kube.doubt import Doubts
 from ullage.kube.errors import VersionConflict, is_refusal
 from ullage.kube.events import PodEvent, Reason, Tell
@@ -24,7 +25,7 @@ from ullage.kube.gate import Admitted, Gate
 from ullage.kube.kinds import PODS
 from ullage.kube.lease import Candidate
 from ullage.kube.mirror import Mirror
-from ullage.kube.objects import Pod
+from ullage.kube.objects import Pod, PodDisruptionBudget
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.service.cluster import Cluster, NodeOffers
@@ -56,6 +57,7 @@ class Extender:
     tell: Tell = lambda _event: None
     gate: Gate | None = None
     claimed: Claimed = nothing_claimed
+    budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple
 
     @property
     def unready(self) -> str:
@@ -102,13 +104,20 @@ class Extender:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
         self._settled()
         found: dict[str, Preemption] = {}
+        held = self.cluster.allocator.fleet.ledger
+        budgets = budgets_of(self.budgets(), held.values())
         for request, nodes in _requests(self._admit(args.pod, asked, list(candidates))):
-            found |= self.cluster.victims(request, {node: candidates[node] for node in nodes})
+            found |= self.cluster.victims(request, {node: candidates[node] for node in nodes}, budgets)
+
+        def beyond(uids: Iterable[str]) -> int:
+            return budgets.broken(held[uid] for uid in uids if uid in held).total()
+
+        leave = {node: dict.fromkeys((*candidates[node], *victims.uids)) for node, victims in found.items()}
         return PreemptionResult.of(
             {
-                node: (dict.fromkeys((*candidates[node], *victims.uids)), broken[node])
-                for node, victims in found.items()
-                if candidates[node] or victims.uids
+                node: (uids, broken[node] + beyond(uids) - beyond(candidates[node]))
+                for node, uids in leave.items()
+                if uids
             }
         )
 

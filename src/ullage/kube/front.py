@@ -18,7 +18,7 @@ from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender, nothing_claimed
 from ullage.kube.informer import Informer
-from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, PODS
+from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, POD_DISRUPTION_BUDGETS, PODS
 from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
@@ -95,6 +95,7 @@ class Front:
         self.candidate = candidate
         self.nodes, self.pods = Informer(api, NODES, machines), Informer(api, PODS)
         self.namespaces = Informer(api, NAMESPACES)
+        self.budgets = Informer(api, POD_DISRUPTION_BUDGETS)
         self.topologies = Informer(api, NUMATOPOLOGIES) if topologies else None
         self.cluster = Cluster(rules, clock)
         devices = Devices(self.cluster, card_drivers, clock=clock, trouble=trouble)
@@ -151,6 +152,7 @@ class Front:
             self.events.tell,
             gate,
             nothing_claimed if self.claims is None else self.claims.mirror.claimed,
+            self.budgets.objects.values,
         )
         self._asked = asked
         self.sweep = None
@@ -200,7 +202,7 @@ class Front:
     async def run(self) -> None:
         """Follow the cluster, and try to lead it."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in (*self._informers, self.namespaces):
+            for informer in (*self._informers, self.namespaces, self.budgets):
                 tasks.create_task(informer.run())
             tasks.create_task(self.candidate.run())
             tasks.create_task(self.events.run())

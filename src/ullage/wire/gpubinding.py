@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from ullage.model.affinity import Expression, Operator, Term
+from ullage.model.affinity import Term
 from ullage.model.binding import (
     Binding,
     BindingState,
@@ -23,8 +23,9 @@ from ullage.model.binding import (
 )
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT64
-from ullage.wire.document import Document, mapping, mappings, sequence, text
+from ullage.wire.document import Document, mapping, text
 from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.selector import check_text, read_selector
 
 API_VERSION = "gpu.bytetrade.io/v1alpha1"
 KIND = "GPUBinding"
@@ -79,7 +80,7 @@ def read_binding(document: Document) -> Binding:
     if not binding.uuid or not binding.app:
         return binding.invalid(f"spec.{'appName' if binding.uuid else 'uuid'}: it is empty, and matches nothing")
     try:
-        selector = _selector(spec.get("podSelector"))
+        selector = read_selector(spec.get("podSelector"), "spec.podSelector")
         memory = read_memory(spec.get("memory"))
     except InvalidRequest as error:
         return binding.invalid(error.message)
@@ -185,43 +186,6 @@ def write_memory(memory_bytes: int) -> str:
 # --- selectors ---
 
 
-def _selector(document: object) -> Term | None:
-    """The conditions of a label selector; None for none at all, which is not the same as an empty one."""
-    if document is None:
-        return None
-    selector = mapping(document, "spec.podSelector")
-    unknown = sorted(map(str, selector.keys() - {"matchLabels", "matchExpressions"}))
-    if unknown:
-        raise invalid("spec.podSelector", ", ".join(unknown), "only matchLabels and matchExpressions are known")
-    path = "spec.podSelector.matchLabels"
-    labels = mapping(selector.get("matchLabels"), path)
-    for key, value in labels.items():
-        _check_text(key, path)
-        _check_text(value, f"{path}.{key}", empty=True)
-    equal = (Expression(key, Operator.IN, (labels[key],)) for key in sorted(labels))
-    path = "spec.podSelector.matchExpressions"
-    return (*equal, *(_condition(each, here) for here, each in mappings(selector.get("matchExpressions"), path)))
-
-
-def _condition(document: Document, path: str) -> Expression:
-    key, operator = document.get("key"), document.get("operator")
-    _check_text(key, f"{path}.key")
-    if operator not in _OPERATORS:
-        raise invalid(f"{path}.operator", operator, f"choose one of {', '.join(_OPERATORS)}")
-    values = sequence(document.get("values"), f"{path}.values")
-    for position, value in enumerate(values):
-        _check_text(value, f"{path}.values[{position}]", empty=True)
-    return Expression(str(key), Operator(str(operator)), tuple(values))
-
-
-_OPERATORS = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
-
-
-def _check_text(value: object, path: str, *, empty: bool = False) -> None:
-    if not isinstance(value, str) or not (value or empty):
-        raise invalid(path, value, "a text is needed; put it in quotes")
-
-
 def _written(selector: Term) -> dict[str, Any]:
     conditions = [
         {"key": each.key, "operator": each.operator.value, **({"values": list(each.values)} if each.values else {})}
@@ -243,8 +207,8 @@ def tenant_of(pod: Document) -> Tenant:
     metadata = mapping(pod.get("metadata"), "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     for key, value in labels.items():
-        _check_text(key, "metadata.labels")
-        _check_text(value, f"metadata.labels.{key}", empty=True)
+        check_text(key, "metadata.labels")
+        check_text(value, f"metadata.labels.{key}", empty=True)
     namespace = text(metadata.get("namespace")) or "default"
     return Tenant(labels.get(APP_LABEL, ""), labels.get(OWNER_LABEL, ""), namespace, dict(labels))
 

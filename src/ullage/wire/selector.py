@@ -1,0 +1,55 @@
+"""Label selectors, as Kubernetes writes them."""
+
+from __future__ import annotations
+
+from ullage.model.affinity import Expression, Operator, Term
+from ullage.model.error import invalid
+from ullage.wire.document import Document, mapping, mappings, sequence
+
+
+def read_selector(document: object, field: str) -> Term | None:
+    """The conditions of a label selector; None for none at all, which is not the same as an empty one.
+
+    Raises:
+        InvalidRequest: it cannot be read; `field` is where it stands.
+
+    """
+    if document is None:
+        return None
+    selector = mapping(document, field)
+    unknown = sorted(map(str, selector.keys() - {"matchLabels", "matchExpressions"}))
+    if unknown:
+        raise invalid(field, ", ".join(unknown), "only matchLabels and matchExpressions are known")
+    path = f"{field}.matchLabels"
+    labels = mapping(selector.get("matchLabels"), path)
+    for key, value in labels.items():
+        check_text(key, path)
+        check_text(value, f"{path}.{key}", empty=True)
+    equal = (Expression(key, Operator.IN, (labels[key],)) for key in sorted(labels))
+    path = f"{field}.matchExpressions"
+    return (*equal, *(_condition(each, here) for here, each in mappings(selector.get("matchExpressions"), path)))
+
+
+def _condition(document: Document, path: str) -> Expression:
+    key, operator = document.get("key"), document.get("operator")
+    check_text(key, f"{path}.key")
+    if operator not in _OPERATORS:
+        raise invalid(f"{path}.operator", operator, f"choose one of {', '.join(_OPERATORS)}")
+    values = sequence(document.get("values"), f"{path}.values")
+    for position, value in enumerate(values):
+        check_text(value, f"{path}.values[{position}]", empty=True)
+    return Expression(str(key), Operator(str(operator)), tuple(values))
+
+
+_OPERATORS = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
+
+
+def check_text(value: object, path: str, *, empty: bool = False) -> None:
+    """Refuse what is no text, or an empty one.
+
+    Raises:
+        InvalidRequest: it is.
+
+    """
+    if not isinstance(value, str) or not (value or empty):
+        raise invalid(path, value, "a text is needed; put it in quotes")

@@ -1,0 +1,86 @@
+"""Disruption budgets count when somebody has to leave a node."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.kube import bodies
+from tests.kube.api_server import ApiServer
+from tests.kube.conftest import until
+from tests.kube.test_front import a_node, a_pod, put, running
+from ullage.kube.disruption import budgets_of
+from ullage.kube.http import HttpKubeApi
+from ullage.kube.kinds import POD_DISRUPTION_BUDGETS
+from ullage.kube.objects import PodDisruptionBudget
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Claim
+from ullage.model.request import ResourceRequirement
+
+pytestmark = pytest.mark.anyio
+
+
+def a_budget(name: str, selector: Any, allowed: int = 0, namespace: str = "default") -> PodDisruptionBudget:
+    body = {"metadata": {"name": name, "namespace": namespace}, "spec": {"selector": selector}}
+    return POD_DISRUPTION_BUDGETS.read(json.dumps({**body, "status": {"disruptionsAllowed": allowed}}).encode())
+
+
+def held(uid: str, namespace: str = "default", **labels: str) -> Allocation:
+    claim = Claim(namespace, workload="w", pod=uid, pod_uid=uid, labels=labels)
+    return Allocation(uid, "n", ResourceRequirement(gpu_count=1), ("g",), claim=claim)
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ({"matchLabels": {"app": "a"}}, True),
+        ({"matchLabels": {"app": "b"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["b"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+        ({}, True),
+        (None, False),
+        ({"matchExpressions": [{"key": "app", "operator": "Is"}]}, False),
+        ({"matchExpressions": "x"}, False),
+    ],
+)
+def test_a_budget_is_for_the_pods_that_it_selects(selector: Any, matches: bool):
+    pods = [held("p", app="a"), held("other", "elsewhere", app="a")]
+    found = budgets_of([a_budget("b", selector)], pods)
+    assert found.broken(pods).total() == matches
+
+
+def test_of_several_budgets_the_tightest_counts_and_one_is_shared_by_all_that_it_selects():
+    pods = [held("p", app="a"), held("q", app="b"), held("r", app="b")]
+    found = budgets_of([a_budget("wide", {}, 2), a_budget("tight", {"matchLabels": {"app": "a"}})], pods)
+    assert found.broken(pods).total() == 1
+    assert found.broken(pods[:1]).total() == 1
+    assert budgets_of([a_budget("wide", {}, 2)], pods).broken(pods).total() == 1
+
+
+async def test_who_has_no_budget_leaves_first_and_what_is_broken_is_told(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 2))
+    place = {"namespace": "default"}
+    kept, other, urgent = (a_pod(name) for name in ("kept", "other", "urgent"))
+    kept["metadata"]["labels"] = {"app": "kept"}
+    urgent["spec"]["priority"] = 1_000_000
+    kept, other, urgent = put(server, "pods", kept, other, urgent)
+    put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "kept"}), "metadata": place | {"name": "b"}})
+    async with running(server, api) as up:
+        await until(lambda: bool(up.front.budgets.objects), "the budget is told")
+        for pod in (kept, other):
+            assert await up.place(pod, ["a"]) == "!a"
+        offered = {"a": {"Pods": [], "NumPDBViolations": 0}}
+        told = await up.ask("preempt", Pod=urgent, NodeNameToMetaVictims=offered)
+        assert told["NodeNameToMetaVictims"] == {
+            "a": {"Pods": [{"UID": other["metadata"]["uid"]}], "NumPDBViolations": 0}
+        }
+        server.do(lambda: server.rules.delete(("pods", "default", "other"), {"gracePeriodSeconds": 0}))
+        await until(lambda: up.front.cluster.held(other["metadata"]["uid"]) is None, "it is gone")
+        more = a_pod("more")
+        more["metadata"]["labels"] = {"app": "kept"}
+        (more,) = put(server, "pods", more)
+        assert await up.place(more, ["a"]) == "!a"
+        told = await up.ask("preempt", Pod=urgent, NodeNameToMetaVictims=offered)
+        assert told["NodeNameToMetaVictims"]["a"]["NumPDBViolations"] == 1
