@@ -260,16 +260,19 @@ def test_a_cluster_can_start_without_its_webhook(values: dict[str, Any], namespa
         created = (["CREATE"], ["pods"])
         changed = (["UPDATE"], ["pods", "pods/status"])
         assert asked == [changed if hook["name"] == "results.ullage.io" else created]
-        assert len(hook["matchConditions"]) == 1
+        assert len(hook["matchConditions"]) == (2 if hook["name"] == "results.ullage.io" else 1)
         assert hook["clientConfig"]["caBundle"]
 
 
 def test_what_bind_writes_is_looked_after_as_long_as_the_pod_lives() -> None:
     (found,) = of_kind(render(), "ValidatingWebhookConfiguration")
     hook = next(each for each in found["webhooks"] if each["name"] == "results.ullage.io")
-    (condition,) = hook["matchConditions"]
-    assert all(f'"{name}"' in condition["expression"] for name in OUTPUT)
-    assert '"ullage.io/"' in condition["expression"]
+    who, what = (condition["expression"] for condition in hook["matchConditions"])
+    own = "system:serviceaccount:gpus:ullage"
+    assert who == f'request.userInfo.username != "{own}"'
+    assert f'own_user = "{own}"' in named(render(), "ConfigMap", "ullage")["data"]["ullage.toml"]
+    assert all(f'"{name}"' in what for name in OUTPUT)
+    assert '"ullage.io/"' in what
 
 
 @every_case

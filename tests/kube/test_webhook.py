@@ -188,6 +188,15 @@ def test_what_bind_wrote_is_not_changed_afterwards(name: str, before: str | None
         assert answered(pod(before), path=path, **changed)["allowed"]
 
 
+def test_its_own_process_may_change_what_it_wrote() -> None:
+    own = Webhook(AdmissionSettings(own_user="me"))
+    changed = {"operation": "UPDATE", "oldObject": a_pod()}
+    new = a_pod({"ullage.io/queue-place": "n"})
+    assert answered(new, own, userInfo={"username": "me"}, **changed)["allowed"]
+    assert not answered(new, own, userInfo={"username": "you"}, **changed)["allowed"]
+    assert not answered(new, userInfo={"username": ""}, **changed)["allowed"]
+
+
 @pytest.mark.parametrize("old", [None, {}, {"metadata": None}, a_pod(), a_pod({"ullage.io/fence": "1"})])
 def test_all_else_of_a_pod_may_be_changed(old: Any) -> None:
     new = a_pod({"ullage.io/fence": "2", "hami.io/bind-phase": "success", "mine": "x"}, nodeName="n")

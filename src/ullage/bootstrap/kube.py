@@ -145,6 +145,7 @@ class KubeProcess:
                 section.queues,
                 self._queues.tree,
                 claims_gate(section.domain) if section.claims else "",
+                section.own_user,
             ),
             skips(front.namespaces),
             over_quota(front.cluster),

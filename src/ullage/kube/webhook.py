@@ -2,7 +2,7 @@
 
 All here follows from the pod and from what it is asked of: nothing is remembered, so that a dry run and a second
 call are like any other. What only a scheduler writes is taken off a pod that was not placed: it would be believed.
-Later it is written by bind alone, together with the node; nobody changes it then.
+Later only whoever places pods writes it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class AdmissionSettings:
     `overwrite_default`: pods for the scheduler that there is anyway are ours too, if they ask for cards. `queues` says
     which of them wait for their turn: none, those that name a queue or whose namespace does, or all; `tree` are the
     queues that are more than names. `claims_gate` is the gate behind which pods that name our scheduler wait for their
-    claims; with "" none does.
+    claims; with "" none does. `own_user` is who this process is to the API server: nobody else changes what a
+    scheduler wrote on a pod; with "" nobody does.
     """
 
     scheduler: str = "ullage"
@@ -58,6 +59,7 @@ class AdmissionSettings:
     queues: Queueing = "off"
     tree: tuple[Queue, ...] = ()
     claims_gate: str = ""
+    own_user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +123,18 @@ class Webhook:
         return patch, (*warnings, *asked.warnings)
 
     def _check_unchanged(self, review: Review) -> None:
-        """What a pod was given stays on it as bind wrote it.
+        """What a pod was given stays on it as it was written.
 
         Raises:
-            UllageError: it was changed, taken off, or put on a pod that has none.
+            UllageError: it was changed, taken off, or put on a pod that has none, and not by this process.
 
         """
+        if self.settings.own_user and review.user_info.username == self.settings.own_user:
+            return
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
         for key in (f"{self.settings.pods.domain}/{name}" for name in OUTPUT):
             if before.get(key) != after.get(key):
-                raise _ResultChanged(f"metadata.annotations.{key}: only bind writes it; leave it as it is")
+                raise _ResultChanged(f"metadata.annotations.{key}: only its scheduler writes it; leave it as it is")
 
     def _is_ours(self, spec: Document) -> bool:
         name = spec.get("schedulerName")

@@ -29,6 +29,12 @@ class Kind(msgspec.Struct, frozen=True):
     group: str = ""
 
 
+class User(msgspec.Struct, frozen=True):
+    """Who asks, as the API server knows them."""
+
+    username: str = ""
+
+
 class Review(msgspec.Struct, frozen=True, rename="camel"):
     """What is asked: may this object be created, or changed. With `dry_run` nothing may be remembered of it."""
 
@@ -40,6 +46,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     object: dict[str, Any] | None = None
     old_object: dict[str, Any] | None = None
+    user_info: User = User()
     dry_run: bool = False
 
     @property
