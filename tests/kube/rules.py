@@ -28,12 +28,13 @@ KINDS = {
         kinds.STATEFUL_SETS,
         kinds.TOKEN_REVIEWS,
         kinds.POD_GROUPS,
+        kinds.HYPERNODES,
         kinds.RESOURCE_SLICES,
         kinds.DEVICE_CLASSES,
         kinds.RESOURCE_CLAIMS,
     )
 }
-CUSTOM = {"gpubindings", "numatopologies", "podgroups"}
+CUSTOM = {"gpubindings", "numatopologies", "podgroups", "hypernodes"}
 STATUS = {
     "pods",
     "nodes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from ullage.core.selection import Rules
@@ -17,6 +17,7 @@ from ullage.kube.devices import DeviceMirror
 from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender, nothing_claimed
+from ullage.kube.hypernodes import HyperNodes
 from ullage.kube.informer import Informer
 from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, POD_DISRUPTION_BUDGETS, PODS
 from ullage.kube.lease import Candidate, clock_s
@@ -100,6 +101,7 @@ class Front:
         self.cluster = Cluster(rules, clock)
         devices = Devices(self.cluster, card_drivers, clock=clock, trouble=trouble)
         readers = (*readers, lambda node: devices.cards_on(node.metadata.name))
+        self.hypernodes = HyperNodes(api, self.nodes, trouble)
         self.mirror = Mirror(
             self.cluster,
             self.nodes,
@@ -109,10 +111,12 @@ class Front:
             topologies=self.topologies,
             readers=readers,
             devices=devices,
+            domains=self.hypernodes.labels_of,
             trouble=trouble,
         )
+        self.hypernodes.on_move(self._nodes_moved)
         self.events = PodEvents(candidate)
-        self.groups = PodGroups(api)
+        self.groups = PodGroups(api, tiers=lambda: self.hypernodes.tiers)
         queue_of = labelled(gate_of(pods.domain), named_queue(self.namespaces, pods.domain))
         gates = Gates(
             self.cluster,
@@ -171,6 +175,11 @@ class Front:
         if self.bindings is not None:
             self.bindings.store.unready = lambda: self.extender.unready
 
+    def _nodes_moved(self, names: Collection[str]) -> None:
+        for name in names:
+            self.mirror.describe_again(name)
+        self.groups.look_again()
+
     def _claimed(self, api: KubeApi, devices: Devices, domain: str, scheduler: str, trouble: Trouble) -> FrontClaims:
         decided = Claims(self.cluster, devices, selects)
         mirror = DeviceMirror(api, decided, self.nodes, self.mirror.describe_again, trouble)
@@ -214,6 +223,7 @@ class Front:
                     tasks.create_task(each.run())
                 tasks.create_task(self.bindings.upkeep.run())
             tasks.create_task(self.groups.run())
+            tasks.create_task(self.hypernodes.run())
             tasks.create_task(self.turns.run())
             if self.claims is not None:
                 tasks.create_task(self.claims.mirror.run())

@@ -90,6 +90,7 @@ NATIVE_POD_GROUPS = tuple(
     for version in ("v1beta1", "v1alpha3", "v1alpha2")
 )
 NUMATOPOLOGIES = Kind("nodeinfo.volcano.sh", "v1alpha1", "Numatopology", "numatopologies", Object, namespaced=False)
+HYPERNODES = Kind("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", Object, namespaced=False)
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", Object)
 DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", Object)
 STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets", Object)

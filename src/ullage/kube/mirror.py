@@ -13,7 +13,7 @@ Where an exporter tells what a machine is like and who holds what of it, that go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ullage.kube.informer import Added, Changed, Informer, News, Removed
@@ -47,11 +47,16 @@ class Mirror:
         topologies: Informer[Object] | None = None,
         readers: Sequence[CardReader] = (),
         devices: Devices | None = None,
+        domains: Callable[[str], Mapping[str, str]] = lambda _node: {},
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
-        """`topologies` are the Numatopology objects, `devices` what claims have, where the cluster has them."""
+        """`topologies` are the Numatopology objects, `devices` what claims have, where the cluster has them.
+
+        `domains` are labels of a node beside its own.
+        """
         self._cluster, self._nodes, self._pods, self._read_pod = cluster, nodes, pods, read_pod
         self._domain, self._readers, self._trouble, self._devices = domain, readers, trouble, devices
+        self._domains = domains
         self._machines: dict[str, Node] = {}
         self._stale = self._recovered = False
         self.term: int | None = None
@@ -105,7 +110,7 @@ class Mirror:
         self._observe()
 
     def describe_again(self, name: str) -> None:
-        """Whoever tells the cards of a machine tells others by now."""
+        """Whoever tells the cards of a machine, or where it is, tells others by now."""
         node = self._nodes.objects.get(("", name))
         if node is not None:
             self._describe(node)
@@ -158,7 +163,8 @@ class Mirror:
                 self._describe(new)
 
     def _describe(self, node: NodeObject) -> None:
-        machine = node_of(node, self._readers, self._records.get(node.metadata.name))
+        name = node.metadata.name
+        machine = node_of(node, self._readers, self._records.get(name), self._domains(name))
         self._unobserved.add(machine.name)
         if machine != self._machines.get(machine.name):
             self._machines[machine.name] = machine

@@ -6,7 +6,7 @@ and held, but not told apart on the machine itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ullage.kube.objects import Node as NodeObject
@@ -25,14 +25,22 @@ MAX_CARDS = 1024
 _PODS = 2**31 - 1
 """How many pods a machine takes is for the cluster's own scheduler to watch."""
 
+NO_DOMAINS: Mapping[str, str] = {}
+
 CardReader = Callable[[NodeObject], Sequence[Gpu] | None]
 """The cards that one publisher tells of a machine; None if it says nothing there."""
 
 
-def node_of(node: NodeObject, readers: Sequence[CardReader] = (), record: NodeRecord | None = None) -> Node:
+def node_of(
+    node: NodeObject,
+    readers: Sequence[CardReader] = (),
+    record: NodeRecord | None = None,
+    domains: Mapping[str, str] = NO_DOMAINS,
+) -> Node:
     """The machine that a Node stands for; the first of the readers that knows its cards counts.
 
-    `record` is what an exporter tells of it: its topology, and its cards where no reader knows them.
+    `record` is what an exporter tells of it: its topology, and its cards where no reader knows them. `domains` are
+    labels beside its own, which go before them.
     What cannot be read is left out, and `topology_note` says so: cards of a reader that fails are not guessed at.
     """
     notes: list[str] = []
@@ -55,7 +63,7 @@ def node_of(node: NodeObject, readers: Sequence[CardReader] = (), record: NodeRe
         memory_bytes=_amount(amounts, "memory", 1, notes),
         gpus=tuple(gpus if record is None else _placed(gpus, record)),
         max_executors=_PODS,
-        labels=dict(node.metadata.labels or {}),
+        labels={**domains, **(node.metadata.labels or {})},
         state=NodeState.READY if node.ready else NodeState.NOT_READY,
         cordoned=node.spec.unschedulable,
         gpu_source="kubernetes",

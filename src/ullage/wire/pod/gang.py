@@ -32,7 +32,8 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
     group = keys.text("gang-group-key") or (f"{namespace}/{workload}" if workload else None)
     if group is None:
         raise keys.conflict("gang-enabled", "workload", "name the workload in that label")
-    return GangClaim(group, required, desired, _timeout(keys))
+    domain, within = keys.text("gang-domain") or None, keys.text("gang-within") or None
+    return GangClaim(group, required, desired, _timeout(keys), domain, within=within)
 
 
 def gang_annotations(request: PodRequest) -> dict[str, str]:

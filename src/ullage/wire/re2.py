@@ -1,0 +1,41 @@
+"""Patterns as Kubernetes and its controllers read them: RE2, whose time is bounded by the length of the text."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ullage.model.error import InvalidRequest, Unavailable
+
+MAX_PATTERN = 1024
+"""Characters of a pattern."""
+
+
+class BadPattern(InvalidRequest):
+    """It is no pattern of RE2, or too long."""
+
+    code = "pattern-invalid"
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Whether a pattern is found anywhere in a text.
+
+    Raises:
+        BadPattern: it is none. Unavailable: CEL is not installed, whose patterns these are.
+
+    """
+    if len(pattern) > MAX_PATTERN:
+        raise BadPattern(f"pattern: {len(pattern)} characters; at most {MAX_PATTERN} are read", field="pattern")
+    found = _program().eval(data={"text": text, "pattern": pattern}).value()
+    if not isinstance(found, bool):
+        raise BadPattern(f"pattern {pattern!r}: {found}", field="pattern")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _program() -> Any:
+    try:
+        from cel_expr_python import cel  # noqa: PLC0415 - an extra, and heavy
+    except ImportError:
+        raise Unavailable("patterns need cel-expr-python, which ullage[k8s] brings", code="no-cel") from None
+    return cel.NewEnv(variables={"text": cel.Type.STRING, "pattern": cel.Type.STRING}).compile("text.matches(pattern)")
