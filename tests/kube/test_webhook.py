@@ -24,6 +24,7 @@ from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
 from ullage.wire.pod.bind import OUTPUT
 
+GATE = "ullage.io/queue"
 GPU, MEMORY, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 
 
@@ -194,7 +195,18 @@ def test_its_own_process_may_change_what_it_wrote() -> None:
     new = a_pod({"ullage.io/queue-place": "n"})
     assert answered(new, own, userInfo={"username": "me"}, **changed)["allowed"]
     assert not answered(new, own, userInfo={"username": "you"}, **changed)["allowed"]
-    assert not answered(new, userInfo={"username": ""}, **changed)["allowed"]
+    assert answered(new, userInfo={"username": ""}, **changed)["allowed"]  # it may be itself: nobody said who it is
+    assert not answered(a_pod({"ullage.io/gpu-ids": "x"}), userInfo={"username": ""}, **changed)["allowed"]
+
+
+def test_nobody_else_opens_the_gate_of_a_pod_that_waits() -> None:
+    own = Webhook(AdmissionSettings(own_user="me"))
+    both = [{"name": "example.com/quota"}, {"name": GATE}]
+    for left, allowed in ((both[1:], True), (both[:1], False), ([], False)):
+        changed = {"operation": "UPDATE", "oldObject": a_pod(schedulingGates=both)}
+        answer = answered(a_pod(schedulingGates=left), own, userInfo={"username": "you"}, **changed)
+        assert answer["allowed"] is allowed
+        assert answered(a_pod(schedulingGates=left), own, userInfo={"username": "me"}, **changed)["allowed"]
 
 
 @pytest.mark.parametrize("old", [None, {}, {"metadata": None}, a_pod(), a_pod({"ullage.io/fence": "1"})])
@@ -284,7 +296,6 @@ def test_the_review_of_a_real_api_server_is_allowed() -> None:
 # --- turns ---
 
 TREE = (Queue("lab"), Queue("vision", parent="lab"), Queue("text", parent="lab"), Queue("shop"))
-GATE = "ullage.io/queue"
 
 
 def queueing(queues: Queueing, named: str = "") -> Webhook:

@@ -132,9 +132,13 @@ class Webhook:
         if self.settings.own_user and review.user_info.username == self.settings.own_user:
             return
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
-        for key in (f"{self.settings.pods.domain}/{name}" for name in OUTPUT):
+        domain = self.settings.pods.domain
+        for key in (f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))):
             if before.get(key) != after.get(key):
                 raise _ResultChanged(f"metadata.annotations.{key}: only its scheduler writes it; leave it as it is")
+        gate = gate_of(domain)
+        if self.settings.own_user and gate in _gates(review.old_object) and gate not in _gates(review.object):
+            raise _ResultChanged(f"spec.schedulingGates: {gate} is opened when it is the turn of the pod; leave it")
 
     def _is_ours(self, spec: Document) -> bool:
         name = spec.get("schedulerName")
@@ -229,6 +233,11 @@ def _has_variable(container: Document, name: str) -> bool:
 def _annotations(pod: Document | None) -> Document:
     metadata = mapping((pod or {}).get("metadata"), "metadata")
     return mapping(metadata.get("annotations"), "metadata.annotations")
+
+
+def _gates(pod: Document | None) -> list[str]:
+    spec = mapping((pod or {}).get("spec"), "spec")
+    return [text(gate.get("name")) for _, gate in mappings(spec.get("schedulingGates"), "spec.schedulingGates")]
 
 
 def _labels(pod: Document) -> Document:
