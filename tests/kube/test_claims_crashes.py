@@ -195,3 +195,22 @@ async def test_an_api_that_fails_for_a_while_ends_nothing(server: ApiServer, api
         await let_go(server, "q")
         assert users(server, "one") == []
     assert [error.code for _, _, error in trouble] == ["kube-unavailable"] * 2
+
+
+async def test_what_is_kept_for_a_claim_that_went_is_free_again(server: ApiServer, api: HttpKubeApi):
+    """The answer to the allocation gets lost, and so does every look at it, until the claim is another one."""
+    furnish(server, a=1)
+    put(server, "resourceclaims", a_claim("one"))
+    put(server, "pods", claiming("p", "one"))
+    server.canned.append(Canned("PATCH", "/resourceclaims/one/status", 500))
+    server.canned.append(Canned("GET", "/resourceclaims/one", 500, times=3))
+    async with running(api):
+        server.do(lambda: server.rules.change(("resourceclaims", "default", "one"), without_finalizers))
+        server.do(lambda: server.rules.delete(("resourceclaims", "default", "one"), {}))
+        put(server, "resourceclaims", a_claim("one"))
+        await let_go(server, "p")
+        assert allocated(server, "one") == ["a/gpu-0"]
+
+
+def without_finalizers(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "metadata": {**item["metadata"], "finalizers": []}}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ullage.core.device_search import Pick
 from ullage.core.quota import Quotas
 from ullage.core.selection import Rules
 from ullage.model.affinity import Expression, NodeAffinity, Operator
@@ -22,7 +23,7 @@ from ullage.model.device_claim import (
     DeviceResult,
     Wanted,
 )
-from ullage.model.error import InvalidRequest
+from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import CardSelector
@@ -432,3 +433,30 @@ def test_room_that_is_kept_for_others_is_not_claimed(count):
     world.now = 11.0
     world.cluster.offers(request, [], expected=False)
     assert isinstance(world.place(claim("u", of(count))), ClaimPlacement)
+
+
+def test_what_goes_while_it_is_looked_at_is_seen():
+    """A node that goes is passed over; a card that is taken meanwhile is refused when it is to be held."""
+    world = World(cards("a", 2), cards("b", 2), cards("c", 2), takes=lambda _, device: device.node == "c")
+    looking = world.claims.look(pod(claim("u", of(2))))
+    next(looking)
+    world.cluster.set_nodes([world.node("a"), world.node("c")])
+    placed = rest_of(looking)
+    assert placed.node == "c"
+    world.cluster.assume(Request("q", ResourceRequirement(gpu_count=1)), ["c-1"])
+    refused = world.claims.hold(placed)
+    assert refused is not None
+    assert world.holders == {"q": ("c-1",)}
+    of_two_nodes = Pick(1, "r", card("a", 0)), Pick(1, "r", card("c", 0))  # nobody chooses that
+    first = Pick(0, "r", card("a", 1))
+    with pytest.raises(UllageError):
+        world.claims.hold(ClaimPlacement("a", (claim("v"), claim("w", of(2))), (first, *of_two_nodes)))
+    assert world.holders == {"q": ("c-1",)}
+
+
+def rest_of(looking):
+    while True:
+        try:
+            next(looking)
+        except StopIteration as found:
+            return found.value

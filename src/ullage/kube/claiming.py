@@ -11,10 +11,11 @@ completed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from ullage.kube.api import KubeApi
 from ullage.kube.changes import Patch, PatchType
@@ -39,11 +40,16 @@ from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import Keys
 
+T = TypeVar("T")
+
 AGAIN_S = 5.0
 """A pod that waits is looked at again after so long, also where nothing seems to have changed."""
 
 _PAUSE_S = 0.05
 """News of that time are looked at together."""
+
+_NODES_AT_ONCE = 32
+"""Nodes that are looked at before others are served: some milliseconds."""
 
 _TROUBLED_S = 1.0
 """The API is left alone for so long after it failed."""
@@ -113,6 +119,8 @@ class Claiming:
                 self._waiting[new.key] = new
             case Added(new) | Changed(_, new):
                 self._waiting.pop(new.key, None)
+                if not new.finished:
+                    return  # it frees nothing
             case Removed(last):
                 self._waiting.pop(last.key, None)
                 if not last.spec.node_name and last.spec.scheduler_name == self._scheduler:
@@ -154,7 +162,7 @@ class Claiming:
         claims = await self._claims_of(pod)
         if claims is None:
             return
-        placement = self._choose(pod, claims)
+        placement = await self._choose(pod, claims)
         if isinstance(placement, str):
             self._say(pod, f"its claims cannot be allocated: {placement}")
             # Who holds one claim and waits for another may wait for ever: it waits with nothing in its hands.
@@ -176,14 +184,14 @@ class Claiming:
             case Readiness.WAITING:
                 pass  # their drivers tell on the claims
 
-    def _choose(self, pod: Pod, claims: tuple[DeviceClaim, ...]) -> ClaimPlacement | str:
+    async def _choose(self, pod: Pod, claims: tuple[DeviceClaim, ...]) -> ClaimPlacement | str:
         """What its claims get, held from now on; or why they get nothing."""
         self._mirror.settle()
         asked = _claiming(pod, claims, self._domain)
         alike = asked.alike
         if alike in self._refused:
             return self._refused[alike]
-        placement = self._claims.place(asked)
+        placement = await _paced(self._claims.look(asked))
         if isinstance(placement, Unplaced):
             why = str(placement)
             self._refused |= {alike: why} if alike else {}
@@ -224,10 +232,13 @@ class Claiming:
         """A claim as the server has it; what is kept for one that was allocated nothing is free again."""
         devices = self._claims.devices
         try:
-            found = read_claim((await self._writes.fresh(claim)).document)
+            there = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         except NotFound:
+            there = None
+        if there is None or there.metadata.uid != claim.uid:
             devices.drop(claim.uid)
             return None
+        found = read_claim(there.document)
         if found.allocation is None:
             devices.drop(claim.uid)
         else:
@@ -307,6 +318,19 @@ class Claiming:
     def _say(self, pod: Pod, why: str) -> None:
         namespace, name = pod.key
         self._tell(PodEvent(namespace, name, pod.metadata.uid, Reason.CLAIMS_WAIT, why))
+
+
+async def _paced(looking: Generator[None, None, T]) -> T:
+    """What comes of looking at many nodes, without keeping others waiting meanwhile."""
+    for number in itertools.count(1):
+        try:
+            next(looking)
+        except StopIteration as found:
+            done: T = found.value
+            return done
+        if number % _NODES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    raise AssertionError
 
 
 def _claiming(pod: Pod, claims: tuple[DeviceClaim, ...], domain: str) -> ClaimingPod:

@@ -7,7 +7,7 @@ books, as for every other request.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.core.device_search import MAX_STEPS, Offer, Pick, SearchExhausted, Steps, groups, rank, search, suitable
@@ -16,7 +16,7 @@ from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.alignment import Alignment
 from ullage.model.claim import Claim, Request
 from ullage.model.device_claim import DeviceClaim, DeviceClass, DeviceResult, Wanted
-from ullage.model.error import InvalidRequest
+from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.part import ANY_CARD, CardSelector
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.slice_device import DeviceId, SliceDevice
@@ -111,21 +111,29 @@ class Claims:
     # --- decisions ---
 
     def hold(self, placement: ClaimPlacement) -> Refusal | None:
-        """Keep what was chosen until `told`, or `drop`; None if all of it is kept, else why nothing is."""
-        for number, claim in enumerate(placement.claims):
-            results = tuple(
-                DeviceResult(pick.request, pick.device.id, pick.admin, "", pick.consumed)
-                for pick in placement.picks_of(number)
-            )
-            cards = self._whole_cards(placement.picks_of(number))
-            if cards:
-                refused = self._assume(claim, cards)
+        """Keep what was chosen until `told`, or `drop`; None if all of it is kept, else why nothing is.
+
+        Raises:
+            NotFound: a card is not there any more; nothing is kept.
+
+        """
+        try:
+            for number, claim in enumerate(placement.claims):
+                picks = placement.picks_of(number)
+                refused = self._assume(claim, self._whole_cards(picks))
                 if refused is not None:
-                    for before in placement.claims[:number]:
-                        self.devices.drop(before.uid)
+                    self._drop(placement)
                     return refused
-            self.devices.keep(claim.uid, results)
+                results = (DeviceResult(each.request, each.device.id, each.admin, "", each.consumed) for each in picks)
+                self.devices.keep(claim.uid, tuple(results))
+        except UllageError:
+            self._drop(placement)
+            raise
         return None
+
+    def _drop(self, placement: ClaimPlacement) -> None:
+        for claim in placement.claims:
+            self.devices.drop(claim.uid)
 
     def place(self, pod: ClaimingPod) -> ClaimPlacement | Unplaced:
         """A node where all claims of a pod that have no devices can be given some, and the best devices there.
@@ -136,6 +144,19 @@ class Claims:
         Raises:
             Unavailable: not ready, or expressions cannot be read.
 
+        """
+        looking = self.look(pod)
+        while True:
+            try:
+                next(looking)
+            except StopIteration as found:
+                placed: ClaimPlacement | Unplaced = found.value
+                return placed
+
+    def look(self, pod: ClaimingPod) -> Generator[None, None, ClaimPlacement | Unplaced]:
+        """What `place` returns, with a pause after each node that will not do: there are thousands of them.
+
+        What changes meanwhile is seen where it is still to be looked at, and by `hold`.
         """
         self.devices.settle()
         waiting = tuple(claim for claim in pod.claims if claim.allocation is None)
@@ -148,6 +169,7 @@ class Claims:
             found = self._against(pod, node) or self._on(pod, waiting, node, steps)
             if isinstance(found, str):
                 reasons[found] += 1
+                yield
                 continue
             placement = ClaimPlacement(node, waiting, found)
             if not choosy:
@@ -157,6 +179,7 @@ class Claims:
                 best = alternatives, placement
             if not any(best[0]):
                 break
+            yield
         return Unplaced(reasons) if best is None else best[1]
 
     def _ordered(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim]) -> list[str]:
@@ -177,6 +200,8 @@ class Claims:
     def _against(self, pod: ClaimingPod, node: str) -> str | None:
         """Why the pod may not go to a node whatever it has; None if it may."""
         fleet = self._cluster.allocator.fleet
+        if node not in fleet.row_of:
+            return "node-unknown"
         machine = fleet.nodes[fleet.row_of[node]]
         if not machine.schedulable:
             return "node-cordoned" if machine.cordoned else "node-not-ready"
@@ -288,6 +313,8 @@ class Claims:
         return verdict
 
     def _assume(self, claim: DeviceClaim, cards: Sequence[str]) -> Refusal | None:
+        if not cards:
+            return None
         asked = ResourceRequirement(
             gpu_count=len(cards),
             cards=CardSelector(uuids=tuple(cards)),

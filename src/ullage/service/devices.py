@@ -183,8 +183,8 @@ class Devices:
 
     def drop(self, uid: str) -> None:
         """What was chosen for a claim is not written, or was taken back."""
+        self._cluster.undo(uid)
         if self._flights.pop(uid, None) is not None:
-            self._cluster.undo(uid)
             self._count(uid)
 
     # --- for who chooses ---
