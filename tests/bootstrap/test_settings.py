@@ -10,6 +10,7 @@ from ullage.bootstrap.settings import Settings, read_settings
 from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Unenforced
 from ullage.inventory.facts import CardFacts
+from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.oversubscription import Oversubscription
@@ -283,3 +284,26 @@ def test_a_wrong_word_on_how_zones_count_stops_the_start(tmp_path: Path, line: s
 def test_what_cannot_be_read_as_toml_stops_the_start(tmp_path: Path, text: str):
     with pytest.raises(InvalidRequest, match=r"ullage.toml is not valid TOML"):
         settings(tmp_path, text)
+
+
+def test_drivers_of_cards_are_described_by_what_they_call_things(tmp_path: Path):
+    assert settings(tmp_path, "").kube.drivers == (NVIDIA,)
+    assert settings(tmp_path, "").kube.claims
+    text = '[[kube.card_driver]]\ndriver = "x.example.com"\nvendor = "X"\nkind = ""\nuuid = "id"\nzone = "socket"\n'
+    found = settings(tmp_path, f"[kube]\nclaims = false\n{text}").kube
+    assert found.drivers == (CardDriver("x.example.com", "X", kind="", uuid="id", zone="socket"),)
+    assert not found.claims
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('driver = ""\nvendor = "X"', "kube.card_driver.driver"),
+        ('driver = "d"\nvendor = "X"\nuuid = ""', "kube.card_driver.uuid"),
+        ('vendor = "X"', "driver"),
+        ('driver = "d"\nvendor = "X"\nnuma = "x"', "numa"),
+    ],
+)
+def test_a_driver_that_names_no_card_stops_the_start(tmp_path: Path, text: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, f"[[kube.card_driver]]\n{text}\n")

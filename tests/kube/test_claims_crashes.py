@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cel_expr_python", reason="cel-expr-python is in the lock, and not installed here")
 
 from tests.kube.api_server import ApiServer, Canned
-from tests.kube.claims import MARK, a_claim, allocated, claiming, delete, edit, furnish, gated, get, users
+from tests.kube.claims import MARK, a_claim, allocated, claiming, delete, edit, furnish, gated, get, users, wants
 from tests.kube.conftest import until
 from tests.kube.test_claims import holders, let_go, running
 from tests.kube.test_front import put
@@ -214,3 +214,17 @@ async def test_what_is_kept_for_a_claim_that_went_is_free_again(server: ApiServe
 
 def without_finalizers(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "metadata": {**item["metadata"], "finalizers": []}}
+
+
+async def test_who_fails_again_and_again_keeps_nobody_waiting(server: ApiServer, api: HttpKubeApi):
+    """A claim that cannot be written: its pod gives back what it has each time, and the next one gets both cards."""
+    furnish(server, a=2)
+    put(server, "resourceclaims", a_claim("one"), a_claim("two"), a_claim("both", wants(count=2)))
+    server.canned.append(Canned("PATCH", "/resourceclaims/two/status", 422, times=10_000))
+    put(server, "pods", claiming("doomed", "one", "two"))
+    put(server, "pods", claiming("q", "both"))
+    async with running(api):
+        await let_go(server, "q")
+        assert allocated(server, "both") == ["a/gpu-0", "a/gpu-1"]
+        await until(lambda: not allocated(server, "one"), "it holds nothing")
+        assert gated(server, "doomed")

@@ -139,11 +139,12 @@ def test_devices_of_a_driver_are_cards_in_the_order_of_their_numbers():
 
 
 def test_another_driver_is_described_by_what_it_calls_things():
-    told = {"x.example.com/id": text("X-1"), "x.example.com/name": text("Two")}
+    socket = Attribute(ValueKind.INT, (1,))
+    told = {"x.example.com/id": text("X-1"), "x.example.com/name": text("Two"), "x.example.com/socket": socket}
     device = SliceDevice("x.example.com", "a", "d", "a", attributes=told)
-    driver = CardDriver("x.example.com", "X", kind="", uuid="id", model="name")
+    driver = CardDriver("x.example.com", "X", kind="", uuid="id", model="name", zone="socket")
     world = World(Pool("x.example.com", "a", (device,)), drivers=(driver,))
-    assert world.devices.cards_on("a") == (Gpu("X-1", 0, "Two", "X"),)
+    assert world.devices.cards_on("a") == (Gpu("X-1", 0, "Two", "X", zones=(1,)),)
 
 
 # --- what claims hold ---
@@ -177,6 +178,7 @@ def test_parts_of_a_card_hold_it_together_and_claims_share_it():
     world = World(pool("a", *devices, counters=counters), takes=takes, extra=("gpu", "mig"))
     world.devices.set_claim(claim("u", allocation=results(devices[1])))
     assert world.holders == {"parts of a-0": ("a-0",)}
+    assert world.cluster.held("parts of a-0").claim.namespace == ""
     assert names(world.place(claim("v", of(1, device_class="mig")))) == ["gpu-0-mig-2"]
     assert isinstance(world.place(claim("v", of(1, device_class="gpu"))), Unplaced)
     assert isinstance(world.place(claim("v", of(2, device_class="mig"))), Unplaced)

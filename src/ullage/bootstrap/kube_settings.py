@@ -66,7 +66,8 @@ class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """A driver whose devices are cards, and what it calls things; names without a domain are in the driver's own.
 
     A device whose attribute `kind` is `card` is a whole card (with an empty `kind`: one that has no `parent`). Another
-    is part of the card whose uuid its `parent` names. `memory` is a capacity.
+    is part of the card whose uuid its `parent` names. `memory` is a capacity. `zone` has the NUMA node where no usual
+    name does.
     """
 
     driver: str
@@ -77,6 +78,7 @@ class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     parent: str = NVIDIA_DRIVER.parent
     model: str = NVIDIA_DRIVER.model
     memory: str = NVIDIA_DRIVER.memory
+    zone: str = NVIDIA_DRIVER.zone
 
     def __post_init__(self) -> None:
         for name in ("driver", "uuid"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ullage.model.gpu import Gpu
 from ullage.model.resources import MILLI
 from ullage.model.slice_device import SliceDevice, ValueKind
+from ullage.model.topology import zones_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,8 @@ class CardDriver:
     """The attributes of one driver by name; a name without a domain is in the driver's own.
 
     A device is a whole card if its attribute `kind` is `card` (with no `kind`: if it has an uuid and no `parent`).
-    Another is part of the card whose uuid its `parent` names, or that lies at the same address.
+    Another is part of the card whose uuid its `parent` names, or that lies at the same address. `zone` has the NUMA
+    node of a card that does not tell it by one of the names that are known.
     """
 
     driver: str = "gpu.nvidia.com"
@@ -25,6 +27,7 @@ class CardDriver:
     parent: str = "parentUUID"
     model: str = "productName"
     memory: str = "memory"
+    zone: str = ""
 
     def is_card(self, device: SliceDevice) -> bool:
         """Whether the device is a whole card of a node."""
@@ -45,9 +48,13 @@ class CardDriver:
             device.text(self.model) or None,
             self.vendor,
             None if memory is None else memory.amount // MILLI,
-            zones=device.zones,
+            zones=device.zones or self._zones(device),
             bus_id=device.bus_id,
         )
+
+    def _zones(self, device: SliceDevice) -> tuple[int, ...]:
+        told = device.attributes.get(device.qualified(self.zone)) if self.zone else None
+        return zones_of(told.values) if told is not None and told.kind is ValueKind.INT else ()
 
 
 NVIDIA = CardDriver()

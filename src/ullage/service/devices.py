@@ -282,7 +282,8 @@ class Devices:
         if id_.startswith(_PARTS):
             uuid = id_.removeprefix(_PARTS)
             sharers = sorted(self._sharers.get(uuid, ()))
-            self._put(id_, (uuid,) if sharers else (), Claim(workload=id_, priority=MAX_INT32), sharers[:1])
+            nobody = Claim("", workload=id_, priority=MAX_INT32)  # it is in no namespace's quota
+            self._put(id_, (uuid,) if sharers else (), nobody, sharers[:1])
             return
         claim, whole = self._claims.get(id_), self._holdings.get(id_, _Holding()).whole
         if id_ in self._flights:
