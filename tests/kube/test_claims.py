@@ -224,17 +224,17 @@ async def test_other_gates_come_first_and_pods_of_others_are_left_alone(server: 
     put(
         server,
         "pods",
-        claiming("queued", "one", gates=("ullage.io/queue", GATE)),
-        claiming("other", "two", schedulerName="another"),
+        claiming("a-queued", "one", gates=("ullage.io/queue", GATE)),
+        claiming("an-other", "two", schedulerName="another"),
     )
     async with running(api):
         put(server, "pods", claiming("p", "three"))
         await let_go(server, "p")
         assert allocated(server, "one") == allocated(server, "two") == []
-        assert gated(server, "queued")
-        assert gated(server, "other")
-        edit(server, "pods", "queued", "spec", schedulingGates=[{"name": GATE}])
-        await let_go(server, "queued")
+        assert gated(server, "a-queued")
+        assert gated(server, "an-other")
+        edit(server, "pods", "a-queued", "spec", schedulingGates=[{"name": GATE}])
+        await let_go(server, "a-queued")
         assert len(allocated(server, "one")) == 1
 
 

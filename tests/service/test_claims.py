@@ -197,6 +197,23 @@ def test_parts_of_a_card_that_somebody_else_holds_are_not_claimed():
     assert isinstance(world.place(claim("v")), Unplaced)
 
 
+def test_all_means_a_node_where_nobody_holds_any():
+    world = World(cards("a", 2), cards("b", 2))
+    world.cluster.assume(Request("q", ResourceRequirement(gpu_count=1)), ["a-1"])
+    assert world.place(claim("u", of(None))).node == "b"
+
+
+def test_a_device_that_is_no_card_is_kept_from_the_moment_it_is_chosen():
+    ports = Pool("net.example.com", "a", (SliceDevice("net.example.com", "a", "port", "a"),))
+    world = World(cards("a", 1), ports, takes=by_driver, extra=("net.example.com",))
+    asked = of(1, device_class="net.example.com")
+    assert world.claims.hold(world.place(claim("u", asked))) is None
+    world.devices.set_claim(claim("u", asked))  # a watch that is behind
+    assert isinstance(world.place(claim("v", asked), uid="other"), Unplaced)
+    world.devices.drop("u")
+    assert world.place(claim("v", asked), uid="other").node == "a"
+
+
 def test_what_two_hold_is_told_and_both_stay():
     world = World(cards("a", 1))
     world.cluster.assume(Request("q", ResourceRequirement(gpu_count=1)), ["a-0"])
