@@ -31,7 +31,7 @@ from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
 from ullage.model.slice_device import Attribute, Capacity, Pool, SliceDevice, ValueKind
 from ullage.model.taint import Taint, Toleration
-from ullage.model.topology import Cpu, Topology, Zone
+from ullage.model.topology import Cpu, Link, Path, Topology, Zone, ZonePolicy
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
@@ -296,6 +296,64 @@ def test_cards_of_several_requests_and_claims_are_chosen_together():
     first = world.devices._pools[DRIVER, "a"].devices[0]
     world.devices.set_claim(claim("u", allocation=results(first)))
     assert sorted(names(world.place(claim("v", of(1)), claim("w", of(1))))) == ["gpu-2", "gpu-3"]
+
+
+def linked(world, links):
+    """The node `a`, whose cards are joined by (card, card, path, NVLinks)."""
+    told = tuple(Link(f"a-{one}", f"a-{other}", path, nvlinks) for one, other, path, nvlinks in links)
+    return world.node("a", topology=Topology(links=told))
+
+
+def pairs(said):
+    return [tuple(map(int, pair.split("-"))) for pair in said.split()]
+
+
+def v100():
+    """Eight cards: NVLinks in a cube mesh, four switches, two sockets."""
+    nvlinks = dict.fromkeys(pairs("0-3 0-4 1-2 1-5 2-3 4-7 5-6 6-7"), 2)
+    nvlinks |= dict.fromkeys(pairs("0-1 0-2 1-3 2-6 3-7 4-5 4-6 5-7"), 1)
+    for one, other in itertools.combinations(range(8), 2):
+        near = Path.PHB if one // 4 == other // 4 else Path.SYS
+        path = Path.PIX if (one, other) in pairs("0-1 2-3 4-5 6-7") else near
+        yield one, other, path, nvlinks.get((one, other), 0)
+
+
+def bridged():
+    yield from ((0, 3, Path.UNKNOWN, 2), (1, 2, Path.UNKNOWN, 2))
+    yield from ((0, 1, Path.NODE, 0), (2, 3, Path.NODE, 0), (0, 2, Path.SYS, 0), (1, 3, Path.SYS, 0))
+
+
+def held_by_another(world, cards):
+    devices = {device.name: device for device in world.devices._pools[DRIVER, "a"].devices}
+    world.devices.set_claim(claim("other", allocation=results(*(devices[f"gpu-{number}"] for number in cards))))
+
+
+def test_case_63_a_full_zone_leaves_the_other_one():
+    world = World(cards("a", 8, zones=2))
+    world.cluster.set_nodes([zoned_node(world, "a", 2)])
+    held_by_another(world, range(4))
+    placed = world.place(claim("u", of(4)), policy=ZonePolicy("single-numa-node"))
+    assert sorted(names(placed)) == [f"gpu-{number}" for number in range(4, 8)]
+    assert isinstance(world.place(claim("u", of(5)), policy=ZonePolicy("single-numa-node")), Unplaced)
+
+
+@pytest.mark.parametrize(
+    ("free", "chosen"), [pytest.param((0, 2, 4, 5), (4, 5), id="64"), pytest.param((0, 1, 3), (0, 3), id="65")]
+)
+def test_cases_64_and_65_cards_go_by_their_links(free, chosen):
+    world = World(cards("a", 8))
+    world.cluster.set_nodes([linked(world, v100())])
+    held_by_another(world, set(range(8)) - set(free))
+    assert sorted(names(world.place(claim("u", of(2))))) == [f"gpu-{number}" for number in chosen]
+
+
+def test_case_66_two_claims_one_after_the_other_take_one_bridge_each():
+    world = World(cards("a", 4))
+    world.cluster.set_nodes([linked(world, bridged())])
+    first = world.place(claim("u", of(2)))
+    assert world.claims.hold(first) is None
+    second = world.place(claim("v", of(2)), uid="other")
+    assert [set(names(each)) for each in (first, second)] == [{"gpu-0", "gpu-3"}, {"gpu-1", "gpu-2"}]
 
 
 def test_a_constraint_narrows_what_the_books_choose_from():
