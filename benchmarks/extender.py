@@ -25,6 +25,7 @@ import uvicorn
 from ullage.core.selection import Rules
 from ullage.kube.api import KubeApi
 from ullage.kube.app import make_app
+from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.doubt import Doubts
 from ullage.kube.extender import Extender
 from ullage.kube.informer import Informer
@@ -82,7 +83,8 @@ def front(nodes: int) -> Extender:
                 cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
     gc.freeze()  # as `Front` does
     leads, nowhere = cast("Candidate", _Leads()), cast("KubeApi", None)
-    return Extender(cluster, mirror, nowhere, leads, cast("Doubts", None), recent(read_pod))
+    doubts, plugins = cast("Doubts", None), cast("DevicePlugins", None)
+    return Extender(cluster, mirror, nowhere, leads, doubts, recent(read_pod), plugins)
 
 
 def _request(uid: str, cards: int) -> Request:

@@ -172,8 +172,8 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
                 ["pods/binding", "events"],
                 ["gpubindings"],
                 ["deployments", "statefulsets"],
-                ["nodes"],
                 ["tokenreviews"],
+                ["nodes"],
                 ["pods/eviction"],
                 ["resourceclaims"],
                 ["resourceclaims/status", "resourceclaims/binding"],
@@ -202,6 +202,15 @@ def test_groups_of_pods_are_read_only_where_pods_wait_for_their_turn(tmp_path: P
     read = read_settings(file)
     assert read.kube.queues == queues
     assert [(queue.name, queue.weight) for queue in read.share_tree()] == [("research", 2)]
+
+
+def test_nodes_are_written_only_where_a_plugin_has_to_be_told() -> None:
+    def on_nodes(values: dict[str, Any]) -> set[str]:
+        rules = named(render(values), "ClusterRole", "ullage")["rules"]
+        return {verb for rule in rules if "nodes" in rule["resources"] for verb in rule["verbs"]}
+
+    assert on_nodes({}) == {"list", "watch"}
+    assert on_nodes({"hamiDevicePlugin": True}) == {"list", "watch", "patch"}
 
 
 @every_case

@@ -37,6 +37,7 @@ class Canned:
     headers: Mapping[str, str] = field(default_factory=dict)
     times: int = 1
     carried_out: bool = False  # the call is carried out, and the answer to it is lost
+    then: Callable[[], None] = lambda: None  # what happens to whoever asked, before it is answered
 
     def takes(self, request: Request) -> bool:
         return self.times > 0 and request.method == self.method and request.url.path.endswith(self.path_end)
@@ -50,6 +51,7 @@ class ApiServer:
         self.rules = Rules(self.store)
         self.canned: list[Canned] = []
         self.asked: list[tuple[str, str]] = []  # method and path with query of every call so far
+        self.writes: list[tuple[str, str]] = []  # who wrote, by what its token says after a slash, and the path
         self.bookmark_s = bookmark_s
         self.hook: Hook | None = None  # asked about the pods of its namespace
         for name in ("default", "kube-system", "kube-node-lease"):
@@ -69,7 +71,7 @@ class ApiServer:
         self.port = listener.getsockname()[1]
         app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])])
         self._ending = False
-        self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
+        self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none"))
         self._serving = asyncio.run_coroutine_threadsafe(self._server.serve(sockets=[listener]), self._loop)
 
     def stop(self) -> None:
@@ -117,6 +119,7 @@ class ApiServer:
                 canned.times -= 1
                 if canned.carried_out:
                     await self._route(request)
+                canned.then()
                 refused = Refused(canned.status, "", "as the test wants it")
                 return JSONResponse(_status(refused), canned.status, headers=dict(canned.headers))
             return await self._route(request)
@@ -131,8 +134,11 @@ class ApiServer:
     async def _route(self, request: Request) -> Response:
         if request.url.path == "/readyz":
             return Response("ok")
-        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+        token, _, who = request.headers.get("Authorization", "").removeprefix("Bearer ").partition("/")
+        if token != TOKEN:
             raise Refused(401, "Unauthorized", "Unauthorized")
+        if request.method != "GET":
+            self.writes.append((who, request.url.path))
         key, subresource = _parse(request.url.path)
         if request.method == "GET":
             return JSONResponse(self.rules.get(key)) if key[2] else self._list(request, key[0], key[1])

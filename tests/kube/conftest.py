@@ -46,9 +46,9 @@ async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30
         await asyncio.sleep(0.005)
 
 
-def write_kubeconfig(folder: Path, url: str) -> Path:
+def write_kubeconfig(folder: Path, url: str, who: str = "") -> Path:
     place = folder / "kubeconfig"
-    place.write_text(json.dumps(kubeconfig(url, {}, {"token": TOKEN})))
+    place.write_text(json.dumps(kubeconfig(url, {}, {"token": f"{TOKEN}/{who}" if who else TOKEN})))
     return place
 
 

@@ -66,6 +66,13 @@ class ControlPlane:
         self._processes: list[Process] = []
         self._ca = trustme.CA()
         self._ca.cert_pem.write_to_path(folder / "ca.pem")
+        stages = {
+            "level": "Metadata",
+            "verbs": ["create", "update", "patch", "delete"],
+            "omitStages": ["RequestReceived"],
+        }
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [stages, {"level": "None"}]}
+        (folder / "audit-policy.json").write_text(json.dumps(policy))
         self._write("server", self._ca.issue_cert("localhost", "127.0.0.1"))
         self._write("accounts", self._ca.issue_cert("accounts.local"))
         self._port = free_port()
@@ -122,12 +129,13 @@ class ControlPlane:
 
     def forget(self) -> None:
         """Start a new API server on the same state, which knows no version before its start."""
-        self._processes.pop().stop()
+        self._processes.remove(self._api)
+        self._api.stop()
         self._start_api()
 
     def _start_api(self) -> None:
         at = self.folder
-        self._start(
+        self._api = self._start(
             "kube-apiserver",
             f"{self.url}/readyz",
             f"--etcd-servers={self._etcd}",
@@ -144,9 +152,17 @@ class ControlPlane:
             f"--tls-cert-file={at / 'server.pem'}",
             f"--tls-private-key-file={at / 'server.key'}",
             f"--cert-dir={at / 'generated'}",
+            f"--audit-policy-file={at / 'audit-policy.json'}",
+            f"--audit-log-path={at / 'audit.log'}",
+            "--audit-log-mode=blocking",
         )
 
-    def _start(self, name: str, ready: str, *options: str) -> None:
+    def writes(self) -> list[tuple[str, str]]:
+        """Who wrote, and the path, of all writes that were answered so far."""
+        lines = (json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines())
+        return [(line["user"]["username"], line["requestURI"].partition("?")[0]) for line in lines]
+
+    def _start(self, name: str, ready: str, *options: str) -> Process:
         process = Process(name, self.folder, *options)
         self._processes.append(process)
 
@@ -155,6 +171,7 @@ class ControlPlane:
             return _answers(ready)
 
         wait_until(answers, f"{name} is ready", 120)
+        return process
 
     def _write(self, name: str, pair: trustme.LeafCert) -> None:
         pair.private_key_pem.write_to_path(self.folder / f"{name}.key")

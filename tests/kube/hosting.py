@@ -12,6 +12,7 @@ import httpx2
 
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
+from tests.kube.hami_node import HamiNodes
 from tests.kube.test_front import Running, a_node, a_pod
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
@@ -131,6 +132,7 @@ async def hosting(server: ApiServer, api: HttpKubeApi, terms: BindingTerms = TER
     work = asyncio.create_task(front.run())
     routes = Known(compute_resources(front.bindings.use, caller_of), ProxyHeaders(Admins(("root",))))
     async with (
+        HamiNodes(api),
         httpx2.AsyncClient(transport=httpx2.ASGITransport(make_app(front.extender)), base_url="http://e") as http,
         httpx2.AsyncClient(transport=httpx2.ASGITransport(routes), base_url="http://u") as users,
     ):

@@ -15,7 +15,7 @@ HEARTBEATS = "kube-node-lease"
 
 
 class Kubelets:
-    """While entered, every pod on a node runs at once, and ends when it is told to and `may_end` is set."""
+    """While entered, every pod on a node runs if `may_start` is set, and ends when it is told to and `may_end` is."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -23,7 +23,8 @@ class Kubelets:
         self._pods.subscribe(self._hear)
         self._work: asyncio.Queue[Pod] = asyncio.Queue()
         self._dead: set[str] = set()
-        self.may_end = asyncio.Event()
+        self.may_start, self.may_end = asyncio.Event(), asyncio.Event()
+        self.may_start.set()
         self.may_end.set()
 
     async def __aenter__(self) -> Self:
@@ -81,6 +82,7 @@ class Kubelets:
                     await self.may_end.wait()
                     await self._api.write(Delete(PODS, name, namespace, pod.metadata.uid, grace_s=0))
                 elif pod.status.phase == "Pending":
+                    await self.may_start.wait()
                     running = {"phase": "Running", "conditions": _condition("Ready", "True")}
                     await self._api.write(_status(PODS, name, running, namespace))
 

@@ -14,27 +14,34 @@ import httpx2
 from tests.kube.conftest import write_kubeconfig
 from tests.system.live_server import wait_until
 
+ROOT = Path(__file__).parents[2]
 START_S = 500.0
 """What decides may have to be compiled first."""
 
 
 class LiveFront:
-    """Its three addresses are free ports; `settings` are lines of the section `[kube]`."""
+    """Its three addresses are free ports; `settings` are lines of the section `[kube]`.
 
-    def __init__(self, folder: Path, api_url: str, settings: str = "", *options: str) -> None:
+    The API is a URL of the server in this process, or a kubeconfig.
+    """
+
+    program: tuple[str, ...] = ("-m", "ullage.cli.main", "kube")
+
+    def __init__(self, folder: Path, api: str | Path, settings: str = "", *options: str) -> None:
         self.log = folder / "kube.log"
         self._config = folder / "ullage.toml"
         ports = 'http_bind = "127.0.0.1:0"\nmetrics_bind = "127.0.0.1:0"\n'
-        self._config.write_text(f'[kube]\nkubeconfig = "{write_kubeconfig(folder, api_url)}"\n{ports}{settings}')
+        kubeconfig = api if isinstance(api, Path) else write_kubeconfig(folder, api)
+        self._config.write_text(f'[kube]\nkubeconfig = "{kubeconfig}"\n{ports}{settings}')
         self._options = options
         self._begin = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> LiveFront:
         self._begin = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, "-m", "ullage.cli.main", "kube", f"--config={self._config}", *self._options]
+        command = [sys.executable, *self.program, f"--config={self._config}", *self._options]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
         self.wait_for("kube.serving")
         return self
 
@@ -54,6 +61,10 @@ class LiveFront:
         found = re.search(rf"event='kube.serving'.*\b{name}=('[^']*')", self.told())
         assert found, self.told()
         return str(ast.literal_eval(found[1]))
+
+    def is_up(self) -> bool:
+        """Whether it serves: it runs, and has said where."""
+        return self.process is not None and self.process.poll() is None and "kube.serving" in self.told()
 
     def is_ready(self) -> bool:
         return httpx2.get(f"{self.url('metrics')}/readyz").status_code == 200

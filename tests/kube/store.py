@@ -1,6 +1,7 @@
 """What an API server keeps: every version of every object since it was last compacted, and who waits for more."""
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +82,7 @@ class Store:
     def since(self, revision: int) -> Iterator[Change]:
         if revision < self.compacted:
             raise Compacted
-        return iter([change for change in self._log if change.revision > revision])
+        return iter(self._log[bisect_right(self._log, revision, key=lambda change: change.revision) :])
 
     def compact(self) -> None:
         """Forget every version but the newest."""

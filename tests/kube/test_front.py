@@ -86,8 +86,8 @@ class Running:
 
 
 @asynccontextmanager
-async def running(server: ApiServer, api: HttpKubeApi) -> AsyncIterator[Running]:
-    front = Front(api, Candidate(api, "ullage", "default"), Rules())
+async def running(server: ApiServer, api: HttpKubeApi, **options: Any) -> AsyncIterator[Running]:
+    front = Front(api, Candidate(api, "ullage", "default"), Rules(), **options)
     work = asyncio.create_task(front.run())
     transport = httpx2.ASGITransport(make_app(front.extender))
     async with httpx2.AsyncClient(transport=transport, base_url="http://extender") as http:

@@ -178,6 +178,8 @@ def test_certificates_are_taken_as_they_are_renewed(server: ApiServer, front: St
         ('webhook_bind = ":8443"', "kube.webhook_cert_file"),
         ('client_ca_file = "ca.pem"', "kube.cert_file"),
         ("timeout_s = 0", "kube.timeout_s"),
+        ("node_lock_timeout_s = 0", "kube.node_lock_timeout_s"),
+        ("node_lock_retry_s = -1", "kube.node_lock_retry_s"),
         ("default_cores = -1", "kube.default_cores"),
         ('cert_file = "no.pem"\nkey_file = "no.key"', "no.pem"),
         ('node_scheduler_policy = "pack"', "node_scheduler_policy"),
@@ -201,11 +203,14 @@ def test_options_of_hami_are_taken(server: ApiServer, front: Start) -> None:
         "--node-scheduler-policy=spread",
         "--metrics-bind-address=127.0.0.1:0",
         "--node-lock-timeout=5m",
+        "--node-lock-retry-timeout=0",
+        "--kube-qps=5",
         "--leader-elect",
         "--topologies",
         "--force-overwrite-default-scheduler=false",
     ).wait_ready()
-    assert "--node-lock-timeout changes nothing here" in up.told()
+    assert "--kube-qps changes nothing here" in up.told()
+    assert "node-lock" not in up.told()
     assert up.end() == 0
 
 

@@ -39,10 +39,11 @@ from ullage.kube.cards import registered_cards
 from ullage.kube.claiming import claims_gate
 from ullage.kube.compute_resources import compute_resources
 from ullage.kube.connection import connect
+from ullage.kube.device_plugins import PluginTerms
 from ullage.kube.front import Front
 from ullage.kube.gate import Scope
 from ullage.kube.http import HttpKubeApi, Patience
-from ullage.kube.lease import Candidate
+from ullage.kube.lease import TERMS, Candidate, Terms
 from ullage.kube.metrics import FrontMetrics
 from ullage.kube.webhook import AdmissionSettings, Webhook
 from ullage.kube.webhook_app import make_webhook_app
@@ -60,7 +61,7 @@ DRAIN_S = 5
 log = structlog.get_logger()
 
 
-def serve_kube(config: Path | None, given: Mapping[str, object]) -> int:
+def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Terms = TERMS) -> int:
     """Run until it is told to end; returns the exit code. What is `given` goes before `[kube]` in the file.
 
     Raises:
@@ -78,7 +79,7 @@ def serve_kube(config: Path | None, given: Mapping[str, object]) -> int:
     queues = settings.share_tree()
     check_tree(queues)
     waiting = PodQueues(queues, settings.policy.reserve_after_s)
-    return uvloop.run(KubeProcess(section, _rules(settings, section), waiting).run())
+    return uvloop.run(KubeProcess(section, _rules(settings, section), waiting, terms).run())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,12 @@ class KubeProcess:
         section: KubeSection,
         rules: Rules,
         queues: PodQueues = PodQueues(),
+        terms: Terms = TERMS,
         *,
         look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
-        self._section, self._rules, self._queues, self._look_again_s = section, rules, queues, look_again_s
+        self._section, self._rules, self._queues = section, rules, queues
+        self._terms, self._look_again_s = terms, look_again_s
         self._end = asyncio.Event()
 
     async def run(self) -> int:
@@ -113,7 +116,7 @@ class KubeProcess:
             api = HttpKubeApi(client, Patience(answer_s=section.timeout_s))
             front = Front(
                 api,
-                Candidate(api, section.lease, section.namespace),
+                Candidate(api, section.lease, section.namespace, self._terms),
                 self._rules,
                 pods=section.pods,
                 readers=[registered_cards(words) for words in section.pods.hami],
@@ -126,6 +129,7 @@ class KubeProcess:
                 claims=section.claims,
                 card_drivers=section.drivers,
                 scheduler=section.scheduler_name,
+                plugins=PluginTerms(section.node_lock_timeout_s, section.node_lock_retry_s),
                 trouble=_trouble,
             )
             async with _served(self._servers(front, api)) as serving:

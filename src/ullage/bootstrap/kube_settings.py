@@ -13,6 +13,7 @@ from ullage.model.card_driver import CardDriver
 from ullage.model.error import invalid
 from ullage.wire.dialect import PodSettings
 from ullage.wire.hami import NVIDIA
+from ullage.wire.hami.lock import EXPIRES_S, RETRY_S
 from ullage.wire.hami.policies import STRATEGIES
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration
@@ -119,6 +120,10 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `claims` says whether ResourceClaims are looked at, where the cluster has them: cards that they hold are held, and
     those of pods that name the scheduler are allocated here (needs cel-expr-python). Cards are the devices of
     NVIDIA's driver, or those that `[[kube.card_driver]]` describes.
+
+    A node whose device plugin is told by HAMi's annotations gets one pod at a time: a lock that nobody takes away
+    counts for `node_lock_timeout_s`, and a pod waits `node_lock_retry_s` for its turn, less than kube-scheduler waits
+    for an answer.
     """
 
     kubeconfig: str | None = None
@@ -150,6 +155,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     queues: Literal["off", "named", "all"] = "off"
     claims: bool = True
     card_driver: tuple[CardDriverSection, ...] = ()
+    node_lock_timeout_s: float = EXPIRES_S
+    node_lock_retry_s: float = RETRY_S
 
     def __post_init__(self) -> None:
         """Refuse what does not go together.
@@ -173,11 +180,17 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def _check_amounts(self) -> None:
         if self.cleanup_startup_delay is not None and parse_duration(self.cleanup_startup_delay) is None:
             raise invalid("kube.cleanup_startup_delay", self.cleanup_startup_delay, "write a duration such as 10m")
-        if not self.timeout_s > 0:
-            raise invalid("kube.timeout_s", self.timeout_s, "seconds above 0 are needed")
-        for name in ("default_memory", "default_cores"):
-            if getattr(self, name) < 0:
-                raise invalid(f"kube.{name}", getattr(self, name), "0 (nothing is said) or more is needed")
+        for name in ("timeout_s", "node_lock_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise invalid(f"kube.{name}", getattr(self, name), "seconds above 0 are needed")
+        none = {
+            "default_memory": "nothing is said",
+            "default_cores": "nothing is said",
+            "node_lock_retry_s": "nobody waits",
+        }
+        for name, meaning in none.items():
+            if not getattr(self, name) >= 0:
+                raise invalid(f"kube.{name}", getattr(self, name), f"0 ({meaning}) or more is needed")
 
     def check_bindings(self) -> None:
         """Refuse routes of bindings that are not reached over TLS; certificates may be named by options alone.

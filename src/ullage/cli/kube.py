@@ -10,7 +10,7 @@ from ullage.cli.exits import complain
 from ullage.model.error import Unavailable
 
 _PACKAGES = ("httpx2", "lightkube", "numpy", "starlette", "uvicorn")
-_IGNORED = ("kube-qps", "kube-burst", "node-lock-timeout", "node-lock-retry-timeout", "device-config-file")
+_IGNORED = ("kube-qps", "kube-burst", "device-config-file")
 """Options of HAMi's scheduler that are taken, so that its manifests go on, and change nothing."""
 
 
@@ -57,6 +57,20 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         metavar="true|false",
         help="whether pods with cards for the default scheduler are taken over (default: true)",
     )
+    add(
+        "--node-lock-timeout",
+        dest="node_lock_timeout_s",
+        type=_duration,
+        metavar="DURATION",
+        help="how long a lock for a device plugin counts (default: 5m)",
+    )
+    add(
+        "--node-lock-retry-timeout",
+        dest="node_lock_retry_s",
+        type=_duration,
+        metavar="DURATION",
+        help="how long a pod waits for that lock (default: 28s)",
+    )
     add("--leader-elect", type=_flag, nargs="?", const=True, metavar="true", help="one process leads, always")
     for name in _IGNORED:
         add(f"--{name}", help="taken for HAMi's sake; it changes nothing here")
@@ -78,6 +92,15 @@ def _kube(arguments: argparse.Namespace) -> int:
     from ullage.bootstrap.kube import serve_kube  # noqa: PLC0415  # the whole front, for this one verb
 
     return serve_kube(arguments.config, given)
+
+
+def _duration(text: str) -> float:
+    from ullage.wire.pod.duration import parse_duration  # noqa: PLC0415  # for this one verb
+
+    seconds = parse_duration(text)
+    if seconds is None:
+        raise argparse.ArgumentTypeError("write a duration, such as 28s or 5m")
+    return seconds
 
 
 def _flag(text: str) -> bool:

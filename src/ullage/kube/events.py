@@ -35,20 +35,21 @@ _LONGEST = 1024
 
 
 class Reason(StrEnum):
-    """What happened, by the names that HAMi's events have; `CardMissing` and what is of queues and claims is ours."""
+    """What happened, by the names that HAMi's events have; what is of cards, plugins, queues and claims is ours."""
 
     FILTERING_FAILED = "FilteringFailed"
     INSUFFICIENT_GPU = "InsufficientGPU"
     CARD_MISSING = "CardMissing"
     BINDING_SUCCEED = "BindingSucceed"
     BINDING_FAILED = "BindingFailed"
+    ALLOCATION_FAILED = "AllocationFailed"
     WAITING = "WaitingInQueue"
     LET_GO = "LetGo"
     NOT_PLACED = "NotPlacedInTime"
     CLAIMS_WAIT = "ClaimsWait"
 
 
-_WARNINGS = frozenset({Reason.FILTERING_FAILED, Reason.BINDING_FAILED, Reason.NOT_PLACED})
+_WARNINGS = frozenset({Reason.FILTERING_FAILED, Reason.BINDING_FAILED, Reason.NOT_PLACED, Reason.ALLOCATION_FAILED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from ullage.core.preemption import Preemption
 from ullage.core.selection import Refusal
 from ullage.kube.api import KubeApi
 from ullage.kube.changes import Bind
+from ullage.kube.device_plugins import DevicePlugins, PluginAsk
 from ullage.kube.disruption import budgets_of
 from ullage.kube.doubt import Doubts
 from ullage.kube.errors import VersionConflict, is_refusal
@@ -53,6 +55,7 @@ class Extender:
     candidate: Candidate
     doubts: Doubts
     read_pod: ReadPod
+    plugins: DevicePlugins
     domain: str = DOMAIN
     tell: Tell = lambda _event: None
     gate: Gate | None = None
@@ -79,7 +82,8 @@ class Extender:
         found = self.cluster.offers_of(_requests(admitted), expected=not args.simulated)
         why, never = dict(admitted.refused), dict(admitted.never)
         for refusal, refused in found.refused:
-            text = refusal_text(refusal.rejections, refusal.cards, asked.requirement.gpu_count)
+            count = asked.requirement.gpu_count
+            text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
             (why if refusal.helps else never).update(dict.fromkeys(refused, text))
         if not found.names and not args.simulated:
             self.tell(_unplaced(asked, {**why, **never}, admitted.short))
@@ -151,9 +155,13 @@ class Extender:
             if asked is None:
                 await self.candidate.write(epoch, bind)
                 return
-            await self._bind_with_cards(epoch, bind, pod, asked, args)
+            ask = self.plugins.asked(pod.document, args.node)
+            async with self.plugins.turn(epoch, pod, args.node) if ask else nullcontext():
+                await self._bind_with_cards(epoch, bind, pod, asked, ask, args)
 
-    async def _bind_with_cards(self, epoch: int, bind: Bind, pod: Pod, asked: PodRequest, args: BindArgs) -> None:
+    async def _bind_with_cards(
+        self, epoch: int, bind: Bind, pod: Pod, asked: PodRequest, ask: PluginAsk | None, args: BindArgs
+    ) -> None:
         claimed = await self.claimed(pod)
         self._settled()
         admitted = self._admit(pod.document, asked, [args.node])
@@ -168,8 +176,11 @@ class Extender:
                 capacities=self.cluster.capacities(allocation),
                 container_gpu_counts=asked.container_gpu_counts,
             )
+            bindings = admitted.bindings(args.node, allocation.gpus)
+            if ask is not None:
+                written |= self.plugins.told(ask, allocation, self.cluster.cards(allocation), bound=bool(bindings))
             if self.gate is not None:
-                written |= self.gate.hold(args.pod_uid, admitted.bindings(args.node, allocation.gpus))
+                written |= self.gate.hold(args.pod_uid, bindings)
             await self._write(epoch, replace(bind, annotations=written), pod, args)
         except BaseException as error:
             if is_refusal(error):

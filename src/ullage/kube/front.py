@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from ullage.kube.api import ALL, KubeApi, Selection
 from ullage.kube.bindings_front import BindingTerms, FrontBindings
 from ullage.kube.bindings_store import Sources
 from ullage.kube.claiming import Claiming
+from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.devices import DeviceMirror
 from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
@@ -77,7 +79,9 @@ class Front:
         claims: bool = True,
         card_drivers: Sequence[CardDriver] = (NVIDIA,),
         scheduler: str = "ullage",
+        plugins: PluginTerms = PLAIN_TERMS,
         clock: Callable[[], float] = clock_s,
+        now: Callable[[], float] = time.time,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
         """`topologies`: whether the cluster has Numatopology objects; then nothing is decided before they are known.
@@ -87,7 +91,7 @@ class Front:
         `queues` are those of pods that wait for their turn, as far as they are not just named by pods.
 
         `claims`: whether ResourceClaims are looked at, where the cluster has them; those of pods of `scheduler` that
-        wait behind the gate for them are allocated here.
+        wait behind the gate for them are allocated here. `now` is the time in seconds since 1970.
         """
 
         def asked(pod: Document) -> PodRequest | None:
@@ -98,7 +102,7 @@ class Front:
         self.namespaces = Informer(api, NAMESPACES)
         self.budgets = Informer(api, POD_DISRUPTION_BUDGETS)
         self.topologies = Informer(api, NUMATOPOLOGIES) if topologies else None
-        self.cluster = Cluster(rules, clock)
+        self.cluster = Cluster(rules, clock, now)
         devices = Devices(self.cluster, card_drivers, clock=clock, trouble=trouble)
         readers = (*readers, lambda node: devices.cards_on(node.metadata.name))
         self.hypernodes = HyperNodes(api, self.nodes, trouble)
@@ -145,6 +149,17 @@ class Front:
         self.doubts = Doubts(
             api, candidate, self.cluster, self.mirror, self.pods, pods.domain, gate=gate, trouble=trouble, clock=clock
         )
+        self.plugins = DevicePlugins(
+            api,
+            candidate,
+            self.nodes,
+            self.pods,
+            words=pods.hami,
+            terms=plugins,
+            tell=self.events.tell,
+            look_again=self.mirror.describe_again,
+            now=now,
+        )
         self.extender = Extender(
             self.cluster,
             self.mirror,
@@ -152,6 +167,7 @@ class Front:
             candidate,
             self.doubts,
             recent(asked),
+            self.plugins,
             pods.domain,
             self.events.tell,
             gate,
@@ -228,6 +244,7 @@ class Front:
             if self.claims is not None:
                 tasks.create_task(self.claims.mirror.run())
                 tasks.create_task(self.claims.claiming.run())
+            tasks.create_task(self.plugins.run())
             tasks.create_task(self._recover())
 
     @property

@@ -29,6 +29,7 @@ from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, Claim, Request
 from ullage.model.error import Conflict, invalid
+from ullage.model.gpu import Gpu
 from ullage.model.holding import Use
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
@@ -165,9 +166,13 @@ class Cluster:
         charge = charge_on(fleet, fleet.card_of[gpu], asked)
         return replace(charge, compute=min(charge.compute, card.compute), vram=min(charge.vram, card.vram))
 
+    def cards(self, allocation: Allocation) -> tuple[Gpu, ...]:
+        """The cards that it holds."""
+        return self.allocator.fleet.gpus(allocation.gpus)
+
     def capacities(self, allocation: Allocation) -> dict[str, int]:
         """GFLOPS of the cards that it holds, where they are known."""
-        cards = self.allocator.fleet.gpus(allocation.gpus)
+        cards = self.cards(allocation)
         return {gpu.uuid: gpu.compute_gflops for gpu in cards if gpu.compute_gflops is not None}
 
     def stand_in(self, request: Request, node: str) -> bool:

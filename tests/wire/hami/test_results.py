@@ -20,7 +20,7 @@ from ullage.wire.hami.results import (
     to_allocate,
 )
 
-CARDS = {name: Gpu(f"GPU-{name}", 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b")}
+CARDS = {name: Gpu(name, 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b")}
 
 
 def given_to(*containers, init=(), gpus=("GPU-a", "GPU-b")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ullage.model.alignment import Stage
 from ullage.model.error import invalid
@@ -26,7 +26,8 @@ _NANO = 10**9
 class ContainerAsk:
     """What one container asks: cards, and of each of them bytes or millionths of its memory, and percent of its cores.
 
-    `task_priority` is 0 or 1 (lower), None if nothing is said.
+    `task_priority` is 0 or 1 (lower), None if nothing is said. `counted`: the cards are a resource of the container,
+    so that its kubelet asks the device plugin for them.
     """
 
     name: str
@@ -36,6 +37,11 @@ class ContainerAsk:
     vram_ppm: int = 0
     cores: int = 0
     task_priority: int | None = None
+    counted: bool = False
+
+    def all_of_it(self) -> ContainerAsk:
+        """The same cards, and all of each."""
+        return replace(self, vram_bytes=0, vram_ppm=PPM, cores=WHOLE)
 
     def vram_on(self, total_bytes: int) -> int:
         """Bytes of a card of that many."""
@@ -80,6 +86,7 @@ def _ask(stage: Stage, path: str, container: Document, words: Words) -> Containe
     percentage = told.whole(words.memory_percentage, WHOLE)
     cores = told.whole(words.cores, MAX_INT32)
     priority = told.whole(words.priority, 1)
+    counted = bool(count)
     if count is None:
         count = 0 if memory is None and percentage is None and cores is None else words.default_count
     if not count:
@@ -88,7 +95,7 @@ def _ask(stage: Stage, path: str, container: Document, words: Words) -> Containe
     ppm = 0 if mib else (percentage or WHOLE) * PPM // WHOLE
     if cores is None:
         cores = words.default_cores or (WHOLE if ppm == PPM else 0)
-    return ContainerAsk(name, stage, count, mib * MIB, ppm, min(cores, WHOLE), priority)
+    return ContainerAsk(name, stage, count, mib * MIB, ppm, min(cores, WHOLE), priority, counted)
 
 
 class _Told:

@@ -162,6 +162,12 @@ def cordoned(cards: Iterable[Gpu], uuids: frozenset[str]) -> tuple[Gpu, ...]:
     return tuple(replace(card, cordoned=card.uuid in uuids) for card in cards)
 
 
+ANSWER_S = 60.0
+"""How long an agent has to answer."""
+
+_ASKING = "Requesting"
+
+
 @dataclass(frozen=True, slots=True)
 class Handshake:
     """The last word between scheduler and agent, `Requesting` or another, and when (None: it cannot be read)."""
@@ -169,9 +175,23 @@ class Handshake:
     word: str
     at: float | None = None
 
-    def overdue(self, now: float, within_s: float = 60.0) -> bool:
+    @classmethod
+    def ask(cls, now: float) -> Handshake:
+        """The question; an agent that is there puts its own word in its place."""
+        return cls(_ASKING, now)
+
+    @property
+    def asking(self) -> bool:
+        """Whether the agent has not answered yet."""
+        return self.word == _ASKING
+
+    def overdue(self, now: float, within_s: float = ANSWER_S) -> bool:
         """Whether the agent has not answered in time. Only then, and if the kubelet offers none, its cards are gone."""
-        return self.word == "Requesting" and self.at is not None and now - self.at > within_s
+        return self.asking and self.at is not None and now - self.at > within_s
+
+    def encode(self) -> str:
+        """The word and the time, as `read_handshake` reads them."""
+        return f"{self.word}_{datetime.fromtimestamp(self.at or 0.0, UTC).strftime('%Y-%m-%d %H:%M:%S')}"
 
 
 def read_handshake(text: str) -> Handshake:

@@ -97,6 +97,7 @@ def read_hami(
         container_gpu_counts=_split(asks, count),
         warnings=(*_told_apart(asking), *policies.warnings, *warnings),
         strategy=policies.strategy,
+        idle_only=policies.alone,
     )
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ullage.model.allocation import Charge
 from ullage.model.error import invalid, invalid_annotation
 from ullage.model.gpu import Gpu
-from ullage.model.quantity import MAX_INT32, parse_count
+from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.wire.document import Document, mapping, text
-from ullage.wire.hami.containers import MIB, ContainerAsk, share_out
+from ullage.wire.hami.containers import MIB, WHOLE, ContainerAsk, share_out
 from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
 from ullage.wire.pod.keys import DOMAIN, Keys, as_annotation
 
@@ -57,25 +58,37 @@ class Device:
 
 
 def devices_of(
-    asks: Sequence[ContainerAsk], gpus: Sequence[str], cards: Mapping[str, Gpu], words: Words = NVIDIA
+    asks: Sequence[ContainerAsk],
+    gpus: Sequence[str],
+    cards: Mapping[str, Gpu],
+    words: Words = NVIDIA,
+    charges: Sequence[Charge] = (),
 ) -> tuple[tuple[Device, ...], ...]:
-    """What each container of a pod has, in its order; nothing for one that asks for nothing. `gpus` are the pod's.
+    """What each container of a pod has, in its order; nothing for one whose kubelet asks for nothing.
+
+    `gpus` are the pod's, `charges` what it was given of each (none: all of them). No container has more than that.
 
     Raises:
         InvalidRequest: there are fewer cards than the containers ask for, or one is not known.
 
     """
     shared, found = list(share_out(asks, gpus)), []
+    given = dict(zip(gpus, charges, strict=False))
     for ask, here in zip(asks, shared, strict=True):
         missing = [uuid for uuid in here if uuid not in cards]
         if len(here) < ask.count or missing:
             raise invalid("gpus", missing or list(gpus), f"{ask.count} known cards are needed for {ask.name}")
-        found.append(
-            tuple(
-                Device(uuid, words.vendor, ask.vram_on(cards[uuid].vram_bytes or 0) // MIB, ask.cores) for uuid in here
-            )
-        )
+        devices = (_device(ask, cards[uuid], given.get(uuid), words) for uuid in here if ask.counted)
+        found.append(tuple(devices))
     return tuple(found)
+
+
+def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, words: Words) -> Device:
+    memory, cores = ask.vram_on(card.vram_bytes or 0), ask.cores
+    if charge is not None:
+        memory = min(memory, charge.vram) if card.vram_bytes else 0
+        cores = min(cores, -(-charge.compute * WHOLE // (card.compute_gflops or PPM)))
+    return Device(card.uuid, words.vendor, memory // MIB, cores)
 
 
 def encode_devices(containers: Iterable[Iterable[Device]]) -> str:

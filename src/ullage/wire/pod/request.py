@@ -30,7 +30,8 @@ class PodRequest:
     """What a pod asks for and whose it is; `uid` is "" before the pod has one.
 
     `container_gpu_counts` says how its cards are split between containers (empty: all see all), `strategy`
-    goes before that of the pool, `warnings` are for the one who wrote the pod.
+    goes before that of the pool, `warnings` are for the one who wrote the pod. `idle_only`: it wants cards that
+    nobody else has, as refusals say.
     """
 
     uid: str
@@ -40,6 +41,7 @@ class PodRequest:
     container_gpu_counts: dict[str, int] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
     strategy: str | None = None
+    idle_only: bool = False
 
     @property
     def request(self) -> Request:

@@ -1,0 +1,266 @@
+"""Device plugins that hand out the cards that a scheduler chose, as HAMi's do: whose turn it is, what they are told.
+
+Two writes, in this order. The lock goes on the node first, because a plugin asks whose turn it is before it looks
+at any pod, and a kubelet may ask the plugin as soon as the pod is bound. All else is written on the pod by the
+binding itself, so that no pod is ever bound without it. The plugin takes the lock away when it has answered.
+
+A lock whose turn is over is taken over by the next one, so nobody has to clean up after a process that was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ullage.kube.api import KubeApi
+from ullage.kube.changes import Patch, PatchType
+from ullage.kube.errors import VersionConflict, is_refusal
+from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.informer import Changed, Informer, News
+from ullage.kube.kinds import NODES, PODS
+from ullage.kube.lease import TERMS, Candidate, clock_s
+from ullage.kube.objects import Node, Pod
+from ullage.model.allocation import Allocation
+from ullage.model.error import Conflict, NotFound, UllageError
+from ullage.model.gpu import Gpu
+from ullage.wire.document import Document
+from ullage.wire.hami import NVIDIA, ContainerAsk, Words, container_asks
+from ullage.wire.hami.lock import EXPIRES_S, LOCK, RETRY_S, NodeLock, read_lock
+from ullage.wire.hami.mig import RESERVATIONS, encode_reservations, reservations_of
+from ullage.wire.hami.node import ANSWER_S, HANDSHAKE, REGISTER, Handshake, read_handshake
+from ullage.wire.hami.results import BIND_PHASE, BindPhase, devices_of, to_allocate
+
+_AGAIN_S = 0.1
+_CAUGHT_UP_S = 2.0
+"""For so long a lock that was refused because our mirror is behind is tried again, though nobody may wait."""
+
+_LEFT_S = float(TERMS.lease_s)
+"""After so long no write of a term that ended is on its way any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginTerms:
+    """In seconds: how long a lock counts, how long a pod waits for one, and how often plugins are looked at."""
+
+    expires_s: float = EXPIRES_S
+    retry_s: float = RETRY_S
+    look_s: float = 5.0
+
+
+PLAIN_TERMS = PluginTerms()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginAsk:
+    """What the containers of a pod will be handed out by the plugin of one vendor."""
+
+    words: Words
+    containers: tuple[ContainerAsk, ...]
+
+
+class DevicePlugins:
+    """Takes turns on nodes, and watches how plugins answer; `run` asks those that are silent."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        candidate: Candidate,
+        nodes: Informer[Node],
+        pods: Informer[Pod],
+        *,
+        words: Sequence[Words] = (NVIDIA,),
+        terms: PluginTerms = PLAIN_TERMS,
+        tell: Tell = lambda _event: None,
+        look_again: Callable[[str], None] = lambda _node: None,
+        clock: Callable[[], float] = clock_s,
+        now: Callable[[], float] = time.time,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`look_again` is told of machines whose plugin may have been silent for too long by now."""
+        self._api, self._candidate, self._nodes, self._pods = api, candidate, nodes, pods
+        self._words, self._terms, self._tell, self._look_again = words, terms, tell, look_again
+        self._clock, self._now, self._pause = clock, now, pause
+        self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.waiting: set[tuple[str, str]] = set()
+        """Pods, by namespace and name, that wait for their turn or are being bound in it."""
+        pods.subscribe(self._on_pod)
+
+    # --- turns ---
+
+    def asked(self, pod: Document, node: str) -> PluginAsk | None:
+        """What the plugin of a node will be asked for, if it is one that has to be told; None if it is not."""
+        found = self._nodes.objects.get(("", node))
+        if found is None or REGISTER not in (found.metadata.annotations or {}):
+            return None
+        for words in self._words:
+            containers = container_asks(pod, words)
+            if any(ask.counted for ask in containers):
+                return PluginAsk(words, containers)
+        return None
+
+    @asynccontextmanager
+    async def turn(self, epoch: int, pod: Pod, node: str) -> AsyncIterator[None]:
+        """Within it the pod is bound to that node; if that fails, it is the next one's turn.
+
+        Raises:
+            Conflict: it was somebody else's turn all the time (`node-locked`). NotLeading: another process decides.
+
+        """
+        began = self._clock()
+        self.waiting.add(pod.key)
+        try:
+            async with self._queued(node):
+                lock = await self._take(epoch, pod, node, began)
+                try:
+                    yield
+                except UllageError as error:
+                    if is_refusal(error):  # else the pod may be bound, and then the plugin needs to find it
+                        await self._give_back(epoch, node, lock)
+                    raise
+        finally:
+            self.waiting.discard(pod.key)
+
+    @asynccontextmanager
+    async def _queued(self, node: str) -> AsyncIterator[None]:
+        """First come, first served among our own pods."""
+        queue = self._queues[node]
+        try:
+            async with asyncio.timeout(max(self._terms.retry_s, _CAUGHT_UP_S)):
+                await queue.acquire()
+        except TimeoutError:
+            raise _locked(node, "other pods wait there for their devices") from None
+        try:
+            yield
+        finally:
+            queue.release()
+
+    async def _take(self, epoch: int, pod: Pod, node: str, began: float) -> str:
+        """Put our lock on a node as soon as no other counts there; what was written."""
+        while True:
+            found = self._nodes.objects.get(("", node))
+            if found is None:
+                raise NotFound(f"node {node} is not there", code="node-gone")
+            holder = _lock_on(found)
+            if holder is None or await self._over(holder, pod, node):
+                try:
+                    return await self._put(epoch, found, NodeLock(self._now(), *pod.key).encode())
+                except VersionConflict as error:
+                    last, why = max(self._terms.retry_s, _CAUGHT_UP_S), error.message  # the mirror is behind
+            else:
+                last, why = self._terms.retry_s, f"it is the turn of {'/'.join(holder.key)}"
+            if self._clock() - began >= last:
+                raise _locked(node, why)
+            await self._pause(_AGAIN_S)
+
+    async def _put(self, epoch: int, node: Node, text: str) -> str:
+        """Write the lock, if the node is still as it was read."""
+        metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {LOCK: text}}
+        await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": metadata}))
+        return text
+
+    async def _give_back(self, epoch: int, node: str, text: str) -> None:
+        """Take our lock away; if that fails its turn is over all the same, as the pod is not bound."""
+        path = f"/metadata/annotations/{LOCK.replace('/', '~1')}"
+        remove: list[Mapping[str, Any]] = [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
+        with suppress(UllageError):
+            await self._candidate.write(epoch, Patch(NODES, node, remove, type=PatchType.JSON))
+
+    async def _over(self, lock: NodeLock, pod: Pod, node: str) -> bool:
+        """Whether a turn is over though nobody took the lock away. What our mirror says is looked up in the API."""
+        if lock.expired(self._now(), self._terms.expires_s) or lock.key == pod.key:
+            return True
+        if not lock.pod:
+            return False
+        seen = self._pods.objects.get(lock.key)
+        if seen is not None and not self._is_done(seen, lock, pod, node):
+            return False
+        try:
+            holder = await self._api.get(PODS, lock.pod, lock.namespace)
+        except NotFound:
+            return True
+        return self._is_done(holder, lock, pod, node)
+
+    def _is_done(self, holder: Pod, lock: NodeLock, pod: Pod, node: str) -> bool:
+        """Whether a pod will not, or not any more, be handed devices on this node.
+
+        One that is not bound waits for its binding. If it is ours, and nobody here binds it, whoever meant to is gone.
+        """
+        if not holder.spec.node_name:
+            ours = holder.spec.scheduler_name == pod.spec.scheduler_name and holder.key not in self.waiting
+            return holder.finished or (ours and lock.expired(self._now(), _LEFT_S))
+        return (
+            holder.finished or holder.spec.node_name != node or _phase(holder) in (BindPhase.SUCCESS, BindPhase.FAILED)
+        )
+
+    # --- what plugins are told, and what they tell ---
+
+    def told(self, ask: PluginAsk, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool) -> dict[str, str]:
+        """The annotations by which the plugin hands out exactly these cards; `bound`: as bindings say, not the pod.
+
+        Raises:
+            InvalidRequest: the containers ask for other cards than the pod was given.
+
+        """
+        known = {card.uuid: card for card in cards}
+        containers = [each.all_of_it() if bound else each for each in ask.containers]
+        devices = devices_of(containers, allocation.gpus, known, ask.words, allocation.charges)
+        slices = reservations_of(ask.containers, allocation)
+        written = to_allocate(allocation.node, devices, self._now())
+        return written | ({RESERVATIONS: encode_reservations(slices)} if slices else {})
+
+    def _on_pod(self, news: News[Pod]) -> None:
+        """A pod that got no devices keeps its cards until it is gone: its kubelet has it fail."""
+        match news:
+            case Changed(old, new) if _phase(new) is BindPhase.FAILED and _phase(old) is not BindPhase.FAILED:
+                message = (
+                    f"the device plugin of {new.spec.node_name} handed out none of its cards ({BIND_PHASE}: failed)"
+                )
+                self._tell(PodEvent(*new.key, new.metadata.uid, Reason.ALLOCATION_FAILED, message))
+
+    async def run(self) -> None:
+        """Ask plugins that are silent whether they are there, and look when their time to answer is over."""
+        while True:
+            await self._pause(self._terms.look_s)
+            for node in list(self._nodes.objects.values()):
+                if self._is_silent(node):
+                    await self._ask(node)
+
+    def _is_silent(self, node: Node) -> bool:
+        """Whether cards are registered of which the kubelet offers none."""
+        offered = node.status.allocatable or {}
+        return REGISTER in (node.metadata.annotations or {}) and all(
+            offered.get(words.count, "0") == "0" for words in self._words
+        )
+
+    async def _ask(self, node: Node) -> None:
+        said = read_handshake((node.metadata.annotations or {}).get(HANDSHAKE, ""))
+        if said.asking:
+            if said.overdue(self._now(), ANSWER_S):
+                self._look_again(node.metadata.name)
+            return
+        epoch = self._candidate.epoch
+        if epoch is not None:
+            asking = {"annotations": {HANDSHAKE: Handshake.ask(self._now()).encode()}}
+            with suppress(UllageError):  # it is asked again
+                await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": asking}))
+
+
+def _lock_on(node: Node) -> NodeLock | None:
+    text = (node.metadata.annotations or {}).get(LOCK)
+    return None if text is None else read_lock(text)
+
+
+def _phase(pod: Pod) -> BindPhase | None:
+    try:
+        return BindPhase((pod.metadata.annotations or {}).get(BIND_PHASE, ""))
+    except ValueError:
+        return None
+
+
+def _locked(node: str, why: str) -> Conflict:
+    return Conflict(f"node {node} is locked: {why}", code="node-locked")

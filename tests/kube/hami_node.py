@@ -1,0 +1,250 @@
+"""A node with HAMi's device plugin, and HAMi's own scheduler: what they do to the API, written from their protocol.
+
+Nothing here is shared with what Ullage reads and writes in their words.
+"""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from ullage.kube.api import KubeApi, Selection
+from ullage.kube.changes import Bind, Create, Delete, Patch, PatchType
+from ullage.kube.informer import Added, Changed, Informer, News
+from ullage.kube.kinds import NODES, PODS
+from ullage.kube.objects import Node, Pod
+from ullage.model.error import Conflict, NotFound
+
+GPU = "nvidia.com/gpu"
+REGISTER = "hami.io/node-nvidia-register"
+LOCK = "hami.io/mutex.lock"
+TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
+PHASE = "hami.io/bind-phase"
+SPLIT = 10
+Document = dict[str, Any]
+
+
+def hami_node(name: str, *uuids: str, mib: int = 16000, offered: bool = True) -> Document:
+    """A node whose cards HAMi's plugin has registered."""
+    cards = [
+        {"id": uuid, "index": at, "count": SPLIT, "devmem": mib, "devcore": 100, "type": "NVIDIA-A100", "health": True}
+        for at, uuid in enumerate(uuids)
+    ]
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", GPU: str(len(uuids) * SPLIT if offered else 0)}
+    return {
+        "metadata": {"name": name, "annotations": {REGISTER: json.dumps(cards)}},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+class PluginError(Exception):
+    """What a kubelet is told instead of devices."""
+
+
+class HamiNode:
+    """While entered, the kubelet of a node admits each pod in its turn and asks the plugin, container by container.
+
+    `granted` is what each container was handed out: uuids, MiB and percent of cores. While `deaf` no pod is admitted;
+    a plugin that `fails` hands out nothing.
+    """
+
+    def __init__(self, api: KubeApi, name: str) -> None:
+        self._api, self.name = api, name
+        self._pods = Informer(api, PODS, Selection(fields=f"spec.nodeName={name}"))
+        self._pods.subscribe(self._hear)
+        self._work: asyncio.Queue[Pod] = asyncio.Queue()
+        self._admitted: set[str] = set()
+        self.granted: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
+        self.errors: list[str] = []
+        self.fails = False
+        self.hears = asyncio.Event()
+        self.hears.set()
+
+    async def __aenter__(self) -> Self:
+        self._stack = AsyncExitStack()
+        for work in (self._pods.run(), self._serve()):
+            self._stack.push_async_callback(_end, asyncio.create_task(work))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    def _hear(self, news: News[Pod]) -> None:
+        if isinstance(news, Added | Changed):
+            self._work.put_nowait(news.new)
+
+    async def _serve(self) -> None:
+        while True:
+            pod = await self._work.get()
+            await self.hears.wait()
+            if pod.metadata.uid in self._admitted or pod.finished:
+                continue
+            self._admitted.add(pod.metadata.uid)
+            try:
+                await self._admit(pod)
+            except NotFound:
+                continue  # it was deleted
+
+    async def _admit(self, pod: Pod) -> None:
+        spec, phase = pod.document["spec"], "Running"
+        try:
+            for container in (*spec.get("initContainers", ()), *spec["containers"]):
+                if count := int(container.get("resources", {}).get("limits", {}).get(GPU, 0)):
+                    self.granted[pod.metadata.name, container["name"]] = await self._allocate(count)
+        except PluginError as error:
+            self.errors.append(f"{pod.metadata.name}: {error}")
+            phase = "Failed"
+        status = {"status": {"phase": phase}}
+        await self._api.write(
+            Patch(PODS, pod.metadata.name, status, pod.metadata.namespace, PatchType.STRATEGIC, "status")
+        )
+
+    async def _allocate(self, count: int) -> list[tuple[str, int, int]]:
+        """The plugin is not told for whom: it takes the pod that the lock names, else the first that waits."""
+        pod = await self._pending()
+        name, namespace, notes = pod.metadata.name, pod.metadata.namespace, pod.metadata.annotations or {}
+        containers = notes.get(TO_ALLOCATE, "").split(";")
+        devices = next(([d for d in each.split(":") if "," in d] for each in containers if "," in each), [])
+        if self.fails or len(devices) != count:
+            await self._finish(namespace, name, "failed")
+            raise PluginError(f"asked for {count}, told {devices}")
+        first = next(at for at, each in enumerate(containers) if "," in each)
+        containers[first] = ""
+        await self._note(namespace, name, {TO_ALLOCATE: ";".join(containers)})
+        if "NVIDIA" not in ";".join(containers):
+            await self._finish(namespace, name, "success")
+        fields = [device.split(",") for device in devices]
+        return [(uuid, int(mib), int(cores)) for uuid, _, mib, cores in fields]
+
+    async def _pending(self) -> Pod:
+        node = await self._api.get(NODES, self.name)
+        lock = (node.metadata.annotations or {}).get(LOCK, "")
+        if lock.count(",") == 2:
+            _, namespace, name = lock.split(",")
+            try:
+                return await self._api.get(PODS, name, namespace)
+            except NotFound:
+                raise PluginError(f"the lock names {name}, which is gone") from None
+        async for page in self._api.pages(PODS, Selection(fields=f"spec.nodeName={self.name}")):
+            for pod in page.items:
+                notes = pod.metadata.annotations or {}
+                waits = notes.get(PHASE) in ("allocating", "success") and "hami.io/bind-time" in notes
+                if pod.status.phase == "Pending" and waits and notes.get("hami.io/vgpu-node") == self.name:
+                    return pod
+        raise PluginError("no binding pod found")
+
+    async def _finish(self, namespace: str, name: str, phase: str) -> None:
+        await self._note(namespace, name, {PHASE: phase})
+        await unlock(self._api, self.name, namespace, name)
+
+    async def _note(self, namespace: str, name: str, notes: dict[str, str]) -> None:
+        await self._api.write(Patch(PODS, name, {"metadata": {"annotations": notes}}, namespace))
+
+
+class HamiNodes:
+    """While entered, every node with a register has its kubelet and plugin."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._nodes = Informer(api, NODES)
+        self._new: asyncio.Queue[str] = asyncio.Queue()
+        self._nodes.subscribe(self._hear)
+
+    async def __aenter__(self) -> Self:
+        self._stack = AsyncExitStack()
+        for work in (self._nodes.run(), self._serve()):
+            self._stack.push_async_callback(_end, asyncio.create_task(work))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    def _hear(self, news: News[Node]) -> None:
+        if isinstance(news, Added) and REGISTER in (news.new.metadata.annotations or {}):
+            self._new.put_nowait(news.new.metadata.name)
+
+    async def _serve(self) -> None:
+        while True:
+            await self._stack.enter_async_context(HamiNode(self._api, await self._new.get()))
+
+
+class HamiScheduler:
+    """HAMi's own scheduler, which chooses for pods of its own and binds them."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+
+    async def place(self, pod: Document, node: str, uuid: str) -> None:
+        """Bind a pod with one container to one card, as soon as the node is not locked."""
+        meta = pod["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        written, now = f"{uuid},NVIDIA,1000,10:;", str(int(datetime.now(UTC).timestamp()))
+        notes = {"hami.io/vgpu-node": node, "hami.io/vgpu-time": now, TO_ALLOCATE: written}
+        await self._api.write(Patch(PODS, name, {"metadata": {"annotations": notes}}, namespace))
+        while not await self._lock(node, namespace, name):
+            pass  # as kube-scheduler has it tried again and again
+        phase = {PHASE: "allocating", "hami.io/bind-time": now}
+        await self._api.write(Patch(PODS, name, {"metadata": {"annotations": phase}}, namespace))
+        await self._api.write(Bind(namespace, name, meta["uid"], node))
+
+    async def _lock(self, node: str, namespace: str, name: str) -> bool:
+        found = await self._api.get(NODES, node)
+        lock = (found.metadata.annotations or {}).get(LOCK)
+        if lock is not None and not await self._dangles(lock):
+            return False
+        value = {LOCK: f"{datetime.now(UTC).isoformat(timespec='seconds')},{namespace},{name}"}
+        metadata = {"annotations": value, "resourceVersion": found.metadata.resource_version}
+        try:
+            await self._api.write(Patch(NODES, node, {"metadata": metadata}))
+        except Conflict:
+            return False
+        return True
+
+    async def _dangles(self, lock: str) -> bool:
+        moment, *owner = lock.split(",")
+        if datetime.now(UTC) - datetime.fromisoformat(moment) > timedelta(minutes=5):
+            return True
+        if len(owner) != 2:
+            return False
+        try:
+            await self._api.get(PODS, owner[1], owner[0])
+        except NotFound:
+            return True
+        return False
+
+
+async def unlock(api: KubeApi, node: str, namespace: str, name: str) -> None:
+    """Take the lock of a node away, if it is for that pod."""
+    while True:
+        found = await api.get(NODES, node)
+        if not (found.metadata.annotations or {}).get(LOCK, "").endswith(f",{namespace},{name}"):
+            return
+        metadata = {"annotations": {LOCK: None}, "resourceVersion": found.metadata.resource_version}
+        try:
+            await api.write(Patch(NODES, node, {"metadata": metadata}))
+        except Conflict:
+            continue
+        return
+
+
+async def lock_of(api: KubeApi, node: str) -> str | None:
+    return ((await api.get(NODES, node)).metadata.annotations or {}).get(LOCK)
+
+
+async def put_lock(api: KubeApi, node: str, text: str) -> None:
+    await api.write(Patch(NODES, node, {"metadata": {"annotations": {LOCK: text}}}))
+
+
+async def remove(api: KubeApi, name: str) -> None:
+    await api.write(Delete(PODS, name, "default", grace_s=0))
+
+
+async def create(api: KubeApi, *pods: Document) -> None:
+    for pod in pods:
+        await api.write(Create(PODS, pod, pod["metadata"]["namespace"]))
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
