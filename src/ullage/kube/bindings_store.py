@@ -106,10 +106,7 @@ class KubeBindings:
         namespaces = self._sources.namespaces.objects
         apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.identities())
         foreign = tuple(self.foreign)
-        problems += [
-            Problem(each.name, each.reason) for each in self.claims.bindings if each.reason and each in foreign
-        ]
-        problems += [Problem(name, found.text) for name, found in self.claims.barred.items()]
+        problems += [Problem(each.name, reason) for each in foreign if (reason := self.reason_of(each))]
         used = self.occupants.used
         nodes = (replace(node, used=used[name], requested=used[name]) for name, (node, _) in self._nodes.items())
         problems += [problem for _, found in self._nodes.values() for problem in found]
@@ -179,6 +176,11 @@ class KubeBindings:
             bindings = [*map(as_binding, ledger.rows), *self.foreign]
             self._claims = Claims(bindings, cards, strict=self._strict, closed=closed)
         return self._claims
+
+    def reason_of(self, binding: Binding) -> str:
+        """Why a binding does not count; "" if it does."""
+        barred = self.claims.barred(binding)
+        return self.claims.seen(binding).reason or ("" if barred is None else barred.text)
 
     def cards(self, ledger: Ledger) -> dict[str, ComputeCard]:
         """Cards by their ids as they are shared now; of two with one id that of the first node by name."""

@@ -101,9 +101,10 @@ class Gate:
         if note and identity(tenant) not in self._torn and claims.conflict(tenant):
             self._torn[identity(tenant)] = tenant
             self._bindings.wake()
-        texts = {why: _text(why) for why in set(found.refused.values())}
-        helps = {node: texts[why] for node, why in found.refused.items() if why.helps}
-        never = {node: texts[why] for node, why in found.refused.items() if not why.helps}
+        helps = {node: _text(why) for node, why in found.refused.items() if why.helps}
+        never = {node: _text(why) for node, why in found.refused.items() if not why.helps}
+        rest = (node for node in nodes if node not in found.places and node not in found.refused)
+        never |= dict.fromkeys(rest, _text(found.rest))
         return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places)
 
     def hold(self, uid: str, bindings: tuple[str, ...]) -> dict[str, str]:

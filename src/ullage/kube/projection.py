@@ -6,7 +6,7 @@ the next look, in this process or another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ullage.core.binding.permit import Claims
@@ -57,18 +57,21 @@ def node_changes(ledger: Ledger, nodes: Mapping[tuple[str, str], Node]) -> Itera
 
 
 def state_changes(
-    claims: Claims, conflicts: Mapping[str, Binding], objects: Mapping[tuple[str, str], Object]
+    claims: Claims,
+    foreign: Iterable[Binding],
+    conflicts: Mapping[str, Binding],
+    objects: Mapping[tuple[str, str], Object],
 ) -> Iterator[Change]:
     """What makes bindings of others say whether they count, and why not."""
-    for each in claims.bindings:
+    for each in foreign:
         found = objects.get(("", each.name))
-        if found is None or ROW in (found.metadata.annotations or {}):
+        if found is None:
             continue
-        state, reason = each.state.value if each.reason else "", each.reason
-        if each.name in conflicts and each.state is not BindingState.INVALID:
-            state, reason = BindingState.CONFLICT.value, conflicts[each.name].reason
-        if each.name in claims.barred:
-            state, reason = BindingState.CONFLICT.value, claims.barred[each.name].text
+        seen, barred = claims.seen(each), claims.barred(each)
+        state, reason = seen.state.value if seen.reason else "", seen.reason
+        if not state and (barred is not None or each.name in conflicts):
+            reason = conflicts[each.name].reason if barred is None else barred.text
+            state = BindingState.CONFLICT.value
         notes = found.metadata.annotations or {}
         if (notes.get(STATE, ""), notes.get(REASON, "")) != (state, reason):
             said = {STATE: state or None, REASON: reason or None}

@@ -87,7 +87,8 @@ class Upkeep:
         ledger, shown = await self._bindings.ledger(), self._bindings.objects.objects
         for change in [*object_changes(ledger, shown), *node_changes(ledger, self._nodes.objects)]:
             yield change
-        for change in list(state_changes(self._bindings.claims, self._gate.conflicts, shown)):
+        claims, foreign = self._bindings.claims, self._bindings.foreign
+        for change in list(state_changes(claims, foreign, self._gate.conflicts, shown)):
             yield change
         allocations = self._bindings.allocations
         found = None if allocations is None else allocations.change(ledger, self._bindings.imports)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ullage.core.binding.view import TENANTS
 from ullage.model.binding import Binding, BindingState, Consume, Mismatch, ShareMode, Tenant, matched
 from ullage.model.compute import ComputeCard
-from ullage.model.part import Isolation, Part
+from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
 
@@ -54,11 +54,12 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Per node the cards among which a pod gets its own, and how many; why not, for the others.
+    """Per node the cards among which a pod gets its own, and how many, or why not; `rest` is of all other nodes.
 
     `short` has what is asked and the most that one node has left, where that is the reason.
     """
 
+    rest: Refused
     places: Mapping[str, Place] = field(default_factory=dict)
     refused: Mapping[str, Refused] = field(default_factory=dict)
     short: tuple[int, int] | None = None
@@ -136,28 +137,31 @@ class Claims:
 
         With `strict` a binding that names no owner or namespace is nobody's.
         """
-        self._strict = strict
-        self._cards = cards
+        self._strict, self._cards, self._tenants, self._closed = strict, cards, tenants, frozenset(closed)
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
-        on_card: defaultdict[str, list[Binding]] = defaultdict(list)
+        self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
+        self._barred: dict[str, dict[str, Refused]] = {}
         for each in bindings:
-            card = cards.get(each.uuid)
-            seen = each if card is None or not card.memory_bytes else each.on(card.memory_bytes)
-            self._of_app[each.app].append(seen)
-            if seen.state is not BindingState.INVALID:
-                on_card[each.uuid].append(seen)
-        self.barred: dict[str, Refused] = {}
-        """Bindings that their cards have no room for, by name."""
-        for uuid, there in on_card.items():
-            if uuid in closed:
-                self.barred |= {each.name: Refused(Hindrance.DRAINING, uuid) for each in there}
-            elif uuid in cards:
-                self.barred |= standing(cards[uuid], there, tenants)
+            self._of_app[each.app].append(each)
+            self._on_card[each.uuid].append(each)
 
-    @property
-    def bindings(self) -> Iterable[Binding]:
-        """All of them, as they count."""
-        return (each for some in self._of_app.values() for each in some)
+    def seen(self, binding: Binding) -> Binding:
+        """A binding against its card: invalid where it promises more than that has."""
+        card = self._cards.get(binding.uuid)
+        return binding if card is None or not card.memory_bytes else binding.on(card.memory_bytes)
+
+    def barred(self, binding: Binding) -> Refused | None:
+        """Why its card has no room for a binding; None if it has, or nothing is known of the card."""
+        uuid = binding.uuid
+        if uuid not in self._barred:
+            there = [seen for each in self._on_card.get(uuid, ()) if (seen := self.seen(each)) and _counts(seen)]
+            if uuid in self._closed:
+                self._barred[uuid] = {each.name: Refused(Hindrance.DRAINING, uuid) for each in there}
+            elif uuid in self._cards:
+                self._barred[uuid] = standing(self._cards[uuid], there, self._tenants)
+            else:
+                self._barred[uuid] = {}
+        return self._barred[uuid].get(binding.name)
 
     def permit(
         self,
@@ -170,21 +174,19 @@ class Claims:
         """What a pod may have. `held` are cards that other pods of the same application, owner and namespace hold."""
         found = self._mine(tenant)
         if isinstance(found, Refused):
-            return Permit(refused=dict.fromkeys(nodes, found))
-        selector = asked.cards
+            return Permit(found)
+        offered = set(nodes)
         here: defaultdict[str, list[Bound]] = defaultdict(list)
         for each in found:
             card = self._cards.get(each.uuid)
-            if card is None or not selector.takes_uuid(card.id):
-                continue
-            if not selector.indices or card.index in selector.indices:
+            if card is not None and card.node in offered and _chosen(card, asked.cards):
                 here[card.node].append(Bound(each, card))
         places: dict[str, Place] = {}
-        refused = dict.fromkeys(nodes, Refused(Hindrance.NOT_HERE))
+        refused: dict[str, Refused] = {}
         most = 0
         take = self._all if consume is Consume.ALL else self._some
-        for node in [node for node in here if node in refused]:
-            place = take(here[node], asked.gpu_count, held)
+        for node, cards in here.items():
+            place = take(cards, asked.gpu_count, held)
             if isinstance(place, int):
                 most = max(most, place)
                 place = Refused(Hindrance.TOO_FEW, f" requested={asked.gpu_count}, bound={place}", helps=True)
@@ -192,27 +194,29 @@ class Claims:
                 refused[node] = place
             else:
                 places[node] = place
-                del refused[node]
-        short = not places and all(each.code in (Hindrance.TOO_FEW, Hindrance.NOT_HERE) for each in refused.values())
-        return Permit(places, refused, (asked.gpu_count, most) if short else None)
+        short = not places and all(each.code is Hindrance.TOO_FEW for each in refused.values())
+        return Permit(Refused(Hindrance.NOT_HERE), places, refused, (asked.gpu_count, most) if short else None)
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
         """The bindings of a pod as they are to be shown where they are of several owners; else none."""
-        found = matched(filter(_in_force, self._of_app.get(tenant.app, ())), tenant, strict=self._strict)
+        found = matched(filter(_in_force, self._of(tenant.app)), tenant, strict=self._strict)
         return found.shown if found.conflict else ()
+
+    def _of(self, app: str) -> list[Binding]:
+        return [self.seen(each) for each in self._of_app.get(app, ())]
 
     def _mine(self, tenant: Tenant) -> tuple[Binding, ...] | Refused:
         """The bindings of a pod, one to a card: the one that says whose it is before one that does not."""
         if not tenant.app:
             return Refused(Hindrance.NO_LABEL)
-        there = [each for each in self._of_app.get(tenant.app, ()) if _in_force(each)]
-        found = matched(there, tenant, strict=self._strict)
+        there = self._of(tenant.app)
+        found = matched(filter(_in_force, there), tenant, strict=self._strict)
         if found.conflict:
             return Refused(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
         if found.bindings:
             by_card = {each.uuid: each for each in sorted(found.bindings, key=lambda each: not each.legacy)}
             return tuple(by_card[uuid] for uuid in sorted(by_card))
-        against = {each.against(tenant, strict=self._strict) for each in self._of_app.get(tenant.app, ())}
+        against = {each.against(tenant, strict=self._strict) for each in there}
         if None in against:
             return Refused(Hindrance.DRAINING)
         nearest = [why for why in Mismatch if why in against]
@@ -220,9 +224,10 @@ class Claims:
 
     def _all(self, here: Sequence[Bound], asked: int, held: Collection[str]) -> Place | Refused | int:
         """All cards that are bound on a node, if none of them is held."""
-        there = [each for each in here if each.binding.name not in self.barred]
+        barred = [self.barred(each.binding) for each in here]
+        there = [each for each, why in zip(here, barred, strict=True) if why is None]
         if not there:
-            return self.barred[here[0].binding.name]
+            return next(filter(None, barred))
         if any(each.card.id in held for each in there):
             return 0
         if len(there) < asked:
@@ -233,9 +238,10 @@ class Claims:
 
     def _some(self, here: Sequence[Bound], asked: int, held: Collection[str]) -> Place | Refused | int:
         """As many cards of a node as are asked, of those free and alike: the least shared, then the largest."""
-        there = [each for each in here if each.binding.name not in self.barred]
+        barred = [self.barred(each.binding) for each in here]
+        there = [each for each, why in zip(here, barred, strict=True) if why is None]
         if not there:
-            return self.barred[here[0].binding.name]
+            return next(filter(None, barred))
         free = sorted((each for each in there if each.card.id not in held), key=_order)
         for _, alike in groupby(free, key=_order):
             cards = tuple(alike)
@@ -249,6 +255,15 @@ _RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE
 
 def _order(bound: Bound) -> tuple[int, int]:
     return _RANK[bound.card.share], -(bound.binding.memory_bytes or 0)
+
+
+def _counts(binding: Binding) -> bool:
+    return binding.state is not BindingState.INVALID
+
+
+def _chosen(card: ComputeCard, selector: CardSelector) -> bool:
+    """Whether whoever asks takes the card, too."""
+    return selector.takes_uuid(card.id) and (not selector.indices or card.index in selector.indices)
 
 
 def _in_force(binding: Binding) -> bool:
