@@ -1,0 +1,134 @@
+"""What pods may have by bindings: against what can be said of each card alone, whatever bindings there are."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.bindings import ALONE, MIB, SLICED, TURNS, a_card
+
+from ullage.core.binding.permit import Bound, Claims, Hindrance, Place, standing
+from ullage.model.binding import Binding, BindingState, Consume, ShareMode, Tenant
+from ullage.model.part import CardSelector, Isolation, Part
+from ullage.model.request import ResourceRequirement
+
+NODES = ("n1", "n2", "n3")
+CARDS = [f"g{number}" for number in range(5)]
+OWNERS = ("alice", "bob", "")
+modes = st.sampled_from([ALONE, SLICED, TURNS])
+
+
+@st.composite
+def worlds(draw):
+    cards = {
+        uuid: a_card(draw(st.sampled_from(NODES)), uuid, 16_000, draw(modes), index=number)
+        for number, uuid in enumerate(CARDS)
+    }
+    bindings = [
+        Binding(
+            f"b{number}",
+            draw(st.sampled_from([*CARDS, "lost", ""])),
+            draw(st.sampled_from(["app", "other"])),
+            draw(st.sampled_from(OWNERS)),
+            draw(st.sampled_from(["ns", ""])),
+            draw(st.sampled_from([(), None])),
+            draw(st.sampled_from([None, 4000 * MIB, 9000 * MIB, 20_000 * MIB])),
+            legacy=draw(st.booleans()),
+            state=draw(st.sampled_from([BindingState.BOUND, BindingState.BOUND, BindingState.DRAINING])),
+        )
+        for number in range(draw(st.integers(0, 12)))
+    ]
+    return cards, bindings
+
+
+@given(worlds(), st.integers(1, 3))
+def test_what_stands_on_a_card_fits_and_what_does_not_stand_would_not(world, tenants):
+    cards, bindings = world
+    for card in cards.values():
+        there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
+        there = [each for each in there if each.state is not BindingState.INVALID]
+        refused = standing(card, there, tenants)
+        kept = [each for each in there if each.name not in refused]
+        forced = [each for each in kept if each.state is BindingState.DRAINING]
+        if not forced:
+            assert fits(card, kept, tenants)
+        assert not any(each.name in refused for each in forced)
+        for each in there:
+            before = [other for other in there[: there.index(each)] if other.name not in refused]
+            if each.name in refused:
+                assert not fits(card, [*before, each], tenants)
+
+
+def fits(card, bindings, tenants):
+    largest = {}
+    for each in bindings:
+        app = each.app, each.owner, each.namespace
+        largest[app] = max(largest.get(app, 0), each.memory_bytes or 0)
+    if card.share is ShareMode.MEMORY_SLICE:
+        return sum(largest.values()) <= card.memory_bytes
+    return len(largest) <= (1 if card.share is ShareMode.EXCLUSIVE else tenants)
+
+
+@given(worlds(), st.sampled_from(OWNERS), st.integers(1, 3), st.sets(st.sampled_from(CARDS)), st.sampled_from(Consume))
+def test_a_pod_gets_cards_that_are_bound_for_it_and_that_nobody_of_its_own_holds(world, owner, asked, held, consume):
+    cards, bindings = world
+    claims, tenant = Claims(bindings, cards), Tenant("app", owner, "ns")
+    found = claims.permit(tenant, ResourceRequirement.of(gpu=asked), NODES[:2], held, consume)
+    mine = [claims.seen(each) for each in bindings]
+    mine = [each for each in mine if each.against(tenant) is None and each.state is BindingState.BOUND]
+    assert set(found.places) | set(found.refused) <= set(NODES[:2])
+    if len({each.owner for each in mine}) > 1:
+        assert (found.places, found.rest.code) == ({}, Hindrance.CONFLICT)
+        return
+    usable = {each.uuid for each in mine if each.uuid in cards and claims.barred(each) is None}
+    for node, place in found.places.items():
+        got = {each.card.id for each in place.cards}
+        here = {uuid for uuid in usable if cards[uuid].node == node}
+        assert got <= here - held
+        assert len(got) >= place.count >= asked
+        assert len({each.card.share for each in place.cards}) == 1
+        assert all(each.binding in mine for each in place.cards)
+        if consume is Consume.ALL:
+            assert got == here
+            assert place.count == len(here)
+        else:
+            assert place.count == asked
+    for node in set(NODES[:2]) - found.places.keys():
+        here = {uuid for uuid in usable if cards[uuid].node == node}
+        enough = not here & held if consume is Consume.ALL else True
+        alike = {cards[uuid].share for uuid in here - held}
+        if enough and len(alike) == 1 and len(here - held) >= asked and consume is Consume.ALL:
+            raise AssertionError(f"{node} would have done")
+
+
+def test_places_say_what_is_asked():
+    def under(share, asked, memory=None):
+        bound = Bound(Binding("b", "g", "app", memory_bytes=memory), a_card("n1", "g", share=share))
+        return Place((bound,), 1).under(asked)
+
+    part = ResourceRequirement(
+        gpu_count=1, part=Part(vram_bytes=9 << 30, compute_ppm=300_000), cards=CardSelector(isolation=Isolation.HARD)
+    )
+    whole = ResourceRequirement.of(gpu=1)
+    assert (under(ALONE, part).part, under(ALONE, part).cards.isolation) == (None, Isolation.SHARED)
+    assert (under(TURNS, part).part, under(TURNS, part).cards.isolation) == (Part(), Isolation.HARD)
+    assert under(TURNS, whole).cards.isolation is Isolation.SOFT
+    assert under(SLICED, part, 4 << 30).part == Part(vram_bytes=4 << 30, compute_ppm=300_000)
+    assert under(SLICED, whole, 4 << 30).part == Part(vram_bytes=4 << 30)
+    assert under(SLICED, part).part == part.part
+    assert under(SLICED, part).cards.uuids == ("g",)
+
+
+def test_a_card_whose_users_have_not_gone_is_nobodys_yet():
+    cards = {"g": a_card("n1", "g", share=ALONE)}
+    mine = Binding("b", "g", "app", "alice", "ns", ())
+    claims = Claims([mine], cards, closed=["g"])
+    found = claims.permit(Tenant("app", "alice", "ns"), ResourceRequirement.of(gpu=1), ["n1"], ())
+    assert found.refused["n1"].text == "device-draining:g"
+
+
+def test_the_binding_that_says_whose_it_is_goes_before_one_that_does_not():
+    cards = {"g": a_card("n1", "g", share=SLICED)}
+    old = Binding("a", "g", "app", "alice", "", (), 4000 * MIB, legacy=True)
+    new = Binding("b", "g", "app", "alice", "ns", (), 8000 * MIB)
+    found = Claims([old, new], cards).permit(Tenant("app", "alice", "ns"), ResourceRequirement.of(gpu=1), ["n1"], ())
+    assert found.places["n1"].cards[0].binding.name == "b"
