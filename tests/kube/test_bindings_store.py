@@ -319,6 +319,17 @@ async def test_rows_that_app_service_kept_count_and_become_rows(server: ApiServe
         assert again["kept"] == []
 
 
+async def test_one_thing_that_cannot_be_written_holds_up_no_other(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment())
+    async with hosting(server, api, BindingTerms(allocations="no-such/place")) as up:
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        await shown(up, ("alice", "g1"))
+        server.asked.clear()
+        await up.front.bindings.upkeep.look()
+        assert len([path for method, path in server.asked if "no-such" in path and method == "POST"]) <= 1
+
+
 # --- bindings of before ---
 
 
@@ -351,6 +362,22 @@ async def test_bindings_of_before_become_rows_once(server: ApiServer, api: HttpK
         assert server.do(lambda: server.store.get(("pods", "default", "p"))) is not None
         await up.call("DELETE", BOUND)  # the pod of before still counts
         assert [row.draining for row in (await up.front.bindings.store.ledger()).rows] == [True]
+
+
+async def test_a_pod_that_another_scheduler_placed_keeps_the_row(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
+    put(server, "deployments", a_deployment(replicas=1), a_deployment(owner="bob", replicas=1))
+    foreign = pod_of("foreign")
+    foreign["spec"]["nodeName"] = "a"
+    put(server, "pods", foreign)
+    put(server, "gpubindings", a_binding("old", "g1", owner="alice"))
+    async with hosting(server, api) as up:
+        await up.call("POST", f"{RESOURCES}/migrate", {"dryRun": False}, user="root")
+        await up.call("DELETE", BOUND)
+        assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 422
+        delete(server, "pods", "foreign", gracePeriodSeconds=0)
+        await shown(up)
+        assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 200
 
 
 async def test_what_stands_for_nothing_is_listed_and_goes_when_told(server: ApiServer, api: HttpKubeApi):

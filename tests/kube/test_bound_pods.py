@@ -235,3 +235,27 @@ async def test_cards_of_other_nodes_are_never_named(server: ApiServer, api: Http
         assert scores == [{"Host": "b", "Score": 10}]
         bind = {"PodName": "p", "PodNamespace": "default", "PodUID": pod["metadata"]["uid"]}
         assert "no-bound-card" in (await up.ask("bind", **bind, Node="a"))["Error"]
+
+
+async def test_what_stands_for_a_nodes_cards_is_bound_in_their_place(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("b", {"real": ""}, kind="nvidia-gb10"))
+    put(server, "gpubindings", a_binding("x", "b-nvidia-gb10-0", memory="4096"))
+    pod, second = put(server, "pods", pod_of("p", consume="single"), pod_of("second", consume="single"))
+    async with hosting(server, api) as up:
+        assert await up.place(pod, ["b"]) == "!b"
+        assert cards_of(server, "p") == ["real"]
+        assert held(up, pod).charges[0].vram == 4096 << 20
+        assert (await up.offered(second, "b"))["FailedNodes"] == {"b": "InsufficientGPU: requested=1, bound=0"}
+
+
+async def test_pods_of_a_shared_server_are_of_whoever_its_namespace_names(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    shared = {"name": "shared", "labels": {"applications.app.bytetrade.io/install_user": "alice"}}
+    put(server, "namespaces", {"metadata": shared})
+    put(server, "gpubindings", a_binding("x", "g1", owner="alice", namespace="shared"))
+    pod, other = put(
+        server, "pods", pod_of("p", owner="", namespace="shared"), pod_of("other", owner="", namespace="shared")
+    )
+    async with hosting(server, api) as up:
+        assert await up.place(pod, ["a"]) == "!a"
+        assert (await up.offered(other, "a"))["FailedNodes"] == {"a": "InsufficientGPU: requested=1, bound=0"}

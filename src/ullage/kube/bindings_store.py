@@ -9,12 +9,21 @@ from dataclasses import dataclass, replace
 from ullage.core.binding.permit import Claims
 from ullage.core.binding.rows import Change, Ledger
 from ullage.kube.allocations_map import AllocationsMap, not_there
-from ullage.kube.api import KubeApi
+from ullage.kube.api import KubeApi, Selection
 from ullage.kube.changes import Change as Write
 from ullage.kube.changes import Delete
 from ullage.kube.compute_nodes import compute_node
-from ullage.kube.hosted_apps import WORKLOADS, HostedApps, parts_of, restarting, starting, stopping, tenant_in
-from ullage.kube.informer import Informer, News, Removed
+from ullage.kube.hosted_apps import (
+    WORKLOADS,
+    HostedApps,
+    install_user,
+    parts_of,
+    restarting,
+    starting,
+    stopping,
+    tenant_in,
+)
+from ullage.kube.informer import Changed, Informer, News, Removed
 from ullage.kube.kinds import GPU_BINDINGS, Kind
 from ullage.kube.lease import Candidate, NotLeading
 from ullage.kube.ledger import LedgerStore
@@ -28,7 +37,7 @@ from ullage.model.error import InvalidRequest, NotFound, Unavailable
 from ullage.service.bindings_port import ClusterFacts
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
-from ullage.wire.gpubinding import ROW, read_binding
+from ullage.wire.gpubinding import APP_LABEL, ROW, read_binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ class KubeBindings:
         """`name` and `namespace` are of the ledger's ConfigMap; `allocations` (`namespace/name`) shows its rows."""
         self._candidate, self._sources, self._strict, self._readers = candidate, sources, strict, readers
         self._workloads: tuple[tuple[Kind[Object], Informer[Object]], ...] = tuple(
-            (kind, Informer(api, kind)) for kind in WORKLOADS
+            (kind, Informer(api, kind, Selection(labels=APP_LABEL))) for kind in WORKLOADS
         )
         self.objects = Informer(api, GPU_BINDINGS)
         self.allocations = AllocationsMap(api, allocations) if allocations else None
@@ -85,6 +94,7 @@ class KubeBindings:
         self.moved: Callable[[], None] = lambda: None
         """Called when pods changed: who was told to leave may have gone."""
         sources.nodes.subscribe(self._on_node)
+        sources.namespaces.subscribe(self._on_namespace)
         sources.pods.subscribe(lambda _: self.moved())
         self.objects.subscribe(self._on_object)
         if self.allocations is not None:
@@ -224,6 +234,12 @@ class KubeBindings:
             self._nodes[news.new.metadata.name] = found
         self._cards = None
         self._forget_claims()
+
+    def _on_namespace(self, news: News[Namespace]) -> None:
+        old = news.old if isinstance(news, Changed) else None
+        found = news.last if isinstance(news, Removed) else news.new
+        if install_user(old) != install_user(None if isinstance(news, Removed) else found):
+            self.occupants.look_again(found.metadata.name)
 
     def _on_object(self, news: News[Object]) -> None:
         found = news.last if isinstance(news, Removed) else news.new

@@ -68,4 +68,5 @@ def _shared_memory(node: Node, accelerator: str, annotations: Document) -> Compu
     name = f"{node.name}-{accelerator}-0"
     model = node.gpus[0].model if node.gpus else None
     share = share_mode(annotations, name, accelerator)
-    return ComputeCard(node.name, name, accelerator, node.memory_bytes * 3 // 4, share, model or "")
+    cards = tuple(gpu.uuid for gpu in node.gpus)
+    return ComputeCard(node.name, name, accelerator, node.memory_bytes * 3 // 4, share, model or "", stands_for=cards)

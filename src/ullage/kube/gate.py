@@ -60,7 +60,7 @@ class Admitted:
     def bindings(self, node: str, cards: Iterable[str]) -> tuple[str, ...]:
         """Names of the bindings by which it has these cards."""
         place, chosen = self.places.get(node), set(cards)
-        return () if place is None else tuple(each.binding.name for each in place.cards if each.card.id in chosen)
+        return () if place is None else tuple(b.binding.name for b in place.cards if chosen.intersection(b.card.uuids))
 
 
 class Gate:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -45,7 +45,7 @@ class HostedApps:
 
     def __init__(self, settings: PodSettings) -> None:
         self._settings = settings
-        self._read: dict[tuple[str, str], tuple[tuple[ComputeRequirement, ...], str]] = {}
+        self._read: dict[tuple[str, str], _Workload] = {}
 
     def apps(
         self,
@@ -73,37 +73,53 @@ class HostedApps:
         problems: list[Problem],
     ) -> HostedApp:
         workloads.sort(key=lambda each: each.metadata.name)
-        requirements: tuple[ComputeRequirement, ...] = ()
-        for each in workloads:
-            asked, trouble = self._requirements(each)
-            if trouble:
-                problems.append(Problem(f"{each.metadata.namespace}/{each.metadata.name}", trouble))
-            requirements = requirements or asked
+        read = [self._workload(each) for each in workloads]
+        for each, found in zip(workloads, read, strict=True):
+            if found.trouble:
+                problems.append(Problem(f"{each.metadata.namespace}/{each.metadata.name}", found.trouble))
         notes = [each.metadata.annotations or {} for each in workloads]
         return HostedApp(
             key,
-            next((note[STATE] for note in notes if note.get(STATE)), "") or _state(workloads),
+            next((note[STATE] for note in notes if note.get(STATE)), "") or _state(read),
             workloads[0].metadata.uid,
-            requirements,
+            next((found.requirements for found in read if found.requirements), ()),
             next((note[MODE] for note in notes if note.get(MODE)), ""),
             dict(workloads[0].metadata.labels or {}),
-            shared_server=bool(_install_user(key.namespace, namespaces)),
+            shared_server=bool(install_user(namespaces.get(("", key.namespace)))),
         )
 
-    def _requirements(self, workload: Object) -> tuple[tuple[ComputeRequirement, ...], str]:
-        known = self._read.get(workload.state)
+    def _workload(self, found: Object) -> _Workload:
+        known = self._read.get(found.state)
         if known is None:
-            try:
-                known = _requirements(workload, self._settings), ""
-            except UllageError as error:
-                known = (), error.message
             if len(self._read) > _REMEMBERED:
                 self._read.clear()
-            self._read[workload.state] = known
+            known = self._read[found.state] = _workload(found, self._settings)
         return known
 
 
-_REMEMBERED = 4096
+_REMEMBERED = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class _Workload:
+    """What one says: the ways to run, or what about these cannot be read; replicas wanted, there, and well."""
+
+    requirements: tuple[ComputeRequirement, ...]
+    trouble: str
+    wanted: int
+    there: int
+    well: int
+
+
+def _workload(found: Object, settings: PodSettings) -> _Workload:
+    status, trouble = found.document.get("status") or {}, ""
+    requirements: tuple[ComputeRequirement, ...] = ()
+    try:
+        requirements = _requirements(found, settings)
+    except UllageError as error:
+        trouble = error.message
+    there, well = _number(status.get("replicas")), _number(status.get("readyReplicas"))
+    return _Workload(requirements, trouble, _replicas(found), there, well)
 
 
 def app_key(workload: Object, namespaces: Mapping[tuple[str, str], Namespace]) -> AppKey | None:
@@ -112,7 +128,7 @@ def app_key(workload: Object, namespaces: Mapping[tuple[str, str], Namespace]) -
     name = labels.get(APP_LABEL)
     if not name:
         return None
-    return AppKey(name, labels.get(OWNER_LABEL) or _install_user(space, namespaces), space)
+    return AppKey(name, labels.get(OWNER_LABEL) or install_user(namespaces.get(("", space))), space)
 
 
 def tenant_in(pod: Document, namespaces: Mapping[tuple[str, str], Namespace]) -> Tenant:
@@ -123,7 +139,7 @@ def tenant_in(pod: Document, namespaces: Mapping[tuple[str, str], Namespace]) ->
 
     """
     found = tenant_of(pod)
-    return found if found.owner else replace(found, owner=_install_user(found.namespace, namespaces))
+    return found if found.owner else replace(found, owner=install_user(namespaces.get(("", found.namespace))))
 
 
 def starting(kind: Kind[Object], workload: Object, accelerator: str) -> Patch:
@@ -152,14 +168,9 @@ def _patch(kind: Kind[Object], workload: Object, notes: Mapping[str, str | None]
     return Patch(kind, workload.metadata.name, body, workload.metadata.namespace)
 
 
-def _state(workloads: Iterable[Object]) -> str:
+def _state(workloads: Sequence[_Workload]) -> str:
     """What an application does, by its replicas: those that are wanted, those that are there, those that are well."""
-    wanted = there = well = 0
-    for each in workloads:
-        status = each.document.get("status") or {}
-        wanted += _replicas(each)
-        there += _number(status.get("replicas"))
-        well += _number(status.get("readyReplicas"))
+    wanted, there, well = (sum(getattr(each, name) for each in workloads) for name in ("wanted", "there", "well"))
     if not wanted:
         return AppState.STOPPING if there else AppState.STOPPED
     return AppState.RUNNING if well >= wanted else AppState.INITIALIZING
@@ -175,9 +186,9 @@ def _number(value: object) -> int:
     return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else 0  # noqa: PLR2004
 
 
-def _install_user(space: str, namespaces: Mapping[tuple[str, str], Namespace]) -> str:
-    found = namespaces.get(("", space))
-    return "" if found is None else (found.metadata.labels or {}).get(INSTALL_USER, "")
+def install_user(namespace: Namespace | None) -> str:
+    """Whose shared server runs in a namespace; "" for nobody's."""
+    return "" if namespace is None else (namespace.metadata.labels or {}).get(INSTALL_USER, "")
 
 
 def _requirements(workload: Object, settings: PodSettings) -> tuple[ComputeRequirement, ...]:

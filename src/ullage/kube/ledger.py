@@ -115,12 +115,17 @@ class LedgerStore:
         try:
             written = await self._candidate.write(self._term, change)
         except (VersionConflict, AlreadyExists):
-            self._known = None
+            self._doubt()
             raise VersionChanged(f"configmap {space}/{name} was changed by somebody else") from None
         except UllageError as error:
-            self._known = None
+            self._doubt()
             raise Unavailable(f"whether the bindings were changed is not known: {error.message}") from None
         self._found, self._known = CONFIG_MAPS.read(written).document, ledger
+        self.changed()
+
+    def _doubt(self) -> None:
+        """Somebody else may have changed it: whoever waits for news reads it again."""
+        self._known = None
         self.changed()
 
     def _body(self, ledger: Ledger) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ullage.core.binding.rows import Ledger
+from ullage.kube.compute_nodes import ONE_MEMORY
 from ullage.kube.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.objects import Pod
 from ullage.model.binding import Tenant
@@ -24,11 +25,15 @@ Identity = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A pod that has not ended: whose it is, its node ("" before it has one), its bindings and what it asks."""
+    """A pod that has not ended: whose it is, its node ("" before it has one), what it asks, what it says it has.
+
+    `bindings` are names, `cards` uuids; whoever placed it elsewhere has written neither.
+    """
 
     tenant: Tenant
     node: str
     bindings: tuple[str, ...]
+    cards: frozenset[str]
     room: Room
 
 
@@ -38,7 +43,8 @@ class Occupants:
     def __init__(
         self, pods: Informer[Pod], cluster: Cluster, tenant: Callable[[Document], Tenant], domain: str = DOMAIN
     ) -> None:
-        self._cluster, self._tenant, self._key = cluster, tenant, f"{domain}/{BINDINGS}"
+        self._pods, self._cluster, self._tenant = pods, cluster, tenant
+        self._key, self._cards_key = f"{domain}/{BINDINGS}", f"{domain}/gpu-ids"
         self._there: dict[str, Occupant] = {}
         self._alike: defaultdict[Identity, set[str]] = defaultdict(set)
         self._reserved: dict[str, tuple[str, ...]] = {}
@@ -63,25 +69,32 @@ class Occupants:
         """Ids of the rows by which anybody runs.
 
         Of a pod that says nothing of its bindings it is by all of its application on its node, or on its cards
-        where these are known.
+        where it says these.
         """
         named = {name for each in self._reserved.values() for name in each}
-        silent: dict[tuple[str, str], list[tuple[str, Occupant]]] = {}
-        for uid, each in self._there.items():
+        silent: defaultdict[tuple[str, str], list[Occupant]] = defaultdict(list)
+        for each in self._there.values():
             if each.node and each.bindings:
                 named.update(each.bindings)
             elif each.node and each.tenant.app:
-                silent.setdefault((each.tenant.app, each.node), []).append((uid, each))
+                silent[each.tenant.app, each.node].append(each)
         for row in ledger.rows:
-            for uid, each in silent.get((row.app.name, row.card.node), ()):
-                cards = self._cluster.cards_of(uid)
-                if each.tenant.owner in ("", row.app.owner) and (not cards or row.card.device in cards):
+            for each in silent.get((row.app.name, row.card.node), ()):
+                known = each.cards if row.accelerator not in ONE_MEMORY else ()
+                if each.tenant.owner in ("", row.app.owner) and (not known or row.card.device in known):
                     named.add(row.id)
         return frozenset(named)
 
     def identities(self) -> Iterator[Identity]:
         """Whose pods there are, each once."""
         return iter(self._alike)
+
+    def look_again(self, namespace: str) -> None:
+        """Whose the pods of a namespace are has changed."""
+        for (space, _), pod in self._pods.objects.items():
+            if space == namespace and pod.metadata.uid in self._there:
+                self._forget(pod.metadata.uid)
+                self._enter(pod)
 
     def _hear(self, news: News[Pod]) -> None:
         match news:
@@ -126,8 +139,9 @@ class Occupants:
             room = Room(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1))
         except InvalidRequest:
             room = Room()
-        named = (pod.metadata.annotations or {}).get(self._key, "")
-        return Occupant(tenant, pod.spec.node_name, tuple(filter(None, named.split(","))), room)
+        notes = pod.metadata.annotations or {}
+        bindings, cards = (tuple(filter(None, notes.get(key, "").split(","))) for key in (self._key, self._cards_key))
+        return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room)
 
 
 def identity(tenant: Tenant) -> Identity:

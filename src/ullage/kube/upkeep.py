@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from ullage.kube.bindings_store import KubeBindings
-from ullage.kube.changes import Change
+from ullage.kube.changes import Change, Create, Delete, Patch, Replace
 from ullage.kube.gate import Gate
 from ullage.kube.informer import Informer
-from ullage.kube.lease import Candidate
+from ullage.kube.lease import Candidate, NotLeading
 from ullage.kube.objects import Node
 from ullage.kube.projection import node_changes, object_changes, state_changes
-from ullage.model.error import AlreadyExists, Conflict, NotFound, UllageError
+from ullage.model.error import Conflict, UllageError
 from ullage.service.bindings import Bindings
 
 LOOK_AGAIN_S = 10.0
@@ -98,5 +98,11 @@ class Upkeep:
     async def _write(self, epoch: int, change: Change) -> None:
         try:
             await self._candidate.write(epoch, change)
-        except (AlreadyExists, NotFound, Conflict):
-            self._wake()  # our picture of the objects is behind: the next look is better
+        except NotLeading:
+            raise
+        except UllageError as error:
+            self._stale = True  # the others are not held up by it, and it is tried again
+            if not isinstance(error, Conflict):  # else our picture is behind, and what it lacks is told soon
+                self._trouble(
+                    change.kind.name if isinstance(change, Create | Replace | Patch | Delete) else "", "", error
+                )

@@ -49,7 +49,8 @@ class Room:
 class ComputeCard:
     """A card, or what a node with one memory for everything shows in place of one. `share` is how it is shared.
 
-    `healthy` is what its driver says, `cordoned` what an operator does; both keep new work away.
+    `healthy` is what its driver says, `cordoned` what an operator does; both keep new work away. `stands_for` are
+    the cards that a node has in place of which it shows this one.
     """
 
     node: str
@@ -62,6 +63,12 @@ class ComputeCard:
     zone: int = 0
     healthy: bool = True
     cordoned: bool = False
+    stands_for: tuple[str, ...] = ()
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The cards that are held for it."""
+        return self.stands_for or (self.id,)
 
     @property
     def key(self) -> CardKey:

@@ -78,7 +78,9 @@ class Place:
         A card for one application alone is asked for whole; one whose applications take turns has no amounts. Where
         caps of one pod differ the least counts for each of its cards. A partition stays what it is.
         """
-        selector = replace(asked.cards, uuids=tuple(sorted(each.card.id for each in self.cards)), indices=())
+        selector = replace(
+            asked.cards, uuids=tuple(sorted(uuid for each in self.cards for uuid in each.card.uuids)), indices=()
+        )
         if selector.isolation is Isolation.PARTITIONED:
             return replace(asked, gpu_count=self.count, cards=selector)
         part, isolation = self._part(asked)
@@ -228,7 +230,7 @@ class Claims:
         there = [each for each, why in zip(here, barred, strict=True) if why is None]
         if not there:
             return next(filter(None, barred))
-        if any(each.card.id in held for each in there):
+        if any(_is_held(each.card, held) for each in there):
             return 0
         if len(there) < asked:
             return len(there)
@@ -242,7 +244,7 @@ class Claims:
         there = [each for each, why in zip(here, barred, strict=True) if why is None]
         if not there:
             return next(filter(None, barred))
-        free = sorted((each for each in there if each.card.id not in held), key=_order)
+        free = sorted((each for each in there if not _is_held(each.card, held)), key=_order)
         for _, alike in groupby(free, key=_order):
             cards = tuple(alike)
             if len(cards) >= asked:
@@ -263,7 +265,11 @@ def _counts(binding: Binding) -> bool:
 
 def _chosen(card: ComputeCard, selector: CardSelector) -> bool:
     """Whether whoever asks takes the card, too."""
-    return selector.takes_uuid(card.id) and (not selector.indices or card.index in selector.indices)
+    return any(map(selector.takes_uuid, card.uuids)) and (not selector.indices or card.index in selector.indices)
+
+
+def _is_held(card: ComputeCard, held: Collection[str]) -> bool:
+    return any(uuid in held for uuid in card.uuids)
 
 
 def _in_force(binding: Binding) -> bool:
