@@ -33,13 +33,16 @@ from tests.kube.claims import (
     wants,
 )
 from tests.kube.conftest import until
+from tests.kube.hosting import a_binding, labels_of
 from tests.kube.test_front import a_pod, binding, put
 from ullage.core.selection import Rules
+from ullage.kube.bindings_front import BindingTerms
 from ullage.kube.events import PodEvent
 from ullage.kube.front import Front
 from ullage.kube.http import HttpKubeApi
 from ullage.kube.lease import Candidate
 from ullage.wire.extender import read_args, read_bind
+from ullage.wire.gpubinding import SHARE_MODE
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 
@@ -128,6 +131,32 @@ async def test_what_is_held_by_other_routes_is_not_claimed_and_the_other_way_rou
         asked = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, "NodeNames": ["a"]}
         refused = front.extender.filter(read_args(json.dumps(asked).encode()))
         assert not refused.node_names
+
+
+async def test_claims_are_given_cards_that_are_bound_for_their_application_alone(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=3)
+    put(server, "resourceclaims", a_claim("one"), a_claim("two"))
+    notes = {f"{SHARE_MODE}GPU-a-{number}": "0" for number in (1, 2)}
+
+    def share(node: dict[str, Any]) -> dict[str, Any]:
+        return {**node, "metadata": {**node["metadata"], "annotations": notes}}
+
+    server.do(lambda: server.rules.change(("nodes", "", "a"), share))
+    mine, his = claiming("p", "one"), claiming("q", "two")
+    for pod, owner in ((mine, "alice"), (his, "bob")):
+        pod["metadata"]["labels"] = labels_of("comfyui", owner)
+    put(server, "gpubindings", a_binding("x", "GPU-a-2", owner="alice", namespace="default"))
+    told: list[PodEvent] = []
+    async with running(api, bindings=BindingTerms()) as front:
+        front.claims.claiming._tell = told.append
+        put(server, "pods", mine, his)
+        await let_go(server, "p")
+        assert allocated(server, "one") == ["a/gpu-2"]
+        await until(lambda: any(event.pod == "q" and "other-owner" in event.message for event in told), "it is told")
+        assert allocated(server, "two") == []
+        put(server, "gpubindings", a_binding("y", "GPU-a-1", owner="bob", namespace="default"))
+        await let_go(server, "q")
+        assert allocated(server, "two") == ["a/gpu-1"]
 
 
 async def test_claims_that_kube_scheduler_allocated_are_in_the_books(server: ApiServer, api: HttpKubeApi):

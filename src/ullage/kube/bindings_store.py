@@ -224,14 +224,25 @@ class KubeBindings:
         self._claims = None
         self.wake()
 
+    def look_again(self, node: str) -> None:
+        """What others tell of the cards of a node has changed."""
+        found = self._sources.nodes.objects.get(("", node))
+        if found is not None:
+            self._describe(found)
+
     def _on_node(self, news: News[Node]) -> None:
-        if isinstance(news, Removed):
-            self._nodes.pop(news.last.metadata.name, None)
-        else:
-            found = compute_node(news.new, self._readers)
-            if found == self._nodes.get(news.new.metadata.name):
-                return
-            self._nodes[news.new.metadata.name] = found
+        if not isinstance(news, Removed):
+            self._describe(news.new)
+        elif self._nodes.pop(news.last.metadata.name, None) is not None:
+            self._forget_cards()
+
+    def _describe(self, node: Node) -> None:
+        found = compute_node(node, self._readers)
+        if found != self._nodes.get(node.metadata.name):
+            self._nodes[node.metadata.name] = found
+            self._forget_cards()
+
+    def _forget_cards(self) -> None:
         self._cards = None
         self._forget_claims()
 

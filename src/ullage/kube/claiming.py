@@ -14,6 +14,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ from ullage.model.error import NotFound, UllageError
 from ullage.model.resources import MILLI
 from ullage.model.topology import ZonePolicy
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
-from ullage.wire.document import mapping
+from ullage.wire.document import Document, mapping
 from ullage.wire.dra.claim import pod_claims, read_claim, tolerations_of
 from ullage.wire.dra.conditions import Readiness, readiness
 from ullage.wire.pod.affinity import node_affinity
@@ -74,13 +75,15 @@ class Claiming:
         *,
         domain: str,
         scheduler: str,
+        may_have: Callable[[Document, str], frozenset[str] | None] = lambda _pod, _uid: None,
         tell: Tell = lambda _event: None,
         trouble: Trouble = lambda _kind, _name, _error: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """`may_have` says which cards a pod may have, by bindings: None for any. It raises where it has none."""
         self._api, self._candidate, self._claims, self._devices = api, candidate, claims, devices
         self._mirror, self._pods, self._tell, self._now = mirror, pods, tell, now
-        self._trouble = trouble
+        self._trouble, self._may_have = trouble, may_have
         self._domain, self._scheduler, self._gate = domain, scheduler, claims_gate(domain)
         self._writes = ClaimWrites(api, candidate, f"{domain}/allocated-for", now)
         self._waiting: dict[tuple[str, str], Pod] = {}
@@ -187,7 +190,8 @@ class Claiming:
     async def _choose(self, pod: Pod, claims: tuple[DeviceClaim, ...]) -> ClaimPlacement | str:
         """What its claims get, held from now on; or why they get nothing."""
         self._mirror.settle()
-        asked = _claiming(pod, claims, self._domain)
+        cards = self._may_have(pod.document, pod.metadata.uid)
+        asked = replace(_claiming(pod, claims, self._domain), cards=cards)
         alike = asked.alike
         if alike in self._refused:
             return self._refused[alike]

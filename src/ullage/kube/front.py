@@ -198,7 +198,7 @@ class Front:
 
     def _claimed(self, api: KubeApi, devices: Devices, domain: str, scheduler: str, trouble: Trouble) -> FrontClaims:
         decided = Claims(self.cluster, devices, selects)
-        mirror = DeviceMirror(api, decided, self.nodes, self.mirror.describe_again, trouble)
+        mirror = DeviceMirror(api, decided, self.nodes, self._describe_again, trouble)
         claiming = Claiming(
             api,
             self.candidate,
@@ -208,10 +208,17 @@ class Front:
             self.pods,
             domain=domain,
             scheduler=scheduler,
+            may_have=lambda pod, uid: None if self.bindings is None else self.bindings.gate.whole_cards(pod, uid),
             tell=self.events.tell,
             trouble=trouble,
         )
         return FrontClaims(mirror, claiming)
+
+    def _describe_again(self, node: str) -> None:
+        """A driver tells of other cards of a node."""
+        self.mirror.describe_again(node)
+        if self.bindings is not None:
+            self.bindings.store.look_again(node)
 
     def _bound(
         self,

@@ -107,6 +107,22 @@ class Gate:
         never |= dict.fromkeys(rest, _text(found.rest))
         return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places)
 
+    def whole_cards(self, pod: Document, uid: str) -> frozenset[str] | None:
+        """The cards that claims of a pod may be given; None for any, where bindings do not count.
+
+        Raises:
+            Conflict: no binding is for it. InvalidRequest: its labels cannot be read. Unavailable: as `admit`.
+
+        """
+        metadata = mapping(pod.get("metadata"), "metadata")
+        if not self.covers(text(metadata.get("namespace")) or "default"):
+            return None
+        tenant = tenant_in(pod, self._namespaces.objects)
+        found = self._bindings.claims.whole(tenant, self._bindings.occupants.siblings(uid, tenant))
+        if isinstance(found, Refused):
+            raise Conflict(_text(found), code="not-bound")
+        return found
+
     def hold(self, uid: str, bindings: tuple[str, ...]) -> dict[str, str]:
         """A pod is about to run by these bindings; what is to be written on it.
 

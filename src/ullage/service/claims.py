@@ -37,7 +37,8 @@ Selects = Callable[[str, SliceDevice], bool]
 class ClaimingPod:
     """A pod that waits for its claims, all of which are there.
 
-    `policy` is how strictly its cards are aligned to zones; no node's own policy is about cards of claims.
+    `policy` is how strictly its cards are aligned to zones; no node's own policy is about cards of claims. `cards` are
+    those that it may have, None for any.
     """
 
     uid: str
@@ -48,6 +49,7 @@ class ClaimingPod:
     nodes: NodeAffinity = ANY_NODE
     tolerations: tuple[Toleration, ...] = ()
     policy: ZonePolicy | None = None
+    cards: frozenset[str] | None = None
 
     @property
     def alike(self) -> str:
@@ -55,7 +57,8 @@ class ClaimingPod:
         if any(claim.allocation is not None for claim in self.claims):
             return ""
         asked = [(claim.requests, claim.constraints) for claim in self.claims]
-        rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy
+        cards = None if self.cards is None else sorted(self.cards)
+        rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy, cards
         return repr((asked, self.claim.namespace, *rest))
 
 
@@ -216,7 +219,7 @@ class Claims:
 
     def _on(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], node: str, steps: Steps) -> tuple[Pick, ...] | str:
         """The devices there, or why there are none."""
-        offer = self._offer(node)
+        offer = self._offer(node, pod.cards)
         missing = [w.device_class for w in _alternatives(waiting) if w.device_class not in self._classes]
         if missing:
             return f"device-class-missing: {missing[0]}"
@@ -289,11 +292,13 @@ class Claims:
         asked = ResourceRequirement(pod.cpu_milli, pod.memory_bytes, count, cards=cards, alignment=alignment)
         return Request(pod.uid, asked, pod.claim)
 
-    def _offer(self, node: str) -> Offer:
+    def _offer(self, node: str, cards: frozenset[str] | None) -> Offer:
         fleet, pools = self._cluster.allocator.fleet, self.devices.pools_of(node)
         labels = fleet.nodes[fleet.row_of[node]].labels
         devices = [device for pool in pools for device in pool.devices if device.reaches(node, labels)]
         complete = all(pool.complete for pool in pools)
+        if cards is not None:
+            devices = [device for device in devices if self.devices.card(device) in (None, *cards)]
         return Offer(devices, self.devices.use_of(pools), self._takes, self.devices.is_free, complete)
 
     def _takes(self, wanted: Wanted, device: SliceDevice) -> bool | None:

@@ -199,6 +199,15 @@ class Claims:
         short = not places and all(each.code is Hindrance.TOO_FEW for each in refused.values())
         return Permit(Refused(Hindrance.NOT_HERE), places, refused, (asked.gpu_count, most) if short else None)
 
+    def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | Refused:
+        """The cards that a pod may have whole, whoever hands them out: those that are for its application alone."""
+        found = self._mine(tenant)
+        if isinstance(found, Refused):
+            return found
+        there = [(self._cards[each.uuid], each) for each in found if each.uuid in self._cards]
+        alone = (card for card, each in there if card.share is ShareMode.EXCLUSIVE and self.barred(each) is None)
+        return frozenset(uuid for card in alone if not _is_held(card, held) for uuid in card.uuids)
+
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
         """The bindings of a pod as they are to be shown where they are of several owners; else none."""
         found = matched(filter(_in_force, self._of(tenant.app)), tenant, strict=self._strict)
