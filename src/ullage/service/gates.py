@@ -273,9 +273,12 @@ class Gates:
             self._take_back(pod.request.uid, pod)
 
     def _promise_to_open(self) -> None:
-        """A place for each whose gate is open and that has none, the oldest first: they had their turn."""
+        """Places for those whose gate is open and that have none, the oldest first: they had their turn.
+
+        Those who find none are placed all the same as soon as their scheduler asks where there is room.
+        """
         waiting = [pod for pod in self._pods.values() if not pod.gated and pod.promise is None]
-        for pod in sorted(waiting, key=lambda pod: pod.age):
+        for pod in sorted(waiting, key=lambda pod: pod.age)[: self._most_open]:
             if pod.request.uid in self._cluster.allocator.fleet.ledger:
                 continue
             choice = next((found for rows in self._tried(pod) if (found := self._choose(pod, rows)) is not None), None)
