@@ -1,0 +1,124 @@
+"""One machine as rows of a board: the facts of its zones, their distances, and what lies in them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ullage.core.kernel import board as at
+from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.masks import MOST_ZONES
+from ullage.core.topology.cpus import groups_of, mark_broken_cores, reserve, threads_of
+from ullage.core.topology.resources import Resources
+from ullage.core.topology.rules import WidthRule, ZoneRules
+from ullage.model.node import Node
+from ullage.model.provider import pages_of
+from ullage.model.resources import MILLI
+from ullage.model.topology import CARD, CPU, MAX_ZONES, Topology, Zone, as_mask
+
+_NO_GROUPS = (0,) * (at.SUPPLY_COLUMNS - at.OUTER)
+"""Of what is no CPU."""
+
+_AMOUNT = (*_NO_GROUPS[: at.CORE - at.OUTER], -1, *_NO_GROUPS[at.CORE - at.OUTER + 1 :])
+"""Of what is counted in a zone and has no ids."""
+
+
+class InZone(NamedTuple):
+    """What an amount of a zone is found by: no id is equal to it."""
+
+    id: int
+
+
+def topology_of(node: Node) -> Topology | None:
+    """The record of a node, or what its cards say of zones where there is none.
+
+    A record without zones counts for its links, unless a kubelet decides, which does not go by them.
+    """
+    told = node.topology
+    if told is not None and told.zones:
+        return told
+    zones = sorted({zone for gpu in node.gpus for zone in gpu.zones if zone < MAX_ZONES})
+    if zones:
+        return Topology(tuple(map(Zone, zones)), source="cards")
+    return told if told is not None and told.links and told.kubelet is None else None
+
+
+def machine_row(topology: Topology, rules: ZoneRules, first: int, last: int, far: int, counted: bool) -> list[int]:
+    """The row of a machine: its supplies are from `first` to before `last`, its distances from `far` on.
+
+    `counted` says that only the number of cards is known in each zone.
+    """
+    kubelet = topology.kubelet
+    compared = kubelet is not None and kubelet.closest and topology.distances and len(topology.zones) <= MOST_ZONES
+    return [
+        len(topology.zones),
+        first,
+        last,
+        -1 if kubelet is None else kubelet.policy.rank,
+        kubelet is not None and kubelet.scope == "pod",
+        kubelet is not None and kubelet.static_cpus,
+        kubelet is not None and kubelet.static_memory,
+        far if compared or (kubelet is None and topology.distances and len(topology.zones) <= MOST_ZONES) else -1,
+        rules.width_on(topology) is WidthRule.KUBELET,
+        threads_of(topology.cpus) if kubelet is not None and kubelet.whole_cores else 0,
+        counted,
+    ]
+
+
+def distances_of(topology: Topology) -> Rows:
+    """A row per zone, with the distances from it to each; none if they are not known, or zones are too many."""
+    count = len(topology.distances)
+    if not count or count > MOST_ZONES:
+        return np.zeros((0, MOST_ZONES), np.int64)
+    rows = np.zeros((count, MOST_ZONES), np.int64)
+    rows[:, :count] = topology.distances
+    return rows
+
+
+def supplies_of(node: Node, topology: Topology, resources: Resources) -> tuple[Rows, list[tuple[int, object]]]:
+    """What lies in the zones of a machine, CPUs first, each with the name it is found by."""
+    zones = topology.zone_ids
+    place = {zone: as_mask([number]) for number, zone in enumerate(zones)} | {None: 0}
+    cpus = sorted(topology.cpus, key=lambda cpu: cpu.id)
+    rows: list[tuple[int, ...]] = [
+        (at.CPUS, place[cpu.zone], 1, int(cpu.id not in topology.reserved_cpus), cpu.id, *groups, 1)
+        for cpu, groups in zip(cpus, groups_of(cpus), strict=True)
+    ]
+    names: list[tuple[int, object]] = [(at.CPUS, cpu.id) for cpu in cpus]
+    for device in sorted(topology.devices, key=lambda device: (device.resource, device.index, device.uuid)):
+        mask = sum(place[zone] for zone in device.zones)
+        code = resources.code_of(device.resource)
+        rows.append((code, mask, 1, int(device.healthy), device.index, *_NO_GROUPS))
+        names.append((code, device.uuid))
+    for zone in topology.zones:
+        if zone.memory is not None:
+            left = zone.memory.allocatable
+            rows.append((at.MEMORY, place[zone.id], left, left, zone.id, *_NO_GROUPS))
+            names.append((at.MEMORY, zone.id))
+        for size, room in sorted(zone.hugepages.items()):
+            code = resources.code_of(pages_of(size))
+            rows.append((code, place[zone.id], room.allocatable, room.allocatable, zone.id, *_NO_GROUPS))
+            names.append((code, InZone(zone.id)))
+    for zone in topology.zones:
+        for resource, room in sorted(zone.amounts.items()):
+            if _has_ids(node, topology, resource):
+                continue
+            code = resources.code_of(resource)
+            rows.append((code, place[zone.id], room.total, room.allocatable, zone.id, *_AMOUNT))
+            names.append((code, InZone(zone.id)))
+    found = np.array(rows, np.int64).reshape(-1, at.SUPPLY_COLUMNS)
+    count = topology.reserved_count or (0 if topology.kubelet else -(-node.reserved.cpu_milli // MILLI))
+    if count and not topology.reserved_cpus:
+        reserve(found, count)
+    mark_broken_cores(found)
+    return found, names
+
+
+def _has_ids(node: Node, topology: Topology, resource: str) -> bool:
+    """Whether the zones of each CPU, card or device of a node are known; then amounts say nothing more."""
+    if resource == CPU:
+        return bool(topology.cpus)
+    if resource == CARD:
+        return any(gpu.zones for gpu in node.gpus)
+    return any(device.resource == resource for device in topology.devices)

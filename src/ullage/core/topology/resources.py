@@ -1,0 +1,28 @@
+"""Numbers for the names of resources, as the rows of a board have them."""
+
+from __future__ import annotations
+
+from ullage.core.kernel import board as at
+from ullage.model.topology import CARD, CPU, MEMORY
+
+
+class Resources:
+    """Names and their numbers, which are given out as names come up."""
+
+    def __init__(self) -> None:
+        self._codes = {CARD: at.CARDS, CPU: at.CPUS, MEMORY: at.MEMORY}
+        self._names = {code: resource for resource, code in self._codes.items()}
+
+    def code_of(self, name: str) -> int:
+        """The number of a resource."""
+        code = self._codes.setdefault(name, len(self._codes))  # `OTHERS` on: the first three are there
+        self._names[code] = name
+        return code
+
+    def known(self, name: str) -> int | None:
+        """The number of a resource that came up before."""
+        return self._codes.get(name)
+
+    def name_of(self, code: int) -> str:
+        """The resource of a number."""
+        return self._names[code]
