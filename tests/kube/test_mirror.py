@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ullage.kube.kinds import NODES, PODS
 from ullage.kube.mirror import Mirror
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
+from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import read_pod
@@ -325,3 +327,42 @@ def test_no_card_is_given_that_a_live_pod_names_whatever_happens(seed: int):
     for _ in range(80):
         history.step()
         history.check()
+
+
+def refused(pod: dict[str, Any]) -> dict[str, Any]:
+    return {**pod, "status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
+
+
+def test_a_node_that_refused_a_pod_gets_no_other_that_asks_the_same_until_something_changes_there():
+    world = World(a_node("a", "A0", "A1"), a_node("b", "B0", "B1"))
+    for name, change in (
+        ("p", lambda: world.nodes.put(a_node("a", "A0", "A1", mib=8000))),
+        ("q", lambda: world.pods.drop("beside", "default")),
+    ):
+        world.nodes.put(a_node("a", "A0", "A1"))
+        world.pods.put(a_pod("beside", "a", "A1"))
+        world.mirror.settle()
+        world.pods.put(a_pod(name, "a", "A0"))
+        asked = world.cluster.held(f"uid-{name}").requirement
+        world.pods.put(refused(a_pod(name, "a", "A0")))
+        alike, other = (
+            Request("asks", requirement, Claim())
+            for requirement in (asked, replace(asked, memory_bytes=asked.memory_bytes + 1))
+        )
+        found = world.cluster.offers(alike, ["a", "b"], expected=False)
+        assert found.names == ["b"]
+        assert found.refusals["a"].counts == {Code.REFUSED_THERE: 1}
+        assert f"default/{name}: refused-there" in world.troubles[-1]
+        assert world.cluster.offers(other, ["a", "b"], expected=False).names == ["a", "b"]
+        change()
+        world.mirror.settle()
+        assert world.cluster.offers(alike, ["a", "b"], expected=False).names == ["a", "b"]
+    assert world.mirror.refused == {("a", "TopologyAffinityError"): 2}
+
+
+def test_what_had_failed_before_the_start_holds_nothing_back():
+    world = World(a_node("a", "A0"))
+    world.pods.put(refused(a_pod("p", "a", "A0")))
+    world.begin()
+    assert world.free("a") == ("A0",)
+    assert not world.mirror.refused

@@ -75,6 +75,14 @@ class FrontCollector(Collector):
         yield age
         yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
         yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.doubts.count)
+        refused = CounterMetricFamily(
+            "ullage_kube_pods_refused",
+            "Pods that kubelets refused although they seemed to fit",
+            labels=["node", "reason"],
+        )
+        for labels, count in sorted(front.mirror.refused.items()):
+            refused.add_metric(labels, count)
+        yield refused
         held = front.cluster.allocator.fleet.ledger.values()
         yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
         ledger = None if front.bindings is None else front.bindings.store.store.now

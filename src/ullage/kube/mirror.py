@@ -13,6 +13,7 @@ Where an exporter tells what a machine is like and who holds what of it, that go
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -31,6 +32,10 @@ from ullage.wire.topology.numatopology import read_numatopology
 
 Trouble = Callable[[str, str, UllageError], None]
 """Told of an object that cannot be read: its kind, its namespace and name, and why."""
+
+
+REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
+"""Why a kubelet refuses a pod that was thought to fit: its CPUs and cards are not in the zones that it needs."""
 
 
 class Mirror:
@@ -69,6 +74,8 @@ class Mirror:
         """What was last said of a pod, so that it is said once."""
         self._twice: frozenset[tuple[str, str]] = frozenset()
         """Machines and cards of theirs that another machine has, as it says."""
+        self.refused: Counter[tuple[str, str]] = Counter()
+        """Pods that kubelets refused, by node and reason, since the start."""
         self._records: dict[str, NodeRecord] = {}
         self._unobserved: set[str] = set()
         """Machines of which it has to be looked at again who holds what."""
@@ -167,6 +174,7 @@ class Mirror:
         machine = node_of(node, self._readers, self._records.get(name), self._domains(name))
         self._unobserved.add(machine.name)
         if machine != self._machines.get(machine.name):
+            self._cluster.look_again(machine.name)
             self._machines[machine.name] = machine
             self._stale = True
 
@@ -191,6 +199,8 @@ class Mirror:
         last = self._records.get(name)
         if last is not None and last.topology == replace(record.topology, observed_at=last.topology.observed_at):
             record = replace(record, topology=last.topology)  # what says nothing new is no other machine
+        if last is None or last.use != record.use:
+            self._cluster.look_again(name)
         self._records[name] = record
         self.describe_again(name)
 
@@ -239,7 +249,19 @@ class Mirror:
         self._told.pop(uid, None)
         self._unobserved.add(node)
         self._freed.add(node)
+        if self._cluster.held(uid) is not None:
+            self._ended(pod)
         self._cluster.gone(uid)
+
+    def _ended(self, pod: Pod) -> None:
+        """One who held cards has left its node, or was never let in there."""
+        node, reason = pod.spec.node_name, pod.status.reason
+        if reason not in REFUSALS:
+            self._cluster.look_again(node)
+            return
+        self.refused[node, reason] += 1
+        self._cluster.hold_back(pod.metadata.uid)
+        self._tell(pod, Conflict(f"the kubelet of {node} refused it ({reason})", code="refused-there"))
 
     def _own(self, pod: Pod) -> Allocation | None:
         """What a pod says that it holds; where that cannot be read the cards that it names, whole."""

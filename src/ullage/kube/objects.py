@@ -82,9 +82,10 @@ class PodSpec(Struct, frozen=True, rename="camel"):
 
 
 class Phase(Struct, frozen=True):
-    """How far a pod or a namespace has come."""
+    """How far a pod or a namespace has come; `reason` in one word, where there is one."""
 
     phase: str = ""
+    reason: str = ""
 
 
 class Pod(Object, frozen=True):

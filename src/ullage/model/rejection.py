@@ -60,6 +60,7 @@ class Code(StrEnum):
     WRONG_VENDOR = "wrong-vendor"
     NODE_AFFINITY = "node-affinity"
     NODE_UNKNOWN = "node-unknown"
+    REFUSED_THERE = "refused-there"
     NO_PARTITION_TEMPLATE = "no-partition-template"
     GPU_NOT_IDLE = "gpu-not-idle"
     GPU_USERS = "gpu-user-limit"

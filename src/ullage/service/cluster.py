@@ -42,6 +42,7 @@ from ullage.model.request import ResourceRequirement
 EXPECTED_S = 10.0
 """How long the place is kept that a request will probably have; a scheduler binds within a second or two."""
 
+_REFUSED_THERE = NodeRefusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),), 0, helps=False)
 _NOT_KNOWN = NodeRefusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE),), 0, helps=False)
 
 
@@ -94,6 +95,7 @@ class Cluster:
         self._clock, self._now = clock, now
         self._expected: dict[str, float] = {}
         self._asked: _Asked | None = None
+        self._held_back: dict[str, set[ResourceRequirement]] = {}
 
     # --- what is true ---
 
@@ -140,6 +142,16 @@ class Cluster:
         """Its owner is gone, or has finished."""
         self._forget_expected(uid)
         self.allocator.dealloc(uid, self._now())
+
+    def hold_back(self, uid: str) -> None:
+        """The node refused it although it was thought to fit: nobody who asks the same is sent there for now."""
+        known = self.held(uid)
+        if known is not None:
+            self._held_back.setdefault(known.node, set()).add(known.requirement)
+
+    def look_again(self, node: str) -> None:
+        """Something has changed on a node: whom it refused may fit."""
+        self._held_back.pop(node, None)
 
     def held(self, uid: str) -> Allocation | None:
         """What a request holds, or has reserved."""
@@ -199,7 +211,8 @@ class Cluster:
             there = [name for name in nodes if name == known.node]
             elsewhere = NodeRefusal.of(Code.RUNNING, Cure.NODE_CHANGE), [name for name in nodes if name != known.node]
             return NodeOffers(there, np.zeros(len(there)), [elsewhere])
-        asked = self._rows_of(nodes)
+        back = self._kept_back(request) if self._held_back else frozenset()
+        asked = self._rows_of([name for name in nodes if name not in back] if back else nodes)
         is_known = asked.rows >= 0
         rows, names = asked.rows[is_known], asked.array[is_known]
         found = self.allocator.offers(request, rows)
@@ -208,6 +221,8 @@ class Cluster:
         refused = [(found.refusals[number], names[numbers == number].tolist()) for number in np.unique(numbers[~fits])]
         if not is_known.all():
             refused.append((_NOT_KNOWN, asked.array[~is_known].tolist()))
+        if there := [name for name in nodes if name in back] if back else []:
+            refused.append((_REFUSED_THERE, there))
         offered = NodeOffers(
             names[fits].tolist(), self._scores(request, names[fits], found.scores[rows[fits]]), refused
         )
@@ -234,6 +249,9 @@ class Cluster:
                 if best is not None and best in each.names:
                     self._expect(request, best)
         return offered
+
+    def _kept_back(self, request: Request) -> frozenset[str]:
+        return frozenset(name for name, shapes in self._held_back.items() if request.requirement in shapes)
 
     def _scores(
         self, request: Request, names: npt.NDArray[np.object_], scores: npt.NDArray[np.float64]
