@@ -16,7 +16,8 @@ class Service:
 
     def __init__(self, fronts: Callable[[], Sequence[LiveFront]], port: int = 0) -> None:
         self._fronts, self.port = fronts, port
-        self.ready: LiveFront | None = None
+        self._ready: int | None = None
+        """The port of the process that is ready."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -43,20 +44,21 @@ class Service:
     async def _probe(self) -> None:
         async with httpx2.AsyncClient(timeout=_PROBE_S, trust_env=False) as http:
             while True:
-                self.ready = None if self.ready is None or not await _is_ready(http, self.ready) else self.ready
-                for front in self._fronts() if self.ready is None else ():
-                    if await _is_ready(http, front):
-                        self.ready = front
-                        break
+                self._ready = await self._look(http)
                 await asyncio.sleep(_LOOK_S)
 
+    async def _look(self, http: httpx2.AsyncClient) -> int | None:
+        for front in self._fronts():
+            if await _is_ready(http, front):
+                return int(front.url("extender").rsplit(":", 1)[1])
+        return None
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.ready is None:
+        if self._ready is None:
             writer.close()
             return
-        port = int(self.ready.url("extender").rsplit(":", 1)[1])
         try:
-            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._ready)
         except OSError:
             writer.close()
             return
