@@ -444,3 +444,18 @@ async def test_many_that_ask_alike_are_refused_by_one_look(server: ApiServer, ap
         assert len({event.message for event in said}) == 1
         put(server, "pods", claiming("q", "small"))
         await let_go(server, "q")
+
+
+async def test_at_bind_the_claim_itself_is_asked_however_far_behind_its_watch_is(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=3)
+    (pod,) = put(server, "pods", a_pod("p", 1))
+    async with running(api) as front:
+        assert front.claims is not None
+        front.claims.mirror.claims._handlers.clear()  # nothing is told any more
+        claim = made_by_scheduler(pod, "gpu-2")
+        put(server, "resourceclaims", {**claim, "status": {}})
+        edit(server, "resourceclaims", claim["metadata"]["name"], **claim["status"])
+        made = {"requestMappings": [], "resourceClaimName": claim["metadata"]["name"]}
+        edit(server, "pods", "p", extendedResourceClaimStatus=made)
+        await front.extender.bind(read_bind(json.dumps(binding(pod, "a")).encode()))
+        assert get(server, "pods", "p")["metadata"]["annotations"]["ullage.io/gpu-ids"] == "GPU-a-2"

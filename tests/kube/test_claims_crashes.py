@@ -16,7 +16,7 @@ from tests.kube.test_claims import holders, let_go, running
 from tests.kube.test_front import put
 from ullage.core.selection import Rules
 from ullage.kube.changes import Change, Patch
-from ullage.kube.errors import Unreachable
+from ullage.kube.errors import Unreachable, VersionConflict
 from ullage.kube.front import Front
 from ullage.kube.http import HttpKubeApi
 from ullage.kube.lease import Candidate
@@ -228,3 +228,44 @@ async def test_who_fails_again_and_again_keeps_nobody_waiting(server: ApiServer,
         assert allocated(server, "both") == ["a/gpu-0", "a/gpu-1"]
         await until(lambda: not allocated(server, "one"), "it holds nothing")
         assert gated(server, "doomed")
+
+
+class Late:
+    """An API to which the first allocation is sent, but comes only when the test lets it; nobody hears of it before."""
+
+    def __init__(self, api: HttpKubeApi) -> None:
+        self._api = api
+        self.held: Patch | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api, name)
+
+    async def write(self, change: Change) -> bytes:
+        if isinstance(change, Patch) and change.subresource == "status" and self.held is None:
+            self.held = change
+            raise Unreachable("no answer in time")
+        return await self._api.write(change)
+
+    async def arrive(self) -> bytes:
+        assert self.held is not None
+        return await self._api.write(self.held)
+
+
+async def test_a_write_that_arrives_after_it_was_given_up_is_refused(server: ApiServer, api: HttpKubeApi):
+    """Else the devices, which somebody else has by now, would be allocated twice."""
+    furnish(server, a=1)
+    put(server, "resourceclaims", a_claim("one"), a_claim("two"))
+    put(server, "pods", claiming("p", "one"))
+    late = Late(api)
+    async with running(late):
+        await until(lambda: late.held is not None, "it is on its way")
+        delete(server, "p")
+        decided_on = late.held.body["metadata"]["resourceVersion"]
+        await until(lambda: version(server, "one") != decided_on, "it is given up")
+        with pytest.raises(VersionConflict):
+            await late.arrive()
+        await until(lambda: not allocated(server, "one"), "nothing is allocated")
+
+
+def version(server: ApiServer, claim: str) -> str:
+    return str(get(server, "resourceclaims", claim)["metadata"]["resourceVersion"])
