@@ -41,6 +41,7 @@ from ullage.kube.events import PodEvent
 from ullage.kube.front import Front
 from ullage.kube.http import HttpKubeApi
 from ullage.kube.lease import Candidate
+from ullage.kube.metrics import FrontMetrics
 from ullage.wire.extender import read_args, read_bind
 from ullage.wire.gpubinding import SHARE_MODE
 
@@ -442,6 +443,9 @@ async def test_many_that_ask_alike_are_refused_by_one_look(server: ApiServer, ap
         front.claims.claiming._tell = said.append
         await until(lambda: {event.pod for event in said} == set(names), "all are told")
         assert len({event.message for event in said}) == 1
+        page = FrontMetrics(front).render().decode()
+        assert "ullage_kube_claims_waiting 6.0" in page
+        assert 'ullage_kube_mirror_age_seconds{kind="resourceclaims"}' in page
         put(server, "pods", claiming("q", "small"))
         await let_go(server, "q")
 

@@ -165,6 +165,40 @@ async def test_a_claim_of_several_cards_with_a_constraint_is_followed(plane: Con
         assert len(seen.status("two")["allocation"]["devices"]["results"]) == 2
 
 
+async def test_a_node_without_room_for_the_rest_of_a_pod_is_given_up_by_the_scheduler_and_the_books_follow(
+    plane: ControlPlane,
+):
+    """CPUs that pods without cards have are not in our books: the scheduler gives the claim back, and makes its own."""
+    async with looking(plane) as (api, seen), leading(api) as front:
+        await api.write(Create(RESOURCE_CLAIMS, a_claim("probe"), "default"))
+        await api.write(Create(PODS, claiming("probe", "probe"), "default"))
+        await until(lambda: bool(seen.node("probe")), "the pod is bound", 60)
+        usual = seen.node("probe")
+        await api.write(Delete(PODS, "probe", "default", grace_s=0))
+        await remove(api, RESOURCE_CLAIMS, seen.claims.objects["default", "probe"])
+        devices: list[str] = []
+        seen.claims.subscribe(lambda _: devices.append(seen.device("one")))
+
+        full = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "63"}}}
+        where = {"nodeName": usual, "schedulingGates": [], "containers": [full]}
+        await api.write(Create(PODS, claiming("full", **where), "default"))
+        asking = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "4"}, "claims": [{"name": "c0"}]}}
+        await api.write(Create(RESOURCE_CLAIMS, a_claim("one"), "default"))
+        await api.write(Create(PODS, claiming("p", "one", containers=[asking]), "default"))
+        await until(lambda: bool(seen.node("p")), "the pod is bound", 60)
+        assert seen.node("p") != usual
+        assert [device.partition("/")[0] for device in dict.fromkeys(devices) if device != "/"] == [
+            usual,
+            seen.node("p"),
+        ]
+
+        def books() -> list[str]:
+            front.mirror.settle()
+            return [card for held in front.cluster.allocator.fleet.ledger.values() for card in held.gpus]
+
+        await until(lambda: books() == [f"GPU-{seen.node('p')}-0"], "the books follow")
+
+
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
 async def test_a_restart_in_the_middle_completes_it(plane: ControlPlane, at: int):
     async with looking(plane) as (api, seen):

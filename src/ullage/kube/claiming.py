@@ -94,6 +94,11 @@ class Claiming:
         """Why pods that ask alike were refused in this look: room only gets less while it lasts."""
         pods.subscribe(self._on_pod)
 
+    @property
+    def waiting(self) -> int:
+        """How many pods wait for their claims."""
+        return len(self._waiting)
+
     async def run(self) -> None:
         """Serve those that wait until it is cancelled."""
         changed = self._devices.changed

@@ -72,6 +72,8 @@ class FrontCollector(Collector):
         )
         for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.namespaces)):
             age.add_metric([kind], informer.age_s)
+        if front.claims is not None and front.claims.mirror.served:
+            age.add_metric(["resourceclaims"], front.claims.mirror.claims.age_s)
         yield age
         yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
         yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.doubts.count)
@@ -85,6 +87,9 @@ class FrontCollector(Collector):
         yield refused
         held = front.cluster.allocator.fleet.ledger.values()
         yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
+        if front.claims is not None and front.claims.mirror.served:
+            waiting = front.claims.claiming.waiting
+            yield GaugeMetricFamily("ullage_kube_claims_waiting", "Pods whose claims are not allocated yet", waiting)
         ledger = None if front.bindings is None else front.bindings.store.store.now
         if ledger is not None:
             rows = GaugeMetricFamily("ullage_kube_binding_rows", "Cards that applications have", labels=["state"])
