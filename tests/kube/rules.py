@@ -21,6 +21,7 @@ KINDS = {
         kinds.EVENTS,
         kinds.LEASES,
         kinds.POD_DISRUPTION_BUDGETS,
+        kinds.RESOURCE_QUOTAS,
         kinds.GPU_BINDINGS,
         kinds.NUMATOPOLOGIES,
         kinds.CONFIG_MAPS,

@@ -46,6 +46,7 @@ capabilities: {drop: [ALL]}
 topologies = {{ .Values.topologies }}
 queues = {{ .Values.queues | quote }}
 claims = {{ .Values.claims }}
+resource_quotas = true
 own_user = "system:serviceaccount:{{ .Release.Namespace }}:{{ include "ullage.name" . }}"
 {{- with .Values.settings }}
 {{ . }}

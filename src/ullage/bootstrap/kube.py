@@ -121,6 +121,7 @@ class KubeProcess:
                 pods=section.pods,
                 readers=[registered_cards(words) for words in section.pods.hami],
                 topologies=section.topologies,
+                resource_quotas=section.resource_quotas,
                 machines=Selection(labels=section.node_label_selector),
                 bindings=_binding_terms(section),
                 cleanup_delay_s=section.cleanup_delay_s,

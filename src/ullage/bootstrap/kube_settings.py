@@ -98,7 +98,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Without `kubeconfig` the service account of its pod counts, else the file that KUBECONFIG names. `domain` is that
     of the annotations and labels of pods. Who leads is told by the Lease `lease` in `lease_namespace` (its own
     namespace if nothing is said). `node_label_selector` says which nodes count;
-    `topologies` whether the cluster has Numatopology objects, without which nothing is decided then.
+    `topologies` whether the cluster has Numatopology objects, without which nothing is decided then;
+    `resource_quotas` whether `limits.nvidia.com/gpumem` in ResourceQuotas counts, which it must be allowed to list.
 
     kube-scheduler asks at `http_bind`: over TLS with `cert_file` and `key_file`, and only those with a certificate of
     `client_ca_file` if there is one. The API server asks the webhook at `webhook_bind`, over TLS always; without it
@@ -133,6 +134,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lease_namespace: str | None = None
     node_label_selector: str = ""
     topologies: bool = False
+    resource_quotas: bool = False
     timeout_s: float = 10.0
     http_bind: str = "127.0.0.1:8080"
     cert_file: str | None = None

@@ -21,13 +21,14 @@ from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender, nothing_claimed
 from ullage.kube.hypernodes import HyperNodes
 from ullage.kube.informer import Informer
-from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, POD_DISRUPTION_BUDGETS, PODS
+from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, POD_DISRUPTION_BUDGETS, PODS, RESOURCE_QUOTAS
 from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
-from ullage.kube.objects import Node, Object, Pod
+from ullage.kube.objects import Node, Object, Pod, ResourceQuota
 from ullage.kube.pod_groups import PodGroups
 from ullage.kube.recent import recent
+from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.turns import TurnKeeper
 from ullage.model.card_driver import NVIDIA, CardDriver
@@ -71,6 +72,7 @@ class Front:
         pods: PodSettings = PLAIN_SETTINGS,
         readers: Sequence[CardReader] = (),
         topologies: bool = False,
+        resource_quotas: bool = False,
         machines: Selection = ALL,
         bindings: BindingTerms | None = None,
         cleanup_delay_s: float | None = None,
@@ -85,6 +87,8 @@ class Front:
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
         """`topologies`: whether the cluster has Numatopology objects; then nothing is decided before they are known.
+
+        `resource_quotas`: whether those count; then nothing is decided before they are known either.
 
         `bindings`: how those of applications to cards count; None where they do not. `cleanup_delay_s`: how long after
         the start pods are left alone whose cards are gone; None for good.
@@ -103,6 +107,9 @@ class Front:
         self.budgets = Informer(api, POD_DISRUPTION_BUDGETS)
         self.topologies = Informer(api, NUMATOPOLOGIES) if topologies else None
         self.cluster = Cluster(rules, clock, now)
+        self.quotas = Informer(api, RESOURCE_QUOTAS) if resource_quotas else None
+        if self.quotas is not None:
+            NamespaceQuotas(self.cluster, self.quotas, pods.hami, trouble)
         devices = Devices(self.cluster, card_drivers, clock=clock, trouble=trouble)
         readers = (*readers, lambda node: devices.cards_on(node.metadata.name))
         self.hypernodes = HyperNodes(api, self.nodes, trouble)
@@ -255,9 +262,9 @@ class Front:
             tasks.create_task(self._recover())
 
     @property
-    def _informers(self) -> tuple[Informer[Node] | Informer[Pod] | Informer[Object], ...]:
+    def _informers(self) -> tuple[Informer[Node] | Informer[Pod] | Informer[Object] | Informer[ResourceQuota], ...]:
         """Those that nothing is decided without."""
-        return (self.nodes, self.pods, *([self.topologies] if self.topologies else []))
+        return (self.nodes, self.pods, *(each for each in (self.topologies, self.quotas) if each is not None))
 
     async def let_go(self) -> None:
         """Let another one lead at once; nothing may be asked or written any more.

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ullage.kube.objects import Lease, Namespace, Node, Object, Pod, PodDisruptionBudget
+from ullage.kube.objects import Lease, Namespace, Node, Object, Pod, PodDisruptionBudget, ResourceQuota
 from ullage.model.error import UllageError, invalid
 
 T_co = TypeVar("T_co", bound=Object, covariant=True)
@@ -81,6 +81,7 @@ NODES = Kind("", "v1", "Node", "nodes", Node, namespaced=False)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", Namespace, namespaced=False)
 EVENTS = Kind("", "v1", "Event", "events", Object)
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)
+RESOURCE_QUOTAS = Kind("", "v1", "ResourceQuota", "resourcequotas", ResourceQuota)
 POD_DISRUPTION_BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget)
 GPU_BINDINGS = Kind("gpu.bytetrade.io", "v1alpha1", "GPUBinding", "gpubindings", Object, namespaced=False)
 POD_GROUPS = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", Object)

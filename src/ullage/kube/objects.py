@@ -188,6 +188,20 @@ class PodDisruptionBudget(Object, frozen=True):
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
+class ResourceQuotaSpec(Struct, frozen=True, rename="camel"):
+    """What a namespace may have in all, by resource; with scopes only of some pods."""
+
+    hard: dict[str, str] | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_selector: dict[str, Any] | None = None
+
+
+class ResourceQuota(Object, frozen=True):
+    """What a namespace may have in all."""
+
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+
+
 class Status(Struct, frozen=True, kw_only=True):
     """The answer of a server that is no object: mostly a refusal."""
 

@@ -36,6 +36,7 @@ from ullage.model.nomination import Nomination
 from ullage.model.part import Isolation, Part
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
+from ullage.model.quota import Quota
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
@@ -315,6 +316,15 @@ class Cluster:
         """Keep no place for a request any more; nothing is changed if none is kept."""
         self._expected.pop(uid, None)
         self.allocator.withdraw(uid)
+
+    def set_quota(self, namespace: str, quota: Quota | None) -> None:
+        """What the requests of a namespace may hold from now on; None: as much as there is. Nobody is evicted."""
+        rules = self.allocator.rules
+        left = rules.quotas.without(namespace)
+        if quota is not None:
+            left = replace(left, quotas={**left.quotas, namespace: quota})
+        if left != rules.quotas:
+            self.allocator.rules = replace(rules, quotas=left)
 
     def over_quota(self, requirement: ResourceRequirement, claim: Claim) -> Rejection | None:
         """What the quotas say against one more such request; None if nothing does.

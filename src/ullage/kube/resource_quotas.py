@@ -1,0 +1,39 @@
+"""ResourceQuotas of namespaces, as quotas that requests are judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.kube.informer import Informer, News, Removed
+from ullage.kube.mirror import Trouble
+from ullage.kube.objects import ResourceQuota
+from ullage.model.error import InvalidRequest
+from ullage.service.cluster import Cluster
+from ullage.wire.hami.resource_quota import quota_of
+from ullage.wire.hami.words import Words
+
+
+class NamespaceQuotas:
+    """Follows an informer of ResourceQuotas. One that is for some pods only (by scopes) counts nothing here.
+
+    Where an amount cannot be read, what the namespace had last stays in force, and that is told.
+    """
+
+    def __init__(
+        self, cluster: Cluster, quotas: Informer[ResourceQuota], words: Sequence[Words], trouble: Trouble
+    ) -> None:
+        self._cluster, self._words, self._trouble = cluster, words, trouble
+        self._hard: dict[str, dict[str, dict[str, str]]] = {}
+        quotas.subscribe(self._hear)
+
+    def _hear(self, news: News[ResourceQuota]) -> None:
+        found = news.last if isinstance(news, Removed) else news.new
+        namespace, name = found.key
+        there = self._hard.setdefault(namespace, {})
+        there.pop(name, None)
+        if not isinstance(news, Removed) and not found.spec.scopes and not found.spec.scope_selector:
+            there[name] = found.spec.hard or {}
+        try:
+            self._cluster.set_quota(namespace, quota_of(there.values(), self._words))
+        except InvalidRequest as error:
+            self._trouble("ResourceQuota", "/".join(found.key), error)

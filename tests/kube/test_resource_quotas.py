@@ -1,0 +1,83 @@
+"""ResourceQuotas of namespaces: where a pod is created, where it is placed, and as they change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kube.api_server import ApiServer
+from tests.kube.conftest import until
+from tests.kube.test_front import Running, a_pod, put, running
+from tests.kube.test_mirror import a_node
+from ullage.kube.admission import over_quota
+from ullage.kube.cards import registered_cards
+from ullage.kube.http import HttpKubeApi
+from ullage.wire.dialect import read_pod
+from ullage.wire.hami import NVIDIA
+from ullage.wire.hami.resource_quota import quota_of
+
+pytestmark = pytest.mark.anyio
+MEMORY = "limits.nvidia.com/gpumem"
+MIB = 2**20
+
+
+def a_quota(name: str, hard: dict[str, str], **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"hard": hard, **spec}}
+
+
+def of_memory(name: str, mib: int) -> dict[str, Any]:
+    pod = a_pod(name)
+    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] = str(mib)
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("hard", "mib"),
+    [
+        ([{MEMORY: "4000"}], 4000),
+        ([{MEMORY: "4k"}, {MEMORY: "5000", "pods": "3"}], 4000),
+        ([{MEMORY: "0"}], 0),
+        ([{"requests.nvidia.com/gpu": "3"}, {}], None),
+        ([], None),
+    ],
+)
+def test_the_smallest_counts_and_what_is_not_named_is_free(hard: list[dict[str, str]], mib: int | None):
+    found = quota_of(hard, [NVIDIA])
+    assert (None if found is None else found.total_limits.vram_bytes) == (None if mib is None else mib * MIB)
+    assert found is None or found.max_workers is None
+
+
+def denied(up: Running, pod: dict[str, Any]) -> str:
+    asked = read_pod(pod)
+    assert asked is not None
+    return over_quota(up.front.cluster)(asked)
+
+
+async def test_they_are_judged_at_creation_and_at_placement_and_follow_their_objects(
+    server: ApiServer, api: HttpKubeApi
+):
+    put(server, "nodes", a_node("a", "A0"))
+    put(
+        server,
+        "resourcequotas",
+        a_quota("memory", {MEMORY: "6000"}),
+        a_quota("some", {MEMORY: "1"}, scopes=["BestEffort"]),
+    )
+    first, second = put(server, "pods", of_memory("first", 4000), of_memory("second", 4000))
+    async with running(server, api, readers=[registered_cards()], resource_quotas=True) as up:
+        assert denied(up, of_memory("new", 6000)) == ""
+        assert "total.max.vram.limit" in denied(up, of_memory("new", 6001))
+        assert await up.place(first, ["a"]) == "!a"
+        assert "total.max.vram.limit" in denied(up, of_memory("new", 2001))
+        assert "ResourceQuotaNotFit" in await up.place(second, ["a"])
+        wrong = {"hard": {MEMORY: "x"}}
+        key = ("resourcequotas", "default", "memory")
+        server.do(lambda: server.rules.change(key, lambda quota: {**quota, "spec": wrong}))
+        put(server, "resourcequotas", a_quota("more", {"pods": "9"}))
+        await until(lambda: len(up.front.quotas.objects) == 3, "it is told")
+        assert "ResourceQuotaNotFit" in await up.place(second, ["a"]), "what was last read stays in force"
+        server.do(lambda: server.rules.delete(key, {}))
+        await until(lambda: len(up.front.quotas.objects) == 2, "it is gone")
+        assert denied(up, of_memory("new", 16_000)) == ""
+        assert (await up.ask("filter", Pod=second, NodeNames=["a"]))["NodeNames"] == ["a"]
