@@ -7,12 +7,16 @@ Nothing is reordered (no fast arithmetic, no parallel sums), so every CPU gives 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
 from numba import njit, types
 from numba.extending import register_jitable
+
+_COMPILES = b"ullage.core.kernel.compiled"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +27,9 @@ def compiled(function: F) -> F:
     The compiler takes a number that it knows for a type of its own, and would compile for each of them.
     """
     result: Any = njit(cache=True, nogil=True)(function)
+    file = getattr(getattr(result, "_cache", None), "_cache_file", None)
+    if file is not None:
+        file._source_stamp = file._source_stamp, _sources()  # noqa: SLF001 - numba has no way to say what else counts
     template_for = getattr(result, "get_call_template", None)
 
     def template(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
@@ -32,6 +39,21 @@ def compiled(function: F) -> F:
     if template_for is not None:
         result.get_call_template = template
     return cast("F", result)
+
+
+@cache
+def _sources() -> bytes:
+    """A digest of all files that compiled functions may come from.
+
+    The compiler keeps its work for as long as the file of the function itself is the same, whatever became of what
+    it calls: after an update that may have another form.
+    """
+    digest, core = sha256(), Path(__file__).parents[1]
+    for path in sorted(core.rglob("*.py")):
+        text = path.read_bytes()
+        if path.parent == Path(__file__).parent or _COMPILES in text:
+            digest.update(text)
+    return digest.digest()
 
 
 def _unliteral(kind: Any) -> Any:
