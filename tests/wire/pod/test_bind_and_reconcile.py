@@ -121,7 +121,6 @@ def test_a_pod_of_another_scheduler_is_charged_anew(domain):
         ({"gpu_ids": "g1,g1", "tflops_request": "1", "gpu_count": "2"}, ["gpu-ids"]),
         ({"gpu_ids": "g1", "tflops_request": "1", "allocation": "{"}, ["allocation"]),
         ({"gpu_ids": "g1", "tflops_request": "1", "allocation": '{"cards": [{"compute": -1}]}'}, ["allocation"]),
-        ({"gpu_ids": "g1", "tflops_request": "1", "allocation": "{}"}, ["allocation", "gpu-ids"]),
     ],
 )
 def test_what_was_written_must_fit_the_pod(keys, names):
@@ -190,3 +189,21 @@ def test_an_allocation_comes_back_as_it_was(data, keys, domain):
     assert back(document, domain) == allocation
     again = read_allocation(document, domain, charge_of=unasked)
     assert bind_annotations(again, domain, capacities=capacities) == written
+
+
+@pytest.mark.parametrize(
+    ("asks", "granted"),
+    [
+        ({"gpu_count": "1", "isolation": "shared"}, (Charge(0, 4 * GI),)),
+        ({"gpu_count": "4", "isolation": "shared"}, (Charge(1000, 4 * GI), Charge(1000, 4 * GI))),
+        ({"gpu_count": "2", "vram_request": "1Gi"}, ()),
+        ({"gpu_count": "1", "vram_request": "1Gi"}, (Charge(0, 0), Charge(0, 0))),
+    ],
+)
+def test_what_was_granted_counts_where_other_amounts_were_asked(asks, granted):
+    gpus = tuple(f"g{number}" for number in range(len(granted) or 2))
+    document = pod(**asks)
+    document["metadata"]["annotations"] |= bind_annotations(allocated(document, gpus, granted))
+    found = back(document)
+    assert (found.gpus, found.charges) == (gpus, granted)
+    assert (found.requirement.gpu_count, found.requirement.whole) == (len(gpus), not granted)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim
 from ullage.model.error import InvalidRequest
+from ullage.model.part import Isolation, Part
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.pod.compose import compose_request
@@ -48,7 +50,7 @@ def read_allocation(
     if found is None:
         raise keys.wrong("gpu-ids", "the pod asks for no cards; remove it")
     request, asked, record = found.request, found.requirement, record_of(keys)
-    if len(gpus) != asked.gpu_count:
+    if record is None and len(gpus) != asked.gpu_count:
         fix = f"it names {len(gpus)} cards, {keys.key('gpu-count')} or its containers ask for {asked.gpu_count}"
         raise keys.wrong("gpu-ids", f"{fix}; make them equal")
     if record is None:
@@ -56,9 +58,10 @@ def read_allocation(
         record = Record()
     else:
         charges = tuple(card.charge for card in record.cards)
-        if len(charges) != (0 if asked.whole else len(gpus)):
+        if len(charges) not in (0, len(gpus)):
             fix = f"one charge per card of {keys.key('gpu-ids')} is needed, and none where cards are held whole"
             raise keys.wrong("allocation", fix)
+        asked = _as_granted(asked, len(gpus), charges)
     return Allocation(
         id=request.uid,
         node=node,
@@ -71,6 +74,19 @@ def read_allocation(
         bound_at=record.bound_at,
         placement=read_placement(pod, domain),
     )
+
+
+def _as_granted(asked: ResourceRequirement, count: int, charges: tuple[Charge, ...]) -> ResourceRequirement:
+    """What was asked, as it was granted: where bindings of applications count, that may be other amounts."""
+    if count == asked.gpu_count and bool(charges) is not asked.whole:
+        return asked
+    part, selector = asked.part, replace(asked.cards, indices=())
+    if not charges:
+        part, selector = None, replace(selector, isolation=Isolation.SHARED, template=None)
+    elif asked.whole:
+        part = Part(compute_gflops=charges[0].compute, vram_bytes=charges[0].vram)
+        selector = replace(selector, isolation=charges[0].isolation)
+    return replace(asked, gpu_count=count, part=part, cards=selector)
 
 
 def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
