@@ -32,6 +32,8 @@ def check(up: Hosting, server: ApiServer) -> None:
     for row in ledger.rows:
         on_card.setdefault(row.card.device, set()).add(row.app.owner)
     for pod in pods(server):
+        if pod["status"]["phase"] in ("Failed", "Succeeded"):
+            continue  # its processes are gone, and its cards are free
         owner = pod["metadata"]["labels"]["applications.app.bytetrade.io/owner"]
         for card in pod["metadata"].get("annotations", {}).get("ullage.io/gpu-ids", "").split(","):
             if card:
