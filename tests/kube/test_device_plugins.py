@@ -6,14 +6,16 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from tests.kube import bodies
 from tests.kube.api_server import ApiServer, Canned
-from tests.kube.conftest import until
+from tests.kube.audience import running as informing
+from tests.kube.conftest import Cluster, until
 from tests.kube.hami_node import (
     GPU,
     LOCK,
@@ -30,12 +32,14 @@ from tests.kube.test_front import Running, a_node, cards_of, put, running
 from ullage.core.selection import Rules
 from ullage.kube.api import KubeApi
 from ullage.kube.cards import registered_cards
-from ullage.kube.changes import Bind, Change, Patch, PatchType
-from ullage.kube.device_plugins import PluginTerms
+from ullage.kube.changes import Bind, Change, Create, Delete, Patch, PatchType
+from ullage.kube.device_plugins import DevicePlugins, PluginTerms
 from ullage.kube.front import Front
 from ullage.kube.http import HttpKubeApi
+from ullage.kube.informer import Informer
 from ullage.kube.kinds import NODES, PODS
 from ullage.kube.lease import Candidate, Terms
+from ullage.model.error import Conflict
 from ullage.wire.extender import BindArgs
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -472,3 +476,30 @@ async def test_cards_that_nobody_else_has_are_told_so_in_hami_s_word(server: Api
         assert await settle(up, first, ["a"])
         found = await up.ask("filter", Pod=second, NodeNames=["a"])
         assert found["FailedNodes"] == {"a": "1/1 mutex busy"}
+
+
+async def test_a_turn_on_each_kind_of_server(cluster: Cluster) -> None:
+    """The lock is written on the version that was read, and taken away only as it was written."""
+    api, name = cluster.api, f"{cluster.namespace}-a"
+    await api.write(Create(NODES, hami_node(name, "GPU-1")))
+    await api.write(Create(PODS, bodies.pod("p"), cluster.namespace))
+    pod = await api.get(PODS, "p", cluster.namespace)
+    candidate = Candidate(api, "plugins", cluster.namespace)
+    await candidate.attempt()
+    assert candidate.epoch is not None
+    nodes, pods = Informer(api, NODES), Informer(api, PODS)
+    plugins = DevicePlugins(api, candidate, nodes, pods)
+    async with informing(nodes), informing(pods):
+        await nodes.wait_synced()
+        for written in (None, "somebody else's by now"):
+            with suppress(Conflict):
+                async with plugins.turn(candidate.epoch, pod, name):
+                    assert (await lock_of(api, name) or "").endswith(f",{cluster.namespace},p")
+                    if written is not None:
+                        await put_lock(api, name, written)
+                    raise Conflict("its bind is refused")
+            assert await lock_of(api, name) == written
+        async with plugins.turn(candidate.epoch, pod, name):
+            pass
+        assert (await lock_of(api, name) or "").endswith(f",{cluster.namespace},p")
+    await api.write(Delete(NODES, name))
