@@ -88,8 +88,9 @@ class HamiNode:
 
     async def _admit(self, pod: Pod) -> None:
         spec, phase = pod.document["spec"], "Running"
+        handed_out = (pod.metadata.annotations or {}).get(PHASE) == "success"  # a kubelet remembers that over its end
         try:
-            for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            for container in () if handed_out else (*spec.get("initContainers", ()), *spec["containers"]):
                 if count := int(container.get("resources", {}).get("limits", {}).get(GPU, 0)):
                     self.granted[pod.metadata.name, container["name"]] = await self._allocate(count)
         except PluginError as error:
@@ -149,6 +150,7 @@ class HamiNodes:
         self._api = api
         self._nodes = Informer(api, NODES)
         self._new: asyncio.Queue[str] = asyncio.Queue()
+        self._known: set[str] = set()
         self._nodes.subscribe(self._hear)
 
     async def __aenter__(self) -> Self:
@@ -161,7 +163,10 @@ class HamiNodes:
         await self._stack.aclose()
 
     def _hear(self, news: News[Node]) -> None:
-        if isinstance(news, Added) and REGISTER in (news.new.metadata.annotations or {}):
+        if not isinstance(news, Added | Changed) or REGISTER not in (news.new.metadata.annotations or {}):
+            return
+        if news.new.metadata.name not in self._known:
+            self._known.add(news.new.metadata.name)
             self._new.put_nowait(news.new.metadata.name)
 
     async def _serve(self) -> None:

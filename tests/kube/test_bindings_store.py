@@ -70,6 +70,9 @@ async def test_an_application_is_bound_runs_and_is_let_go(server: ApiServer, api
         assert up.replicas("comfyui-alice") == 1
         await shown(up, ("alice", "g1"))
         (found,) = up.objects().values()
+        notes = found["metadata"]["annotations"]
+        assert notes["ullage.io/bound-by"] == "alice"
+        assert notes["ullage.io/bound-at"].endswith("Z")
         assert found["spec"] == {
             "uuid": "g1",
             "appName": "comfyui",
@@ -229,6 +232,36 @@ async def test_the_ledger_is_made_anew_from_what_shows_it(server: ApiServer, api
         assert {(row.id, row.app, row.card, row.memory_bytes, row.share) for row in after} == facts
 
 
+async def test_what_does_not_fit_into_the_ledger_is_refused_and_changes_nothing(
+    server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
+):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment())
+    async with hosting(server, api) as up:
+        monkeypatch.setattr("ullage.wire.ledger.MAX_BYTES", 100)
+        status, text = await up.status("POST", f"{COMFY}/resume", CHOICE)
+        assert (status, "ledger-full" in text) == (400, True)
+        assert (await bound(up), up.replicas("comfyui-alice")) == ([], 0)
+        monkeypatch.undo()
+        assert (await up.call("POST", f"{COMFY}/resume", CHOICE))["code"] == 200
+
+
+async def test_a_ledger_that_cannot_be_read_is_not_overwritten(server: ApiServer, api: HttpKubeApi):
+    place = {"name": "ullage-bindings", "namespace": "default"}
+    put(server, "configmaps", {"metadata": place, "binaryData": {"ledger": "bm8gbGVkZ2Vy"}})
+    front = Front(api, Candidate(api, "ullage", "default"), Rules(), bindings=BindingTerms())
+    work = asyncio.create_task(front.run())
+    try:
+        await until(lambda: front.mirror.term is not None and front.bindings.store.synced, "it leads")
+        await front.bindings.upkeep.look()
+        assert "it cannot be read" in front.extender.unready
+        found = server.do(lambda: server.rules.get(("configmaps", "default", "ullage-bindings")))
+        assert found["binaryData"] == {"ledger": "bm8gbGVkZ2Vy"}
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
 async def test_an_object_that_somebody_changes_or_deletes_is_as_the_ledger_says_again(
     server: ApiServer, api: HttpKubeApi
 ):
@@ -367,7 +400,7 @@ async def test_bindings_of_before_become_rows_once(server: ApiServer, api: HttpK
 async def test_a_pod_that_another_scheduler_placed_keeps_the_row(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
     put(server, "deployments", a_deployment(replicas=1), a_deployment(owner="bob", replicas=1))
-    foreign = pod_of("foreign")
+    foreign = pod_of("foreign", gpus=0)
     foreign["spec"]["nodeName"] = "a"
     put(server, "pods", foreign)
     put(server, "gpubindings", a_binding("old", "g1", owner="alice"))

@@ -18,6 +18,7 @@ import yaml
 
 from tests.kube.conftest import DEFINITIONS, SHORT, until
 from tests.kube.control_plane import ControlPlane
+from tests.kube.hami_node import HamiNodes
 from tests.kube.hosting import ALONE, ROOT, SLICED, a_binding, a_deployment, a_machine, pod_of
 from tests.kube.kubelet import Kubelets
 from tests.kube.test_scheduler import CARDS, scheduled  # noqa: F401 - the fixture
@@ -75,7 +76,7 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
         candidate = Candidate(api, "ullage-bound", "kube-system")
         front = Front(api, candidate, Rules(), readers=[registered_cards()], bindings=TERMS)
         server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
-        async with Kubelets(api) as kubelets:
+        async with Kubelets(api) as kubelets, HamiNodes(api):
             work = asyncio.create_task(front.run())
             serving = asyncio.create_task(server.serve(sockets=[socket.create_server(("127.0.0.1", port))]))
             known = Tokens(api, Admins(("root",)), prefix="system:serviceaccount:default:")

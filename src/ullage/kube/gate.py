@@ -75,7 +75,9 @@ class Gate:
         """Why nothing can be judged now; "" if it can."""
         if not self._bindings.synced:
             return self._bindings.unheard
-        return "" if self._bindings.store.now is not None else "the ledger of bindings has not been read yet"
+        store = self._bindings.store
+        trouble = f": {store.trouble}" if store.trouble else ""
+        return "" if store.now is not None else f"the ledger of bindings has not been read yet{trouble}"
 
     @property
     def conflicts(self) -> dict[str, Binding]:

@@ -44,6 +44,8 @@ class LedgerStore:
         self._found: Document | None = None
         self._leaving: frozenset[str] = frozenset()
         self._one_at_a_time = asyncio.Lock()
+        self.trouble = ""
+        """Why it could not be read the last time."""
         self.changed: Callable[[], None] = lambda: None
         """Called when another ledger is known."""
 
@@ -66,7 +68,13 @@ class LedgerStore:
 
         """
         async with self._one_at_a_time:
-            return await self._read()
+            try:
+                found = await self._read()
+            except UllageError as error:
+                self.trouble = error.message
+                raise
+            self.trouble = ""
+            return found
 
     async def commit(self, change: Change, expected: int) -> None:
         """Make all of a change durable, if the ledger has the expected version, and nobody runs by what is dropped.

@@ -7,6 +7,7 @@ the next look, in this process or another.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from ullage.core.binding.permit import Claims
@@ -29,6 +30,7 @@ from ullage.wire.gpubinding import (
     share_number,
     write_binding,
 )
+from ullage.wire.pod import DOMAIN
 
 
 def object_changes(ledger: Ledger, objects: Mapping[tuple[str, str], Object]) -> Iterator[Change]:
@@ -95,6 +97,9 @@ def _body(row: BoundCard) -> dict[str, Any]:
     body = write_binding(as_binding(row))
     metadata = body["metadata"]
     notes = {**metadata["annotations"], ROW: row.id}
+    if row.by:
+        when = datetime.fromtimestamp(row.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        notes |= {f"{DOMAIN}/bound-by": row.by, f"{DOMAIN}/bound-at": when}
     return {**body, "metadata": {**metadata, "name": _name(row), "annotations": notes}}
 
 

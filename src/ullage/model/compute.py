@@ -160,7 +160,7 @@ class BoundCard:
 
     `id` names the row for ever; whoever runs on the card tells by which row it does. A row that is
     draining is of an application that was told to leave: it counts until nobody runs by it. `share` is
-    how the card was shared when the row was made.
+    how the card was shared when the row was made, `by` who asked for it, and `at` when, in seconds since 1970.
     """
 
     id: str
@@ -172,6 +172,8 @@ class BoundCard:
     app_id: str = ""
     state: BindingState = BindingState.BOUND
     spec: ComputeRequirement | None = None
+    by: str = field(default="", compare=False)
+    at: float = field(default=0.0, compare=False)
 
     @property
     def draining(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -63,8 +64,9 @@ class Validated:
 class Bindings:
     """Applications and their cards, behind one port."""
 
-    def __init__(self, port: BindingPort) -> None:
-        self._port = port
+    def __init__(self, port: BindingPort, now: Callable[[], float] = time.time) -> None:
+        """`now` is the time, in seconds since 1970."""
+        self._port, self._now = port, now
 
     # --- questions ---
 
@@ -160,7 +162,7 @@ class Bindings:
         terms: Terms,
         asked: str,
     ) -> tuple[BoundCard, ...] | FailedCheck:
-        found, change = await self._changed(plan, terms, asked)
+        found, change = await self._changed(plan, terms, asked, caller)
         if isinstance(found, FailedCheck):
             return found
         if found is None:
@@ -248,7 +250,7 @@ class Bindings:
             off = [key for key in moment.view.cards if key.device in gone]
             return app, reassigned(moment.view, moment.ledger, app, picks, off, moment.cluster.held)
 
-        app, change = await self._changed(plan, Terms(), "")
+        app, change = await self._changed(plan, Terms(), "", caller)
         if app is not None and not change.empty and app.state and app.state not in STOPPED:
             await self._port.restart(app.key)
 
@@ -278,7 +280,7 @@ class Bindings:
             found = migrated(moment.own, moment.ledger, moment.cluster.bindings, moment.cluster.apps)
             return found, Change() if dry_run else found.change
 
-        found, _ = await self._changed(plan, Terms(), "")
+        found, _ = await self._changed(plan, Terms(), "", caller)
         assert found is not None
         if not dry_run:
             await self._port.discard([*found.kept, *found.unchanged, *found.dropped])
@@ -305,6 +307,12 @@ class Bindings:
             await self._port.discard([each.name for each in found])
         return found
 
+    def _signed(self, change: Change, moment: Moment, by: Caller) -> Change:
+        """The change with who made its new rows, and when."""
+        known, now = {row.id for row in moment.ledger.rows}, self._now()
+        rows = (row if row.id in known else replace(row, by=by.name, at=now) for row in change.put)
+        return replace(change, put=tuple(rows))
+
     async def _stop(self, keys: Iterable[AppKey]) -> None:
         """Tell those to stop that have to. Who cannot be told now is told by `settle`."""
         for key in _leaving(await self.look(), keys):
@@ -312,9 +320,9 @@ class Bindings:
                 await self._port.stop(key)
 
     async def _changed(
-        self, plan: Callable[[Moment], tuple[T, Change]], terms: Terms, asked: str
+        self, plan: Callable[[Moment], tuple[T, Change]], terms: Terms, asked: str, by: Caller | None = None
     ) -> tuple[T | None, Change]:
-        """Decide and commit. A repeat under a key decides nothing: then there is no outcome.
+        """Decide and commit. A repeat under a key decides nothing: then there is no outcome. `by` is who asks.
 
         Raises:
             Conflict: the key was used for something else.
@@ -335,6 +343,8 @@ class Bindings:
             outcome, change = plan(moment)
             if change.empty:
                 return outcome, change
+            if by is not None:
+                change = self._signed(change, moment, by)
             report = outcome if isinstance(outcome, SwitchReport) else None
             noted = replace(change, answered=Answered(terms.key, asked, report)) if terms.key else change
             with suppress(VersionChanged):
