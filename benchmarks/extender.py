@@ -23,14 +23,14 @@ import msgspec
 import uvicorn
 
 from ullage.core.selection import Rules
-from ullage.kube.api import KubeApi
 from ullage.kube.app import make_app
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.client.lease import Candidate
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.doubt import Doubts
 from ullage.kube.extender import Extender
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import NODES, PODS
-from ullage.kube.lease import Candidate
 from ullage.kube.mirror import Mirror
 from ullage.kube.recent import recent
 from ullage.model.allocation import Allocation

@@ -18,10 +18,10 @@ from tests.kube.pod_resources import PodResourcesServer, container, devices, lis
 from ullage.cli.main import main
 from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import NvmlCards
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import NODES
 from ullage.kube.exporter.exporter import Exporter
 from ullage.kube.exporter.settings import ExporterSettings
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import NODES
 from ullage.kube.nodes import node_of
 from ullage.wire.topology.numatopology import read_numatopology
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ullage.kube.informer import Added, Changed, Informer, Key, News, Removed
+from ullage.kube.client.informer import Added, Changed, Informer, Key, News, Removed
 
 
 class Audience:

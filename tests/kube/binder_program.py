@@ -10,12 +10,12 @@ from pathlib import Path
 from tests.kube.conftest import until
 from tests.kube.leader_program import say
 from ullage.core.selection import Rules
-from ullage.kube.changes import Bind, Change
-from ullage.kube.connection import connect
+from ullage.kube.client.changes import Bind, Change
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.lease import Candidate, Terms
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import PODS
-from ullage.kube.lease import Candidate, Terms
 from ullage.model.error import UllageError
 from ullage.wire.extender import BindArgs
 

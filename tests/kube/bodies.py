@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ullage.kube.kinds import Kind
-from ullage.kube.objects import Object
+from ullage.kube.client.kinds import Kind
+from ullage.kube.client.objects import Object
 
 
 def pod(name: str = "", *, generate: str = "", node: str = "", **metadata: Any) -> dict[str, Any]:

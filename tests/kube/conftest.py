@@ -15,11 +15,11 @@ from tests.kube import bodies
 from tests.kube.admission import Hook
 from tests.kube.api_server import TOKEN, ApiServer
 from tests.kube.control_plane import ControlPlane, kubeconfig
-from ullage.kube.changes import Create, Delete
-from ullage.kube.connection import connect
-from ullage.kube.http import HttpKubeApi, Patience
-from ullage.kube.kinds import GPU_BINDINGS, NAMESPACES, PODS, Kind
-from ullage.kube.objects import Object
+from ullage.kube.client.changes import Create, Delete
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi, Patience
+from ullage.kube.client.kinds import GPU_BINDINGS, NAMESPACES, PODS, Kind
+from ullage.kube.client.objects import Object
 from ullage.model.error import NotFound, UllageError
 
 SHORT = Patience(answer_s=10.0, throttled_s=5.0, watch_s=(1.0, 2.0), silence_s=20.0)

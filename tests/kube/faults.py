@@ -11,11 +11,11 @@ import msgspec
 from tests.kube.patches import merge
 from tests.kube.rules import Refused, Rules
 from tests.kube.store import Store
-from ullage.kube.api import ALL, Page, Selection
-from ullage.kube.changes import Bind, Change, Create, Patch, Replace, call_of
-from ullage.kube.errors import Throttled, Unreachable, refusal
-from ullage.kube.kinds import EVENTS, Kind
-from ullage.kube.objects import Status
+from ullage.kube.client.api import ALL, Page, Selection
+from ullage.kube.client.changes import Bind, Change, Create, Patch, Replace, call_of
+from ullage.kube.client.errors import Throttled, Unreachable, refusal
+from ullage.kube.client.kinds import EVENTS, Kind
+from ullage.kube.client.objects import Status
 
 FAULTS = ("there", "back", "failed", "failed-done", "late", "twice", "throttled")
 """What may become of a write: it is lost on the way there, or its answer is; a server fails before or after it did

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ullage.bootstrap.kube import serve_kube
-from ullage.kube.lease import Terms
+from ullage.kube.client.lease import Terms
 
 if __name__ == "__main__":
     sys.exit(serve_kube(Path(sys.argv[1].removeprefix("--config=")), {}, terms=Terms(3, 0.3, 2.0)))

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from ullage.kube.api import KubeApi, Selection
-from ullage.kube.changes import Bind, Create, Delete, Patch, PatchType
-from ullage.kube.informer import Added, Changed, Informer, News
-from ullage.kube.kinds import NODES, PODS
-from ullage.kube.objects import Node, Pod
+from ullage.kube.client.api import KubeApi, Selection
+from ullage.kube.client.changes import Bind, Create, Delete, Patch, PatchType
+from ullage.kube.client.informer import Added, Changed, Informer, News
+from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.client.objects import Node, Pod
 from ullage.model.error import Conflict, NotFound
 
 GPU = "nvidia.com/gpu"

@@ -16,15 +16,15 @@ from tests.kube.hami_node import HamiNodes
 from tests.kube.test_front import Running, a_node, a_pod
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
-from ullage.kube.bindings_front import BindingTerms
-from ullage.kube.callers import Admins, Known, ProxyHeaders, caller_of
+from ullage.kube.bindings.callers import Admins, Known, ProxyHeaders, caller_of
+from ullage.kube.bindings.compute_resources import compute_resources
+from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.bindings.hosted_apps import REQUIREMENTS
+from ullage.kube.bindings.nodes import TYPE_LABEL
 from ullage.kube.cards import registered_cards
-from ullage.kube.compute_nodes import TYPE_LABEL
-from ullage.kube.compute_resources import compute_resources
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
-from ullage.kube.hosted_apps import REQUIREMENTS
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.lease import Candidate
 from ullage.wire.gpubinding import APP_LABEL, CONSUME_LABEL, OWNER_LABEL, SHARE_MODE
 
 ROOT = "/app-service/v1"

@@ -4,11 +4,11 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Self
 
-from ullage.kube.api import KubeApi
-from ullage.kube.changes import Change, Create, Delete, Patch, PatchType
-from ullage.kube.informer import Added, Changed, Informer, News
-from ullage.kube.kinds import LEASES, NODES, PODS
-from ullage.kube.objects import Pod
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Change, Create, Delete, Patch, PatchType
+from ullage.kube.client.informer import Added, Changed, Informer, News
+from ullage.kube.client.kinds import LEASES, NODES, PODS
+from ullage.kube.client.objects import Pod
 from ullage.model.error import Conflict, NotFound
 
 HEARTBEATS = "kube-node-lease"

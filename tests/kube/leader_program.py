@@ -5,12 +5,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ullage.kube.changes import Patch
-from ullage.kube.connection import connect
-from ullage.kube.errors import Unreachable, VersionConflict
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import NODES
-from ullage.kube.lease import Candidate, NotLeading, Terms
+from ullage.kube.client.changes import Patch
+from ullage.kube.client.connection import connect
+from ullage.kube.client.errors import Unreachable, VersionConflict
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import NODES
+from ullage.kube.client.lease import Candidate, NotLeading, Terms
 
 
 def say(line: str) -> None:

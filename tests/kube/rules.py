@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.kube.selection import matches
 from tests.kube.store import Item, Key, Store
-from ullage.kube import kinds
+from ullage.kube.client import kinds
 
 KINDS = {
     kind.plural: kind

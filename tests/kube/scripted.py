@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from ullage.kube.api import ALL, EventType, Page, Selection, WatchEvent
-from ullage.kube.changes import Change
-from ullage.kube.kinds import NODES, Kind
-from ullage.kube.objects import Node
+from ullage.kube.client.api import ALL, EventType, Page, Selection, WatchEvent
+from ullage.kube.client.changes import Change
+from ullage.kube.client.kinds import NODES, Kind
+from ullage.kube.client.objects import Node
 
 
 def node(name: str, version: int, uid: str = "", **labels: str) -> Node:

@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import httpx2
 
-from ullage.kube.api import KubeApi
-from ullage.kube.changes import Delete, Patch, PatchType
-from ullage.kube.informer import Added, Changed, Informer, News, Removed
-from ullage.kube.kinds import NODES, PODS
-from ullage.kube.objects import Node, Pod
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Delete, Patch, PatchType
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.client.objects import Node, Pod
 from ullage.model.error import UllageError
 
 GPU = "nvidia.com/gpu"

@@ -27,11 +27,11 @@ from tests.kube.kubelet import Kubelets
 from tests.kube.live_front import LiveFront
 from tests.kube.service import Service
 from tests.kube.small_scheduler import GPU, SmallScheduler
-from ullage.kube.api import KubeApi
-from ullage.kube.changes import Create, Delete
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import NAMESPACES, NODES, PODS, Kind
-from ullage.kube.objects import Object, Pod
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Create, Delete
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import NAMESPACES, NODES, PODS, Kind
+from ullage.kube.client.objects import Object, Pod
 from ullage.model.error import AlreadyExists, UllageError
 
 OWNERS = ("team-a", "team-b", "team-c")

@@ -10,10 +10,10 @@ import pytest
 from tests.kube import bodies
 from tests.kube.admission import patching, webhook
 from tests.kube.conftest import Cluster
-from ullage.kube.changes import Create, Patch, PatchType
-from ullage.kube.kinds import PODS
-from ullage.kube.objects import Pod
-from ullage.kube.webhook import AdmissionSettings, Webhook
+from ullage.kube.client.changes import Create, Patch, PatchType
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.objects import Pod
+from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 from ullage.model.error import InvalidRequest, UllageError, Unavailable
 from ullage.wire.admission import read_review
 from ullage.wire.json_patch import Operation

@@ -10,12 +10,12 @@ from tests.kube import bodies
 from tests.kube.admission import webhook
 from tests.kube.conftest import SHORT
 from tests.kube.control_plane import ControlPlane
-from ullage.kube.changes import Bind, Create, Delete, Patch, PatchType
-from ullage.kube.connection import connect
-from ullage.kube.errors import Forbidden
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import NAMESPACES, PODS, Kind
-from ullage.kube.objects import Object
+from ullage.kube.client.changes import Bind, Create, Delete, Patch, PatchType
+from ullage.kube.client.connection import connect
+from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import NAMESPACES, PODS, Kind
+from ullage.kube.client.objects import Object
 from ullage.model.error import UllageError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]

@@ -8,11 +8,11 @@ import pytest
 
 from tests.kube import bodies
 from tests.kube.conftest import Cluster
-from ullage.kube.api import EventType, Selection, WatchEvent
-from ullage.kube.changes import Bind, Change, Create, Delete, Evict, Patch, PatchType, Replace
-from ullage.kube.errors import BudgetExhausted, Gone, VersionConflict
-from ullage.kube.kinds import GPU_BINDINGS, LEASES, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Kind
-from ullage.kube.objects import Object, Pod
+from ullage.kube.client.api import EventType, Selection, WatchEvent
+from ullage.kube.client.changes import Bind, Change, Create, Delete, Evict, Patch, PatchType, Replace
+from ullage.kube.client.errors import BudgetExhausted, Gone, VersionConflict
+from ullage.kube.client.kinds import GPU_BINDINGS, LEASES, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Kind
+from ullage.kube.client.objects import Object, Pod
 from ullage.model.error import AlreadyExists, InvalidRequest, NotFound
 
 pytestmark = pytest.mark.anyio

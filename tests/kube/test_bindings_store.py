@@ -27,13 +27,13 @@ from tests.kube.hosting import (
 )
 from tests.kube.test_front import cards_of, put
 from ullage.core.selection import Rules
-from ullage.kube.bindings_front import BindingTerms
-from ullage.kube.changes import Replace
-from ullage.kube.errors import VersionConflict
+from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.client.changes import Replace
+from ullage.kube.client.errors import VersionConflict
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import CONFIG_MAPS
+from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import CONFIG_MAPS
-from ullage.kube.lease import Candidate, NotLeading
 from ullage.model.error import Unavailable
 from ullage.service.bindings_moment import Caller, Named
 from ullage.wire.extender import ExtenderArgs

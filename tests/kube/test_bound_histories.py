@@ -11,7 +11,7 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hosting import ALONE, MIB, ROOT, SLICED, Hosting, a_deployment, a_machine, delete, hosting, pod_of
 from tests.kube.test_front import put
-from ullage.kube.http import HttpKubeApi
+from ullage.kube.client.http import HttpKubeApi
 from ullage.wire.gpubinding import binding_name
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]

@@ -10,9 +10,9 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hosting import ALONE, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
 from tests.kube.test_front import cards_of, put
-from ullage.kube.bindings_front import BindingTerms
-from ullage.kube.gate import SCOPE_LABEL, Scope
-from ullage.kube.http import HttpKubeApi
+from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.bindings.gate import SCOPE_LABEL, Scope
+from ullage.kube.client.http import HttpKubeApi
 from ullage.model.allocation import Allocation
 from ullage.model.part import Isolation
 

@@ -24,16 +24,16 @@ from tests.kube.kubelet import Kubelets
 from tests.kube.test_scheduler import CARDS, scheduled  # noqa: F401 - the fixture
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
-from ullage.kube.bindings_front import BindingTerms
-from ullage.kube.callers import Admins, Known, Tokens, caller_of
+from ullage.kube.bindings.callers import Admins, Known, Tokens, caller_of
+from ullage.kube.bindings.compute_resources import compute_resources
+from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.cards import registered_cards
-from ullage.kube.changes import Create, Delete, Patch
-from ullage.kube.compute_resources import compute_resources
-from ullage.kube.connection import connect
+from ullage.kube.client.changes import Create, Delete, Patch
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import DEPLOYMENTS, GPU_BINDINGS, NAMESPACES, NODES, PODS
+from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import DEPLOYMENTS, GPU_BINDINGS, NAMESPACES, NODES, PODS
-from ullage.kube.lease import Candidate
 from ullage.model.error import AlreadyExists, NotFound, UllageError
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]

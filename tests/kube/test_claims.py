@@ -36,11 +36,11 @@ from tests.kube.conftest import until
 from tests.kube.hosting import a_binding, labels_of
 from tests.kube.test_front import a_pod, binding, put
 from ullage.core.selection import Rules
-from ullage.kube.bindings_front import BindingTerms
+from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.lease import Candidate
 from ullage.kube.events import PodEvent
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.lease import Candidate
 from ullage.kube.metrics import FrontMetrics
 from ullage.wire.extender import read_args, read_bind
 from ullage.wire.gpubinding import SHARE_MODE

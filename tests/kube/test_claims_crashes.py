@@ -15,11 +15,11 @@ from tests.kube.conftest import until
 from tests.kube.test_claims import holders, let_go, running
 from tests.kube.test_front import put
 from ullage.core.selection import Rules
-from ullage.kube.changes import Change, Patch
-from ullage.kube.errors import Unreachable, VersionConflict
+from ullage.kube.client.changes import Change, Patch
+from ullage.kube.client.errors import Unreachable, VersionConflict
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.lease import Candidate
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 

@@ -14,11 +14,11 @@ from tests.kube.conftest import SHORT, until
 from tests.kube.control_plane import ControlPlane, binary, free_port
 from tests.kube.kubelet import Kubelets
 from tests.kube.test_scheduler import CARDS, GPU, a_pod, answering
-from ullage.kube.changes import Create
-from ullage.kube.connection import connect
+from ullage.kube.client.changes import Create
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 

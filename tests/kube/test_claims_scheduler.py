@@ -19,14 +19,14 @@ from tests.kube.control_plane import ControlPlane, binary
 from tests.kube.kubelet import Kubelets
 from tests.kube.test_claims_crashes import Mortal
 from ullage.core.selection import Rules
-from ullage.kube.changes import Create, Delete, Patch
-from ullage.kube.connection import connect
+from ullage.kube.client.changes import Create, Delete, Patch
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Kind
+from ullage.kube.client.lease import Candidate
+from ullage.kube.client.objects import Object, Pod
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Kind
-from ullage.kube.lease import Candidate
-from ullage.kube.objects import Object, Pod
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 RIGHTS = "rbac.authorization.k8s.io"

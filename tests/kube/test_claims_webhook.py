@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kube.test_webhook import answered, patched
-from ullage.kube.webhook import AdmissionSettings, Webhook
+from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 
 GATE = {"name": "ullage.io/claims"}
 GATED = Webhook(AdmissionSettings(claims_gate="ullage.io/claims"))

@@ -7,8 +7,8 @@ from hypothesis import given
 
 from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS
 from tests.wire.topology.hostile import shaped, unhurried
-from ullage.kube.compute_nodes import compute_node
-from ullage.kube.kinds import NODES, Unreadable
+from ullage.kube.bindings.nodes import compute_node
+from ullage.kube.client.kinds import NODES, Unreadable
 from ullage.model.compute import ComputeCard, Room
 from ullage.wire.hami.node import CORDON, REGISTER, cordoned, read_cordon, read_register
 

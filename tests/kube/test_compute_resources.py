@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from tests.bindings import ALONE, GIB, MIB, SLICED, MemoryBindings, a_card, a_node, a_row, an_app, ask
 from tests.wire.topology.hostile import shaped, unhurried
-from ullage.kube.compute_resources import compute_resources
+from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.model.compute import CPU, AppState
 from ullage.model.error import Forbidden, Unavailable
 from ullage.service.bindings import Bindings

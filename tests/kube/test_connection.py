@@ -12,11 +12,11 @@ from tests.kube import bodies
 from tests.kube.api_server import TOKEN, ApiServer
 from tests.kube.conftest import SHORT
 from tests.kube.control_plane import kubeconfig
-from ullage.kube.changes import Create
-from ullage.kube.connection import connect
-from ullage.kube.errors import Forbidden, Unreachable
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import NODES
+from ullage.kube.client.changes import Create
+from ullage.kube.client.connection import connect
+from ullage.kube.client.errors import Forbidden, Unreachable
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import NODES
 from ullage.model.error import InvalidRequest
 
 pytestmark = pytest.mark.anyio

@@ -7,11 +7,11 @@ import pytest
 from tests.kube import bodies
 from tests.kube.conftest import SHORT
 from tests.kube.control_plane import REQUIRED, ControlPlane, binary
-from ullage.kube.changes import Create
-from ullage.kube.connection import connect
-from ullage.kube.errors import Forbidden
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import NODES
+from ullage.kube.client.changes import Create
+from ullage.kube.client.connection import connect
+from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import NODES
 
 
 def test_what_is_not_installed_skips_or_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,15 +30,15 @@ from tests.kube.hami_node import (
 )
 from tests.kube.test_front import Running, a_node, cards_of, put, running
 from ullage.core.selection import Rules
-from ullage.kube.api import KubeApi
 from ullage.kube.cards import registered_cards
-from ullage.kube.changes import Bind, Change, Create, Delete, Patch, PatchType
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Bind, Change, Create, Delete, Patch, PatchType
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.client.lease import Candidate, Terms
 from ullage.kube.device_plugins import DevicePlugins, PluginTerms
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import NODES, PODS
-from ullage.kube.lease import Candidate, Terms
 from ullage.model.error import Conflict
 from ullage.wire.extender import BindArgs
 

@@ -11,10 +11,10 @@ from tests.kube import bodies
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import a_node, a_pod, put, running
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import POD_DISRUPTION_BUDGETS
+from ullage.kube.client.objects import PodDisruptionBudget
 from ullage.kube.disruption import budgets_of
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import POD_DISRUPTION_BUDGETS
-from ullage.kube.objects import PodDisruptionBudget
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim
 from ullage.model.request import ResourceRequirement

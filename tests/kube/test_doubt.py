@@ -11,12 +11,12 @@ import pytest
 from tests.kube.faults import FaultyApi, Server
 from tests.kube.test_front import a_node, a_pod
 from ullage.core.selection import Rules
-from ullage.kube.changes import Bind, Change, Patch
+from ullage.kube.client.changes import Bind, Change, Patch
+from ullage.kube.client.errors import Forbidden, Unreachable
+from ullage.kube.client.kinds import LEASES
+from ullage.kube.client.lease import Candidate
 from ullage.kube.doubt import GIVE_UP_S
-from ullage.kube.errors import Forbidden, Unreachable
 from ullage.kube.front import Front
-from ullage.kube.kinds import LEASES
-from ullage.kube.lease import Candidate
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, Unavailable
 from ullage.wire.extender import BindArgs

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.kube.faults import FAULTS, FaultyApi, Server
 from tests.kube.test_front import a_node, a_pod
 from ullage.core.selection import Rules
+from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
-from ullage.kube.lease import Candidate
 from ullage.model.allocation import AllocationState
 from ullage.model.error import UllageError
 from ullage.wire.extender import BindArgs, ExtenderArgs

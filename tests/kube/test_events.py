@@ -11,9 +11,9 @@ from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from tests.kube.test_front import a_node, a_pod, put, running
 from ullage.kube import events
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.lease import Candidate
 from ullage.kube.events import AGAIN_S, PodEvent, PodEvents, Reason
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.lease import Candidate
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 

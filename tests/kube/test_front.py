@@ -14,12 +14,12 @@ import pytest
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from ullage.core.selection import Rules
-from ullage.kube.api import ALL, Selection, WatchEvent
 from ullage.kube.app import make_app
+from ullage.kube.client.api import ALL, Selection, WatchEvent
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import PODS, Kind
+from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import PODS, Kind
-from ullage.kube.lease import Candidate
 from ullage.model.allocation import AllocationState
 from ullage.wire.extender import ExtenderArgs
 

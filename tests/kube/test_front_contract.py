@@ -7,11 +7,11 @@ import pytest
 from tests.kube import bodies
 from tests.kube.audience import Audience, running
 from tests.kube.conftest import Cluster, until
-from ullage.kube.api import Selection
-from ullage.kube.changes import Bind, Create, Delete, Patch
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import LEASES, PODS
-from ullage.kube.lease import Candidate
+from ullage.kube.client.api import Selection
+from ullage.kube.client.changes import Bind, Create, Delete, Patch
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import LEASES, PODS
+from ullage.kube.client.lease import Candidate
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ import pytest
 from tests.kube import bodies
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import SHORT, write_kubeconfig
-from ullage.kube.changes import Create, Delete
-from ullage.kube.connection import connect
-from ullage.kube.errors import Forbidden, Gone, Throttled, Unreachable
-from ullage.kube.http import HttpKubeApi, Patience
-from ullage.kube.kinds import NODES, PODS, Unreadable
+from ullage.kube.client.changes import Create, Delete
+from ullage.kube.client.connection import connect
+from ullage.kube.client.errors import Forbidden, Gone, Throttled, Unreachable
+from ullage.kube.client.http import HttpKubeApi, Patience
+from ullage.kube.client.kinds import NODES, PODS, Unreadable
 from ullage.model.error import InvalidRequest, Unavailable
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import a_node, a_pod, put
 from tests.kube.test_turns import pods_of, story, waiting
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.pod_groups import MAKERS, Near
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.queues.pod_groups import MAKERS, Near
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 

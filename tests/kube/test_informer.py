@@ -14,11 +14,11 @@ from tests.kube.api_server import ApiServer, Canned
 from tests.kube.audience import Audience, running
 from tests.kube.conftest import SHORT, until, write_kubeconfig
 from tests.kube.proxy import Proxy
-from ullage.kube.api import Selection
-from ullage.kube.connection import connect
-from ullage.kube.http import HttpKubeApi, Patience
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import NODES, PODS
+from ullage.kube.client.api import Selection
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi, Patience
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import NODES, PODS
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests.kube.audience import Audience, running
 from tests.kube.scripted import ScriptedApi, event, node
-from ullage.kube.api import EventType, WatchEvent
-from ullage.kube.errors import Gone, Throttled, Unreachable
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import NODES, Unreadable
+from ullage.kube.client.api import EventType, WatchEvent
+from ullage.kube.client.errors import Gone, Throttled, Unreachable
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import NODES, Unreadable
 
 pytestmark = pytest.mark.anyio
 

@@ -6,11 +6,11 @@ from tests.kube import bodies
 from tests.kube.audience import running
 from tests.kube.conftest import Cluster, until
 from tests.kube.kubelet import HEARTBEATS, Kubelets
-from ullage.kube.api import Selection
-from ullage.kube.changes import Bind, Create, Delete
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import LEASES, NODES, PODS
-from ullage.kube.objects import Pod
+from ullage.kube.client.api import Selection
+from ullage.kube.client.changes import Bind, Create, Delete
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import LEASES, NODES, PODS
+from ullage.kube.client.objects import Pod
 
 pytestmark = pytest.mark.anyio
 

@@ -8,12 +8,12 @@ import pytest
 
 from tests.kube import bodies
 from tests.kube.api_server import ApiServer, Canned
-from ullage.kube.changes import Create, Delete
-from ullage.kube.errors import Unreachable
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import LEASES, PODS
-from ullage.kube.lease import Candidate, NotLeading, Terms, clock_s
-from ullage.kube.objects import Lease
+from ullage.kube.client.changes import Create, Delete
+from ullage.kube.client.errors import Unreachable
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import LEASES, PODS
+from ullage.kube.client.lease import Candidate, NotLeading, Terms, clock_s
+from ullage.kube.client.objects import Lease
 from ullage.model.error import NotFound
 
 pytestmark = pytest.mark.anyio

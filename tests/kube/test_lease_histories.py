@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.kube.rules import Refused, Rules
 from tests.kube.store import Store
-from ullage.kube.changes import Change, Create, Replace
-from ullage.kube.errors import Unreachable, refusal
-from ullage.kube.kinds import Kind
-from ullage.kube.lease import Candidate, NotLeading
-from ullage.kube.objects import Status
+from ullage.kube.client.changes import Change, Create, Replace
+from ullage.kube.client.errors import Unreachable, refusal
+from ullage.kube.client.kinds import Kind
+from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.kube.client.objects import Status
 
 WHO = st.integers(0, 1)
 

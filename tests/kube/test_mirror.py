@@ -13,7 +13,7 @@ import pytest
 from tests.kube.told import Told
 from ullage.core.selection import Rules
 from ullage.kube.cards import registered_cards
-from ullage.kube.kinds import NODES, PODS
+from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.mirror import Mirror
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request

@@ -10,9 +10,9 @@ from tests.kube.bodies import definition
 from tests.kube.conftest import DEFINITIONS, until
 from tests.kube.control_plane import ControlPlane
 from tests.kube.test_scheduler import Watched, a_pod, answering, create, machines, scheduled
-from ullage.kube.changes import Create
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import POD_GROUPS
+from ullage.kube.client.changes import Create
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import POD_GROUPS
 from ullage.model.error import NotFound
 from ullage.model.queue import Queue
 

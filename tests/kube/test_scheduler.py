@@ -15,16 +15,16 @@ from tests.kube.conftest import SHORT, until
 from tests.kube.control_plane import ControlPlane, binary, free_port
 from tests.kube.kubelet import Kubelets
 from ullage.core.selection import Rules
-from ullage.kube.api import Selection
 from ullage.kube.app import make_app
-from ullage.kube.changes import Create, Delete
-from ullage.kube.connection import connect
+from ullage.kube.client.api import Selection
+from ullage.kube.client.changes import Create, Delete
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.client.lease import Candidate
+from ullage.kube.client.objects import Pod
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import NODES, PODS
-from ullage.kube.lease import Candidate
-from ullage.kube.objects import Pod
 from ullage.model.queue import Queue
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]

@@ -23,10 +23,10 @@ from tests.kube.control_plane import ControlPlane, binary, free_port
 from tests.kube.small_scheduler import GPU
 from tests.kube.stage import CLASSES, OWNERS, PRIORITY, Front, Stage, a_part, dies, stage, whole
 from tests.kube.test_process import Certificates
-from ullage.kube.changes import Create, Delete
-from ullage.kube.connection import connect
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.kinds import PODS
+from ullage.kube.client.changes import Create, Delete
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import PODS
 from ullage.model.error import UllageError
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]

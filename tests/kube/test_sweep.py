@@ -8,10 +8,10 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hosting import TURNS, a_machine, hosting, pod_of
 from tests.kube.test_front import cards_of, put
-from ullage.kube.bindings_front import BindingTerms
+from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.bindings.gate import Scope
 from ullage.kube.cards import registered_cards
-from ullage.kube.gate import Scope
-from ullage.kube.http import HttpKubeApi
+from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.sweep import Sweep
 from ullage.service.vanished_cards import VanishedCards
 

@@ -13,9 +13,9 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.core.selection import Rules
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.lease import Candidate
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, stock_of_cards

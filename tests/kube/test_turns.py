@@ -14,10 +14,10 @@ from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.core.selection import Rules
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.lease import Candidate
 from ullage.kube.extender import Extender
 from ullage.kube.front import Front
-from ullage.kube.http import HttpKubeApi
-from ullage.kube.lease import Candidate
 from ullage.model.error import UllageError
 from ullage.model.queue import Queue, parse_queue
 from ullage.service.gates import OPEN_S

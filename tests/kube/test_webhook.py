@@ -16,9 +16,9 @@ from tests.kube.patches import apply_operations
 from tests.wire.kubernetes.samples import sample
 from ullage.core.quota import Quotas
 from ullage.core.selection import Rules
-from ullage.kube.admission import over_quota
-from ullage.kube.webhook import AdmissionSettings, Queueing, Webhook
-from ullage.kube.webhook_app import make_webhook_app
+from ullage.kube.webhook.admission import over_quota
+from ullage.kube.webhook.app import make_webhook_app
+from ullage.kube.webhook.webhook import AdmissionSettings, Queueing, Webhook
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster

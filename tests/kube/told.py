@@ -8,9 +8,9 @@ from typing import Any, Generic
 
 import msgspec
 
-from ullage.kube.api import T
-from ullage.kube.informer import Added, Changed, Handler, Removed
-from ullage.kube.kinds import Kind
+from ullage.kube.client.api import T
+from ullage.kube.client.informer import Added, Changed, Handler, Removed
+from ullage.kube.client.kinds import Kind
 
 _VERSIONS = itertools.count(1)
 

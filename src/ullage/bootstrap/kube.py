@@ -30,23 +30,23 @@ from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.tls import TlsFiles
 from ullage.bootstrap.warm import warm
 from ullage.core.selection import Rules
-from ullage.kube.admission import named_queue, over_quota, skips
-from ullage.kube.api import Selection
 from ullage.kube.app import make_app
-from ullage.kube.bindings_front import BindingTerms
-from ullage.kube.callers import Admins, Known, ProxyHeaders, Tokens, caller_of
+from ullage.kube.bindings.callers import Admins, Known, ProxyHeaders, Tokens, caller_of
+from ullage.kube.bindings.compute_resources import compute_resources
+from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.bindings.gate import Scope
 from ullage.kube.cards import registered_cards
-from ullage.kube.claiming import claims_gate
-from ullage.kube.compute_resources import compute_resources
-from ullage.kube.connection import connect
+from ullage.kube.claims.claiming import claims_gate
+from ullage.kube.client.api import Selection
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi, Patience
+from ullage.kube.client.lease import TERMS, Candidate, Terms
 from ullage.kube.device_plugins import PluginTerms
 from ullage.kube.front import Front
-from ullage.kube.gate import Scope
-from ullage.kube.http import HttpKubeApi, Patience
-from ullage.kube.lease import TERMS, Candidate, Terms
 from ullage.kube.metrics import FrontMetrics
-from ullage.kube.webhook import AdmissionSettings, Webhook
-from ullage.kube.webhook_app import make_webhook_app
+from ullage.kube.webhook.admission import named_queue, over_quota, skips
+from ullage.kube.webhook.app import make_webhook_app
+from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 from ullage.model.error import InvalidRequest, UllageError, Unavailable
 from ullage.model.queue import Queue
 from ullage.service.catalog import check_tree

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.nodes import CardReader
-from ullage.kube.objects import Node as NodeObject
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.wire.hami.node import CORDON, HANDSHAKE, REGISTER, cordoned, read_cordon, read_handshake, read_register

@@ -17,14 +17,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ullage.kube.api import KubeApi
-from ullage.kube.changes import Patch, PatchType
-from ullage.kube.errors import VersionConflict, is_refusal
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Patch, PatchType
+from ullage.kube.client.errors import VersionConflict, is_refusal
+from ullage.kube.client.informer import Changed, Informer, News
+from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.client.lease import TERMS, Candidate, clock_s
+from ullage.kube.client.objects import Node, Pod
 from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.informer import Changed, Informer, News
-from ullage.kube.kinds import NODES, PODS
-from ullage.kube.lease import TERMS, Candidate, clock_s
-from ullage.kube.objects import Node, Pod
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.model.gpu import Gpu

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from ullage.core.victims import Budgets
-from ullage.kube.objects import PodDisruptionBudget
+from ullage.kube.client.objects import PodDisruptionBudget
 from ullage.model.affinity import Term
 from ullage.model.allocation import Allocation
 from ullage.model.error import InvalidRequest

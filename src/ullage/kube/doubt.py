@@ -13,15 +13,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-from ullage.kube.api import KubeApi
-from ullage.kube.changes import Patch
-from ullage.kube.errors import VersionConflict
-from ullage.kube.gate import Gate
-from ullage.kube.informer import Informer, News, Removed
-from ullage.kube.kinds import PODS
-from ullage.kube.lease import Candidate, NotLeading, clock_s
+from ullage.kube.bindings.gate import Gate
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Patch
+from ullage.kube.client.errors import VersionConflict
+from ullage.kube.client.informer import Informer, News, Removed
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.lease import Candidate, NotLeading, clock_s
+from ullage.kube.client.objects import Pod
 from ullage.kube.mirror import Mirror, Trouble
-from ullage.kube.objects import Pod
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.service.cluster import Cluster
 

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from ullage.kube.changes import MANAGER, Create
-from ullage.kube.kinds import EVENTS
-from ullage.kube.lease import Candidate, clock_s
+from ullage.kube.client.changes import MANAGER, Create
+from ullage.kube.client.kinds import EVENTS
+from ullage.kube.client.lease import Candidate, clock_s
 from ullage.model.error import UllageError
 
 MOST_WAITING = 1000

@@ -16,18 +16,18 @@ import numpy as np
 
 from ullage.core.preemption import Preemption
 from ullage.core.selection import Refusal
-from ullage.kube.api import KubeApi
-from ullage.kube.changes import Bind
+from ullage.kube.bindings.gate import Admitted, Gate
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Bind
+from ullage.kube.client.errors import VersionConflict, is_refusal
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.lease import Candidate
+from ullage.kube.client.objects import Pod, PodDisruptionBudget
 from ullage.kube.device_plugins import DevicePlugins, PluginAsk
 from ullage.kube.disruption import budgets_of
 from ullage.kube.doubt import Doubts
-from ullage.kube.errors import VersionConflict, is_refusal
 from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.gate import Admitted, Gate
-from ullage.kube.kinds import PODS
-from ullage.kube.lease import Candidate
 from ullage.kube.mirror import Mirror
-from ullage.kube.objects import Pod, PodDisruptionBudget
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.service.cluster import Cluster, NodeOffers

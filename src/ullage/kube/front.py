@@ -9,28 +9,28 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from ullage.core.selection import Rules
-from ullage.kube.admission import named_queue
-from ullage.kube.api import ALL, KubeApi, Selection
-from ullage.kube.bindings_front import BindingTerms, FrontBindings
-from ullage.kube.bindings_store import Sources
-from ullage.kube.claiming import Claiming
+from ullage.kube.bindings.front import BindingTerms, FrontBindings
+from ullage.kube.bindings.store import Sources
+from ullage.kube.claims.claiming import Claiming
+from ullage.kube.claims.devices import DeviceMirror
+from ullage.kube.client.api import ALL, KubeApi, Selection
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, POD_DISRUPTION_BUDGETS, PODS, RESOURCE_QUOTAS
+from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.client.objects import Node, Object, Pod, ResourceQuota
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
-from ullage.kube.devices import DeviceMirror
 from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender, nothing_claimed
-from ullage.kube.hypernodes import HyperNodes
-from ullage.kube.informer import Informer
-from ullage.kube.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, POD_DISRUPTION_BUDGETS, PODS, RESOURCE_QUOTAS
-from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
-from ullage.kube.objects import Node, Object, Pod, ResourceQuota
-from ullage.kube.pod_groups import PodGroups
+from ullage.kube.queues.hypernodes import HyperNodes
+from ullage.kube.queues.pod_groups import PodGroups
+from ullage.kube.queues.turns import TurnKeeper
 from ullage.kube.recent import recent
 from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.kube.sweep import Sweep
-from ullage.kube.turns import TurnKeeper
+from ullage.kube.webhook.admission import named_queue
 from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.queue import Queue

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ullage.kube.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import Object, Pod
 from ullage.kube.nodes import CardReader, node_of
-from ullage.kube.objects import Node as NodeObject
-from ullage.kube.objects import Object, Pod
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.node import Node

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ullage.kube.informer import Informer, News, Removed
+from ullage.kube.client.informer import Informer, News, Removed
+from ullage.kube.client.objects import ResourceQuota
 from ullage.kube.mirror import Trouble
-from ullage.kube.objects import ResourceQuota
 from ullage.model.error import InvalidRequest
 from ullage.service.cluster import Cluster
 from ullage.wire.hami.resource_quota import quota_of

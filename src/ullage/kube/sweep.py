@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from ullage.kube.changes import Evict
+from ullage.kube.client.changes import Evict
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.client.objects import Node, Pod
 from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.informer import Informer
-from ullage.kube.lease import Candidate, clock_s
 from ullage.kube.nodes import CardReader, node_of
-from ullage.kube.objects import Node, Pod
 from ullage.model.error import NotFound, UllageError
 from ullage.service.vanished_cards import Holder, VanishedCards
 from ullage.wire.pod import DOMAIN

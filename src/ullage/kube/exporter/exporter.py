@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import CardReader
 from ullage.inventory.topology_reader import TopologyReader
-from ullage.kube.api import KubeApi
+from ullage.kube.client.api import KubeApi
 from ullage.kube.exporter.cards import NodeCards
 from ullage.kube.exporter.kubelet import KubeletReader, Trouble
 from ullage.kube.exporter.publisher import Publisher

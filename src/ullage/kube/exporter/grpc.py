@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx2
 
-from ullage.kube.errors import Unreachable
+from ullage.kube.client.errors import Unreachable
 
 CONNECT_S = 2.0
 ANSWER_S = 5.0

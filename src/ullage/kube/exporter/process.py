@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from ullage.inventory.nvml import NvmlCards
-from ullage.kube.connection import connect
+from ullage.kube.client.connection import connect
+from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.exporter.exporter import Exporter
 from ullage.kube.exporter.settings import ExporterSettings
-from ullage.kube.http import HttpKubeApi
 
 _REMEMBERED = 1000
 """Sentences that are not said twice."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ullage.kube.api import KubeApi
-from ullage.kube.changes import Create, Replace
-from ullage.kube.errors import Forbidden
-from ullage.kube.kinds import NODES, NUMATOPOLOGIES
-from ullage.kube.objects import Object
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Create, Replace
+from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.kinds import NODES, NUMATOPOLOGIES
+from ullage.kube.client.objects import Object
 from ullage.model.error import AlreadyExists, Conflict, NotFound
 from ullage.model.node_record import NodeRecord
 from ullage.wire.document import Document
@@ -55,7 +55,7 @@ class Publisher:
         """Have the object say this; whether it had to be written.
 
         Raises:
-            UllageError: the server did not answer, or refused (`ullage.kube.errors`); the next call starts anew.
+            UllageError: the server did not answer, or refused (`ullage.kube.client.errors`); the next call starts anew.
 
         """
         if self._read_at is None or self._steady() - self._read_at >= self._drift_s:

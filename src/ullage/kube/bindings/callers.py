@@ -1,0 +1,134 @@
+"""Who asks for bindings: whoever the API server says a token is of, or whom a trusted proxy names.
+
+A proxy is trusted where everybody who connects has shown a certificate of its CA: then `X-Remote-User` and
+`X-Remote-Group` say who asks, as they do for API servers behind the one of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Create
+from ullage.kube.client.kinds import TOKEN_REVIEWS
+from ullage.kube.client.lease import clock_s
+from ullage.model.error import Forbidden, UllageError
+from ullage.service.bindings_moment import Caller
+
+KEPT_S = 60.0
+"""How long what was said of a token counts."""
+
+_MOST = 1024
+_LONGEST = 16_384
+_STATE = "caller"
+
+
+@dataclass(frozen=True, slots=True)
+class Admins:
+    """Who may ask for others: users, and groups."""
+
+    users: Collection[str] = ()
+    groups: Collection[str] = ()
+
+    def caller(self, user: str, groups: Iterable[str]) -> Caller:
+        """Somebody, and whether that is one of them."""
+        return Caller(user, user in self.users or not set(groups).isdisjoint(self.groups))
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class _Status(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: _User = _User()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+class Tokens:
+    """Callers by their bearer tokens, as the API server knows them; `prefix` is cut off the names of users."""
+
+    def __init__(self, api: KubeApi, admins: Admins, *, prefix: str = "", clock: Callable[[], float] = clock_s) -> None:
+        self._api, self._admins, self._prefix, self._clock = api, admins, prefix, clock
+        self._known: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
+
+    async def caller(self, request: Request) -> Caller:
+        """Who asks.
+
+        Raises:
+            Forbidden: there is no token, or the API server does not know it. UllageError: it does not answer.
+
+        """
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token.strip() or len(token) > _LONGEST:
+            raise Forbidden("Authorization: a bearer token of the cluster is needed", code="unauthenticated")
+        name, now = hashlib.sha256(token.encode()).hexdigest(), self._clock()
+        known = self._known.get(name)
+        if known is not None and now < known[0]:
+            return known[1]
+        answer = await self._api.write(Create(TOKEN_REVIEWS, {"spec": {"token": token.strip()}}))
+        status = msgspec.json.decode(answer, type=_Review).status
+        if not status.authenticated or not status.user.username:
+            raise Forbidden("Authorization: the cluster does not know this token", code="unauthenticated")
+        found = self._admins.caller(status.user.username.removeprefix(self._prefix), status.user.groups)
+        self._known[name] = now + KEPT_S, found
+        self._known.move_to_end(name)
+        if len(self._known) > _MOST:
+            self._known.popitem(last=False)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyHeaders:
+    """Callers as a proxy names them; only for servers that answer nobody else."""
+
+    admins: Admins
+
+    async def caller(self, request: Request) -> Caller:
+        """Who asks.
+
+        Raises:
+            Forbidden: the proxy does not say.
+
+        """
+        user = request.headers.get("x-remote-user", "")
+        if not user:
+            raise Forbidden("X-Remote-User: the proxy has to say who asks", code="unauthenticated")
+        return self.admins.caller(user, request.headers.getlist("x-remote-group"))
+
+
+class Known:
+    """Around an application: who asks is found out before it is asked; `caller_of` gives it inside."""
+
+    def __init__(self, app: ASGIApp, callers: Tokens | ProxyHeaders) -> None:
+        self._app, self._callers = app, callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, if it is known who asks: 401 if not, 503 if that cannot be found out."""
+        if scope["type"] == "http":
+            try:
+                caller = await self._callers.caller(Request(scope))
+            except UllageError as error:
+                status = 401 if isinstance(error, Forbidden) else 503
+                await PlainTextResponse(f"{error.code}: {error.message}", status)(scope, receive, send)
+                return
+            scope = {**scope, "state": {**scope.get("state", {}), _STATE: caller}}
+        await self._app(scope, receive, send)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks, as was found out."""
+    caller: Caller = request.scope["state"][_STATE]
+    return caller

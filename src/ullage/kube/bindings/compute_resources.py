@@ -1,0 +1,147 @@
+"""`/app-service/v1`: which cards there are, who is bound to them, and what else would fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ullage.kube.app import NOBODY, Meter
+from ullage.kube.bindings.gpus import gpu_routes
+from ullage.kube.bindings.http import CallerOf, Handler, body_of, checked, failed, found, named, terms_of
+from ullage.kube.bindings.http import route as a_route
+from ullage.model.compute import CardKey, ComputeCard
+from ullage.model.compute_answer import FailedCheck, Problem
+from ullage.service.bindings import Bindings
+from ullage.service.bindings_moment import Moment, Named
+from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
+from ullage.wire.compute_resources import (
+    DeviceBody,
+    MigrationBody,
+    allocation_bodies,
+    device_body,
+    node_body,
+    preflight_answer,
+    problem_bodies,
+    switch_body,
+    validated_body,
+)
+
+ROOT = "/app-service/v1"
+
+
+def compute_resources(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> Starlette:
+    """The application, with the older `/gpus` beside it."""
+    return Starlette(routes=[*compute_routes(bindings, caller_of, meter), *gpu_routes(bindings, caller_of, meter)])
+
+
+def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> list[Route]:
+    """The routes under `/app-service/v1`."""
+    api = _Api(bindings, caller_of)
+
+    def route(method: str, path: str, handler: Handler) -> Route:
+        return a_route(method, path, handler, meter)
+
+    app = f"{ROOT}/apps/{{name}}"
+    bound = f"{app}/compute-resources/bindings"
+    switch = f"{ROOT}/compute-resources/nodes/{{node}}/devices/{{device}}/support-type"
+    return [
+        route("GET", f"{ROOT}/compute-resources", api.resources),
+        route("GET", f"{ROOT}/compute-resources/problems", api.problems),
+        route("POST", f"{ROOT}/compute-resources/migrate", api.migrate),
+        route("POST", f"{ROOT}/compute-resources/clean", api.clean),
+        route("GET", f"{ROOT}/gpu/types", api.types),
+        route("PUT", switch, api.switch),
+        route("POST", f"{ROOT}/compute-resources/preflight", api.preflight),
+        route("GET", bound, api.bindings_of),
+        route("DELETE", bound, api.suspend),
+        route("POST", f"{bound}/validate", api.validate),
+        route("POST", f"{app}/resume", api.resume),
+        route("POST", f"{app}/install", api.install),
+        route("POST", f"{app}/uninstall", api.uninstall),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    """Handlers over the use cases; each is described by its route."""
+
+    bindings: Bindings
+    caller_of: CallerOf
+
+    async def resources(self, request: Request) -> Response:
+        self.caller_of(request)
+        moment = await self.bindings.look()
+        nodes = [node_body(node, [_device(moment, card) for card in node.cards]) for node in moment.nodes()]
+        return found(nodes, moment.ledger.version)
+
+    async def problems(self, request: Request) -> Response:
+        self.caller_of(request)
+        return found(problem_bodies((await self.bindings.look()).problems()))
+
+    async def migrate(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
+        done = await self.bindings.migrate(caller, dry_run=body.dry_run)
+        return found(MigrationBody(done.kept, done.unchanged, done.dropped, problem_bodies(done.problems)))
+
+    async def clean(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
+        gone = await self.bindings.clean(caller, dry_run=body.dry_run)
+        return found(problem_bodies(Problem(each.name, each.reason) for each in gone))
+
+    async def types(self, request: Request) -> Response:
+        self.caller_of(request)
+        moment = await self.bindings.look()
+        return found(sorted({kind for node in moment.nodes() for kind in node.accelerators}))
+
+    async def switch(self, request: Request) -> Response:
+        key = CardKey(request.path_params["node"], request.path_params["device"])
+        caller, asked = self.caller_of(request), await body_of(request, SupportTypeBody)
+        report = await self.bindings.switch(caller, key, asked.support_type, terms_of(request))
+        moment = await self.bindings.look()
+        device = _device(moment, moment.card(key))
+        if isinstance(report, FailedCheck):
+            return failed(report, device)
+        return found(switch_body(report, device), moment.ledger.version)
+
+    async def preflight(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, PreflightBody)
+        return found(preflight_answer(await self.bindings.preflight(caller, body.values())))
+
+    async def bindings_of(self, request: Request) -> Response:
+        return found(allocation_bodies(await self.bindings.rows(self.caller_of(request), _app(request))))
+
+    async def suspend(self, request: Request) -> Response:
+        await self.bindings.suspend(self.caller_of(request), _app(request), terms_of(request))
+        return found([])
+
+    async def validate(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, BindingBody)
+        answer = await self.bindings.validate(caller, _app(request), body.picks())
+        if isinstance(answer, FailedCheck):
+            return failed(answer)
+        return found(validated_body(answer.availability, answer.validation, answer.rows))
+
+    async def resume(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, BindingBody)
+        return checked(await self.bindings.resume(caller, _app(request), body.picks(), terms_of(request)))
+
+    async def install(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, BindingBody)
+        picks, terms = body.picks(), terms_of(request)
+        return checked(await self.bindings.install(caller, _app(request), body.mode, picks, terms))
+
+    async def uninstall(self, request: Request) -> Response:
+        await self.bindings.uninstall(self.caller_of(request), _app(request), terms_of(request))
+        return found([])
+
+
+def _app(request: Request) -> Named:
+    return named(request, request.path_params["name"])
+
+
+def _device(moment: Moment, card: ComputeCard) -> DeviceBody:
+    return device_body(card, moment.view.free_bytes(card), moment.view.on(card))

@@ -1,0 +1,71 @@
+"""All that bindings need in front of a cluster, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from ullage.kube.bindings.gate import Gate, Scope
+from ullage.kube.bindings.store import KubeBindings, Sources
+from ullage.kube.bindings.upkeep import Upkeep
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.lease import Candidate
+from ullage.kube.mirror import Trouble
+from ullage.kube.nodes import CardReader
+from ullage.service.bindings import Bindings
+from ullage.service.cluster import Cluster
+from ullage.wire.dialect import PodSettings
+
+
+@dataclass(frozen=True, slots=True)
+class BindingTerms:
+    """How bindings count. The ledger is the ConfigMap `name` in `namespace`; its rows are shown in `allocations` too.
+
+    With `strict` a binding that names no owner or no namespace is nobody's.
+    """
+
+    scope: Scope = Scope.ON
+    strict: bool = False
+    name: str = "ullage-bindings"
+    namespace: str = "default"
+    allocations: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontBindings:
+    """Where bindings are kept, who is judged by them, what is done for them, and the use cases for whoever asks."""
+
+    store: KubeBindings
+    gate: Gate
+    upkeep: Upkeep
+    use: Bindings
+
+    @classmethod
+    def of(
+        cls,
+        api: KubeApi,
+        candidate: Candidate,
+        cluster: Cluster,
+        sources: Sources,
+        terms: BindingTerms,
+        pods: PodSettings,
+        readers: Sequence[CardReader],
+        trouble: Trouble,
+    ) -> Self:
+        """It over what a front follows anyway."""
+        store = KubeBindings(
+            api,
+            candidate,
+            cluster,
+            sources,
+            name=terms.name,
+            namespace=terms.namespace,
+            settings=pods,
+            readers=readers,
+            strict=terms.strict,
+            allocations=terms.allocations,
+        )
+        gate = Gate(store, sources.namespaces, terms.scope, pods.domain)
+        upkeep = Upkeep(candidate, store, sources.nodes, gate, trouble=trouble)
+        return cls(store, gate, upkeep, Bindings(store))

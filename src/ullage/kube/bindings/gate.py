@@ -1,0 +1,184 @@
+"""Bindings before the extender: what a pod asks becomes what its application may have, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ullage.core.binding.permit import Hindrance, Place, Refused
+from ullage.kube.bindings.hosted_apps import tenant_in
+from ullage.kube.bindings.occupants import Identity, identity
+from ullage.kube.bindings.store import KubeBindings
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.objects import Namespace
+from ullage.model.binding import Binding, Tenant
+from ullage.model.error import Conflict
+from ullage.model.request import ResourceRequirement
+from ullage.wire.document import Document, mapping, text
+from ullage.wire.gpubinding import APP_LABEL, consume_of
+from ullage.wire.pod import DOMAIN, PodRequest
+from ullage.wire.pod.bind import BINDINGS
+
+SCOPE_LABEL = f"{DOMAIN}/gpu-bindings"
+"""The label of a namespace that says whether bindings count there: `enabled` or `disabled`."""
+
+
+class Scope(StrEnum):
+    """Where bindings count: nowhere, in namespaces labelled `enabled`, or in all not labelled `disabled`."""
+
+    OFF = "off"
+    LABELLED = "labelled"
+    ON = "on"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a pod asks on which nodes, and why others will not do.
+
+    `never` are those where no other pod that leaves would help. `short` is what was asked, and what is left to it.
+    """
+
+    asked: Sequence[tuple[PodRequest, Sequence[str]]]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    never: Mapping[str, str] = field(default_factory=dict)
+    short: tuple[int, int] | None = None
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+    def on(self, node: str) -> PodRequest:
+        """What it asks on the one node that was looked at.
+
+        Raises:
+            Conflict: bindings keep it from there.
+
+        """
+        if not self.asked:
+            why = self.refused.get(node) or self.never.get(node, "")
+            raise Conflict(f"{node} is not for it by its bindings: {why}", code="bind-not-bound")
+        return self.asked[0][0]
+
+    def bindings(self, node: str, cards: Iterable[str]) -> tuple[str, ...]:
+        """Names of the bindings by which it has these cards."""
+        place, chosen = self.places.get(node), set(cards)
+        return () if place is None else tuple(b.binding.name for b in place.cards if chosen.intersection(b.card.uuids))
+
+
+class Gate:
+    """Judges pods by bindings, where these count."""
+
+    def __init__(self, bindings: KubeBindings, namespaces: Informer[Namespace], scope: Scope, domain: str) -> None:
+        self._bindings, self._namespaces, self._scope, self._domain = bindings, namespaces, scope, domain
+        self._torn: dict[Identity, Tenant] = {}
+
+    @property
+    def unready(self) -> str:
+        """Why nothing can be judged now; "" if it can."""
+        if not self._bindings.synced:
+            return self._bindings.unheard
+        store = self._bindings.store
+        trouble = f": {store.trouble}" if store.trouble else ""
+        return "" if store.now is not None else f"the ledger of bindings has not been read yet{trouble}"
+
+    @property
+    def conflicts(self) -> dict[str, Binding]:
+        """Bindings of several owners that were for one pod, and still are, as they are to be shown, by name."""
+        claims = self._bindings.claims
+        self._torn = {key: tenant for key, tenant in self._torn.items() if claims.conflict(tenant)}
+        return {each.name: each for tenant in self._torn.values() for each in claims.conflict(tenant)}
+
+    def admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = True) -> Admitted:
+        """What a pod may ask on these nodes; with `note` a conflict that it finds is shown on the bindings.
+
+        Raises:
+            InvalidRequest: its labels cannot be read. Unavailable: bindings are not certain now.
+
+        """
+        metadata = mapping(pod.get("metadata"), "metadata")
+        if not self.covers(text(metadata.get("namespace")) or "default"):
+            return Admitted([(asked, nodes)])
+        tenant = tenant_in(pod, self._namespaces.objects)
+        claims = self._bindings.claims
+        siblings = self._bindings.occupants.siblings(asked.uid, tenant)
+        found = claims.permit(tenant, asked.requirement, nodes, siblings, consume_of(tenant))
+        if note and identity(tenant) not in self._torn and claims.conflict(tenant):
+            self._torn[identity(tenant)] = tenant
+            self._bindings.wake()
+        helps = {node: _text(why) for node, why in found.refused.items() if why.helps}
+        never = {node: _text(why) for node, why in found.refused.items() if not why.helps}
+        rest = (node for node in nodes if node not in found.places and node not in found.refused)
+        never |= dict.fromkeys(rest, _text(found.rest))
+        return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places)
+
+    def whole_cards(self, pod: Document, uid: str) -> frozenset[str] | None:
+        """The cards that claims of a pod may be given; None for any, where bindings do not count.
+
+        Raises:
+            Conflict: no binding is for it. InvalidRequest: its labels cannot be read. Unavailable: as `admit`.
+
+        """
+        metadata = mapping(pod.get("metadata"), "metadata")
+        if not self.covers(text(metadata.get("namespace")) or "default"):
+            return None
+        tenant = tenant_in(pod, self._namespaces.objects)
+        found = self._bindings.claims.whole(tenant, self._bindings.occupants.siblings(uid, tenant))
+        if isinstance(found, Refused):
+            raise Conflict(_text(found), code="not-bound")
+        return found
+
+    def hold(self, uid: str, bindings: tuple[str, ...]) -> dict[str, str]:
+        """A pod is about to run by these bindings; what is to be written on it.
+
+        Raises:
+            Conflict: one of them is just being let go.
+
+        """
+        if not bindings:
+            return {}
+        if self._bindings.store.leaving.intersection(bindings):
+            raise Conflict("a binding of it is just being let go", code="bind-not-bound")
+        self._bindings.occupants.reserve(uid, bindings)
+        return {f"{self._domain}/{BINDINGS}": ",".join(bindings)}
+
+    def undo(self, uid: str) -> None:
+        """It does not run after all."""
+        self._bindings.occupants.undo(uid)
+
+    def covers(self, namespace: str) -> bool:
+        """Whether bindings count for pods of a namespace."""
+        found = self._namespaces.objects.get(("", namespace))
+        told = "" if found is None else (found.metadata.labels or {}).get(SCOPE_LABEL, "")
+        return told == "enabled" if self._scope is Scope.LABELLED else told != "disabled"
+
+
+def _together(asked: PodRequest, places: Mapping[str, Place]) -> Iterable[tuple[PodRequest, list[str]]]:
+    """Nodes on which the same is asked, among all cards of theirs that are bound."""
+    alike: dict[ResourceRequirement, tuple[list[str], set[str]]] = {}
+    for node, place in places.items():
+        under = place.under(asked.requirement)
+        key = replace(under, cards=replace(under.cards, uuids=()))
+        nodes, uuids = alike.setdefault(key, ([], set()))
+        nodes.append(node)
+        uuids.update(under.cards.uuids)
+    for under, (nodes, uuids) in alike.items():
+        requirement = replace(under, cards=replace(under.cards, uuids=tuple(sorted(uuids))))
+        yield _with(asked, requirement), nodes
+
+
+def _with(asked: PodRequest, requirement: ResourceRequirement) -> PodRequest:
+    """The request with other amounts: what is bound is the most that it may use, too."""
+    limit, part = asked.claim.limit, requirement.part
+    if limit is not None and part is not None and part.vram_bytes:
+        limit = replace(limit, vram_bytes=part.vram_bytes)
+    same = requirement.gpu_count == asked.requirement.gpu_count
+    return replace(
+        asked,
+        requirement=requirement,
+        claim=replace(asked.claim, limit=limit),
+        container_gpu_counts=asked.container_gpu_counts if same else {},
+    )
+
+
+def _text(why: Refused) -> str:
+    if why.code is Hindrance.NO_LABEL:
+        return f"{why.code}: a pod with cards needs the label {APP_LABEL}"
+    return why.text

@@ -1,0 +1,92 @@
+"""The older `/gpus`: cards with their modes as numbers and memory in MiB, given to applications one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ullage.kube.app import NOBODY, Meter
+from ullage.kube.bindings.http import CallerOf, Handler, body_of, named, terms_of
+from ullage.kube.bindings.http import route as a_route
+from ullage.model.compute_answer import FailedCheck
+from ullage.model.error import Conflict
+from ullage.service.bindings import Bindings
+from ullage.wire.compute_questions import (
+    AssignQuestion,
+    BulkQuestion,
+    CardQuestion,
+    ModeQuestion,
+    card_bytes,
+    check_count,
+    check_text,
+)
+from ullage.wire.gpus import gpu_body
+
+
+def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> list[Route]:
+    """The routes under `/gpus`."""
+    api = _Api(bindings, caller_of)
+
+    def route(method: str, path: str, handler: Handler) -> Route:
+        return a_route(method, path, handler, meter)
+
+    return [
+        route("GET", "/gpus", api.cards),
+        route("POST", "/gpus/{id}/mode", api.mode),
+        route("POST", "/gpus/{id}/assign", api.assign),
+        route("POST", "/gpus/{id}/unassign", api.unassign),
+        route("PUT", "/gpus/assignments/bulk", api.bulk),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    """Handlers over the use cases; each is described by its route."""
+
+    bindings: Bindings
+    caller_of: CallerOf
+
+    async def cards(self, request: Request) -> Response:
+        self.caller_of(request)
+        view = (await self.bindings.look()).view
+        cards = sorted(view.cards.values(), key=lambda card: (card.id, card.node))
+        found = [gpu_body(card, view.on(card), view.free_bytes(card), view.tenants) for card in cards]
+        return Response(msgspec.json.encode(found), media_type="application/json")
+
+    async def mode(self, request: Request) -> Response:
+        caller, body = self.caller_of(request), await body_of(request, ModeQuestion)
+        share = body.share()
+        card = (await self.bindings.look()).card_of(request.path_params["id"])
+        report = await self.bindings.switch(caller, card.key, share, terms_of(request))
+        if isinstance(report, FailedCheck):
+            blocked = report.switch.blocked if report.switch else ()
+            names = ", ".join(f"{each.app.name} of {each.app.owner} is {each.state}" for each in blocked)
+            raise Conflict(f"{card.id} cannot be switched now: {names}", code="stop-operation-not-allowed")
+        return Response()
+
+    async def assign(self, request: Request) -> Response:
+        body = await body_of(request, AssignQuestion)
+        return await self._reassign(request, body.app_name, [CardQuestion(request.path_params["id"], body.memory)], ())
+
+    async def unassign(self, request: Request) -> Response:
+        body = await body_of(request, AssignQuestion)
+        return await self._reassign(request, body.app_name, (), [CardQuestion(request.path_params["id"])])
+
+    async def bulk(self, request: Request) -> Response:
+        body = await body_of(request, BulkQuestion)
+        check_count(body.assign, "assign")
+        check_count(body.unassign, "unassign")
+        return await self._reassign(request, body.app_name, body.assign or (), body.unassign or ())
+
+    async def _reassign(
+        self, request: Request, app: str, assign: Iterable[CardQuestion], unassign: Iterable[CardQuestion]
+    ) -> Response:
+        cards = [(check_text(each.id, "id", needed=True), card_bytes(each.memory)) for each in assign]
+        gone = [check_text(each.id, "id") for each in unassign]
+        await self.bindings.reassign(self.caller_of(request), named(request, app), cards, gone)
+        return Response()

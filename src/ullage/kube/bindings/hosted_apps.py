@@ -1,0 +1,233 @@
+"""Applications as the cluster has them: the workloads with their label, what these ask, and how they start and stop."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from ullage.kube.client.changes import Patch
+from ullage.kube.client.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
+from ullage.kube.client.objects import Namespace, Object
+from ullage.model.binding import Tenant
+from ullage.model.compute import NVIDIA, AppKey, AppState, ComputeRequirement, HostedApp
+from ullage.model.compute_answer import Problem
+from ullage.model.error import UllageError, invalid
+from ullage.wire.compute_resources import RequirementBody, requirement_of
+from ullage.wire.dialect import PodSettings, read_pod
+from ullage.wire.document import Document, mapping, text
+from ullage.wire.gpubinding import APP_LABEL, MODE_LABEL, OWNER_LABEL, tenant_of
+from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod import DOMAIN
+
+INSTALL_USER = "applications.app.bytetrade.io/install_user"
+"""The label of a namespace that says whose shared server runs there."""
+
+REQUIREMENTS = f"{DOMAIN}/compute-requirements"
+"""The annotation of a workload with the ways in which its application can run, as a JSON list."""
+
+STATE = f"{DOMAIN}/app-state"
+"""The annotation of a workload with the state of its application; without it the replicas tell."""
+
+MODE = f"{DOMAIN}/compute-mode"
+REPLICAS = f"{DOMAIN}/replicas"
+_RESTARTED = f"{DOMAIN}/restarted-for"
+_REQUIRED, _LIMITED = (f"gpu.bytetrade.io/{name}-gpu-memory" for name in ("required", "limited"))
+
+WORKLOADS: tuple[Kind[Object], ...] = (DEPLOYMENTS, STATEFUL_SETS)
+
+
+class HostedApps:
+    """What the informers of workloads and namespaces tell, as applications."""
+
+    def __init__(self, settings: PodSettings) -> None:
+        self._settings = settings
+        self._read: dict[tuple[str, str], _Workload] = {}
+
+    def apps(
+        self,
+        workloads: Iterable[tuple[Kind[Object], Object]],
+        namespaces: Mapping[tuple[str, str], Namespace],
+        running: Iterable[tuple[str, str, str]],
+    ) -> tuple[tuple[HostedApp, ...], list[Problem]]:
+        """The applications, and what could not be read; of one in `running` with pods alone no more is known."""
+        found: defaultdict[AppKey, list[Object]] = defaultdict(list)
+        for _, each in workloads:
+            key = app_key(each, namespaces)
+            if key is not None:
+                found[key].append(each)
+        problems: list[Problem] = []
+        apps = {key: self._app(key, some, namespaces, problems) for key, some in found.items()}
+        for name in running:
+            apps.setdefault(AppKey(*name), HostedApp(AppKey(*name)))
+        return tuple(apps.values()), problems
+
+    def _app(
+        self,
+        key: AppKey,
+        workloads: list[Object],
+        namespaces: Mapping[tuple[str, str], Namespace],
+        problems: list[Problem],
+    ) -> HostedApp:
+        workloads.sort(key=lambda each: each.metadata.name)
+        read = [self._workload(each) for each in workloads]
+        for each, found in zip(workloads, read, strict=True):
+            if found.trouble:
+                problems.append(Problem(f"{each.metadata.namespace}/{each.metadata.name}", found.trouble))
+        notes = [each.metadata.annotations or {} for each in workloads]
+        return HostedApp(
+            key,
+            next((note[STATE] for note in notes if note.get(STATE)), "") or _state(read),
+            workloads[0].metadata.uid,
+            next((found.requirements for found in read if found.requirements), ()),
+            next((note[MODE] for note in notes if note.get(MODE)), ""),
+            dict(workloads[0].metadata.labels or {}),
+            shared_server=bool(install_user(namespaces.get(("", key.namespace)))),
+        )
+
+    def _workload(self, found: Object) -> _Workload:
+        known = self._read.get(found.state)
+        if known is None:
+            if len(self._read) > _REMEMBERED:
+                self._read.clear()
+            known = self._read[found.state] = _workload(found, self._settings)
+        return known
+
+
+_REMEMBERED = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class _Workload:
+    """What one says: the ways to run, or what about these cannot be read; replicas wanted, there, and well."""
+
+    requirements: tuple[ComputeRequirement, ...]
+    trouble: str
+    wanted: int
+    there: int
+    well: int
+
+
+def _workload(found: Object, settings: PodSettings) -> _Workload:
+    status, trouble = found.document.get("status") or {}, ""
+    requirements: tuple[ComputeRequirement, ...] = ()
+    try:
+        requirements = _requirements(found, settings)
+    except UllageError as error:
+        trouble = error.message
+    there, well = _number(status.get("replicas")), _number(status.get("readyReplicas"))
+    return _Workload(requirements, trouble, _replicas(found), there, well)
+
+
+def app_key(workload: Object, namespaces: Mapping[tuple[str, str], Namespace]) -> AppKey | None:
+    """Which application a workload is of; a shared server is that of whoever its namespace names."""
+    labels, space = workload.metadata.labels or {}, workload.metadata.namespace
+    name = labels.get(APP_LABEL)
+    if not name:
+        return None
+    return AppKey(name, labels.get(OWNER_LABEL) or install_user(namespaces.get(("", space))), space)
+
+
+def tenant_in(pod: Document, namespaces: Mapping[tuple[str, str], Namespace]) -> Tenant:
+    """Who a pod is to bindings; one of a shared server that names no owner is of whoever its namespace names.
+
+    Raises:
+        InvalidRequest: its labels are no texts.
+
+    """
+    found = tenant_of(pod)
+    return found if found.owner else replace(found, owner=install_user(namespaces.get(("", found.namespace))))
+
+
+def starting(kind: Kind[Object], workload: Object, accelerator: str) -> Patch:
+    """Let a workload have as many replicas as before it was stopped, or 1."""
+    notes = workload.metadata.annotations or {}
+    spec: dict[str, Any] = {}
+    if not _replicas(workload):
+        spec = {"spec": {"replicas": max(1, _number(notes.get(REPLICAS)))}}
+    return _patch(kind, workload, {MODE: accelerator or None}, spec)
+
+
+def stopping(kind: Kind[Object], workload: Object) -> Patch | None:
+    """Let a workload have no replicas; None if it has none."""
+    before = _replicas(workload)
+    return _patch(kind, workload, {REPLICAS: str(before)}, {"spec": {"replicas": 0}}) if before else None
+
+
+def restarting(kind: Kind[Object], workload: Object, why: str) -> Patch:
+    """Let all pods of a workload be made anew, once for each `why`."""
+    template = {"spec": {"template": {"metadata": {"annotations": {_RESTARTED: why}}}}}
+    return _patch(kind, workload, {}, template)
+
+
+def _patch(kind: Kind[Object], workload: Object, notes: Mapping[str, str | None], rest: dict[str, Any]) -> Patch:
+    body = {"metadata": {"annotations": dict(notes)} if notes else {}, **rest}
+    return Patch(kind, workload.metadata.name, body, workload.metadata.namespace)
+
+
+def _state(workloads: Sequence[_Workload]) -> str:
+    """What an application does, by its replicas: those that are wanted, those that are there, those that are well."""
+    wanted, there, well = (sum(getattr(each, name) for each in workloads) for name in ("wanted", "there", "well"))
+    if not wanted:
+        return AppState.STOPPING if there else AppState.STOPPED
+    return AppState.RUNNING if well >= wanted else AppState.INITIALIZING
+
+
+def _replicas(workload: Object) -> int:
+    told = (workload.document.get("spec") or {}).get("replicas")
+    return 1 if told is None else _number(told)
+
+
+def _number(value: object) -> int:
+    told = text(value)
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else 0  # noqa: PLR2004
+
+
+def install_user(namespace: Namespace | None) -> str:
+    """Whose shared server runs in a namespace; "" for nobody's."""
+    return "" if namespace is None else (namespace.metadata.labels or {}).get(INSTALL_USER, "")
+
+
+def _requirements(workload: Object, settings: PodSettings) -> tuple[ComputeRequirement, ...]:
+    """The ways in which an application can run: as its annotation says, else as its pods ask."""
+    told = (workload.metadata.annotations or {}).get(REQUIREMENTS)
+    if told:
+        try:
+            bodies = msgspec.json.decode(told, type=list[RequirementBody])
+        except msgspec.MsgspecError as error:
+            raise invalid(REQUIREMENTS, told[:80], f"write a list of requirements as JSON ({error})") from None
+        return tuple(requirement_of(each) for each in bodies)
+    found = _asked(workload, settings)
+    return () if found is None else (found,)
+
+
+def _asked(workload: Object, settings: PodSettings) -> ComputeRequirement | None:
+    template = mapping(mapping(workload.document.get("spec"), "spec").get("template"), "spec.template")
+    metadata = mapping(template.get("metadata"), "spec.template.metadata")
+    notes, labels = (mapping(metadata.get(name), name) for name in ("annotations", "labels"))
+    mode = text(labels.get(MODE_LABEL)) or text((workload.metadata.labels or {}).get(MODE_LABEL))
+    pod: Document = {"metadata": metadata, "spec": template.get("spec") or {}}
+    asked = read_pod(pod, settings)
+    required, limited = (_bytes(notes, key) for key in (_REQUIRED, _LIMITED))
+    if asked is None and not required:
+        return None
+    part, count = (None, 1) if asked is None else (asked.requirement.part, asked.requirement.gpu_count)
+    vram = required or (0 if part is None else part.vram_bytes * count)
+    cpu, memory = (0, 0) if asked is None else (asked.requirement.cpu_milli, asked.requirement.memory_bytes)
+    return ComputeRequirement(mode or NVIDIA, vram, limited, cpu, memory, several_cards=count > 1)
+
+
+def _bytes(notes: Document, key: str) -> int:
+    return parse_quantity(notes[key], key) if key in notes else 0
+
+
+def parts_of(
+    app: AppKey,
+    workloads: Iterable[tuple[Kind[Object], Object]],
+    namespaces: Mapping[tuple[str, str], Namespace],
+) -> Iterator[tuple[Kind[Object], Object]]:
+    """The workloads of an application."""
+    return ((kind, each) for kind, each in workloads if app_key(each, namespaces) == app)

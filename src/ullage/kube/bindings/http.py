@@ -1,0 +1,137 @@
+"""How the routes of bindings are spoken: who asks, bodies within bounds, one envelope, errors as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ullage.kube.app import NOBODY, Meter
+from ullage.kube.body import read_body
+from ullage.kube.client.lease import NotLeading
+from ullage.model.compute import BoundCard
+from ullage.model.compute_answer import FailedCheck
+from ullage.model.error import (
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    UllageError,
+    VersionChanged,
+)
+from ullage.model.quantity import MAX_INT64, parse_count
+from ullage.service.bindings import Terms
+from ullage.service.bindings_moment import Caller, Named
+from ullage.wire.compute_questions import MAX_BODY, check_text, read
+from ullage.wire.compute_resources import DeviceBody, Envelope, allocation_bodies, failed_check
+
+CallerOf = Callable[[Request], Caller]
+"""Who asks, by what a trusted proxy or a token says; raises `Forbidden` where nobody known does."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_STATUS: dict[type[UllageError], int] = {
+    NotLeading: 503,
+    NotFound: 404,
+    Forbidden: 403,
+    InvalidRequest: 400,
+    VersionChanged: 412,
+    Conflict: 409,
+}
+_TOO_LARGE = "body-too-large"
+
+
+class FailedResponse(Response):
+    """An answer that says that a check failed; `outcome` is which."""
+
+    outcome = ""
+
+
+def route(method: str, path: str, handler: Handler, meter: Meter = NOBODY) -> Route:
+    """A route whose errors are plain text under their status; the meter is told of it by the name of its handler."""
+    verb = f"bindings-{getattr(handler, '__name__', 'call')}"
+
+    async def respond(request: Request) -> Response:
+        began, outcome = perf_counter(), "ok"
+        try:
+            for name, value in request.path_params.items():
+                check_text(value, name)
+            answer = await handler(request)
+        except UllageError as error:
+            outcome = error.code
+            text = f"{error.code}: {error.message}".encode("utf-8", "replace")
+            answer = PlainTextResponse(text, _status(error))
+        if isinstance(answer, FailedResponse):
+            outcome = answer.outcome
+        meter(verb, perf_counter() - began, outcome)
+        return answer
+
+    return Route(path, respond, methods=[method])
+
+
+def _status(error: UllageError) -> int:
+    if error.code == _TOO_LARGE:
+        return 413
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 503)
+
+
+async def body_of(request: Request, kind: type[T]) -> T:
+    """The body of a request.
+
+    Raises:
+        InvalidRequest: it is too large, or not of that shape.
+
+    """
+    body = await read_body(request, MAX_BODY)
+    if len(body) > MAX_BODY:
+        raise InvalidRequest(f"body: it is larger than {MAX_BODY} bytes", code=_TOO_LARGE)
+    return read(body, kind)
+
+
+def named(request: Request, name: str) -> Named:
+    """The application that is meant: its owner is who asks, unless the query says otherwise."""
+    owner, namespace = (check_text(request.query_params.get(key, ""), key) for key in ("owner", "namespace"))
+    return Named(check_text(name, "name", needed=True), owner, namespace)
+
+
+def terms_of(request: Request) -> Terms:
+    """Under what a change is asked: `Idempotency-Key`, and `If-Match` with the version that was read.
+
+    Raises:
+        InvalidRequest: one of them cannot be meant.
+
+    """
+    key = check_text(request.headers.get("idempotency-key", ""), "Idempotency-Key")
+    match = request.headers.get("if-match", "*").strip()
+    if match == "*":
+        return Terms(key)
+    return Terms(key, parse_count(match.removeprefix("W/").strip('"'), "If-Match", MAX_INT64))
+
+
+def found(data: Any, version: int | None = None) -> Response:
+    """An answer; with a version it can be named when something is changed because of it."""
+    headers = None if version is None else {"ETag": f'"{version}"'}
+    return _json(Envelope(data), headers)
+
+
+def checked(answer: tuple[BoundCard, ...] | FailedCheck) -> Response:
+    """The rows of an application, or the check that failed."""
+    return failed(answer) if isinstance(answer, FailedCheck) else found(allocation_bodies(answer))
+
+
+def failed(check: FailedCheck, device: DeviceBody | None = None) -> Response:
+    """A check that failed: that is no error of the protocol, and has the status 200."""
+    answer = FailedResponse(msgspec.json.encode(failed_check(check, device)), media_type="application/json")
+    answer.outcome = check.type
+    return answer
+
+
+def _json(body: Envelope, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")

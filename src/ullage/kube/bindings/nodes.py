@@ -1,0 +1,72 @@
+"""A Node of the API as applications are bound to it: its cards with how each is shared.
+
+Cards are those that whoever publishes them tells. A node with one memory for everything has one card in their
+place, which has three quarters of that memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.nodes import CardReader, node_of
+from ullage.model.compute import NVIDIA, ComputeCard, ComputeNode, Room
+from ullage.model.compute_answer import Problem
+from ullage.model.error import InvalidRequest
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.part import Isolation
+from ullage.wire.document import Document
+from ullage.wire.gpubinding import share_mode
+from ullage.wire.kubernetes_quantity import parse_quantity
+
+TYPE_LABEL = "gpu.bytetrade.io/type"
+ONE_MEMORY = frozenset({"nvidia-gb10", "apple-m", "moore-soc", "amd", "intel"})
+"""Types of accelerators that have no memory of their own."""
+
+_DISK = "ephemeral-storage"
+
+
+def compute_node(found: NodeObject, readers: Sequence[CardReader] = ()) -> tuple[ComputeNode, tuple[Problem, ...]]:
+    """The node as if nothing was in use of it, and what could not be read."""
+    node = node_of(found, readers)
+    problems = [Problem(node.name, node.topology_note)] if node.topology_note else []
+    amounts = found.status.allocatable or found.status.capacity or {}
+    try:
+        disk = parse_quantity(amounts.get(_DISK, "0"), _DISK)
+    except InvalidRequest as error:
+        problems.append(Problem(node.name, error.message))
+        disk = 0
+    annotations = found.metadata.annotations or {}
+    accelerator = node.labels.get(TYPE_LABEL) or NVIDIA
+    cards = [_card(node, gpu, accelerator, annotations) for gpu in node.gpus]
+    if accelerator in ONE_MEMORY:
+        cards = [_shared_memory(node, accelerator, annotations)]
+    capacity = Room(node.cpu_milli, node.memory_bytes, disk)
+    ready = found.ready and not node.cordoned
+    return ComputeNode(node.name, tuple(cards), capacity, ready=ready), tuple(problems)
+
+
+def _card(node: Node, gpu: Gpu, accelerator: str, annotations: Document) -> ComputeCard:
+    """A card; one that is cut into partitions is not for applications to be bound to."""
+    return ComputeCard(
+        node.name,
+        gpu.uuid,
+        accelerator,
+        gpu.vram_bytes or 0,
+        share_mode(annotations, gpu.uuid, accelerator),
+        gpu.model or "",
+        gpu.index,
+        gpu.zones[0] if gpu.zones else 0,
+        gpu.healthy,
+        gpu.cordoned or gpu.isolation is Isolation.PARTITIONED,
+    )
+
+
+def _shared_memory(node: Node, accelerator: str, annotations: Document) -> ComputeCard:
+    """What a node shows in place of cards."""
+    name = f"{node.name}-{accelerator}-0"
+    model = node.gpus[0].model if node.gpus else None
+    share = share_mode(annotations, name, accelerator)
+    cards = tuple(gpu.uuid for gpu in node.gpus)
+    return ComputeCard(node.name, name, accelerator, node.memory_bytes * 3 // 4, share, model or "", stands_for=cards)

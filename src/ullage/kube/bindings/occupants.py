@@ -1,0 +1,149 @@
+"""Who runs where by which bindings, and what pods ask of nodes: an index of the pods that hold anything."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ullage.core.binding.rows import Ledger
+from ullage.kube.bindings.nodes import ONE_MEMORY
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.objects import Pod
+from ullage.model.binding import Tenant
+from ullage.model.compute import Room
+from ullage.model.error import InvalidRequest
+from ullage.model.resources import MILLI
+from ullage.service.cluster import Cluster
+from ullage.wire.document import Document, mapping
+from ullage.wire.pod import DOMAIN
+from ullage.wire.pod.bind import BINDINGS
+from ullage.wire.pod.containers import pod_amount
+
+Identity = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A pod that has not ended: whose it is, its node ("" before it has one), what it asks, what it says it has.
+
+    `bindings` are names, `cards` uuids; whoever placed it elsewhere has written neither.
+    """
+
+    tenant: Tenant
+    node: str
+    bindings: tuple[str, ...]
+    cards: frozenset[str]
+    room: Room
+
+
+class Occupants:
+    """Follows an informer of pods. `reserve` goes before what the API tells: a pod that is just being bound."""
+
+    def __init__(
+        self, pods: Informer[Pod], cluster: Cluster, tenant: Callable[[Document], Tenant], domain: str = DOMAIN
+    ) -> None:
+        self._pods, self._cluster, self._tenant = pods, cluster, tenant
+        self._key, self._cards_key = f"{domain}/{BINDINGS}", f"{domain}/gpu-ids"
+        self._there: dict[str, Occupant] = {}
+        self._alike: defaultdict[Identity, set[str]] = defaultdict(set)
+        self._reserved: dict[str, tuple[str, ...]] = {}
+        self.used: defaultdict[str, Room] = defaultdict(Room)
+        """What the pods of a node ask of it."""
+        pods.subscribe(self._hear)
+
+    def reserve(self, uid: str, bindings: tuple[str, ...]) -> None:
+        """A pod begins to run by these bindings: until the API tells of it, or `undo`, they are held."""
+        self._reserved[uid] = bindings
+
+    def undo(self, uid: str) -> None:
+        """It does not after all."""
+        self._reserved.pop(uid, None)
+
+    def siblings(self, uid: str, tenant: Tenant) -> set[str]:
+        """Cards that other pods of the same application, owner and namespace hold, or are about to."""
+        others = self._alike.get(identity(tenant), set()) - {uid}
+        return {card for other in others for card in self._cluster.cards_of(other)}
+
+    def held(self, ledger: Ledger) -> frozenset[str]:
+        """Ids of the rows by which anybody runs.
+
+        Of a pod that says nothing of its bindings it is by all of its application on its node, or on its cards
+        where it says these.
+        """
+        named = {name for each in self._reserved.values() for name in each}
+        silent: defaultdict[tuple[str, str], list[Occupant]] = defaultdict(list)
+        for each in self._there.values():
+            if each.node and each.bindings:
+                named.update(each.bindings)
+            elif each.node and each.tenant.app:
+                silent[each.tenant.app, each.node].append(each)
+        for row in ledger.rows:
+            for each in silent.get((row.app.name, row.card.node), ()):
+                known = each.cards if row.accelerator not in ONE_MEMORY else ()
+                if each.tenant.owner in ("", row.app.owner) and (not known or row.card.device in known):
+                    named.add(row.id)
+        return frozenset(named)
+
+    def identities(self) -> Iterator[Identity]:
+        """Whose pods there are, each once."""
+        return iter(self._alike)
+
+    def look_again(self, namespace: str) -> None:
+        """Whose the pods of a namespace are has changed."""
+        for (space, _), pod in self._pods.objects.items():
+            if space == namespace and pod.metadata.uid in self._there:
+                self._forget(pod.metadata.uid)
+                self._enter(pod)
+
+    def _hear(self, news: News[Pod]) -> None:
+        match news:
+            case Removed(last):
+                self._forget(last.metadata.uid)
+                self._reserved.pop(last.metadata.uid, None)
+            case Added(new) | Changed(_, new):
+                self._forget(new.metadata.uid)
+                if not new.finished:
+                    self._enter(new)
+                if new.spec.node_name or new.finished:
+                    self._reserved.pop(new.metadata.uid, None)
+
+    def _enter(self, pod: Pod) -> None:
+        uid, found = pod.metadata.uid, self._occupant(pod)
+        self._there[uid] = found
+        self.used[found.node] += found.room
+        if found.tenant.app:
+            self._alike[identity(found.tenant)].add(uid)
+
+    def _forget(self, uid: str) -> None:
+        last = self._there.pop(uid, None)
+        if last is None:
+            return
+        room = last.room
+        self.used[last.node] += Room(-room.cpu_milli, -room.memory_bytes, -room.disk_bytes)
+        alike = self._alike.get(identity(last.tenant))
+        if alike is not None:
+            alike.discard(uid)
+            if not alike:
+                del self._alike[identity(last.tenant)]
+
+    def _occupant(self, pod: Pod) -> Occupant:
+        """What of a pod cannot be read counts nothing: whoever placed it has let it pass."""
+        document = pod.document
+        try:
+            tenant = self._tenant(document)
+        except InvalidRequest:
+            tenant = Tenant(namespace=pod.metadata.namespace)
+        try:
+            spec = mapping(document.get("spec"), "spec")
+            room = Room(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1))
+        except InvalidRequest:
+            room = Room()
+        notes = pod.metadata.annotations or {}
+        bindings, cards = (tuple(filter(None, notes.get(key, "").split(","))) for key in (self._key, self._cards_key))
+        return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room)
+
+
+def identity(tenant: Tenant) -> Identity:
+    """By what pods are of the same application."""
+    return tenant.app, tenant.owner, tenant.namespace

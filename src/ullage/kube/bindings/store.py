@@ -1,0 +1,328 @@
+"""Bindings of a cluster behind their port: the ledger, what the informers tell, and applications told what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ullage.core.binding.permit import Claims
+from ullage.core.binding.rows import Change, Ledger
+from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
+from ullage.kube.bindings.hosted_apps import (
+    WORKLOADS,
+    HostedApps,
+    install_user,
+    parts_of,
+    restarting,
+    starting,
+    stopping,
+    tenant_in,
+)
+from ullage.kube.bindings.ledger import LedgerStore
+from ullage.kube.bindings.nodes import compute_node
+from ullage.kube.bindings.occupants import Occupants
+from ullage.kube.client.api import KubeApi, Selection
+from ullage.kube.client.changes import Change as Write
+from ullage.kube.client.changes import Delete
+from ullage.kube.client.informer import Changed, Informer, News, Removed
+from ullage.kube.client.kinds import GPU_BINDINGS, Kind
+from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.kube.client.objects import Namespace, Node, Object, Pod
+from ullage.kube.nodes import CardReader
+from ullage.model.binding import Binding, BindingState
+from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode
+from ullage.model.compute_answer import Problem
+from ullage.model.error import InvalidRequest, NotFound, Unavailable
+from ullage.service.bindings_port import ClusterFacts
+from ullage.service.cluster import Cluster
+from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
+from ullage.wire.gpubinding import APP_LABEL, ROW, read_binding
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What of the cluster is followed."""
+
+    nodes: Informer[Node]
+    pods: Informer[Pod]
+    namespaces: Informer[Namespace]
+
+
+class KubeBindings:
+    """The port (`ullage.service.bindings_port.BindingPort`) on an API server; every write is under our term.
+
+    `informers` have to be run. `claims` are the bindings in force as pods are judged by them.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        candidate: Candidate,
+        cluster: Cluster,
+        sources: Sources,
+        *,
+        name: str,
+        namespace: str,
+        settings: PodSettings = PLAIN_SETTINGS,
+        readers: Sequence[CardReader] = (),
+        strict: bool = False,
+        allocations: str = "",
+    ) -> None:
+        """`name` and `namespace` are of the ledger's ConfigMap; `allocations` (`namespace/name`) shows its rows."""
+        self._candidate, self._sources, self._strict, self._readers = candidate, sources, strict, readers
+        self._workloads: tuple[tuple[Kind[Object], Informer[Object]], ...] = tuple(
+            (kind, Informer(api, kind, Selection(labels=APP_LABEL))) for kind in WORKLOADS
+        )
+        self.objects = Informer(api, GPU_BINDINGS)
+        self.allocations = AllocationsMap(api, allocations) if allocations else None
+        self._discarded: set[str] = set()
+        self.occupants = Occupants(
+            sources.pods, cluster, lambda pod: tenant_in(pod, sources.namespaces.objects), settings.domain
+        )
+        self.store = LedgerStore(api, candidate, name, namespace, self._held)
+        self.store.changed, self.store.restored = self._forget_claims, self._restored
+        self._hosted = HostedApps(settings)
+        self._nodes: dict[str, tuple[ComputeNode, tuple[Problem, ...]]] = {}
+        self._foreign: dict[str, tuple[str, Binding]] = {}
+        self._claims: Claims | None = None
+        self._cards: dict[str, ComputeCard] | None = None
+        self.unready: Callable[[], str] = lambda: "" if self.synced else "bindings have not been read yet"
+        """Why nothing may be decided now; "" if it may. Who runs what before our term is to be known by then."""
+        self.wake: Callable[[], None] = lambda: None
+        """Called when the ledger changed, or what shows it may differ from it."""
+        self.moved: Callable[[], None] = lambda: None
+        """Called when pods changed: who was told to leave may have gone."""
+        sources.nodes.subscribe(self._on_node)
+        sources.namespaces.subscribe(self._on_namespace)
+        sources.pods.subscribe(lambda _: self.moved())
+        self.objects.subscribe(self._on_object)
+        if self.allocations is not None:
+            self.allocations.informer.subscribe(lambda _: self._forget_claims())
+
+    @property
+    def informers(self) -> tuple[Informer[Object], ...]:
+        """What is followed for bindings alone."""
+        shown = [] if self.allocations is None else [self.allocations.informer]
+        return (self.objects, *(informer for _, informer in self._workloads), *shown)
+
+    # --- the port ---
+
+    async def cluster(self) -> ClusterFacts:
+        """What is there now. Raises `Unavailable` before all of it was heard."""
+        if unready := self.unready():
+            raise Unavailable(unready, code="not-ready")
+        ledger = await self.store.read()
+        namespaces = self._sources.namespaces.objects
+        apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.identities())
+        foreign = tuple(self.foreign)
+        problems += [Problem(each.name, reason) for each in foreign if (reason := self.reason_of(each))]
+        used = self.occupants.used
+        nodes = (replace(node, used=used[name], requested=used[name]) for name, (node, _) in self._nodes.items())
+        problems += [problem for _, found in self._nodes.values() for problem in found]
+        return ClusterFacts(tuple(nodes), apps, self.occupants.held(ledger), foreign, tuple(problems))
+
+    async def ledger(self) -> Ledger:
+        """The ledger as it was last committed."""
+        return await self.store.read()
+
+    async def commit(self, change: Change, expected: int) -> None:
+        """Make all of a change durable, or nothing of it; see `LedgerStore.commit`."""
+        await self.store.commit(change, expected)
+
+    async def start(self, app: AppKey, accelerator: str) -> None:
+        """Give the workloads of an application their replicas."""
+        await self._tell(app, lambda kind, each: starting(kind, each, accelerator))
+
+    async def stop(self, app: AppKey) -> None:
+        """Take all replicas from the workloads of an application."""
+        await self._tell(app, stopping)
+
+    async def restart(self, app: AppKey) -> None:
+        """Have all pods of an application made anew."""
+        why = str((await self.store.read()).version)
+        await self._tell(app, lambda kind, each: restarting(kind, each, why))
+
+    async def discard(self, bindings: Collection[str]) -> None:
+        """Delete bindings that are none of the ledger."""
+        self._discarded.update(bindings)
+        self._forget_claims()
+        for name in sorted(self._foreign.keys() & set(bindings)):
+            try:
+                await self._write(Delete(GPU_BINDINGS, name, uid=self.objects.objects["", name].metadata.uid))
+            except NotFound:
+                continue
+
+    # --- what pods are judged by ---
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that counts has been heard."""
+        sources = self._sources
+        shared = sources.nodes.synced and sources.pods.synced and sources.namespaces.synced
+        return shared and all(informer.synced for informer in self.informers)
+
+    @property
+    def unheard(self) -> str:
+        """What has not been heard yet, and why, as far as that is known."""
+        missing = next((informer for informer in self.informers if not informer.synced), None)
+        trouble = "" if missing is None or missing.trouble is None else f": {missing.trouble.message}"
+        return f"bindings have not been read yet{trouble}"
+
+    @property
+    def claims(self) -> Claims:
+        """The bindings: rows of the ledger first, then those of others, the oldest first.
+
+        Raises:
+            Unavailable: they are not certain now.
+
+        """
+        ledger = self.store.now
+        if ledger is None or not self.synced:
+            raise Unavailable("bindings have not been read yet", code="not-ready")
+        if self._claims is None:
+            cards = self.cards(ledger)
+            closed = {row.card.device for row in ledger.rows if row.draining and _shared_anew(row, cards)}
+            bindings = [*map(as_binding, ledger.rows), *self.foreign]
+            self._claims = Claims(bindings, cards, strict=self._strict, closed=closed)
+        return self._claims
+
+    def reason_of(self, binding: Binding) -> str:
+        """Why a binding does not count; "" if it does."""
+        barred = self.claims.barred(binding)
+        return self.claims.seen(binding).reason or ("" if barred is None else barred.text)
+
+    def cards(self, ledger: Ledger) -> dict[str, ComputeCard]:
+        """Cards by their ids as they are shared now; of two with one id that of the first node by name."""
+        if self._cards is None:
+            there = (card for name in sorted(self._nodes, reverse=True) for card in self._nodes[name][0].cards)
+            self._cards = {card.id: card for card in there}
+        found = dict(self._cards)
+        for key, share in ledger.shares.items():
+            if key.device in found and found[key.device].node == key.node:
+                found[key.device] = replace(found[key.device], share=share)
+        return found
+
+    @property
+    def foreign(self) -> Iterator[Binding]:
+        """The bindings that are none of the ledger: objects, the oldest first, and rows of app-service."""
+        yield from (binding for _, binding in sorted(self._foreign.values(), key=lambda each: (each[0], each[1].name)))
+        yield from self.imports
+
+    @property
+    def imports(self) -> tuple[Binding, ...]:
+        """The rows that app-service wrote and that are nowhere else."""
+        if self.allocations is None:
+            return ()
+        objects = (binding for _, binding in self._foreign.values())
+        found = not_there(self.allocations.rows(), self.store.now or Ledger(), objects)
+        return tuple(each for each in found if each.name not in self._discarded)
+
+    # --- hearing and telling ---
+
+    def _forget_claims(self) -> None:
+        self._claims = None
+        self.wake()
+
+    def look_again(self, node: str) -> None:
+        """What others tell of the cards of a node has changed."""
+        found = self._sources.nodes.objects.get(("", node))
+        if found is not None:
+            self._describe(found)
+
+    def _on_node(self, news: News[Node]) -> None:
+        if not isinstance(news, Removed):
+            self._describe(news.new)
+        elif self._nodes.pop(news.last.metadata.name, None) is not None:
+            self._forget_cards()
+
+    def _describe(self, node: Node) -> None:
+        found = compute_node(node, self._readers)
+        if found != self._nodes.get(node.metadata.name):
+            self._nodes[node.metadata.name] = found
+            self._forget_cards()
+
+    def _forget_cards(self) -> None:
+        self._cards = None
+        self._forget_claims()
+
+    def _on_namespace(self, news: News[Namespace]) -> None:
+        old = news.old if isinstance(news, Changed) else None
+        found = news.last if isinstance(news, Removed) else news.new
+        if install_user(old) != install_user(None if isinstance(news, Removed) else found):
+            self.occupants.look_again(found.metadata.name)
+
+    def _on_object(self, news: News[Object]) -> None:
+        found = news.last if isinstance(news, Removed) else news.new
+        self._foreign.pop(found.metadata.name, None)
+        if not isinstance(news, Removed) and ROW not in (found.metadata.annotations or {}):
+            self._foreign[found.metadata.name] = found.metadata.creation_timestamp or "", _read(found)
+        self._forget_claims()
+
+    def _parts(self) -> Iterator[tuple[Kind[Object], Object]]:
+        return ((kind, each) for kind, informer in self._workloads for each in informer.objects.values())
+
+    async def _tell(self, app: AppKey, change: Callable[[Kind[Object], Object], Write | None]) -> None:
+        for kind, each in list(parts_of(app, self._parts(), self._sources.namespaces.objects)):
+            found = change(kind, each)
+            if found is not None:
+                await self._write(found)
+
+    def _restored(self) -> Ledger:
+        """The rows that objects still show; new ones are numbered after them."""
+        cards, rows, version = self.cards(Ledger()), [], 0
+        for found in self.objects.objects.values():
+            row = (found.metadata.annotations or {}).get(ROW)
+            binding = _read(found)
+            card = cards.get(binding.uuid)
+            if row and card is not None and binding.state is not BindingState.INVALID:
+                app = AppKey(binding.app, binding.owner, binding.namespace)
+                memory = binding.memory_bytes or 0
+                rows.append(BoundCard(row, app, card.key, card.accelerator, card.share, memory))
+                numbered = _NUMBER.search(row)
+                version = max(version, int(numbered[1]) if numbered else 0)
+        return Ledger(version, tuple(rows))
+
+    def _held(self) -> frozenset[str]:
+        return self.occupants.held(self.store.now or Ledger())
+
+    async def _write(self, change: Write) -> None:
+        epoch = self._candidate.epoch
+        if epoch is None:
+            raise NotLeading(f"this process does not lead; {self._candidate.holder or 'nobody'} does")
+        await self._candidate.write(epoch, change)
+
+
+_NUMBER = re.compile(r"-([0-9]{1,15})-[0-9]+$")
+"""The version in which a row was made, at the end of its id."""
+
+
+def as_binding(row: BoundCard) -> Binding:
+    """A row as a binding, under the id of the row: for every pod of its application."""
+    return Binding(
+        row.id,
+        row.card.device,
+        row.app.name,
+        row.app.owner,
+        row.app.namespace,
+        selector=(),
+        memory_bytes=row.memory_bytes or None,
+        accelerator=row.accelerator,
+        state=row.state,
+    )
+
+
+def _read(found: Object) -> Binding:
+    """A binding of others. What was written of its state is told anew, as what is true of it now."""
+    try:
+        binding = read_binding(found.document)
+    except InvalidRequest as error:
+        return Binding(found.metadata.name, "", "", state=BindingState.INVALID, reason=error.message)
+    if binding.state is BindingState.INVALID:
+        return binding
+    return replace(binding, state=BindingState.BOUND, reason="")
+
+
+def _shared_anew(row: BoundCard, cards: dict[str, ComputeCard]) -> bool:
+    card = cards.get(row.card.device)
+    return card is not None and card.share is not row.share

@@ -1,0 +1,108 @@
+"""What has to be done for bindings beside answering: rows that nobody runs by go, and the ledger is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from ullage.kube.bindings.gate import Gate
+from ullage.kube.bindings.projection import node_changes, object_changes, state_changes
+from ullage.kube.bindings.store import KubeBindings
+from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.kube.client.objects import Node
+from ullage.model.error import Conflict, UllageError
+from ullage.service.bindings import Bindings
+
+LOOK_AGAIN_S = 10.0
+"""The longest time between two looks, if nothing is heard."""
+
+GAP_S = 0.05
+"""Between two looks: what comes at once is looked at together."""
+
+Told = Callable[[str, str, UllageError], None]
+
+
+class Upkeep:
+    """`run` does it, while this process leads, whenever something changed; `look` does it once."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        bindings: KubeBindings,
+        nodes: Informer[Node],
+        gate: Gate,
+        *,
+        trouble: Told = lambda _kind, _name, _error: None,
+    ) -> None:
+        self._candidate, self._bindings, self._nodes, self._gate = candidate, bindings, nodes, gate
+        self._use, self._trouble = Bindings(bindings), trouble
+        self._woken = asyncio.Event()
+        self._stale = True
+        bindings.wake, bindings.moved = self._wake, self._moved
+
+    async def run(self) -> None:
+        """Look whenever something changed, and now and then."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await self._woken.wait()
+            except TimeoutError:
+                self._stale = True
+            self._woken.clear()
+            await self.look()
+            await asyncio.sleep(GAP_S)
+
+    async def look(self) -> None:
+        """Do what there is to do; what fails is told, and tried at the next look."""
+        epoch = self._candidate.epoch
+        if epoch is None or not self._bindings.synced:
+            return
+        try:
+            ledger = await self._bindings.ledger()
+            if self._bindings.unready():
+                return
+            if any(row.draining for row in ledger.rows):
+                await self._use.settle()
+            if self._stale:
+                self._stale = False
+                async for change in self._changes():
+                    await self._write(epoch, change)
+        except UllageError as error:
+            self._stale = True
+            self._trouble("Bindings", "", error)
+
+    def _wake(self) -> None:
+        self._stale = True
+        self._woken.set()
+
+    def _moved(self) -> None:
+        """Pods matter only to those who wait for some to end."""
+        ledger = self._bindings.store.now
+        if ledger is not None and any(row.draining for row in ledger.rows):
+            self._woken.set()
+
+    async def _changes(self) -> AsyncIterator[Change]:
+        ledger, shown = await self._bindings.ledger(), self._bindings.objects.objects
+        for change in [*object_changes(ledger, shown), *node_changes(ledger, self._nodes.objects)]:
+            yield change
+        claims, foreign = self._bindings.claims, self._bindings.foreign
+        for change in list(state_changes(claims, foreign, self._gate.conflicts, shown)):
+            yield change
+        allocations = self._bindings.allocations
+        found = None if allocations is None else allocations.change(ledger, self._bindings.imports)
+        if found is not None:
+            yield found
+
+    async def _write(self, epoch: int, change: Change) -> None:
+        try:
+            await self._candidate.write(epoch, change)
+        except NotLeading:
+            raise
+        except UllageError as error:
+            self._stale = True  # the others are not held up by it, and it is tried again
+            if not isinstance(error, Conflict):  # else our picture is behind, and what it lacks is told soon
+                self._trouble(
+                    change.kind.name if isinstance(change, Create | Replace | Patch | Delete) else "", "", error
+                )

@@ -1,0 +1,365 @@
+"""Claims of pods that wait behind a gate are allocated, so that kube-scheduler and the kubelet have to follow.
+
+A pod with the gate `DOMAIN/claims` is not looked at by kube-scheduler. Here a node and devices are chosen for all its
+claims together, written into their status with a reservation for the pod, and then the gate is opened: whoever
+schedules a pod keeps to what its claims were allocated. A pod is only ever in one of two hands.
+
+What was done follows from the API: a restart goes on where another one stopped, or takes back what cannot be
+completed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from ullage.kube.claims.devices import DeviceMirror
+from ullage.kube.claims.writes import ClaimWrites
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Patch, PatchType
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.kinds import PODS, RESOURCE_CLAIMS
+from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.kube.client.objects import Object, Pod
+from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.mirror import Mirror, Trouble
+from ullage.model.claim import Claim
+from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
+from ullage.model.error import NotFound, UllageError
+from ullage.model.resources import MILLI
+from ullage.model.topology import ZonePolicy
+from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
+from ullage.wire.document import Document, mapping
+from ullage.wire.dra.claim import pod_claims, read_claim, tolerations_of
+from ullage.wire.dra.conditions import Readiness, readiness
+from ullage.wire.pod.affinity import node_affinity
+from ullage.wire.pod.containers import pod_amount
+from ullage.wire.pod.keys import Keys
+
+T = TypeVar("T")
+
+AGAIN_S = 5.0
+"""A pod that waits is looked at again after so long, also where nothing seems to have changed."""
+
+_PAUSE_S = 0.05
+"""News of that time are looked at together."""
+
+_NODES_AT_ONCE = 32
+"""Nodes that are looked at before others are served: some milliseconds."""
+
+_TROUBLED_S = 1.0
+"""The API is left alone for so long after it failed."""
+
+
+def claims_gate(domain: str) -> str:
+    """The name of the gate."""
+    return f"{domain}/claims"
+
+
+class Claiming:
+    """`run` serves pods that wait, while this process leads. Pods of other schedulers are left alone."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        candidate: Candidate,
+        claims: Claims,
+        devices: DeviceMirror,
+        mirror: Mirror,
+        pods: Informer[Pod],
+        *,
+        domain: str,
+        scheduler: str,
+        may_have: Callable[[Document, str], frozenset[str] | None] = lambda _pod, _uid: None,
+        tell: Tell = lambda _event: None,
+        trouble: Trouble = lambda _kind, _name, _error: None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`may_have` says which cards a pod may have, by bindings: None for any. It raises where it has none."""
+        self._api, self._candidate, self._claims, self._devices = api, candidate, claims, devices
+        self._mirror, self._pods, self._tell, self._now = mirror, pods, tell, now
+        self._trouble, self._may_have = trouble, may_have
+        self._domain, self._scheduler, self._gate = domain, scheduler, claims_gate(domain)
+        self._writes = ClaimWrites(api, candidate, f"{domain}/allocated-for", now)
+        self._waiting: dict[tuple[str, str], Pod] = {}
+        self._left: dict[str, Pod] = {}
+        """Pods that went before they had a node, whose claims are still to be looked at."""
+        self._term: int | None = None
+        self._refused: dict[str, str] = {}
+        """Why pods that ask alike were refused in this look: room only gets less while it lasts."""
+        pods.subscribe(self._on_pod)
+
+    @property
+    def waiting(self) -> int:
+        """How many pods wait for their claims."""
+        return len(self._waiting)
+
+    async def run(self) -> None:
+        """Serve those that wait until it is cancelled."""
+        changed = self._devices.changed
+        while True:
+            await asyncio.sleep(_PAUSE_S)
+            epoch = self._candidate.epoch
+            if epoch is None or self._mirror.term != epoch or not self._devices.served:
+                continue
+            if self._term == epoch:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_S):
+                        await changed.wait()
+            changed.clear()
+            try:
+                await self._pass(epoch)
+            except NotLeading:
+                continue
+            except UllageError as error:  # what is to be done is found again in the API
+                self._trouble("ResourceClaim", "", error)
+                changed.set()
+                await asyncio.sleep(_TROUBLED_S)
+
+    def _on_pod(self, news: News[Pod]) -> None:
+        match news:
+            case Added(new) | Changed(_, new) if self._is_ours(new):
+                self._waiting[new.key] = new
+            case Added(new) | Changed(_, new):
+                self._waiting.pop(new.key, None)
+                if not new.finished:
+                    return  # it frees nothing
+            case Removed(last):
+                self._waiting.pop(last.key, None)
+                if not last.spec.node_name and last.spec.scheduler_name == self._scheduler:
+                    self._left[last.metadata.uid] = last
+        self._devices.changed.set()
+
+    def _is_ours(self, pod: Pod) -> bool:
+        """Whether it waits for its claims, and for nothing else: what waits for its turn holds nothing meanwhile."""
+        gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+        return gates == [self._gate] and pod.spec.scheduler_name == self._scheduler and not pod.terminating
+
+    async def _pass(self, epoch: int) -> None:
+        """Look once at all that is to be done."""
+        devices = self._claims.devices
+        if self._term != epoch:
+            await self._release_abandoned(epoch)
+        for claim in devices.kept() if self._term != epoch else devices.overdue():
+            await self._read(claim)
+        self._term = epoch
+        self._refused.clear()
+        for uid, pod in list(self._left.items()):
+            await self._release(epoch, pod)
+            self._left.pop(uid, None)
+        for pod in sorted(self._waiting.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key)):
+            if self._waiting.get(pod.key) is not pod:
+                continue
+            try:
+                await self._serve(epoch, pod)
+            except NotLeading:
+                raise
+            except UllageError as error:
+                self._say(pod, f"{error.code}: {error.message}")
+            await asyncio.sleep(0)
+
+    # --- one pod ---
+
+    async def _serve(self, epoch: int, pod: Pod) -> None:
+        """Allocate what its claims lack, reserve all of them, and let it go."""
+        claims = await self._claims_of(pod)
+        if claims is None:
+            return
+        placement = await self._choose(pod, claims)
+        if isinstance(placement, str):
+            self._say(pod, f"its claims cannot be allocated: {placement}")
+            # Who holds one claim and waits for another may wait for ever: it waits with nothing in its hands.
+            await self._take_back(epoch, pod, [claim for claim in claims if pod.metadata.uid in claim.reserved_for])
+            return
+        try:
+            states = await self._write(epoch, pod, claims, placement)
+        except NotLeading:
+            raise
+        except UllageError:
+            await self._take_back(epoch, pod, claims)
+            raise
+        match readiness((state.document for state in states), self._now()):
+            case Readiness.READY:
+                await self._open(epoch, pod)
+            case Readiness.FAILED:
+                self._say(pod, "a device did not become ready for it; its claims are allocated anew")
+                await self._take_back(epoch, pod, claims)
+            case Readiness.WAITING:
+                pass  # their drivers tell on the claims
+
+    async def _choose(self, pod: Pod, claims: tuple[DeviceClaim, ...]) -> ClaimPlacement | str:
+        """What its claims get, held from now on; or why they get nothing."""
+        self._mirror.settle()
+        cards = self._may_have(pod.document, pod.metadata.uid)
+        asked = replace(_claiming(pod, claims, self._domain), cards=cards)
+        alike = asked.alike
+        if alike in self._refused:
+            return self._refused[alike]
+        placement = await _paced(self._claims.look(asked))
+        if isinstance(placement, Unplaced):
+            why = str(placement)
+            self._refused |= {alike: why} if alike else {}
+            return why
+        refused = self._claims.hold(placement)
+        return placement if refused is None else refused.code.value
+
+    async def _claims_of(self, pod: Pod) -> tuple[DeviceClaim, ...] | None:
+        """The claims of a pod, as they are; None while one of them cannot be used."""
+        found: dict[str, DeviceClaim] = {}
+        for each in pod_claims(pod.document):
+            if each.claim is None:
+                continue
+            claim = self._claims.devices.named(pod.metadata.namespace, each.claim) if each.claim else None
+            if claim is not None and self._claims.devices.is_kept(claim.uid):
+                claim = await self._read(claim)  # the watch is behind, or an answer got lost
+            why = "is not there yet" if claim is None else self._unusable(claim, pod, made=each.made)
+            if why or claim is None:
+                self._say(pod, f"its claim {each.name} {why}")
+                return None
+            found[claim.uid] = claim
+        return tuple(found.values())
+
+    def _unusable(self, claim: DeviceClaim, pod: Pod, *, made: bool) -> str:
+        """Why a claim cannot be used by a pod; "" if it can."""
+        uid = pod.metadata.uid
+        if made and claim.owner != uid:
+            return "was made for another pod"
+        if claim.deleting:
+            return "is being deleted"
+        if claim.uid in self._devices.unreadable:
+            return f"cannot be read: {self._devices.unreadable[claim.uid]}"
+        if len(claim.reserved_for) >= MAX_RESERVATIONS and uid not in claim.reserved_for:
+            return f"is reserved for {MAX_RESERVATIONS} pods, more cannot be"
+        return ""
+
+    async def _read(self, claim: DeviceClaim) -> DeviceClaim | None:
+        """A claim as the server has it; what is kept for one that was allocated nothing is free again."""
+        devices = self._claims.devices
+        try:
+            there = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        except NotFound:
+            there = None
+        if there is None or there.metadata.uid != claim.uid:
+            devices.drop(claim.uid)
+            return None
+        found = read_claim(there.document)
+        if found.allocation is None:
+            devices.drop(claim.uid)
+        else:
+            devices.told(claim.uid)
+        return found
+
+    async def _write(
+        self, epoch: int, pod: Pod, claims: Sequence[DeviceClaim], placement: ClaimPlacement
+    ) -> list[Object]:
+        """Write all allocations and reservations; the claims as they are then."""
+        states = []
+        numbers = {claim.uid: number for number, claim in enumerate(placement.claims)}
+        classes = {key[1]: each.document for key, each in self._devices.classes.objects.items()}
+        for claim in claims:
+            found = await self._writes.fresh(claim)
+            if claim.uid not in numbers:
+                states.append(await self._writes.reserve(epoch, pod, found))
+                continue
+            picks = [(p.request, p.device, p.admin, p.consumed) for p in placement.picks_of(numbers[claim.uid])]
+            states.append(await self._writes.allocate(epoch, pod, found, classes, picks, placement.node))
+            self._claims.devices.told(claim.uid)
+        return states
+
+    async def _open(self, epoch: int, pod: Pod) -> None:
+        """Let kube-scheduler see the pod, unless it is another one by now."""
+        namespace, name = pod.key
+        steps: list[Mapping[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+            {"op": "test", "path": "/spec/schedulingGates/0/name", "value": self._gate},
+            {"op": "remove", "path": "/spec/schedulingGates/0"},
+        ]
+        await self._candidate.write(epoch, Patch(PODS, name, steps, namespace, PatchType.JSON))
+        self._waiting.pop(pod.key, None)
+
+    # --- taking back ---
+
+    async def _take_back(self, epoch: int, pod: Pod, claims: Iterable[DeviceClaim]) -> None:
+        """Whatever of these claims is reserved for the pod, or was allocated for it and nobody uses, is free again."""
+        for claim in claims:
+            self._refused.clear()
+            try:
+                found = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+                if found.metadata.uid == claim.uid:
+                    await self._writes.free(epoch, pod.metadata.uid, found)
+                self._claims.devices.drop(claim.uid)
+            except NotFound:
+                self._claims.devices.drop(claim.uid)
+            except NotLeading:
+                raise
+            except UllageError as error:  # the next look at the pod, or the next leader, finds it as it is
+                self._say(pod, f"claim {claim.name} could not be given back: {error.message}")
+
+    async def _release(self, epoch: int, pod: Pod) -> None:
+        """Free the claims of a pod that is gone and had no node."""
+        try:
+            there = await self._api.get(PODS, pod.metadata.name, pod.metadata.namespace)
+            if there.metadata.uid == pod.metadata.uid:
+                return
+        except NotFound:
+            pass
+        names = [each.claim for each in pod_claims(pod.document) if each.claim]
+        found = [self._claims.devices.named(pod.metadata.namespace, name) for name in names]
+        await self._take_back(epoch, pod, [claim for claim in found if claim is not None])
+
+    async def _release_abandoned(self, epoch: int) -> None:
+        """Free what was allocated here for pods that went while nobody led."""
+        for found in list(self._devices.claims.objects.values()):
+            users = (found.document.get("status") or {}).get("reservedFor") or ()
+            if self._writes.mark not in (found.metadata.annotations or {}):
+                continue
+            for user in users:
+                key, uid = (found.metadata.namespace, str(user.get("name"))), str(user.get("uid"))
+                known = self._pods.objects.get(key)
+                if user.get("resource") == "pods" and (known is None or known.metadata.uid != uid):
+                    await self._release(epoch, _gone(*key, uid, found.metadata.name))
+
+    def _say(self, pod: Pod, why: str) -> None:
+        namespace, name = pod.key
+        self._tell(PodEvent(namespace, name, pod.metadata.uid, Reason.CLAIMS_WAIT, why))
+
+
+async def _paced(looking: Generator[None, None, T]) -> T:
+    """What comes of looking at many nodes, without keeping others waiting meanwhile."""
+    for number in itertools.count(1):
+        try:
+            next(looking)
+        except StopIteration as found:
+            done: T = found.value
+            return done
+        if number % _NODES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    raise AssertionError
+
+
+def _claiming(pod: Pod, claims: tuple[DeviceClaim, ...], domain: str) -> ClaimingPod:
+    """What a pod that waits asks beside its claims."""
+    document = pod.document
+    spec = mapping(document.get("spec"), "spec")
+    return ClaimingPod(
+        pod.metadata.uid,
+        claims,
+        Claim(pod.metadata.namespace, pod=pod.metadata.name, pod_uid=pod.metadata.uid),
+        pod_amount(spec, "cpu", MILLI),
+        pod_amount(spec, "memory", 1),
+        node_affinity(spec),
+        tolerations_of(spec),
+        Keys(document, domain).choice("numa-policy", ZonePolicy),
+    )
+
+
+def _gone(namespace: str, name: str, uid: str, claim: str) -> Pod:
+    """A pod that is not there any more, of which one claim is known."""
+    metadata = f'"metadata":{{"namespace":"{namespace}","name":"{name}","uid":"{uid}"}}'
+    spec = f'"spec":{{"resourceClaims":[{{"name":"claim","resourceClaimName":"{claim}"}}]}}'
+    return PODS.read(f"{{{metadata},{spec}}}".encode())

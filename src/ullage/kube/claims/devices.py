@@ -1,0 +1,185 @@
+"""Slices, classes and claims as the API tells them, entered where they are decided by.
+
+A cluster may not have these kinds, or have them later: they are followed as soon as they are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from ullage.kube.client.objects import Node, Object, Pod
+from ullage.model.error import InvalidRequest, NotFound, UllageError
+from ullage.model.taint import Taint
+from ullage.service.claims import Claims
+from ullage.service.devices import PoolKey, Trouble
+from ullage.wire.document import Document
+from ullage.wire.dra.claim import extended_claim, read_claim, read_device_class
+from ullage.wire.topology.resourceslice import pool_of, read_resource_slices
+
+LOOK_S = 60.0
+"""How often a cluster that has no claims is asked whether it has them by now."""
+
+_SOON_S = 1.0
+
+KINDS = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS)
+
+
+class DeviceMirror:
+    """`run` follows the kinds of claims, once they are there; `changed` is set by all that may help a pod that waits.
+
+    `describe` is called for a machine whose cards are told otherwise.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        claims: Claims,
+        nodes: Informer[Node],
+        describe: Callable[[str], None],
+        trouble: Trouble = lambda _kind, _name, _error: None,
+    ) -> None:
+        self._api, self._claims, self._describe, self._trouble = api, claims, describe, trouble
+        self.slices, self.classes, self.claims = (Informer(api, kind) for kind in KINDS)
+        self._slices_of: dict[PoolKey, dict[str, Document]] = {}
+        self._looked = asyncio.Event()
+        self.served = False
+        self.unreadable: dict[str, str] = {}
+        """What is asked in a way that is not known, by the uid of the claim."""
+        self.changed = asyncio.Event()
+        self.slices.subscribe(self._on_slice)
+        self.classes.subscribe(self._on_class)
+        self.claims.subscribe(self._on_claim)
+        nodes.subscribe(self._on_node)
+
+    async def run(self) -> None:
+        """Follow them until it is cancelled."""
+        while not await self._look():  # noqa: ASYNC110 - nobody tells when an API server is upgraded
+            await asyncio.sleep(LOOK_S if self._looked.is_set() else _SOON_S)
+        async with asyncio.TaskGroup() as tasks:
+            for informer in (self.slices, self.classes, self.claims):
+                tasks.create_task(informer.run())
+
+    async def wait_synced(self) -> None:
+        """Return when all that is there has been told, or it is known that there is nothing."""
+        await self._looked.wait()
+        if self.served:
+            for informer in (self.slices, self.classes, self.claims):
+                await informer.wait_synced()
+
+    async def catch_up(self) -> None:
+        """Take the state of now, however far behind the watches are.
+
+        Raises:
+            UllageError: a list failed.
+
+        """
+        if self.served:
+            await self.claims.catch_up()
+
+    async def claimed(self, pod: Pod) -> tuple[str, ...]:
+        """The cards that whoever schedules a pod has claimed for the resources its containers ask for.
+
+        Raises:
+            NotFound: its claim is gone.
+
+        """
+        name = extended_claim(pod.document)
+        if not name or not self.served:
+            return ()
+        found = await self._api.get(RESOURCE_CLAIMS, name, pod.metadata.namespace)
+        return self._claims.devices.cards_of(read_claim(found.document))
+
+    async def _look(self) -> bool:
+        """Whether the API has all of the kinds."""
+        try:
+            for kind in KINDS:
+                pages = self._api.pages(kind, limit=1)
+                await anext(pages)
+                await pages.aclose()
+            self.served = True
+        except NotFound:
+            pass
+        except Forbidden as error:
+            self._trouble("ResourceClaim", "", error)
+        except UllageError as error:
+            self._trouble("ResourceClaim", "", error)
+            return False  # it is not known
+        self._looked.set()
+        return self.served
+
+    def _on_slice(self, news: News[Object]) -> None:
+        match news:
+            case Added(new) | Changed(_, new):
+                self._take_slice(new)
+            case Removed(last):
+                self._take_slice(last, gone=True)
+
+    def _take_slice(self, found: Object, *, gone: bool = False) -> None:
+        """Read the pool of a slice again: which of its slices count depends on all of them."""
+        document, name = found.document, found.metadata.name
+        try:
+            key = pool_of(document)
+        except InvalidRequest as error:
+            self._trouble("ResourceSlice", name, error)
+            return
+        slices = self._slices_of.setdefault(key, {})
+        slices.pop(name, None)
+        if not gone:
+            slices[name] = document
+        pools, dropped = read_resource_slices(slices.values())
+        for sentence in dropped:
+            self._trouble("ResourceSlice", name, InvalidRequest(sentence))
+        if not slices:
+            del self._slices_of[key]
+        for node in sorted(self._claims.devices.set_pool(key, pools[0] if pools else None)):
+            self._describe(node)
+        self.changed.set()
+
+    def _on_class(self, news: News[Object]) -> None:
+        match news:
+            case Added(new) | Changed(_, new):
+                try:
+                    self._claims.set_class(new.metadata.name, read_device_class(new.document))
+                except InvalidRequest as error:
+                    self._claims.set_class(new.metadata.name, None)
+                    self._trouble("DeviceClass", new.metadata.name, error)
+            case Removed(last):
+                self._claims.set_class(last.metadata.name, None)
+        self.changed.set()
+
+    def _on_claim(self, news: News[Object]) -> None:
+        match news:
+            case Added(new) | Changed(_, new):
+                self._take_claim(new)
+            case Removed(last):
+                self.unreadable.pop(last.metadata.uid, None)
+                self._claims.devices.remove_claim(last.metadata.uid)
+        self.changed.set()
+
+    def _take_claim(self, found: Object) -> None:
+        document, uid = found.document, found.metadata.uid
+        self.unreadable.pop(uid, None)
+        try:
+            claim = read_claim(document)
+        except InvalidRequest as error:
+            self._trouble("ResourceClaim", "/".join(found.key), error)
+            self.unreadable[uid] = error.message
+            try:
+                claim = read_claim({**document, "spec": {}})  # what it has counts, whatever it asked
+            except InvalidRequest:
+                return
+        self._claims.devices.set_claim(claim)
+
+    def _on_node(self, news: News[Node]) -> None:
+        match news:
+            case Added(new) | Changed(_, new):
+                taints = (Taint(each.key, each.value, each.effect) for each in new.spec.taints or ())
+                self._claims.set_taints(new.metadata.name, taints)
+            case Removed(last):
+                self._claims.set_taints(last.metadata.name, ())
+        self.changed.set()

@@ -1,0 +1,129 @@
+"""What is written on ResourceClaims: each step is one write, which the server refuses if the claim has changed since.
+
+Only a pod's own reservation is taken back, and an allocation that was made here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Patch, PatchType
+from ullage.kube.client.errors import VersionConflict
+from ullage.kube.client.kinds import RESOURCE_CLAIMS
+from ullage.kube.client.lease import Candidate
+from ullage.kube.client.objects import Object, Pod
+from ullage.model.device_claim import DeviceClaim
+from ullage.model.error import Conflict
+from ullage.wire.document import Document
+from ullage.wire.dra.allocation import Pick, allocation_body, reservation
+from ullage.wire.dra.claim import FINALIZER
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWrites:
+    """Every write is made in a term. `mark` is the annotation that says for which pod's sake a claim was allocated."""
+
+    api: KubeApi
+    candidate: Candidate
+    mark: str
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    async def fresh(self, claim: DeviceClaim) -> Object:
+        """The claim as the server has it.
+
+        Raises:
+            NotFound: it is gone. Conflict: it is another one by now, or about to go.
+
+        """
+        found = await self.api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        if found.metadata.uid != claim.uid:
+            raise Conflict(f"claim {claim.namespace}/{claim.name} is another one by now", code="claim-replaced")
+        if found.metadata.deletion_timestamp is not None:
+            raise Conflict(f"claim {claim.namespace}/{claim.name} is being deleted", code="claim-deleting")
+        return found
+
+    async def allocate(
+        self, epoch: int, pod: Pod, found: Object, classes: Mapping[str, Document], picks: Sequence[Pick], node: str
+    ) -> Object:
+        """Allocate these devices and reserve them for a pod, in one write after that of the finalizer.
+
+        Raises:
+            VersionConflict: somebody else has changed the claim.
+
+        """
+        if _status(found).get("allocation"):
+            raise VersionConflict(f"claim {'/'.join(found.key)} was allocated by somebody else meanwhile")
+        found = await self._protect(epoch, pod, found)
+        now = self.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = allocation_body(found.document, classes, picks, node, share_id=lambda: str(uuid.uuid4()), now=now)
+        return await self._set(epoch, found, body, [_user(pod)])
+
+    async def reserve(self, epoch: int, pod: Pod, found: Object) -> Object:
+        """Reserve for a pod what is allocated already.
+
+        Raises:
+            Conflict: it is not any more. VersionConflict: somebody else has changed the claim.
+
+        """
+        status = _status(found)
+        users = status.get("reservedFor") or []
+        if not status.get("allocation"):
+            raise Conflict(f"claim {'/'.join(found.key)} is not allocated any more", code="claim-deallocated")
+        if any(user.get("uid") == pod.metadata.uid for user in users):
+            return found
+        return await self._set(epoch, found, status["allocation"], [*users, _user(pod)])
+
+    async def free(self, epoch: int, uid: str, found: Object) -> Object:
+        """Take back what is reserved for a pod, and what was allocated here if nobody uses it.
+
+        The claim is written to in any case if it was allocated here, or about to be: of a write whose answer got lost
+        nothing comes after this.
+        """
+        status = _status(found)
+        users, marked = status.get("reservedFor") or [], self.mark in (found.metadata.annotations or {})
+        others = [user for user in users if user.get("uid") != uid]
+        allocation = None if marked and not others else status.get("allocation")
+        if allocation != status.get("allocation") or len(others) != len(users):
+            found = await self._set(epoch, found, allocation, others)
+        if marked and allocation is None:
+            stated = {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
+            found = await self._patch(epoch, found, {"metadata": {**stated, "annotations": {self.mark: None}}})
+        return found
+
+    async def _protect(self, epoch: int, pod: Pod, found: Object) -> Object:
+        finalizers = found.document["metadata"].get("finalizers") or []
+        notes = found.metadata.annotations or {}
+        if FINALIZER in finalizers and notes.get(self.mark) == pod.metadata.uid:
+            return found
+        wanted = {
+            "uid": found.metadata.uid,
+            "resourceVersion": found.metadata.resource_version,
+            "finalizers": list(dict.fromkeys([*finalizers, FINALIZER])),
+            "annotations": {self.mark: pod.metadata.uid},
+        }
+        return await self._patch(epoch, found, {"metadata": wanted})
+
+    async def _set(
+        self, epoch: int, found: Object, allocation: dict[str, Any] | None, users: list[dict[str, Any]]
+    ) -> Object:
+        stated = {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
+        status = {"allocation": allocation, "reservedFor": users or None}
+        return await self._patch(epoch, found, {"metadata": stated, "status": status}, "status")
+
+    async def _patch(self, epoch: int, found: Object, body: dict[str, Any], subresource: str = "") -> Object:
+        namespace, name = found.key
+        change = Patch(RESOURCE_CLAIMS, name, body, namespace, PatchType.MERGE, subresource)
+        return RESOURCE_CLAIMS.read(await self.candidate.write(epoch, change))
+
+
+def _status(found: Object) -> dict[str, Any]:
+    return dict(found.document.get("status") or {})
+
+
+def _user(pod: Pod) -> dict[str, Any]:
+    return reservation(pod.metadata.name, pod.metadata.uid)

@@ -1,0 +1,72 @@
+"""What a Kubernetes API server refuses, as errors of Ullage: what to do follows from the type."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from ullage.kube.client.objects import Status
+from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
+
+
+class Gone(UllageError):
+    """The version, or the next page, is no longer kept: list again."""
+
+    code = "kube-gone"
+
+
+class VersionConflict(Conflict):
+    """The object changed, or is another one, since it was read: read it again and decide again."""
+
+    code = "kube-conflict"
+
+
+class Forbidden(UllageError):
+    """The server does not let this user do that; a rule of RBAC is missing, or the token is wrong."""
+
+    code = "kube-forbidden"
+
+
+class Throttled(Unavailable):
+    """The server asks to come back later: after `retry_after_s` seconds."""
+
+    code = "kube-throttled"
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class BudgetExhausted(Throttled):
+    """A PodDisruptionBudget does not allow an eviction now."""
+
+    code = "kube-budget-exhausted"
+
+
+class Unreachable(Unavailable):
+    """No answer came: a write may have been carried out or not, so read before trying again."""
+
+    code = "kube-unreachable"
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a write that failed so was not carried out, nor ever will be; of all others nobody knows."""
+    return isinstance(error, UllageError) and (isinstance(error, Throttled) or not isinstance(error, Unavailable))
+
+
+_PLAIN: dict[int, type[UllageError]] = {401: Forbidden, 403: Forbidden, 409: VersionConflict, 410: Gone}
+
+
+def refusal(status: Status, what: str, retry_after_s: float = 1.0) -> UllageError:
+    """The error that a failed answer stands for; `what` is the call, `status.code` the HTTP status."""
+    message = f"{what}: {status.message or status.reason or status.code}"
+    if status.code == HTTPStatus.TOO_MANY_REQUESTS:
+        return Throttled(message, retry_after_s)
+    if status.reason == "AlreadyExists":
+        return AlreadyExists(message, code="kube-already-exists")
+    if status.code == HTTPStatus.NOT_FOUND:
+        return NotFound(message, code="kube-not-found")
+    if status.code in _PLAIN:
+        return _PLAIN[status.code](message)
+    if status.code in range(400, 500) and status.code != HTTPStatus.REQUEST_TIMEOUT:
+        return InvalidRequest(message, code="kube-invalid")
+    return Unavailable(message, code="kube-unavailable")

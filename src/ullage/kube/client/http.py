@@ -1,0 +1,214 @@
+"""The port to the Kubernetes API over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import httpx2
+import msgspec
+
+from ullage.kube.client.api import ALL, EventType, Page, Selection, T, WatchEvent
+from ullage.kube.client.changes import Call, Change, Evict, call_of
+from ullage.kube.client.errors import BudgetExhausted, Throttled, Unreachable, refusal
+from ullage.kube.client.kinds import Kind, Unreadable
+from ullage.kube.client.objects import EventLine, ObjectList, Status
+from ullage.model.error import UllageError
+
+D = TypeVar("D", ObjectList, EventLine, Status)
+
+_KNOWN = frozenset(EventType)
+_ERROR = "ERROR"
+_SOONEST_S = 0.1
+_LONGEST_LINE = 64 << 20
+"""Bytes of one watch event: far more than any object, as etcd holds 1.5 MiB of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long calls wait, in seconds."""
+
+    answer_s: float = 10.0
+    """For one answer, whole."""
+    eviction_s: float = 20.0
+    """For the answer to an eviction: a server tries for ten seconds before it says that another pod was meant."""
+    throttled_s: float = 30.0
+    """For a server that asks to come back later, over all tries of a call."""
+    watch_s: tuple[float, float] = (300.0, 600.0)
+    """Until the server is to end a watch: a random time between these, so that not all return at once."""
+    silence_s: float = 150.0
+    """For the next line of a watch; servers send a bookmark about each minute."""
+
+
+class HttpKubeApi:
+    """One API server behind the port; `client` knows its address and credentials, and is not closed here."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        patience: Patience = Patience(),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._client = client
+        self._patience = patience
+        self._clock = clock
+        self._pause = pause
+        self._chance = chance
+
+    async def pages(self, kind: Kind[T], select: Selection = ALL, limit: int = 500) -> AsyncGenerator[Page[T], None]:
+        """See the port."""
+        path, query = kind.path(select.namespace), {**_query(select), "limit": str(limit)}
+        while True:
+            body = await self._call(Call("GET", path, query, b""))
+            page = _decode(body, ObjectList)
+            version = page.metadata.resource_version
+            yield Page(tuple(kind.read(item) for item in page.items or ()), version)
+            if not page.metadata.next:
+                return
+            query["continue"] = page.metadata.next
+
+    async def watch(self, kind: Kind[T], since: str, select: Selection = ALL) -> AsyncGenerator[WatchEvent[T], None]:
+        """See the port."""
+        lasts_s = self._chance(*self._patience.watch_s)
+        query = {
+            **_query(select),
+            "watch": "true",
+            "resourceVersion": since,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, round(lasts_s))),
+        }
+        what = f"watch {kind.plural}"
+        async with self._answer(Call("GET", kind.path(select.namespace), query, b""), what) as answer:
+            async for line in _lines(answer, what):
+                yield _event(kind, line, what)
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
+        """See the port."""
+        return kind.read(await self._call(Call("GET", kind.path(namespace, name), {}, b"")))
+
+    async def write(self, change: Change) -> bytes:
+        """See the port."""
+        call = call_of(change)
+        if not isinstance(change, Evict):
+            return await self._call(call)
+        try:
+            return await self._once(call, self._patience.eviction_s)
+        except Throttled as error:
+            raise BudgetExhausted(error.message, error.retry_after_s) from None
+
+    async def _call(self, call: Call) -> bytes:
+        """The body of the answer; a server that is busy is asked again when it says, for a while."""
+        until = self._clock() + self._patience.throttled_s
+        while True:
+            try:
+                return await self._once(call)
+            except Throttled as error:
+                if self._clock() + error.retry_after_s > until:
+                    raise
+                await self._pause(error.retry_after_s)
+
+    async def _once(self, call: Call, answer_s: float | None = None) -> bytes:
+        what, within_s = f"{call.method} {call.path}", answer_s or self._patience.answer_s
+        with _network(what):
+            async with asyncio.timeout(within_s):
+                answer = await self._client.send(self._request(call, within_s))
+        if not answer.is_success:
+            raise _refusal(answer, what)
+        return answer.content
+
+    @asynccontextmanager
+    async def _answer(self, call: Call, what: str) -> AsyncIterator[httpx2.Response]:
+        """An answer whose body is still to come, closed at the end."""
+        with _network(what):
+            async with asyncio.timeout(self._patience.answer_s):
+                answer = await self._client.send(self._request(call, self._patience.silence_s), stream=True)
+            try:
+                if not answer.is_success:
+                    async with asyncio.timeout(self._patience.answer_s):
+                        await answer.aread()
+                    raise _refusal(answer, what)
+                yield answer
+            finally:
+                await answer.aclose()
+
+    def _request(self, call: Call, read_s: float) -> httpx2.Request:
+        content = {"Content-Type": call.media} if call.body else {}
+        wait = httpx2.Timeout(self._patience.answer_s, read=read_s)
+        return self._client.build_request(
+            call.method, call.path, params=dict(call.query), content=call.body or None, headers=content, timeout=wait
+        )
+
+
+@contextmanager
+def _network(what: str) -> Iterator[None]:
+    """Trouble of the network inside the block becomes ours."""
+    try:
+        yield
+    except (httpx2.TimeoutException, TimeoutError) as error:
+        raise Unreachable(f"{what}: no answer in time", code="kube-timeout") from error
+    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+        raise Unreachable(f"{what}: {error or type(error).__name__}") from error
+
+
+async def _lines(answer: httpx2.Response, what: str) -> AsyncIterator[bytes]:
+    """The lines of a stream. Only a line feed ends one: text in JSON may hold what else Unicode calls a line end."""
+    kept = bytearray()
+    async for piece in answer.aiter_bytes():
+        kept += piece
+        if b"\n" in piece:
+            *whole, rest = bytes(kept).split(b"\n")
+            kept = bytearray(rest)
+            for line in whole:
+                if line.strip():
+                    yield line
+        elif len(kept) > _LONGEST_LINE:
+            raise Unreadable(f"{what}: an event has more than {_LONGEST_LINE} bytes")
+
+
+def _event(kind: Kind[T], line: bytes, what: str) -> WatchEvent[T]:
+    event = _decode(line, EventLine)
+    if event.type == _ERROR:
+        raise refusal(_decode(event.object, Status), what)
+    if event.type not in _KNOWN:
+        raise Unreadable(f"{what}: an event of type {event.type!r} is not known")
+    item = kind.read(event.object)
+    told = EventType(event.type)
+    return WatchEvent(told, item.metadata.resource_version, None if told is EventType.BOOKMARK else item)
+
+
+def _query(select: Selection) -> dict[str, str]:
+    given = {"labelSelector": select.labels, "fieldSelector": select.fields}
+    return {name: text for name, text in given.items() if text}
+
+
+def _decode(body: bytes | msgspec.Raw, kind: type[D]) -> D:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"what the server sent cannot be read: {error}") from None
+
+
+def _refusal(answer: httpx2.Response, what: str) -> UllageError:
+    """What a failed answer says; a proxy on the way may say it without a Status."""
+    try:
+        told = msgspec.json.decode(answer.content, type=Status)
+    except msgspec.DecodeError:
+        told = Status(message=answer.text[:200])
+    status = Status(code=answer.status_code, reason=told.reason, message=told.message)
+    return refusal(status, what, _retry_after(answer.headers))
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds to wait, never none: servers send whole seconds, and 1 is meant where nothing is said."""
+    try:
+        return max(_SOONEST_S, float(headers.get("Retry-After", "1")))
+    except ValueError:
+        return 1.0

@@ -1,0 +1,195 @@
+"""A mirror of the objects of one kind: listed once, then kept up by a watch, and every change told once.
+
+What a relist finds is compared with the mirror, so that what was deleted while nobody watched is told too.
+Streams of two kinds are not ordered against each other: a pod may name a node that is not mirrored yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic
+
+from ullage.kube.client.api import ALL, EventType, KubeApi, Selection, T, WatchEvent
+from ullage.kube.client.errors import Throttled, Unreachable
+from ullage.kube.client.kinds import Kind
+from ullage.model.error import UllageError
+
+Key = tuple[str, str]
+_REMEMBERED = 4096
+"""Events that are known again if they come twice."""
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Added(Generic[T]):
+    """An object that was not there."""
+
+    new: T
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T]):
+    """The same object (by uid) in another state."""
+
+    old: T
+    new: T
+
+
+@dataclass(frozen=True, slots=True)
+class Removed(Generic[T]):
+    """An object that is gone, as it was last known; one of the same name may follow."""
+
+    last: T
+
+
+News = Added[T] | Changed[T] | Removed[T]
+Handler = Callable[[News[T]], None]
+
+
+class Informer(Generic[T]):
+    """The mirror; `run` keeps it up until it is cancelled.
+
+    Handlers are called in order, in the event loop, when the mirror has just changed; they must not raise: an
+    error in one ends `run`. Between them and the mirror nothing is lost or told twice, whatever is cut.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        kind: Kind[T],
+        select: Selection = ALL,
+        *,
+        resync_s: float = 1800.0,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """`resync_s`: how old a list may be before, at the end of a watch, there is another one."""
+        self._api, self._kind, self._select = api, kind, select
+        self._resync_s, self._clock, self._pause, self._chance = resync_s, clock, pause, chance
+        self._objects: dict[Key, T] = {}
+        self._handlers: list[Handler[T]] = []
+        self._version: str | None = None
+        self._listed_at = self._heard_at = -math.inf
+        self._recent: deque[tuple[str, ...]] = deque(maxlen=_REMEMBERED)
+        self._heard = 0  # lines of watches
+        self._synced = asyncio.Event()
+        self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
+        self.trouble: UllageError | None = None
+        """What the last try failed with; None while a watch is heard."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that was there at some moment has been told."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Return as soon as `synced`."""
+        await self._synced.wait()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the server was last heard: the mirror may be that old. Infinite before the first list."""
+        return self._clock() - self._heard_at
+
+    def subscribe(self, handler: Handler[T]) -> None:
+        """Tell a handler what is there, and from now on what changes."""
+        for item in list(self._objects.values()):
+            handler(Added(item))
+        self._handlers.append(handler)
+
+    async def catch_up(self) -> None:
+        """Take the state of now, however far behind the watch is.
+
+        What the watch has still to tell is told all the same: what is gone by now may come back until it does.
+
+        Raises:
+            UllageError: the list failed; nothing was told.
+
+        """
+        await self._relist()
+
+    async def run(self) -> None:
+        """List, watch, and start again after whatever went wrong; a pause grows while nothing is heard."""
+        failures = 0
+        while True:
+            heard, began, wait_s = self._heard, self._clock(), 0.0
+            try:
+                if self._version is None or began >= self._listed_at + self._resync_s:
+                    await self._relist()
+                await self._follow()
+            except Unreachable as error:
+                self.trouble = error  # nothing was missed: the next watch starts where this one ended
+            except UllageError as error:
+                self.trouble, self._version = error, None  # the version is not known any more, or in doubt
+                wait_s = error.retry_after_s if isinstance(error, Throttled) else 0.0
+            well = self._heard > heard or self._clock() - began >= _LONGEST_PAUSE_S
+            failures = 0 if well else failures + 1
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, 10))
+            await self._pause(max(wait_s, self._chance(pause_s / 2, pause_s)))
+
+    async def _relist(self) -> None:
+        """Take the state of one moment, and tell how it differs from the mirror; all of it, or none."""
+        version = ""
+        found: dict[Key, T] = {}
+        async with aclosing(self._api.pages(self._kind, self._select)) as pages:
+            async for page in pages:
+                version = page.version
+                found |= {item.key: item for item in page.items}
+        for key, last in list(self._objects.items()):
+            if key not in found:
+                self._remove(last)
+        for item in found.values():
+            self._put(item)
+        self._version = version
+        self._listed_at = self._heard_at = self._clock()
+        self._synced.set()
+
+    async def _follow(self) -> None:
+        """Take events until the stream ends."""
+        assert self._version is not None
+        async with aclosing(self._api.watch(self._kind, self._version, self._select)) as events:
+            async for event in events:
+                self._heard += 1
+                self._heard_at, self.trouble = self._clock(), None
+                self._take(event)
+
+    def _take(self, event: WatchEvent[T]) -> None:
+        item = event.item
+        if item is not None:
+            name = (event.type.value, *item.state)
+            if name in self._recent:
+                return
+            self._recent.append(name)
+            if event.type is not EventType.DELETED:
+                self._put(item)
+            elif (known := self._objects.get(item.key)) and known.metadata.uid == item.metadata.uid:
+                self._remove(item)
+        self._version = event.version
+
+    def _put(self, item: T) -> None:
+        old = self._objects.get(item.key)
+        if old is not None and old.metadata.uid != item.metadata.uid:
+            self._remove(old)
+            old = None
+        if old is not None and old.state == item.state:
+            return
+        self._objects[item.key] = item
+        self._tell(Added(item) if old is None else Changed(old, item))
+
+    def _remove(self, last: T) -> None:
+        del self._objects[last.key]
+        self._tell(Removed(last))
+
+    def _tell(self, news: News[T]) -> None:
+        for handler in self._handlers:
+            handler(news)

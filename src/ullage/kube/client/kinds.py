@@ -1,0 +1,101 @@
+"""The kinds of object that Ullage reads or writes, and where the API keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from ullage.kube.client.objects import Lease, Namespace, Node, Object, Pod, PodDisruptionBudget, ResourceQuota
+from ullage.model.error import UllageError, invalid
+
+T_co = TypeVar("T_co", bound=Object, covariant=True)
+
+
+class Unreadable(UllageError):
+    """A server sent something else than the API promises."""
+
+    code = "kube-unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T_co]):
+    """A kind of object: `group` is "" for the core group, `plural` is its name in paths."""
+
+    group: str
+    version: str
+    name: str
+    plural: str
+    type: type[T_co]
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """Group and version as objects state them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str | None = None, subresource: str = "") -> str:
+        """Where the API keeps one object, or with no name the objects of a namespace ("": of all).
+
+        Raises:
+            InvalidRequest: a name that cannot be one, or no namespace where one is needed.
+
+        """
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", _segment("namespace", namespace)]
+        elif self.namespaced and name is not None:
+            raise invalid("namespace", namespace, f"a {self.name} is in a namespace")
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(_segment("name", name))
+        if subresource:
+            parts.append(subresource)
+        return "/" + "/".join(parts)
+
+    def read(self, raw: bytes | msgspec.Raw) -> T_co:
+        """The object that JSON holds; it keeps a copy of the bytes.
+
+        Raises:
+            Unreadable: it is none of this kind.
+
+        """
+        try:
+            found = msgspec.json.decode(raw, type=self.type)
+        except msgspec.DecodeError as error:
+            raise Unreadable(f"{self.name}: what the server sent cannot be read: {error}") from None
+        msgspec.structs.force_setattr(found, "raw", bytes(memoryview(raw)))
+        return found
+
+
+def _segment(field: str, value: str) -> str:
+    if value in ("", ".", ".."):
+        raise invalid(field, value, "a name is needed")
+    return quote(value, safe="")
+
+
+PODS = Kind("", "v1", "Pod", "pods", Pod)
+NODES = Kind("", "v1", "Node", "nodes", Node, namespaced=False)
+NAMESPACES = Kind("", "v1", "Namespace", "namespaces", Namespace, namespaced=False)
+EVENTS = Kind("", "v1", "Event", "events", Object)
+LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)
+RESOURCE_QUOTAS = Kind("", "v1", "ResourceQuota", "resourcequotas", ResourceQuota)
+POD_DISRUPTION_BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget)
+GPU_BINDINGS = Kind("gpu.bytetrade.io", "v1alpha1", "GPUBinding", "gpubindings", Object, namespaced=False)
+POD_GROUPS = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", Object)
+VOLCANO_POD_GROUPS = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", Object)
+NATIVE_POD_GROUPS = tuple(
+    Kind("scheduling.k8s.io", version, "PodGroup", "podgroups", Object)
+    for version in ("v1beta1", "v1alpha3", "v1alpha2")
+)
+NUMATOPOLOGIES = Kind("nodeinfo.volcano.sh", "v1alpha1", "Numatopology", "numatopologies", Object, namespaced=False)
+HYPERNODES = Kind("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", Object, namespaced=False)
+CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", Object)
+DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", Object)
+STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets", Object)
+TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", Object, namespaced=False)
+RESOURCE_SLICES = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", Object, namespaced=False)
+DEVICE_CLASSES = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", Object, namespaced=False)
+RESOURCE_CLAIMS = Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", Object)

@@ -1,0 +1,214 @@
+"""Who leads, by a Lease: at most one process at a time believes that it does, and each term has its own epoch.
+
+A lease is not a lock: a process that was paused wakes up and goes on writing. So every write is made under
+the epoch of the term that decided it, and refused as soon as that term is over (`Candidate.write`, `Candidate.check`).
+Expiry is judged by how long the record has not changed, by this machine's own clock that no one sets; times
+in the record are for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.changes import Change, Create, Replace
+from ullage.kube.client.errors import Unreachable
+from ullage.kube.client.kinds import LEASES
+from ullage.kube.client.objects import Lease, LeaseSpec
+from ullage.model.error import Conflict, NotFound, UllageError
+
+
+def clock_s() -> float:
+    """Seconds that go on while the machine is suspended, and that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class NotLeading(Conflict):
+    """The term under which this was decided is over, or never was; nothing was written."""
+
+    code = "not-leading"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long things last, in seconds. Others wait longer than a leader goes on without renewing."""
+
+    lease_s: int = 15
+    renew_s: float = 2.0
+    give_up_s: float = 10.0
+    """From the start of the last renewal that succeeded: then a leader no longer believes that it leads."""
+
+    def __post_init__(self) -> None:
+        """Refuse terms under which two could lead at once."""
+        if not 0 < self.renew_s < self.give_up_s < self.lease_s:
+            raise ValueError(f"{self}: 0 < renew_s < give_up_s < lease_s is needed")
+
+
+TERMS = Terms()
+
+
+class Candidate:
+    """One process that wants to lead; its identity is new at every start.
+
+    `run` tries for ever; `epoch` is the number of the present term. Whoever ends a process stops what writes,
+    cancels `run`, and then calls `release`, so that another one need not wait.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        name: str,
+        namespace: str,
+        terms: Terms = TERMS,
+        *,
+        clock: Callable[[], float] = clock_s,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._api, self._name, self._namespace, self._terms = api, name, namespace, terms
+        self._clock, self._now, self._pause = clock, now, pause
+        self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+        self.holder = ""
+        """Who was seen to lead; "" for nobody."""
+        self.trouble: UllageError | None = None
+        """What the last try failed with."""
+        self.handed_over = False
+        """Whether whoever led before this term let go of it, with nothing under way."""
+        self._epoch: int | None = None
+        self._until = 0.0
+        self._highest = 0
+        self._seen: LeaseSpec | None = None
+        self._changed_at = 0.0
+        self._elected = asyncio.Event()
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of the term in which this process leads now, None if it does not; it only grows."""
+        return self._epoch if self.left_s > 0 else None
+
+    @property
+    def left_s(self) -> float:
+        """Seconds for which this process may go on without another renewal."""
+        return self._until - self._clock() if self._epoch is not None else 0.0
+
+    def check(self, epoch: int) -> None:
+        """Go on only in that term.
+
+        Raises:
+            NotLeading: it is over.
+
+        """
+        if self.epoch != epoch:
+            lease = f"lease {self._namespace}/{self._name}"
+            now = "it was not renewed in time" if self.holder == self.identity else f"{self.holder or 'nobody'} leads"
+            raise NotLeading(f"{lease}: term {epoch} of {self.identity} is over: {now}")
+
+    async def write(self, epoch: int, change: Change) -> bytes:
+        """Write in a term: not after it, and not longer than what is left of it when the write begins.
+
+        A change that states the version it was decided on is refused by the server as well if someone came between.
+
+        Raises:
+            NotLeading: the term is over; nothing was written.
+            Unreachable: the write outlived what was left; it may have happened.
+
+        """
+        self.check(epoch)
+        try:
+            async with asyncio.timeout(self.left_s):
+                return await self._api.write(change)
+        except TimeoutError:
+            raise Unreachable(f"a write of term {epoch} had no answer before its end", code="kube-timeout") from None
+
+    async def elected(self) -> int:
+        """The epoch, as soon as this process leads."""
+        while True:
+            await self._elected.wait()
+            if (epoch := self.epoch) is not None:
+                return epoch
+            self._elected.clear()
+
+    async def run(self) -> None:
+        """Take the lease when it is free, and renew it."""
+        while True:
+            began = self._clock()
+            await self.attempt()
+            await self._pause(max(0.0, self._terms.renew_s - (self._clock() - began)))
+
+    async def attempt(self) -> None:
+        """Read the record, and take or renew it if that may be; what fails is tried again at the next call."""
+        try:
+            async with asyncio.timeout(self._terms.give_up_s / 2):
+                await self._attempt()
+            self.trouble = None
+        except UllageError as error:
+            self.trouble = error
+        except TimeoutError:
+            self.trouble = Unreachable(f"lease {self._namespace}/{self._name}: no answer in time", code="kube-timeout")
+
+    async def release(self) -> None:
+        """Let another one lead at once. Nothing may be written in this term any more."""
+        epoch, self._epoch = self.epoch, None
+        if epoch is None:
+            return
+        try:
+            found = await self._api.get(LEASES, self._name, self._namespace)
+            if found.spec.holder_identity == self.identity:
+                await self._write(found, LeaseSpec(None, 1, found.spec.acquire_time, self._time(), epoch))
+        except UllageError as error:
+            self.trouble = error  # the lease runs out by itself
+
+    async def _attempt(self) -> None:
+        try:
+            found = await self._api.get(LEASES, self._name, self._namespace)
+        except NotFound:
+            self._epoch = None
+            if self._seen is None or self._free(self._seen):
+                await self._take(None)
+            return
+        spec = found.spec
+        if spec != self._seen:
+            self._seen, self._changed_at = spec, self._clock()
+        self.holder = spec.holder_identity or ""
+        self._highest = max(self._highest, spec.lease_transitions or 0)
+        if self.holder == self.identity and self.epoch is not None and self.epoch == spec.lease_transitions:
+            began = self._clock()
+            await self._write(found, msgspec.structs.replace(spec, renew_time=self._time()))
+            self._until = began + self._terms.give_up_s
+            return
+        self._epoch = None
+        if self._free(spec):
+            await self._take(found)
+
+    def _free(self, spec: LeaseSpec) -> bool:
+        """Whether nobody else can believe that it leads by this record, which was last seen to change some time ago."""
+        lasts_s = max(spec.lease_duration_seconds or self._terms.lease_s, 1)
+        held = spec.holder_identity not in (None, "", self.identity)
+        return not held or self._clock() - self._changed_at >= lasts_s
+
+    async def _take(self, found: Lease | None) -> None:
+        """Begin a term of our own, later than any that was seen, also where the record was deleted meanwhile."""
+        began, epoch, time = self._clock(), self._highest + 1, self._time()
+        await self._write(found, LeaseSpec(self.identity, self._terms.lease_s, time, time, epoch))
+        self._epoch, self._highest, self._until = epoch, epoch, began + self._terms.give_up_s
+        self.holder, self.handed_over = self.identity, found is not None and not found.spec.holder_identity
+        self._elected.set()
+
+    async def _write(self, found: Lease | None, spec: LeaseSpec) -> None:
+        """Make the record, or replace exactly the one that was read."""
+        if found is None:
+            body = {"metadata": {"name": self._name}, "spec": spec}
+            await self._api.write(Create(LEASES, body, self._namespace))
+        else:
+            await self._api.write(Replace(LEASES, self._name, {**found.document, "spec": spec}, self._namespace))
+
+    def _time(self) -> str:
+        return self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,27 @@
+"""Whether an API has a kind: definitions of others come and go."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.kinds import Kind
+from ullage.model.error import NotFound
+
+
+async def is_served(api: KubeApi, kind: Kind[Any]) -> bool:
+    """Whether there are objects of a kind that may be read.
+
+    Raises:
+        Unavailable: it is not known now.
+
+    """
+    try:
+        async with aclosing(api.pages(kind, limit=1)) as pages:
+            async for _ in pages:
+                return True
+    except (NotFound, Forbidden):
+        return False
+    return False

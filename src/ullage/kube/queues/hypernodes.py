@@ -1,0 +1,111 @@
+"""HyperNodes of a cluster that has them: in which domain of each tier a node is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.kinds import HYPERNODES
+from ullage.kube.client.objects import Node, Object
+from ullage.kube.client.served import is_served
+from ullage.kube.mirror import Trouble
+from ullage.model.error import InvalidRequest, UllageError
+from ullage.wire.re2 import matches
+from ullage.wire.topology.hypernode import HyperNode, read_hypernode, tiers_of
+
+LOOK_AGAIN_S = 300.0
+"""Between questions whether the cluster has them by now."""
+
+_SOON_S = 2.0
+_GATHER_S = 0.1
+"""How long changes are gathered before it is worked out again who is where."""
+
+
+class HyperNodes:
+    """`run` follows them until it is cancelled."""
+
+    def __init__(self, api: KubeApi, nodes: Informer[Node], trouble: Trouble) -> None:
+        self._api, self._nodes, self._trouble = api, nodes, trouble
+        self._moved: Callable[[Collection[str]], None] = lambda _nodes: None
+        self._known: dict[str, HyperNode] = {}
+        self._labels: dict[str, dict[str, str]] = {}
+        self._changed = asyncio.Event()
+        self._said: frozenset[str] = frozenset()
+        nodes.subscribe(self._on_node)
+
+    def on_move(self, moved: Callable[[Collection[str]], None]) -> None:
+        """Call this with the names of nodes whenever their domains have changed."""
+        self._moved = moved
+
+    def labels_of(self, node: str) -> Mapping[str, str]:
+        """The domains of a node, as labels."""
+        return self._labels.get(node, {})
+
+    @property
+    def tiers(self) -> list[int]:
+        """Those that there are, ascending."""
+        return sorted({each.tier for each in self._known.values()})
+
+    async def run(self) -> None:
+        """Follow them, once there are any."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._work_out())
+
+    async def _follow(self) -> None:
+        while not await self._served():  # noqa: ASYNC110 - nobody tells when a definition comes
+            await asyncio.sleep(LOOK_AGAIN_S)
+        informer = Informer(self._api, HYPERNODES)
+        informer.subscribe(self._on_hypernode)
+        await informer.run()
+
+    async def _served(self) -> bool:
+        while True:
+            try:
+                return await is_served(self._api, HYPERNODES)
+            except UllageError:
+                await asyncio.sleep(_SOON_S)
+
+    def _on_hypernode(self, news: News[Object]) -> None:
+        match news:
+            case Removed(last):
+                self._known.pop(last.metadata.name, None)
+            case Added(new) | Changed(_, new):
+                self._take(new)
+        self._changed.set()
+
+    def _take(self, found: Object) -> None:
+        name = found.metadata.name
+        self._known.pop(name, None)
+        try:
+            self._known[name], dropped = read_hypernode(found.document)
+        except InvalidRequest as error:
+            self._trouble("HyperNode", name, error)
+            return
+        for sentence in dropped:
+            self._trouble("HyperNode", name, InvalidRequest(sentence))
+
+    def _on_node(self, news: News[Node]) -> None:
+        match news:
+            case Changed(last, new) if last.metadata.labels == new.metadata.labels:
+                return
+        if self._known:
+            self._changed.set()
+
+    async def _work_out(self) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_GATHER_S)
+            self._changed.clear()
+            nodes = {node.metadata.name: node.metadata.labels or {} for node in self._nodes.objects.values()}
+            last = self._labels
+            self._labels, wrong = tiers_of(self._known.values(), nodes, matches)
+            for sentence in wrong:
+                if sentence not in self._said:
+                    self._trouble("HyperNode", "", InvalidRequest(sentence))
+            self._said = frozenset(wrong)
+            self._moved(
+                [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]
+            )

@@ -1,0 +1,186 @@
+"""Groups of pods that start together, as others write them: PodGroups of three makers, where a cluster has them.
+
+Which kinds there are is found out by asking for them, and asked again now and then: a definition may come later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import NATIVE_POD_GROUPS, POD_GROUPS, VOLCANO_POD_GROUPS, Kind
+from ullage.kube.client.objects import Object, Pod
+from ullage.kube.client.served import is_served
+from ullage.model.claim import GangClaim
+from ullage.model.error import NotFound, UllageError
+from ullage.wire.document import mapping, mappings, text, whole
+from ullage.wire.topology.hypernode import MAX_TIER, TIER_LABEL
+
+LOOK_AGAIN_S = 300.0
+"""Between questions for a kind that there was not."""
+
+_SOON_S = 2.0
+_LEAST = 2
+
+
+class Near(NamedTuple):
+    """How close members have to be, as `GangClaim` says it: levels of labels, and the one that is not left."""
+
+    domain: str | None = None
+    within: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Whose groups: the versions of their kind, newest first, how a pod names one, how many must start together.
+
+    And how near to each other, where there are these tiers of HyperNodes.
+    """
+
+    kinds: tuple[Kind[Object], ...]
+    named_by: Callable[[Pod], str | None]
+    least: Callable[[Mapping[str, Any]], object]
+    near: Callable[[Mapping[str, Any], Sequence[int]], Near]
+
+
+def _by_label(pod: Pod) -> str | None:
+    return (pod.metadata.labels or {}).get("scheduling.x-k8s.io/pod-group")
+
+
+def _by_annotation(pod: Pod) -> str | None:
+    return (pod.metadata.annotations or {}).get("scheduling.k8s.io/group-name")
+
+
+def _by_field(pod: Pod) -> str | None:
+    return None if pod.spec.scheduling_group is None else pod.spec.scheduling_group.pod_group_name
+
+
+def _member(spec: Mapping[str, Any]) -> object:
+    return spec.get("minMember")
+
+
+def _gang(spec: Mapping[str, Any]) -> object:
+    """Groups whose policy is not `gang` start one by one."""
+    policy = mapping(spec.get("schedulingPolicy"), "spec.schedulingPolicy")
+    return mapping(policy.get("gang"), "spec.schedulingPolicy.gang").get("minCount")
+
+
+def _anywhere(_spec: Mapping[str, Any], _tiers: Sequence[int]) -> Near:
+    return Near()
+
+
+def _by_topology(spec: Mapping[str, Any], _tiers: Sequence[int]) -> Near:
+    """KEP-5732: all of a group on nodes of one value of a label."""
+    constraints = mapping(spec.get("schedulingConstraints"), "spec.schedulingConstraints").get("topology")
+    keys = [text(each.get("key")) for _, each in mappings(constraints, "spec.schedulingConstraints.topology")]
+    return Near(keys[0], keys[0]) if keys and keys[0] else Near()
+
+
+def _by_tier(spec: Mapping[str, Any], tiers: Sequence[int]) -> Near:
+    """Volcano's `networkTopology`: in a HyperNode of the lowest tier that will do; `hard`: of the highest allowed."""
+    asked = mapping(spec.get("networkTopology"), "spec.networkTopology")
+    if not asked:
+        return Near()
+    highest = whole(asked.get("highestTierAllowed"), "spec.networkTopology.highestTierAllowed", MAX_TIER)
+    levels = [f"{TIER_LABEL}{tier}" for tier in reversed(tiers) if not highest or tier <= highest]
+    hard = text(asked.get("mode")) != "soft" and highest
+    within = f"{TIER_LABEL}{highest}" if hard else None
+    return Near(",".join(levels) or within, within)
+
+
+MAKERS = (
+    Maker(NATIVE_POD_GROUPS, _by_field, _gang, _by_topology),
+    Maker((POD_GROUPS,), _by_label, _member, _anywhere),
+    Maker((VOLCANO_POD_GROUPS,), _by_annotation, _member, _by_tier),
+)
+
+
+class PodGroups:
+    """`run` follows the kinds that there are until it is cancelled."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        tiers: Callable[[], Sequence[int]] = tuple,
+        look_again_s: float = LOOK_AGAIN_S,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._api, self._look_again_s, self._pause = api, look_again_s, pause
+        self._tiers = tiers
+        self._changed: Callable[[], None] = lambda: None
+        self._known: dict[Maker, Informer[Object] | None] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is known of every kind if there is one, and of those that there are which groups."""
+        return len(self._known) == len(MAKERS) and all(found is None or found.synced for found in self._known.values())
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call this whenever a group has changed."""
+        self._changed = changed
+
+    def look_again(self) -> None:
+        """What groups ask for may mean something else by now."""
+        self._changed()
+
+    def gang_of(self, pod: Pod) -> GangClaim | None:
+        """The group of a pod; None if it is of none, or of one whose members need not start together.
+
+        Raises:
+            NotFound: it names a group that is not there. InvalidRequest: the group cannot be read.
+
+        """
+        for maker in MAKERS:
+            informer, name = self._known.get(maker), maker.named_by(pod)
+            if informer is None or not name:
+                continue
+            namespace = pod.metadata.namespace
+            found = informer.objects.get((namespace, name))
+            if found is None:
+                raise NotFound(f"PodGroup {namespace}/{name} is not there yet", code="pod-group-missing")
+            spec = mapping(found.document.get("spec"), "spec")
+            least, near = maker.least(spec), maker.near(spec, self._tiers())
+            if not isinstance(least, int) or least < _LEAST:
+                return None
+            key = f"{maker.kinds[0].group}/{namespace}/{name}"
+            return GangClaim(key, least, least, domain=near.domain, within=near.within)
+        return None
+
+    @staticmethod
+    def named_by(pod: Pod) -> bool:
+        """Whether a pod names a group, of whatever kind."""
+        return any(maker.named_by(pod) for maker in MAKERS)
+
+    async def run(self) -> None:
+        """Follow the kinds that there are."""
+        async with asyncio.TaskGroup() as tasks:
+            for maker in MAKERS:
+                tasks.create_task(self._follow(maker))
+
+    async def _follow(self, maker: Maker) -> None:
+        while True:
+            try:
+                kind = await self._kind_of(maker)
+            except UllageError:
+                await self._pause(_SOON_S)
+                continue
+            if kind is not None:
+                informer = Informer(self._api, kind)
+                informer.subscribe(lambda _news: self._changed())
+                self._known[maker] = informer
+                await informer.run()
+            self._known[maker] = None
+            self._changed()
+            await self._pause(self._look_again_s)
+
+    async def _kind_of(self, maker: Maker) -> Kind[Object] | None:
+        """The newest version that is served; one that may not be read is as if there were none."""
+        for kind in maker.kinds:
+            if await is_served(self._api, kind):
+                return kind
+        return None

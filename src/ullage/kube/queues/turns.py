@@ -1,0 +1,334 @@
+"""Gates of pods are opened when it is their turn: what the API tells is told to the gates, and theirs is written.
+
+All that is known follows from the API. A pod whose gate is open and that is on no node had its turn if it says so
+itself, and its place is kept again after a restart. What is to be written is compared with what is there, in every
+round, so that a write that failed is tried again until it is there or not wanted any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from ullage.core.selection import Refusal
+from ullage.core.sentences import MEANINGS, reject_text
+from ullage.kube.claims.claiming import claims_gate
+from ullage.kube.client.changes import Patch, PatchType
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.client.objects import Namespace, Node, Pod
+from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.mirror import Mirror
+from ullage.kube.queues.pod_groups import PodGroups
+from ullage.model.claim import Request
+from ullage.model.error import UllageError
+from ullage.service.gates import Gates, Standing
+from ullage.service.queue_holdings import QueueOf
+from ullage.wire.json_patch import Operation
+from ullage.wire.pod import DOMAIN, ReadPod
+from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, say_why
+
+GATHER_S = 0.05
+"""How long changes gather before turns are decided."""
+
+REST = 4.0
+"""How many times as long as turns took to decide others are answered before they are decided again."""
+
+AGAIN_S = 1.0
+"""Before a write that failed is tried again."""
+
+TOLD_AGAIN_S = 60.0
+"""For so long a new place in the queue alone is not written on a pod; a new reason is."""
+
+GAP_S = 0.05
+"""Between two writes of reasons: at most 20 a second."""
+
+_AT_ONCE = 16
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a pod was told, and when."""
+
+    code: str
+    text: str
+    at: float
+
+
+class TurnKeeper:
+    """`run` opens gates while this process leads, until it is cancelled; `begin` is a part of taking the lead."""
+
+    def __init__(
+        self,
+        gates: Gates,
+        queue_of: QueueOf,
+        mirror: Mirror,
+        pods: Informer[Pod],
+        nodes: Informer[Node],
+        namespaces: Informer[Namespace],
+        groups: PodGroups,
+        candidate: Candidate,
+        read_pod: ReadPod,
+        *,
+        domain: str = DOMAIN,
+        tell: Tell = lambda _event: None,
+        clock: Callable[[], float] = clock_s,
+        at_once: Callable[[str], bool] = lambda _namespace: False,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`at_once` says of a namespace that its pods do not wait: what they may have is decided otherwise."""
+        self.gates, self._queue_of = gates, queue_of
+        self._mirror, self._candidate, self._read_pod, self._groups = mirror, candidate, read_pod, groups
+        self._namespaces, self._domain, self._tell, self._clock, self._pause = namespaces, domain, tell, clock, pause
+        self._pods: dict[str, Pod] = {}
+        """Pods that wait, and those whose gate is open and that are on no node."""
+        self._gate = gate_of(domain)
+        self._members: dict[str, Pod] = {}
+        """Pods of gangs that are on a node: they count to the quorum of those that wait."""
+        self._at_once = at_once
+        self._free: set[str] = set()
+        """Those that ask for no card, or do not wait: their gate may be open whenever it likes."""
+        self._wrong: dict[str, UllageError] = {}
+        self._told: dict[str, _Told] = {}
+        self._written: dict[str, str] = {}
+        """The version of each pod that a change was written on: it is not written again before there is another."""
+        self._to_tell: dict[str, tuple[str, str]] = {}
+        self._stale = self._grouped = False
+        self._wake = asyncio.Event()
+        self.failed = 0
+        """Writes that failed, and were or will be tried again."""
+        groups.on_change(self._read_again)
+        pods.subscribe(self._on_pod)
+        nodes.subscribe(lambda _news: self._wake.set())
+        namespaces.subscribe(lambda _news: self._read_again())
+
+    def begin(self) -> None:
+        """Keep the places of those that had their turn, before anybody is answered."""
+        self._written.clear()
+        self._enter_again()
+        self.gates.begin()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Decide at every change, and when time alone changes something."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._open())
+            tasks.create_task(self._say())
+
+    # --- what the API tells ---
+
+    def _read_again(self) -> None:
+        """What pods are to be read anew by has changed: groups, or the queues of namespaces."""
+        self._stale = True
+        self._wake.set()
+
+    def _enter_again(self) -> None:
+        self._stale = False
+        self.gates.queues_changed()
+        for pod in [*self._pods.values(), *self._members.values()]:
+            self._enter(pod)
+
+    def _on_pod(self, news: News[Pod]) -> None:
+        match news:
+            case Removed(last):
+                self._forget(last.metadata.uid)
+            case Added(new) | Changed(_, new):
+                self._enter(new)
+        self._wake.set()
+
+    def _forget(self, uid: str) -> None:
+        self.gates.drop(uid)
+        self._clear(uid)
+
+    def _clear(self, uid: str) -> None:
+        self._free.discard(uid)
+        for known in (self._pods, self._members, self._wrong, self._told, self._to_tell, self._written):
+            known.pop(uid, None)
+
+    def _enter(self, pod: Pod) -> None:
+        uid, closed = pod.metadata.uid, {gate.name for gate in pod.spec.scheduling_gates or ()}
+        gated, others = self._gate in closed, closed - {self._gate, claims_gate(self._domain)}
+        place = place_of(pod.metadata.annotations or {}, self._domain)
+        if pod.finished or pod.terminating:
+            self._forget(uid)
+        elif pod.spec.node_name:
+            in_gang = self._in_gang(pod)
+            request = self._read(pod) if in_gang else None
+            self._clear(uid)
+            if in_gang:
+                self._members[uid] = pod
+            gang = None if request is None else request.claim.gang
+            self.gates.placed(uid, None if gang is None else gang.key)
+        elif not others and (gated or place):  # claims are seen to when it had its turn
+            self._pods[uid] = pod
+            self._enter_waiting(pod, place, gated=gated)
+        else:
+            self._forget(uid)  # others keep it from being placed, or it never waited here
+
+    def _enter_waiting(self, pod: Pod, place: str, *, gated: bool) -> None:
+        uid = pod.metadata.uid
+        request = self._read(pod)
+        if request is None:
+            self.gates.drop(uid)
+        elif gated:
+            self.gates.wait(request, self._queue_of(request.claim))
+        else:
+            self.gates.opened(request, self._queue_of(request.claim), place)
+
+    def _in_gang(self, pod: Pod) -> bool:
+        keys = pod.metadata.annotations or {}
+        return self._groups.named_by(pod) or any(key.startswith(f"{self._domain}/gang-") for key in keys)
+
+    def _read(self, pod: Pod) -> Request | None:
+        """What it asks; None if that is no card, or cannot be read."""
+        uid = pod.metadata.uid
+        self._wrong.pop(uid, None)
+        self._free.discard(uid)
+        try:
+            asked = self._read_pod(pod.document)
+            if asked is None or self._at_once(pod.metadata.namespace):
+                self._free.add(uid)
+                return None
+            request = asked.request
+            self.gates.check(request)
+            gang = request.claim.gang or self._groups.gang_of(pod)
+        except UllageError as error:
+            self._wrong[uid] = error
+            return None
+        return request if gang is None else replace(request, claim=replace(request.claim, gang=gang))
+
+    # --- turns ---
+
+    async def _open(self) -> None:
+        took = 0.0
+        while True:
+            await self._something()
+            await self._pause(max(GATHER_S, REST * took))
+            epoch = self._candidate.epoch
+            if epoch is None or self._mirror.term != epoch or not self._groups.ready or not self._namespaces.synced:
+                await self._pause(AGAIN_S)
+                self._wake.set()
+                continue
+            self._wake.clear()
+            self._mirror.settle()
+            if self._stale or not self._grouped:  # what pods said of groups was read before these were known
+                self._grouped = True
+                self._enter_again()
+            began = self._clock()
+            lapsed = self.gates.step()
+            took = self._clock() - began
+            for uid, node in lapsed:
+                self._tell_of(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other places follow")
+            self._compare()
+            await self._write(epoch)
+
+    async def _something(self) -> None:
+        """Return when anything changed, or may have with time."""
+        try:
+            async with asyncio.timeout(self.gates.wake_in_s()):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _write(self, epoch: int) -> None:
+        """Open the gates of those that have a place, and say where it is."""
+        work = [(uid, node) for uid, node in self.gates.places().items() if uid in self._pods]
+        work += [(uid, "") for uid in sorted(self._free) if uid in self._pods]
+        for start in range(0, len(work), _AT_ONCE):
+            done = await asyncio.gather(
+                *(self._let_go(epoch, uid, node) for uid, node in work[start : start + _AT_ONCE])
+            )
+            if not all(done):
+                asyncio.get_running_loop().call_later(AGAIN_S, self._wake.set)
+
+    async def _let_go(self, epoch: int, uid: str, node: str) -> bool:
+        """Whether nothing is left to write on this version of a pod."""
+        pod = self._pods.get(uid)
+        if pod is None or self._written.get(uid) == pod.metadata.resource_version:
+            return True
+        changes = open_gate(pod.document, node, self._domain)
+        if not changes:
+            return True
+        try:
+            await self._candidate.write(epoch, _patch(pod, changes))
+        except UllageError:
+            self.failed += 1
+            return False
+        self._written[uid] = pod.metadata.resource_version
+        if node:
+            self._tell_of(uid, Reason.LET_GO, f"it is its turn; {node} has room for it")
+        return True
+
+    # --- why a pod waits ---
+
+    def _compare(self) -> None:
+        """Note what is to be told: new reasons, and after a while new places in the queue."""
+        self._to_tell = {}
+        for uid, standing in self.gates.standings().items():
+            if standing.refusal is not None and self._is_news(uid, standing.refusal.code.value):
+                self._note(uid, standing.refusal.code.value, _said(standing, standing.refusal))
+        for uid, error in self._wrong.items():
+            if self._is_news(uid, error.code):
+                self._note(uid, error.code, f"{error.code}: {error.message}")
+
+    def _is_news(self, uid: str, code: str) -> bool:
+        """Whether it is another reason, or long ago that it was told."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return False
+        known = self._told.get(uid) or self._heard(pod)
+        return known.code != code or self._clock() - known.at >= TOLD_AGAIN_S
+
+    def _note(self, uid: str, code: str, text: str) -> None:
+        if self._told[uid].text != text:
+            self._to_tell[uid] = (code, text)
+
+    def _heard(self, pod: Pod) -> _Told:
+        """What a pod was told by whoever led before."""
+        text = reason_of(pod.metadata.annotations or {}, self._domain)
+        told = self._told[pod.metadata.uid] = _Told(text.partition(":")[0], text, self._clock())
+        return told
+
+    async def _say(self) -> None:
+        """Write reasons, a few a second."""
+        while True:
+            epoch = self._candidate.epoch
+            if epoch is None or not self._to_tell:
+                await self._pause(AGAIN_S)
+                continue
+            uid = next(iter(self._to_tell))
+            code, text = self._to_tell.pop(uid)
+            if self._told[uid].code != code:
+                self._tell_of(uid, Reason.WAITING, text.partition("; ")[0])
+            self._told[uid] = _Told(code, text, self._clock())
+            pod = self._pods[uid]
+            changes = say_why(pod.document, text, self._domain)
+            if changes and self._written.get(uid) != pod.metadata.resource_version:
+                try:
+                    await self._candidate.write(epoch, _patch(pod, changes))
+                except UllageError:
+                    self.failed += 1
+                    self._told.pop(uid, None)  # it is compared with what is there, and told, again
+                    self._wake.set()
+            await self._pause(GAP_S)
+
+    def _tell_of(self, uid: str, reason: Reason, message: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None:
+            self._tell(PodEvent(pod.metadata.namespace, pod.metadata.name, uid, reason, message))
+
+
+def _said(standing: Standing, refusal: Refusal) -> str:
+    """What a pod is told: the code, the sentence, its place in the queue."""
+    why = reject_text(refusal.rejections[0]) if refusal.rejections else MEANINGS[refusal.code]
+    kept = f"; room is kept for it on {', '.join(standing.reserved)}" if standing.reserved else ""
+    place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"
+    return f"{refusal.code.value}: {why}; {place}{kept}"
+
+
+def _patch(pod: Pod, changes: list[Operation]) -> Patch:
+    return Patch(PODS, pod.metadata.name, msgspec.to_builtins(changes), pod.metadata.namespace, PatchType.JSON)

@@ -1,0 +1,59 @@
+"""The webhook over HTTP: `POST /webhook` (and `/mutate`) answers with what to change, `/validate` only judges.
+
+It has a port of its own: an API server shows no certificate by default, and whoever binds pods must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ullage.kube.app import NOBODY, Meter
+from ullage.kube.body import read_body
+from ullage.kube.webhook.webhook import Webhook
+from ullage.model.error import InvalidRequest
+from ullage.wire.admission import MAX_BODY, read_review
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def make_webhook_app(
+    webhook: Webhook, *, most: int = MAX_BODY, meter: Meter = NOBODY, unready: Callable[[], str] = lambda: ""
+) -> Starlette:
+    """The application; bodies have `most` bytes at most. A review that has no uid to answer to is HTTP 400."""
+
+    def judged(*, change: bool) -> Handler:
+        async def respond(request: Request) -> Response:
+            began = perf_counter()
+            try:
+                review = read_review(await read_body(request, most), most=most)
+            except InvalidRequest as error:
+                meter("webhook", perf_counter() - began, error.code)
+                return PlainTextResponse(error.message, 400)
+            answer, outcome = webhook.answer(review, change=change)
+            meter("webhook", perf_counter() - began, outcome)
+            return Response(answer, media_type="application/json")
+
+        return respond
+
+    async def ready(_: Request) -> Response:
+        why = unready()
+        return PlainTextResponse(why or "ok", 503 if why else 200)
+
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    return Starlette(
+        routes=[
+            Route("/webhook", judged(change=True), methods=["POST"]),
+            Route("/mutate", judged(change=True), methods=["POST"]),
+            Route("/validate", judged(change=False), methods=["POST"]),
+            Route("/healthz", alive),
+            Route("/readyz", ready),
+        ]
+    )
