@@ -35,7 +35,7 @@ from ullage.kube.client.objects import Object, Pod
 from ullage.model.error import AlreadyExists, UllageError
 
 OWNERS = ("team-a", "team-b", "team-c")
-PRIORITY = 1_000_000
+PRIORITY = 1_000
 """Above what a pod without a class has by its quality of service."""
 
 CLASSES = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", Object, namespaced=False)

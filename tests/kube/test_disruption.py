@@ -64,7 +64,7 @@ async def test_who_has_no_budget_leaves_first_and_what_is_broken_is_told(server:
     place = {"namespace": "default"}
     kept, other, urgent = (a_pod(name) for name in ("kept", "other", "urgent"))
     kept["metadata"]["labels"] = {"app": "kept"}
-    urgent["spec"]["priority"] = 1_000_000
+    urgent["spec"]["priority"] = 1_000
     kept, other, urgent = put(server, "pods", kept, other, urgent)
     put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "kept"}), "metadata": place | {"name": "b"}})
     async with running(server, api) as up:

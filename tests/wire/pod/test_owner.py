@@ -44,6 +44,13 @@ def test_the_priority_is_that_of_the_pod_else_of_its_quality(spec, qos, priority
     assert compose_request(pod(spec=spec, qos=qos)).claim.priority == priority
 
 
+@pytest.mark.parametrize("spec", [{}, {"priority": 0}])
+def test_a_quality_that_is_only_inferred_gives_no_priority(spec):
+    """Else a scheduler would offer such a pod for eviction, and nobody could evict it."""
+    claim = compose_request(pod(spec=spec, tflops_limit="5")).claim
+    assert (claim.qos, claim.priority) == (Qos.HIGH, 0)
+
+
 @pytest.mark.parametrize("priority", ["5", True, 2**31])
 def test_a_priority_is_a_32_bit_integer(priority):
     with pytest.raises(InvalidRequest, match=r"spec\.priority"):

@@ -22,7 +22,8 @@ def claim_of(
     metadata = keys.metadata
     namespace = text(metadata.get("namespace")) or "default"
     workload = keys.label("workload") or keys.text("workload") or ""
-    qos = keys.choice("qos", Qos) or (Qos.HIGH if asked.guaranteed else defaults.qos)
+    said = keys.choice("qos", Qos)
+    qos = said or (Qos.HIGH if asked.guaranteed else defaults.qos)
     created_at = _moment(metadata.get("creationTimestamp"), now)
     protection, warnings = _protection(keys)
     claim = Claim(
@@ -32,7 +33,7 @@ def claim_of(
         pod_uid=text(metadata.get("uid")),
         limit=asked.limit,
         qos=qos,
-        priority=_priority(spec, qos),
+        priority=_priority(spec, said),
         created_at=created_at,
         protected_until=created_at + protection if protection else 0.0,
         gang=gang_of(keys, namespace, workload, replicas),
@@ -41,11 +42,15 @@ def claim_of(
     return claim, warnings
 
 
-def _priority(spec: Document, qos: Qos) -> int:
-    """The pod's own priority, else that of its quality of service; Kubernetes writes 0 where no class is named."""
+def _priority(spec: Document, said: Qos | None) -> int:
+    """The pod's own priority, as its scheduler has it; without a class that of the quality of service it asks for.
+
+    One that is only inferred gives none: Kubernetes, which writes 0 where no class is named, would evict for others
+    a pod that counted as more here.
+    """
     priority = spec.get("priority")
     if priority is None or (priority == 0 and not spec.get("priorityClassName")):
-        return PRIORITIES[qos]
+        return 0 if said is None else PRIORITIES[said]
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_INT32:
         raise invalid("spec.priority", priority, "a 32-bit integer is needed")
     return priority
