@@ -36,7 +36,7 @@ from ullage.model.error import AlreadyExists, UllageError
 
 OWNERS = ("team-a", "team-b", "team-c")
 PRIORITY = 1_000
-"""Above what a pod without a class has by its quality of service."""
+"""Above that of a pod without a class."""
 
 CLASSES = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", Object, namespaced=False)
 _WHOLE = 1_000_000
