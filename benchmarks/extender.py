@@ -43,6 +43,8 @@ from ullage.wire.pod import bind_annotations
 _SIZES = 1_000, 5_000
 _CARDS = 8
 _QUESTIONS = 300
+_FIRST = 9
+"""Questions before these: the first about each shape are told apart, for what it says of all nodes is made then."""
 _NODES, _PODS = 5_000, 50_000
 _GPU = "nvidia.com/gpu"
 
@@ -104,7 +106,7 @@ def ask(port: int, nodes: int, told: Any) -> None:
         took.append((verb, time.perf_counter() - began))
         return json.loads(answer)
 
-    for number in range(_QUESTIONS):
+    for number in range(_FIRST + _QUESTIONS):
         asked = pod(f"p{number}", "124"[number % 3])
         found = post("filter", {"Pod": asked, "NodeNames": names})
         scores = post("prioritize", {"Pod": asked, "NodeNames": found["NodeNames"]})
@@ -143,9 +145,12 @@ def measure(nodes: int) -> None:
     server.should_exit = True
     thread.join()
     for verb in ("filter", "prioritize"):
-        times = sorted(seconds for each, seconds in took if each == verb)
+        asked = [seconds for each, seconds in took if each == verb]
+        first, times = max(asked[:_FIRST]), sorted(asked[_FIRST:])
         p50, p99 = (times[int(len(times) * part)] * 1e3 for part in (0.5, 0.99))
-        print(f"  {nodes:5} names: {verb:10} p50 {p50:5.2f} ms, p99 {p99:5.2f} ms, {len(times) / sum(times):6.0f}/s")
+        print(
+            f"  {nodes:5} names: {verb:10} p50 {p50:5.2f} ms, p99 {p99:5.2f} ms, {len(times) / sum(times):6.0f}/s; first {first * 1e3:5.2f} ms"
+        )
 
 
 def rebuild() -> None:
