@@ -148,9 +148,8 @@ def measure(nodes: int) -> None:
         asked = [seconds for each, seconds in took if each == verb]
         first, times = max(asked[:_FIRST]), sorted(asked[_FIRST:])
         p50, p99 = (times[int(len(times) * part)] * 1e3 for part in (0.5, 0.99))
-        print(
-            f"  {nodes:5} names: {verb:10} p50 {p50:5.2f} ms, p99 {p99:5.2f} ms, {len(times) / sum(times):6.0f}/s; first {first * 1e3:5.2f} ms"
-        )
+        told = f"p50 {p50:5.2f} ms, p99 {p99:5.2f} ms, {len(times) / sum(times):6.0f}/s; first {first * 1e3:5.2f} ms"
+        print(f"  {nodes:5} names: {verb:10} {told}")
 
 
 def rebuild() -> None:
