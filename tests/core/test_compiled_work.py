@@ -12,24 +12,40 @@ import pytest
 
 import ullage
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled"),
+]
 
+PROBE = """
+import numpy as np
+from ullage.core.kernel.compiled import compiled
+
+@compiled
+def half(a):
+    return a[0] / 2
+
+print(half(np.array([3])), half(np.array([2.5])))
+"""
 ASKS = "from ullage.core.kernel.nearest import _touched as f; import numpy as np; print(f(np.array([1, 6, 6]), 3))"
 
 
-@pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+def told(directory: Path, *arguments: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON"))}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (directory, Path(ullage.__file__).parents[1])))
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
 def test_what_calls_a_function_of_another_file_is_compiled_again_with_it(tmp_path: Path) -> None:
     source = Path(ullage.__file__).parent
     for part in ("core", "model"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source / part, tmp_path / "ullage" / part, ignore=ignored)
     (tmp_path / "ullage" / "__init__.py").touch()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON"))}
 
     def answer() -> int:
-        command = [sys.executable, "-c", ASKS]
-        told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        return int(told.stdout)
+        return int(told(tmp_path, "-c", ASKS))
 
     assert answer() == 2 * 128 + 3
     assert any(tmp_path.rglob("nearest._touched*.nbc"))
@@ -37,3 +53,14 @@ def test_what_calls_a_function_of_another_file_is_compiled_again_with_it(tmp_pat
     head = "def width_of(mask: int) -> int:"
     masks.write_text(masks.read_text().replace(head, f"{head}\n    return 7\n\n\ndef _before(mask: int) -> int:"))
     assert answer() == 2 * 128 + 7
+
+
+def test_what_others_have_written_under_the_same_name_is_not_run(tmp_path: Path) -> None:
+    probe = tmp_path / "probe.py"
+    probe.write_text(PROBE)
+    assert told(tmp_path, str(probe)) == "1.5 1.25\n"
+    one, other = sorted((tmp_path / "__pycache__").glob("probe.half*.nbc"))
+    kept = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(kept)
+    assert told(tmp_path, str(probe)) == "1.5 1.25\n"

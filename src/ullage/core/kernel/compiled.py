@@ -14,6 +14,7 @@ from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
 from numba import njit, types
+from numba.core import sigutils
 from numba.extending import register_jitable
 
 _COMPILES = b"ullage.core.kernel.compiled"
@@ -27,9 +28,9 @@ def compiled(function: F) -> F:
     The compiler takes a number that it knows for a type of its own, and would compile for each of them.
     """
     result: Any = njit(cache=True, nogil=True)(function)
-    file = getattr(getattr(result, "_cache", None), "_cache_file", None)
-    if file is not None:
-        file._source_stamp = file._source_stamp, _sources()  # noqa: SLF001 - numba has no way to say what else counts
+    kept = getattr(result, "_cache", None)
+    if kept is not None:
+        _keep_apart(kept)
     template_for = getattr(result, "get_call_template", None)
 
     def template(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
@@ -39,6 +40,22 @@ def compiled(function: F) -> F:
     if template_for is not None:
         result.get_call_template = template
     return cast("F", result)
+
+
+def _keep_apart(kept: Any) -> None:
+    """Make what is kept on disk good for these sources alone, and for the types it is asked for.
+
+    Processes that compile a function for different types at the same moment may write under one name.
+    """
+    file, load = kept._cache_file, kept.load_overload  # noqa: SLF001 - numba has no other way to say what counts
+    file._source_stamp = file._source_stamp, _sources()  # noqa: SLF001
+
+    def load_if_meant(signature: Any, context: Any) -> Any:
+        found = load(signature, context)
+        asked, _ = sigutils.normalize_signature(signature)  # type: ignore[no-untyped-call]
+        return found if found is None or found.signature.args == tuple(asked) else None
+
+    kept.load_overload = load_if_meant
 
 
 @cache
