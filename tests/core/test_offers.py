@@ -129,3 +129,18 @@ def test_nodes_that_are_not_asked_about_are_not_looked_at():
     asked = np.array([row for row in range(20) if row != held])
     assert (books.offers(ask("gpu=1"), asked).refused == -1).all()
     assert books.offers(ask("gpu=1"), np.array([held])).refused[held] >= 0
+
+
+@pytest.mark.parametrize("pairs", [1, 8], ids=["one by one", "by kinds"])
+def test_whether_it_would_help_if_others_left_is_told_of_each_layout_of_zones(pairs: int):
+    nodes = [machine(f"apart{n}", cards=(0, 1), cpus=(4, 4)) for n in range(pairs)]
+    nodes += [machine(f"beside{n}", cards=(0, 0), cpus=(4, 4)) for n in range(pairs)]
+    books = Allocator(Fleet(nodes))
+    books.set_ready()
+    for node in books.fleet.nodes:
+        assert isinstance(books.bind(ask("gpu=2", uid=node.name), [gpu.uuid for gpu in node.gpus], 0.0), Allocation)
+    offered = books.offers(ask("cpu=2,gpu=2,numa=single-numa-node"))
+    for row, node in enumerate(books.fleet.nodes):
+        said = told(books, offered, row)
+        assert said is not None
+        assert said.helps == node.name.startswith("beside"), node.name

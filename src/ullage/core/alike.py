@@ -181,40 +181,45 @@ def _numbers(columns: at.Rows, *more: Column) -> Column:
     return numbers
 
 
-def nodes_alike(fleet: Fleet, asked: ResourceRequirement, rows: Column) -> Column:
+def nodes_alike(fleet: Fleet, asked: ResourceRequirement, rows: Column, *, zoned: bool) -> Column:
     """Per node, the number of its kind: all rules but those of zones say the same of nodes of one kind.
 
-    They have as many cards, and these agree pairwise, in whatever order, in all that rules go by.
+    They have as many cards, and these agree pairwise, in whatever order, in all that rules go by; where zones
+    matter (`zoned`) in their layouts too, which say whether the request would fit if all others left.
     """
     classes = _Classes(fleet, asked)
     first, counts = fleet.gpu_start[rows], np.diff(fleet.gpu_start)[rows]
-    table = np.full((len(rows), counts.max(initial=0) + 2), -1)
+    table = np.full((len(rows), counts.max(initial=0) + 3), -1)
     table[:, 0] = _numbers(fleet.node_rows[:, _OF_NODE], _state(fleet))[rows]
     table[:, 1] = fleet.exclusion.allowed(asked.nodes)[rows]
     cards = classes.of(By.CARD, np.arange(len(fleet.cards)))
-    for k in range(table.shape[1] - 2):
+    if zoned:
+        table[:, 2] = fleet.board.layout_of[rows]
+        cards = _numbers(fleet.card_rows[:, [at.ZONES]], cards)
+    for k in range(table.shape[1] - 3):
         has = counts > k
-        table[has, 2 + k] = cards[first[has] + k]
-    table[:, 2:].sort(axis=1)
+        table[has, 3 + k] = cards[first[has] + k]
+    table[:, 3:].sort(axis=1)
     return _numbers(table)
 
 
-Kind = tuple[bytes, int, bool, bytes]
+Kind = tuple[bytes, int, bool, int, bytes]
 """All that rules but those of zones go by on a node."""
 
 
-def kind_of(fleet: Fleet, asked: ResourceRequirement, row: int) -> Kind | None:
+def kind_of(fleet: Fleet, asked: ResourceRequirement, row: int, *, zoned: bool) -> Kind | None:
     """The kind of one node, as `nodes_alike` tells them apart; None if no other can be of it."""
     cards = fleet.card_rows[fleet.cards_on(row).start : fleet.cards_on(row).stop]
     modes = cards[:, at.MODES]
     if asked.cards.isolation is Isolation.PARTITIONED or (modes & (modes - 1)).any():
         return None
-    each = cards[:, [*_OF_CARD, at.INDEX] if asked.cards.indices else _OF_CARD]
+    each = cards[:, [*_OF_CARD, *([at.INDEX] if asked.cards.indices else []), *([at.ZONES] if zoned else [])]]
     node, state = fleet.nodes[row], int(not fleet.schedulable[row])
     return (
         fleet.node_rows[row, _OF_NODE].tobytes(),
         state + (state and node.cordoned),
         bool(fleet.exclusion.allowed(asked.nodes)[row]),
+        fleet.board.layout_of.item(row) if zoned else -1,
         each[np.lexsort(each.T)].tobytes(),
     )
 

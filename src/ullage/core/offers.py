@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ullage.core.alike import Kind, kind_of, nodes_alike
 from ullage.core.filters import Stage
 from ullage.core.fleet import Column, Fleet
+from ullage.core.kernel.columns import NEEDS
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
 from ullage.core.selection import ZONES, Candidates, Rules, decided_by_sums, find, table_for
@@ -102,6 +103,7 @@ class _Told:
         self._fleet = fleet
         self._rules = rules
         self._request = request
+        self._zoned = bool(shape_of(fleet, request.requirement).rows[0, NEEDS])
         self._clock = -1
         self._unknown = -2
         self._numbers: Column = np.full(len(fleet.nodes), self._unknown)
@@ -130,7 +132,7 @@ class _Told:
 
     def _look_at_kinds(self, rows: Column) -> Column:
         """Look at one of all that are alike; those are left whose zones decide, which are each node's own."""
-        kinds, left = nodes_alike(self._fleet, self._request.requirement, rows), [rows[:0]]
+        kinds, left = nodes_alike(self._fleet, self._request.requirement, rows, zoned=self._zoned), [rows[:0]]
         order = np.argsort(kinds, kind="stable")
         for alike in np.split(rows[order], np.flatnonzero(np.diff(kinds[order])) + 1):
             found = self._find(alike.item(0))
@@ -142,7 +144,11 @@ class _Told:
 
     def _look_at(self, row: int) -> int:
         """What speaks against a node: as was told of one that was like it, or else by every rule."""
-        kind = None if self._rules.oversubscription else kind_of(self._fleet, self._request.requirement, row)
+        kind = (
+            None
+            if self._rules.oversubscription
+            else kind_of(self._fleet, self._request.requirement, row, zoned=self._zoned)
+        )
         known = None if kind is None else self._of_kind.get(kind)
         if known is not None:
             return known

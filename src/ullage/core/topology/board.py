@@ -7,6 +7,7 @@ hold. Rows are as `core/kernel/board.py` says; cards are columns of the fleet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +91,20 @@ class Board:
         """Whether some node aligns what asks for no alignment."""
         self.held = 0
         """Allocations that hold something of the supplies."""
+
+    @cached_property
+    def layout_of(self) -> npt.NDArray[np.int64]:
+        """Per node, the number of what lies in which of its zones, whoever holds it; -1 where they are not known."""
+        numbers: dict[bytes, int] = {}
+        own = np.arange(at.SUPPLY_COLUMNS) != at.FREE
+        found = []
+        for row in self.rows.machines:
+            first, last, far = row[[at.FIRST_SUPPLY, at.AFTER_SUPPLIES, at.FIRST_DISTANCE]].tolist()
+            facts = np.delete(row, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES, at.FIRST_DISTANCE])
+            distances = self.rows.distances[far : far + row[at.ZONE_COUNT]] if far >= 0 else self.rows.distances[:0]
+            key = b"/".join(part.tobytes() for part in (facts, self.supplies[first:last, own], distances))
+            found.append(numbers.setdefault(key, len(numbers)))
+        return np.array([*found, -1], np.int64)[self.machine_of]
 
     @property
     def supplies(self) -> Rows:
