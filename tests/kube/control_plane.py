@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,28 @@ class ControlPlane:
             f"--secure-port={port}",
             f"--cert-dir={self.folder / 'scheduler'}",
         )
+
+    def start_asking_scheduler(self, port: int, extender: Mapping[str, Any] = {}, **more: Any) -> None:
+        """A kube-scheduler of the name of ours, that asks an extender on this port; `extender` says more of that."""
+        asked = {
+            "urlPrefix": f"http://127.0.0.1:{port}",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "bindVerb": "bind",
+            "weight": 5,
+            "httpTimeout": "5s",
+            "nodeCacheCapable": True,
+            "ignorable": False,
+        }
+        configuration = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "percentageOfNodesToScore": 100,
+            "profiles": [{"schedulerName": "ullage"}],
+            "extenders": [asked | extender],
+        }
+        self.start_scheduler(configuration | more)
 
     def close(self) -> None:
         for process in reversed(self._processes):

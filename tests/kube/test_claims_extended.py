@@ -28,26 +28,8 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Contro
     """A control plane whose scheduler counts cards by itself, and asks the extender about every pod."""
     binary("kube-scheduler")
     plane, port = ControlPlane(tmp_path_factory.mktemp("extended")), free_port()
-    extender = {
-        "urlPrefix": f"http://127.0.0.1:{port}",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "bindVerb": "bind",
-        "weight": 5,
-        "httpTimeout": "5s",
-        "nodeCacheCapable": True,
-        "ignorable": False,
-    }
-    configuration = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        "percentageOfNodesToScore": 100,
-        "profiles": [{"schedulerName": "ullage"}],
-        "extenders": [extender],
-    }
     try:
-        plane.start_scheduler(configuration)
+        plane.start_asking_scheduler(port)
         yield plane, port
     finally:
         plane.close()

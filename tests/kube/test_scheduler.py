@@ -37,28 +37,8 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Contro
     """A control plane whose scheduler asks an extender, and the port on which that is expected."""
     binary("kube-scheduler")
     plane, port = ControlPlane(tmp_path_factory.mktemp("scheduled")), free_port()
-    extender = {
-        "urlPrefix": f"http://127.0.0.1:{port}",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "bindVerb": "bind",
-        "weight": 5,
-        "httpTimeout": "5s",
-        "nodeCacheCapable": True,
-        "ignorable": False,
-        "managedResources": [{"name": GPU, "ignoredByScheduler": True}],
-    }
     try:
-        plane.start_scheduler(
-            {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "leaderElection": {"leaderElect": False},
-                "percentageOfNodesToScore": 100,
-                "profiles": [{"schedulerName": "ullage"}],
-                "extenders": [extender],
-            }
-        )
+        plane.start_asking_scheduler(port, {"managedResources": [{"name": GPU, "ignoredByScheduler": True}]})
         yield plane, port
     finally:
         plane.close()

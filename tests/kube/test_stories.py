@@ -48,31 +48,10 @@ class Scheduled:
 def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
     binary("kube-scheduler")
     plane, port = ControlPlane(tmp_path_factory.mktemp("stories")), free_port()
-    extender = {
-        "urlPrefix": f"http://127.0.0.1:{port}",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "preemptVerb": "preempt",
-        "bindVerb": "bind",
-        "weight": 5,
-        "httpTimeout": "5s",
-        "nodeCacheCapable": True,
-        "ignorable": False,
-        "managedResources": [],
-    }
     try:
         asyncio.run(_classes(plane))
-        plane.start_scheduler(
-            {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "leaderElection": {"leaderElect": False},
-                "percentageOfNodesToScore": 100,
-                "podMaxBackoffSeconds": 2,
-                "profiles": [{"schedulerName": "ullage"}],
-                "extenders": [extender],
-            }
-        )
+        verbs = {"preemptVerb": "preempt", "managedResources": []}
+        plane.start_asking_scheduler(port, verbs, podMaxBackoffSeconds=2)
         yield Scheduled(plane, port)
     finally:
         plane.close()
