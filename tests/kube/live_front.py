@@ -39,7 +39,7 @@ class LiveFront:
 
     def start(self) -> LiveFront:
         self._begin = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, *self.program, f"--config={self._config}", *self._options]
+        command = [sys.executable, "-X", "faulthandler", *self.program, f"--config={self._config}", *self._options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
         self.wait_for("kube.serving")
@@ -52,7 +52,8 @@ class LiveFront:
     def wait_for(self, event: str) -> None:
         def logged() -> bool:
             assert self.process is not None
-            assert self.process.poll() is None or event in self.told(), self.told()
+            ended = self.process.poll()
+            assert ended is None or event in self.told(), f"it ended with {ended}:\n{self.told()}"
             return event in self.told()
 
         wait_until(logged, f"{event} is logged", START_S)
@@ -67,6 +68,8 @@ class LiveFront:
         return self.process is not None and self.process.poll() is None and "kube.serving" in self.told()
 
     def is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.told()}"
         return httpx2.get(f"{self.url('metrics')}/readyz").status_code == 200
 
     def wait_ready(self) -> LiveFront:
