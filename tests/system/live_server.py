@@ -29,7 +29,17 @@ class LiveServer:
 
     def start(self) -> None:
         self.home.mkdir(exist_ok=True)
-        command = [sys.executable, "-X", "faulthandler", "-m", "ullage.cli.main", "up", "--foreground", "--port=0", *self.options]
+        command = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "ullage.cli.main",
+            "up",
+            "--foreground",
+            "--port=0",
+            *self.options,
+        ]
         with (self.home / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, env=os.environ | {"ULLAGE_HOME": str(self.home)}, stdout=log, stderr=log

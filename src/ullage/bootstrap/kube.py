@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import traceback
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -24,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ullage.bootstrap.kube_settings import Address, BindingsSection, KubeSection
+from ullage.bootstrap.listener import listen
 from ullage.bootstrap.log import log_plainly
 from ullage.bootstrap.settings import Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
@@ -47,7 +47,7 @@ from ullage.kube.metrics import FrontMetrics
 from ullage.kube.webhook.admission import named_queue, over_quota, skips
 from ullage.kube.webhook.app import make_webhook_app
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
-from ullage.model.error import InvalidRequest, UllageError, Unavailable
+from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.queue import Queue
 from ullage.service.catalog import check_tree
 from ullage.service.gates import RESERVE_AFTER_S
@@ -230,7 +230,8 @@ class _Server(uvicorn.Server):
             )
         )
         self.tls = tls
-        self.listener = _listen(Address.parse(bind, "bind"))
+        address = Address.parse(bind, "bind")
+        self.listener = listen(address.host, address.port, "name another one in [kube]")
         self.done: asyncio.Task[None]
 
     @property
@@ -308,16 +309,3 @@ def _tls(cert: str | None, key: str | None, client_ca: str | None = None) -> Tls
     if cert is None or key is None:
         return None
     return TlsFiles(Path(cert), Path(key), None if client_ca is None else Path(client_ca))
-
-
-def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((address.host, address.port))
-    except OSError as error:
-        listener.close()
-        where = f"{address.host}:{address.port}"
-        raise Unavailable(f"cannot listen on {where}: {error.strerror or error}", code="port-in-use") from None
-    return listener

@@ -22,6 +22,7 @@ import structlog
 import uvicorn
 
 import ullage
+from ullage.bootstrap.listener import listen
 from ullage.bootstrap.log import log_plainly
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
@@ -300,22 +301,13 @@ def _override(settings: Settings, host: str | None, port: int | None, gpus: str 
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-    if port is None:
-        try:
-            return _listen(host, PREFERRED_PORT)
-        except Unavailable:
-            return _listen(host, 0)
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    fix = "choose another port with --port"
+    if port is not None:
+        return listen(host, port, fix)
     try:
-        listener.bind((host, port))
-        listener.listen(512)
-    except OSError as error:
-        listener.close()
-        raise Unavailable(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another port with --port", code="port-in-use"
-        ) from None
-    return listener
+        return listen(host, PREFERRED_PORT, fix)
+    except Unavailable:
+        return listen(host, 0, fix)
 
 
 def _token(path: Path) -> str:

@@ -97,7 +97,8 @@ class Extender:
             return dict.fromkeys(names, 0)
         self._settled()
         admitted = self._admit(args.pod, asked, names)
-        return dict.fromkeys(names, 0) | ranked(self.cluster.offers_of(_requests(admitted), expected=False))
+        scores = ranked(self.cluster.offers_of(_requests(admitted), expected=False))
+        return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """Who would have to leave each node, so that as few as possible do."""

@@ -1,0 +1,33 @@
+"""An address that is told is open."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from ullage.bootstrap.listener import listen
+from ullage.model.error import Unavailable
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_who_connects_before_the_server_is_up_waits(host: str) -> None:
+    try:
+        listener = listen(host, 0, "choose another port")
+    except Unavailable:
+        pytest.skip(f"this machine has no {host}")
+    with listener, socket.create_connection(listener.getsockname()[:2], timeout=5) as early:
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.sendall(b"at last")
+            assert early.recv(7) == b"at last"
+
+
+def test_an_address_that_is_taken_is_told_with_what_to_do() -> None:
+    with listen("127.0.0.1", 0, "choose another port") as first:
+        port = first.getsockname()[1]
+        with pytest.raises(Unavailable) as caught:
+            listen("127.0.0.1", port, "choose another port")
+    assert caught.value.code == "port-in-use"
+    assert f"127.0.0.1:{port}" in caught.value.message
+    assert "choose another port" in caught.value.message
