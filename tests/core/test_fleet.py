@@ -11,12 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.lab import a_node
 
 from ullage.core.filters import CARD
-from ullage.core.fleet import Fleet
+from ullage.core.fleet import Beside, Fleet
+from ullage.core.kernel import columns as at
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, NotFound
 from ullage.model.request import ResourceRequirement
 
-COLUMNS = ("cpu_free", "memory_free", "gpu_free", "slots_free", "card_users")
+COLUMNS = ("cpu_free", "memory_free", "gpu_free", "slots_free", "slots_total", "card_users")
 NODES = (a_node("n1", 8, "8g", 3), a_node("n2", 4, "4g"), a_node("n3", 2, "2g", 1, cordoned=True))
 CARDS = {node.name: [gpu.uuid for gpu in node.gpus] for node in NODES}
 
@@ -85,6 +86,18 @@ class Journal(RuleBasedStateMachine):
             self.fleet.charge(an_allocation(name), force=True)
         assert content(self.fleet) == before
 
+    @precondition(lambda self: not self.trials)
+    @rule(
+        node=st.sampled_from(["n1", "n2", "n3", "gone"]),
+        has=st.builds(Beside, st.integers(0, 9000), st.integers(0, 2**70), st.integers(0, 3)),
+    )
+    def others_have_something_beside(self, node, has):
+        clock, more = self.fleet.clock, self.fleet.beside.get(node, Beside())
+        self.fleet.set_beside(node, has)
+        if node != "gone" and has[0] < more[0]:
+            row = self.fleet.row_of[node]
+            assert self.fleet.node_rows[row, at.FREED] == clock, "who had no room there is looked at again"
+
     @rule()
     def begin_a_trial(self):
         before = content(self.fleet)
@@ -117,7 +130,10 @@ class Journal(RuleBasedStateMachine):
     @invariant()
     def columns_equal_inventory_minus_ledger(self):
         if hasattr(self, "fleet"):
-            rebuilt = Fleet(NODES)
+            rebuilt = Fleet(NODES).anew(NODES)
+            for node, has in self.fleet.beside.items():
+                rebuilt.set_beside(node, has)
+            assert content(self.fleet.anew(NODES, self.fleet.ledger.values())) == content(self.fleet)
             for held in self.fleet.ledger.values():
                 rebuilt.charge(held, force=True)
             assert content(self.fleet) == content(rebuilt)

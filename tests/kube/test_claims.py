@@ -115,6 +115,36 @@ async def test_pods_never_share_a_card_and_who_finds_none_waits_for_one(server: 
         assert sorted(d for name in ("p0", "p2", "p3") for d in allocated(server, name)) == sorted(given)
 
 
+def with_cpu(pod: dict[str, Any], cpu: str) -> dict[str, Any]:
+    pod["spec"]["containers"][0].setdefault("resources", {})["requests"] = {"cpu": cpu}
+    return pod
+
+
+async def test_a_claim_is_allocated_where_pods_without_cards_and_pods_on_their_way_leave_cpu(
+    server: ApiServer, api: HttpKubeApi
+):
+    furnish(server, a=3, b=3)
+    for node in "ab":
+        edit(server, "nodes", node, allocatable={"cpu": "8", "memory": "64Gi", "pods": "110"})
+    plain = {"metadata": {"name": "plain", "namespace": "default"}, "spec": {"nodeName": "a"}}
+    plain["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "6"}}}]
+    put(server, "pods", plain)
+    told: list[PodEvent] = []
+    async with running(api) as front:
+        front.claims.claiming._tell = told.append
+        put(server, "resourceclaims", *map(a_claim, ("one", "two")))
+        put(server, "pods", with_cpu(claiming("p", "one"), "5"))
+        await let_go(server, "p")
+        assert allocated(server, "one") == ["b/gpu-0"]
+        put(server, "pods", with_cpu(claiming("q", "two"), "5"))
+        await until(lambda: bool(told), "it is told why it waits")
+        assert told[-1].message == "its claims cannot be allocated: 2 of 2 nodes: insufficient-cpu"
+        assert gated(server, "q")
+        server.do(lambda: server.rules.delete(("pods", "default", "plain"), {"gracePeriodSeconds": 0}))
+        await let_go(server, "q")
+        assert allocated(server, "two") == ["a/gpu-0"]
+
+
 async def test_what_is_held_by_other_routes_is_not_claimed_and_the_other_way_round(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=2)
     put(server, "resourceclaims", a_claim("one"))

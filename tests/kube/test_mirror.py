@@ -17,6 +17,8 @@ from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.mirror import Mirror
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
+from ullage.model.holding import Holding as PinnedTo
+from ullage.model.holding import PodHolding, Use
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
@@ -60,7 +62,7 @@ class World:
 
     def begin(self) -> None:
         """A process that starts now."""
-        self.cluster = Cluster(Rules(), lambda: 0.0, lambda: 1000.0)
+        self.cluster = Cluster(Rules(workers_per_node=None), lambda: 0.0, lambda: 1000.0)
         self.mirror = Mirror(
             self.cluster,
             self.nodes,  # type: ignore[arg-type]
@@ -366,3 +368,121 @@ def test_what_had_failed_before_the_start_holds_nothing_back():
     world.begin()
     assert world.free("a") == ("A0",)
     assert not world.mirror.refused
+
+
+# --- pods without cards ---
+
+
+def beside(name: str, node: str, cpu: str, memory: str = "0", **spec: Any) -> dict[str, Any]:
+    """A pod without cards."""
+    resources = {"requests": {"cpu": cpu, "memory": memory}}
+    spec = {"nodeName": node, "containers": [{"name": "c", "resources": resources}], **spec}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": {"phase": "Running"}}
+
+
+def left(world: World, node: str) -> tuple[int, int, int]:
+    """CPUs, bytes and places for pods that are free on a node."""
+    world.mirror.settle()
+    fleet = world.cluster.allocator.fleet
+    row = fleet.row_of[node]
+    cpu, memory, slots = (int(column[row]) for column in (fleet.cpu_free, fleet.memory_free, fleet.slots_free))
+    return cpu // 1000, memory, slots
+
+
+def with_places(node: dict[str, Any], pods: int) -> dict[str, Any]:
+    node["status"]["allocatable"]["pods"] = str(pods)
+    return node
+
+
+def test_pods_without_cards_count_until_they_end_and_after_a_restart():
+    world = World(with_places(a_node("a", "A0"), 5))
+    world.pods.put(beside("p", "a", "40", "6Gi"))
+    world.pods.put(beside("q", "a", "8", initContainers=[{"name": "i", "resources": {"requests": {"cpu": "20"}}}]))
+    world.pods.put(beside("elsewhere", "b", "8"))
+    world.pods.put(beside("nowhere", "", "8"))
+    for _ in range(2):
+        assert left(world, "a") == (4, 250 * 2**30, 3)
+        assert world.cluster.allocator.fleet.workers(0) == 0, "they are no allocations: a node of them is not in use"
+        asked = Request("asks", ResourceRequirement(5000, gpu_count=1), Claim())
+        assert not world.cluster.offers(asked, ["a"], expected=False).names
+        world.begin()
+    world.nodes.put(with_places(a_node("a", "A0", "A1"), 5))  # other books
+    assert left(world, "a") == (4, 250 * 2**30, 3)
+    version = world.cluster.allocator.version
+    world.pods.put({**beside("q", "a", "8"), "status": {"phase": "Succeeded"}})
+    assert left(world, "a") == (24, 250 * 2**30, 4)
+    assert world.cluster.allocator.version != version, "who waits is looked at again"
+    assert world.cluster.offers(asked, ["a"], expected=False).names == ["a"]
+    world.pods.drop("p", "default")
+    assert left(world, "a") == (64, 256 * 2**30, 5)
+
+
+def test_a_full_machine_has_no_place_for_one_more_pod():
+    world = World(with_places(a_node("a", "A0", "A1"), 2))
+    world.pods.put(beside("p", "a", "0"))
+    assert world.free("a") == ("A0",) or world.free("a") == ("A1",)
+    world.pods.put(a_pod("held", "a", "A0"))
+    assert world.free("a") == ()
+    world.pods.drop("p", "default")
+    assert world.free("a") == ("A1",)
+
+
+def test_a_pod_that_is_on_its_machine_holds_its_card_though_pods_without_cards_leave_it_no_cpu():
+    world = World(with_places(a_node("a", "A0", "A1"), 1))
+    world.pods.put(beside("p", "a", "60"))
+    stands = a_pod("held", "a")
+    stands["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "10"}
+    world.pods.put(stands)
+    for _ in range(2):
+        assert len(world.held["held"]) == 1
+        assert left(world, "a")[0] == -6, "all that they have counts, once"
+        world.begin()
+    world.pods.drop("held", "default")
+    assert left(world, "a")[0] == 4
+
+
+def test_of_a_pod_that_cannot_be_read_the_cpu_counts_as_well_as_the_cards():
+    world = World(a_node("a", "A0", "A1"))
+    wrong = a_pod("p", "a", "A0", gpu_count="x")
+    wrong["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "10"}
+    world.pods.put(wrong)
+    for _ in range(2):
+        assert world.held == {"p": ("A0",)}
+        assert left(world, "a")[0] == 54
+        world.begin()
+
+
+def test_what_a_node_shows_of_pods_without_cards_is_not_counted_twice():
+    world = World(a_node("a", "A0"))
+    world.pods.put(beside("p", "a", "10", "4Gi"))
+    use = Use((PodHolding("default", "p", "uid-p", (PinnedTo("c", (0, 1, 2, 3)),)),))
+    world.mirror.settle()
+    world.cluster.observe("a", use)
+    assert left(world, "a")[0] == 54
+    world.cluster.observe("a", Use(()))
+    assert left(world, "a")[0] == 54
+    world.cluster.observe("a", use)
+    world.pods.drop("p", "default")
+    assert left(world, "a")[0] == 60, "what it is shown to have counts as long as it is shown"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_room_beside_cards_is_what_is_left_of_the_machine_whatever_comes_and_goes(seed: int):
+    draw, world = random.Random(seed), World(a_node("a", "A0"), a_node("b"))
+    there: dict[str, tuple[str, int]] = {}
+    for step in range(60):
+        name, node, cpu = f"p{draw.randrange(12)}", draw.choice("ab"), draw.randrange(9)
+        match draw.randrange(6):
+            case 0 | 1 | 2:
+                node = there.get(name, (node, 0))[0]
+                there[name] = node, cpu
+                world.pods.put(beside(name, node, str(cpu)))
+            case 3 if name in there:
+                world.pods.put({**beside(name, there[name][0], "9"), "status": {"phase": "Failed"}})
+                del there[name]
+            case 4:
+                world.nodes.put(a_node("a", *(f"A{number}" for number in range(step % 3))))
+            case 5:
+                world.begin()
+        for each in "ab":
+            assert left(world, each)[0] == 64 - sum(cpu for on, cpu in there.values() if on == each)

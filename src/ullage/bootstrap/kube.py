@@ -29,7 +29,7 @@ from ullage.bootstrap.settings import Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.tls import TlsFiles
 from ullage.bootstrap.warm import warm
-from ullage.core.selection import Rules
+from ullage.core.selection import WORKERS_PER_NODE, Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Known, ProxyHeaders, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
@@ -302,6 +302,8 @@ def _callers(said: BindingsSection, api: HttpKubeApi) -> Tokens | ProxyHeaders:
 
 def _rules(settings: Settings, section: KubeSection) -> Rules:
     rules = settings.requests()
+    if rules.workers_per_node in (0, WORKERS_PER_NODE):
+        rules = replace(rules, workers_per_node=None)  # nodes say how many pods they take
     return rules if section.strategy is None else replace(rules, strategy=section.strategy)
 
 

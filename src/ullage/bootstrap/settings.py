@@ -163,7 +163,8 @@ class RequestsSection(_Section, frozen=True, kw_only=True):
 
     `strategy`, `weights` and `oversubscription` are those of pools that say nothing else; without a
     strategy parts of cards go by `leftover`, whole ones by `node-compact-gpu-low-load`.
-    `workers_per_node` is the most requests a node may serve, 0 for any number. With
+    `workers_per_node` is the most requests a node may serve, 0 for any number; unless another number than the default
+    is set, a node of Kubernetes takes as many pods as it says. With
     `preempt_cluster_wide` a request may evict those of any namespace, else only those of its own;
     `budget` is a list of sections (`[[requests.budget]]`).
     """

@@ -18,7 +18,7 @@ from ullage.core.capacity import limits_of, refuses_limit
 from ullage.core.consolidation import Consolidation, NoConsolidation, consolidate
 from ullage.core.departed import HISTORY, Departed
 from ullage.core.filters import charges_on
-from ullage.core.fleet import Column, Fleet
+from ullage.core.fleet import Beside, Column, Fleet
 from ullage.core.following import followed, remembering, with_missing
 from ullage.core.learning import Learning
 from ullage.core.nomination import (
@@ -582,6 +582,13 @@ class Allocator:
             self.leave(foreign_id(node))
         self._observed_at[node] = now
         return replace(found, changed=tuple(self.fleet.ledger[held.id] for held in found.changed))
+
+    def set_beside(self, node: str, has: Beside) -> None:
+        """What others have of a node, see `Fleet.set_beside`."""
+        before = self.fleet.beside.get(node, Beside())
+        self.fleet.set_beside(node, has)
+        if any(now < then for now, then in zip(has, before, strict=True)):
+            self.version += 1  # who found no room may find some
 
     def unconfirmed(self, now: float) -> tuple[Allocation, ...]:
         """Bound allocations by uid that their node, which shows what it has, has not shown in time."""

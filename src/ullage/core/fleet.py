@@ -3,8 +3,9 @@
 Inventory is static; allocations are a ledger keyed by id; free capacity is derived and kept in
 columns, one row per node (sorted by name) and one flat row per card with a start offset per node.
 
-Law: the columns always equal inventory minus ledger. A column may be negative after capacity
-shrank under what is held; such a node has no room and nobody is evicted for it.
+Law: the columns always equal inventory minus ledger, less what others have beside it (`set_beside`).
+A column may be negative after capacity shrank under what is held; such a node has no room and nobody
+is evicted for it.
 
 All trial work goes through `checkpoint`, then `rollback` (columns and ledger equal the old ones
 exactly) or `keep` (the step becomes part of the enclosing trial). Nobody writes an undo by hand.
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 Column = npt.NDArray[np.int64]
 """One number per node or per card."""
 
+_MOST_BESIDE = 2**60
+"""More than any node has: sums of what anybody may write on a pod stay within a column."""
+
 _KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "zones")))
 """The facts of a card that decide what it may take."""
 
@@ -64,6 +68,17 @@ class Usage(NamedTuple):
     def plus(self, other: Usage, sign: int = 1) -> Usage:
         """The sum (or the difference, with `sign` -1)."""
         return Usage(*(map(add, self, other) if sign > 0 else map(sub, self, other)))
+
+
+class Beside(NamedTuple):
+    """What others have of a node, of whom no more is known: no cards, and nobody evicts them for anything.
+
+    Thousandths of a CPU, bytes, and how many allocations fewer the node may have.
+    """
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    slots: int = 0
 
 
 class Holding(NamedTuple):
@@ -105,6 +120,8 @@ class Fleet:
         """The zones of the machines, and what is free in them."""
         self._derive_columns()
         self.ledger: dict[str, Allocation] = {}
+        self.beside: dict[str, Beside] = {}
+        """What others have, by node; also of nodes that are not known."""
         self.usage: dict[str, Usage] = {}
         self.tables: dict[object, object] = {}
         """Derived tables that follow these books (see `core/placement.py`)."""
@@ -483,6 +500,23 @@ class Fleet:
             write[place + 3] = mode_of(charge) if sign > 0 else modes_of(held.values())
             place += TAKEN_COLUMNS
 
+    def set_beside(self, node: str, has: Beside) -> None:
+        """What others have of a node from now on. No trial may be open: there is no way back."""
+        before, row = self.beside.pop(node, Beside()), self.row_of.get(node)
+        has = Beside(*(min(amount, _MOST_BESIDE) for amount in has))
+        if has != Beside():
+            self.beside[node] = has
+        if row is None or has == before:
+            return
+        self._requested = None
+        cpu, memory, slots = map(sub, has, before)
+        sign = 1 if min(cpu, memory, slots) >= 0 else -1  # with less of anything than before there is more room
+        self.slots_total[row] -= slots
+        self.slots_free[row] += sign - slots
+        books = self.node_rows, self.card_rows, self.card_row, self.card_usable, self.newest, self.clock
+        self.clock = charge_columns(*books, row, sign, sign * cpu, sign * memory, 0, self._taken, 0)
+        self.newest = row
+
     def touched_since(self, clock: int) -> list[int]:
         """Rows changed since `clock`, ascending; all since -1."""
         rows, row, columns = [], self.newest, self.node_rows
@@ -526,6 +560,7 @@ class Fleet:
         twin.holders = [dict(held) for held in self.holders]
         twin.sizes = [dict(count) for count in self.sizes]
         twin.ledger, twin.usage, twin.stirred = dict(self.ledger), dict(self.usage), set()
+        twin.beside = dict(self.beside)
         twin.leaving = set(self.leaving)
         twin.gangs = {key: set(members) for key, members in self.gangs.items()}
         twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
@@ -533,12 +568,15 @@ class Fleet:
 
     def anew(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> Fleet:
         """Books of other machines, or of others who hold something of them, by the same rules."""
-        return Fleet(nodes, allocations, profiles=self.profiles, zone_rules=self.board.rules)
+        books = Fleet(nodes, allocations, profiles=self.profiles, zone_rules=self.board.rules)
+        for node, has in self.beside.items():
+            books.set_beside(node, has)
+        return books
 
     def emptied(self) -> Fleet:
         """The same inventory with nothing allocated; one for all callers, who work on it in a trial."""
         if self._empty is None:
-            self._empty = self.anew(self.nodes)
+            self._empty = Fleet(self.nodes, profiles=self.profiles, zone_rules=self.board.rules)
         return self._empty
 
     def requested(self) -> Fleet:

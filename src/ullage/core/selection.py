@@ -51,7 +51,8 @@ class Rules:
     `strategies` maps a pool to its strategy, `strategy` is that of the others: a name, or a strategy with a
     state of its own; with None parts of cards go by `leftover` and all else by the default for whole cards.
     `weights` of a pool, or of "" for the others, are those of vram and compute in named
-    strategies by load. `workers_per_node` is the most allocations a node may have, 0 for any number.
+    strategies by load. `workers_per_node` is the most allocations a node may have, 0 for any number, None for
+    as many as it says itself.
     `oversubscription` maps a pool, or "" for the others, to what its nodes may promise (none: as much as
     anybody asks); `disks` are the bytes of disk per node that count for it. `preempt_cluster_wide` lets a
     request evict work of any namespace, not only of its own; `min_available` is how many workers of a
@@ -61,7 +62,7 @@ class Rules:
     strategy: str | Strategy | None = None
     strategies: Mapping[str, str | Strategy | None] = field(default_factory=dict)
     weights: Mapping[str, Weights] = field(default_factory=dict)
-    workers_per_node: int = WORKERS_PER_NODE
+    workers_per_node: int | None = WORKERS_PER_NODE
     quotas: Quotas = field(default_factory=Quotas)
     oversubscription: Mapping[str, Oversubscription] = field(default_factory=dict)
     disks: Mapping[str, int] = field(default_factory=dict)
@@ -86,8 +87,8 @@ class Rules:
 
     @property
     def cap(self) -> int:
-        """Workers per node as a number that can be compared."""
-        return self.workers_per_node or 2**62
+        """Workers per node as a number that can be compared; -1 for as many as each says itself."""
+        return -1 if self.workers_per_node is None else self.workers_per_node or 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,10 +449,12 @@ def _zones_of(fleet: Fleet, asked: ResourceRequirement, left: Sequence[int]) -> 
 
 
 def _cap_refuses(fleet: Fleet, rules: Rules, card: int) -> tuple[Rejection, ...]:
-    workers = fleet.workers(int(fleet.card_row[card]))
-    if workers < rules.cap:
+    row = int(fleet.card_row[card])
+    workers = fleet.workers(row)
+    most = fleet.slots_total.item(row) if rules.cap < 0 else rules.cap
+    if workers < most:
         return ()
-    return (_reject(fleet, card, Code.WORKER_CAP, Cure.CAPACITY, workers + 1, rules.cap),)
+    return (_reject(fleet, card, Code.WORKER_CAP, Cure.CAPACITY, workers + 1, max(0, most)),)
 
 
 def _only(found: Rejection | None) -> tuple[Rejection, ...]:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from ullage.core.fleet import Beside
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.client.objects import Object, Pod
@@ -25,9 +26,12 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord
+from ullage.model.resources import MILLI
+from ullage.service.bystanders import Bystanders
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
 from ullage.wire.pod import DOMAIN, ReadPod, named_cards, read_allocation
+from ullage.wire.pod.containers import bound_spec, pod_amount
 from ullage.wire.topology.numatopology import read_numatopology
 
 Trouble = Callable[[str, str, UllageError], None]
@@ -72,6 +76,7 @@ class Mirror:
         """Machines that a pod has left since somebody last looked whether those that wait have room."""
         self._told: dict[str, str] = {}
         """What was last said of a pod, so that it is said once."""
+        self._bystanders = Bystanders(cluster)
         self._twice: frozenset[tuple[str, str]] = frozenset()
         """Machines and cards of theirs that another machine has, as it says."""
         self.refused: Counter[tuple[str, str]] = Counter()
@@ -97,17 +102,20 @@ class Mirror:
         self._settle_machines()
         there = sorted(self._pods.objects.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
         self._waiting.clear()
+        self._bystanders.clear()
         self._cluster.recover(())
         self._recovered = True
         own = [(pod, found) for pod in there if (found := self._own(pod)) is not None]
         self._hold(*own)
         for pod in there:
             self._enter(pod)
+        self._bystanders.settle()
         self._unobserved.update(self._records)
         self._observe()
 
     def settle(self) -> None:
         """Enter what waits: machines that changed, pods that there may be room for by now, and what machines show."""
+        self._bystanders.settle()
         if self._stale or self._freed:
             freed, stale = self._freed, self._stale
             self._settle_machines()
@@ -220,6 +228,10 @@ class Mirror:
         if self._recovered:
             self._enter(pod)
 
+    def expect(self, pod: Pod, node: str) -> None:
+        """Whoever places a pod has to send it to this node: what it needs there beside cards is not free until then."""
+        self._count(pod, node)
+
     def _enter(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._unobserved.add(node)
@@ -240,11 +252,13 @@ class Mirror:
                 self._hold((pod, found))
             else:
                 self._stand_in(pod)
+                self._count(pod)
         if pod.terminating:
             self._cluster.leaving(uid)
 
     def _leave(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
+        self._bystanders.drop(uid)
         self._waiting.pop(uid, None)
         self._told.pop(uid, None)
         self._unobserved.add(node)
@@ -265,7 +279,7 @@ class Mirror:
 
     def _own(self, pod: Pod) -> Allocation | None:
         """What a pod says that it holds; where that cannot be read the cards that it names, whole."""
-        if pod.finished:
+        if pod.finished or f"{self._domain}/gpu-ids" not in (pod.metadata.annotations or {}):
             return None
         try:
             return read_allocation(pod.document, self._domain, charge_of=self._cluster.charge_on, read=self._read_pod)
@@ -278,8 +292,25 @@ class Mirror:
         contradicted = self._cluster.found(*(found for _, found in pods))
         for pod, found in pods:
             self._waiting.pop(found.id, None)
+            if found.requirement.cpu_milli or found.requirement.memory_bytes:
+                self._bystanders.drop(found.id)
+            else:
+                self._count(pod)  # what it names was read, and perhaps no more of it
             if (error := contradicted.get(found.id)) is not None:
                 self._tell(pod, error)
+
+    def _count(self, pod: Pod, node: str = "") -> None:
+        """Count what a pod has of its node beside what it holds by the books; where it has claims, they have its place."""
+        try:
+            spec = bound_spec(pod.document)
+            has = Beside(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1), not spec.get("resourceClaims"))
+        except InvalidRequest as error:
+            self._tell(pod, error)
+            has = Beside(slots=1)
+        if (held := self._cluster.held(pod.metadata.uid)) is not None:
+            known = held.requirement
+            has = Beside(max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes))
+        self._bystanders.put(pod.metadata.uid, pod.spec.node_name or node, has)
 
     def _stand_in(self, pod: Pod) -> None:
         """Hold cards for a pod that does not say which it has."""

@@ -23,7 +23,7 @@ MAX_CARDS = 1024
 """Cards of one machine that are read."""
 
 _PODS = 2**31 - 1
-"""How many pods a machine takes is for the cluster's own scheduler to watch."""
+"""How many pods a machine takes that does not say so."""
 
 NO_DOMAINS: Mapping[str, str] = {}
 
@@ -62,7 +62,7 @@ def node_of(
         cpu_milli=_amount(amounts, "cpu", MILLI, notes),
         memory_bytes=_amount(amounts, "memory", 1, notes),
         gpus=tuple(gpus if record is None else _placed(gpus, record)),
-        max_executors=_PODS,
+        max_executors=_amount(amounts, "pods", 1, notes) if "pods" in amounts else _PODS,
         labels={**domains, **(node.metadata.labels or {})},
         state=NodeState.READY if node.ready else NodeState.NOT_READY,
         cordoned=node.spec.unschedulable,

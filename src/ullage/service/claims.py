@@ -18,6 +18,7 @@ from ullage.model.claim import Claim, Request
 from ullage.model.device_claim import DeviceClaim, DeviceClass, DeviceResult, Wanted
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.part import ANY_CARD, CardSelector
+from ullage.model.rejection import Code
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.slice_device import DeviceId, SliceDevice
 from ullage.model.taint import Taint, Toleration, tolerated
@@ -203,9 +204,10 @@ class Claims:
     def _against(self, pod: ClaimingPod, node: str) -> str | None:
         """Why the pod may not go to a node whatever it has; None if it may."""
         fleet = self._cluster.allocator.fleet
-        if node not in fleet.row_of:
+        row = fleet.row_of.get(node)
+        if row is None:
             return "node-unknown"
-        machine = fleet.nodes[fleet.row_of[node]]
+        machine = fleet.nodes[row]
         if not machine.schedulable:
             return "node-cordoned" if machine.cordoned else "node-not-ready"
         if not pod.nodes.allows(node, machine.labels):
@@ -215,7 +217,8 @@ class Claims:
         allocated = (claim.allocation for claim in pod.claims if claim.allocation is not None)
         if not all(each.nodes.allows(node, machine.labels) for each in allocated):
             return "claim-elsewhere"
-        return None
+        needs = (Code.CPU, pod.cpu_milli, fleet.cpu_free[row]), (Code.MEMORY, pod.memory_bytes, fleet.memory_free[row])
+        return next((code.value for code, asked, free in needs if asked > max(0, free)), None)
 
     def _on(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], node: str, steps: Steps) -> tuple[Pick, ...] | str:
         """The devices there, or why there are none."""

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from ullage.core.allocator import Allocator
 from ullage.core.filters import charge_on
-from ullage.core.fleet import Column, Fleet
-from ullage.core.observation import Observation
+from ullage.core.fleet import Beside, Column, Fleet
+from ullage.core.observation import Observation, foreign_id
 from ullage.core.offers import NodeRefusal
 from ullage.core.preemption import Preemption
 from ullage.core.selection import Choice, Refusal, Rules
@@ -97,6 +97,8 @@ class Cluster:
         self._expected: dict[str, float] = {}
         self._asked: _Asked | None = None
         self._held_back: dict[str, set[ResourceRequirement]] = {}
+        self._beside: dict[str, Beside] = {}
+        """What pods without cards have of each node."""
 
     # --- what is true ---
 
@@ -133,7 +135,23 @@ class Cluster:
             NotFound: the node is not known.
 
         """
-        return self.allocator.observe(node, use, self._now())
+        found = self.allocator.observe(node, use, self._now())
+        self._enter_beside(node)
+        return found
+
+    def set_beside(self, node: str, has: Beside) -> None:
+        """What pods without cards have of a node by now; what it shows of strangers is among it."""
+        self._beside.pop(node, None)
+        if has != Beside():
+            self._beside[node] = has
+        self._enter_beside(node)
+
+    def _enter_beside(self, node: str) -> None:
+        has, shown = self._beside.get(node, Beside()), self.allocator.fleet.ledger.get(foreign_id(node))
+        if shown is not None:
+            strangers = shown.requirement.cpu_milli, shown.requirement.memory_bytes, 1
+            has = Beside(*(max(0, amount - known) for amount, known in zip(has, strangers, strict=True)))
+        self.allocator.set_beside(node, has)
 
     def leaving(self, uid: str) -> None:
         """Its owner was told to end: what it holds is free when it is gone, not before."""
@@ -189,9 +207,19 @@ class Cluster:
         return {gpu.uuid: gpu.compute_gflops for gpu in cards if gpu.compute_gflops is not None}
 
     def stand_in(self, request: Request, node: str) -> bool:
-        """Hold the best cards for one that somebody else has sent to a node; whether there are enough."""
-        if node not in self.allocator.fleet.row_of or isinstance(self.reserve(request, node), Refusal):
+        """Hold the best cards for one that somebody else has sent to a node; whether there are enough.
+
+        It is there: where it has not the room beside cards by these books, they say of cards alone what it has.
+        """
+        if node not in self.allocator.fleet.row_of:
             return False
+        if isinstance(self.reserve(request, node), Refusal):
+            self.allocator.set_beside(node, Beside())
+            cards = replace(request.requirement, cpu_milli=0, memory_bytes=0)
+            refused = isinstance(self.reserve(replace(request, requirement=cards), node), Refusal)
+            self._enter_beside(node)
+            if refused:
+                return False
         self.confirm(request.uid)
         return True
 

@@ -316,7 +316,8 @@ class Devices:
             self.say("ResourceClaim", self._name(uids), Conflict(message, code="card-held-twice"))
         if held is not None and held.gpus != there:
             self._cluster.gone(id_)
-        asked = ResourceRequirement(gpu_count=len(there), cards=CardSelector(uuids=there))
+        room = (0, 0) if held is None else (held.requirement.cpu_milli, held.requirement.memory_bytes)
+        asked = ResourceRequirement(*room, len(there), cards=CardSelector(uuids=there))
         observed = ZonePlacement(devices=((CARD, there),), rank=Rank.OBSERVED)
         bound = AllocationState.BOUND
         try:

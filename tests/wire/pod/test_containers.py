@@ -1,7 +1,9 @@
 """Cpu and memory, counted as Kubernetes does."""
 
 from tests.wire.pod.pods import GI, containers, needs, pod
+from ullage.model.resources import MILLI
 from ullage.wire.pod import compose_request
+from ullage.wire.pod.containers import bound_spec, pod_amount
 
 
 def cpu_and_memory(spec):
@@ -40,3 +42,28 @@ def test_the_overhead_comes_on_top_and_a_pod_may_say_its_own_sum():
     assert cpu_and_memory(spec) == (1250, 1024)
     assert cpu_and_memory({**spec, "resources": needs("5")}) == (5250, 1024)
     assert cpu_and_memory({"resources": needs("5", kind="limits")}) == (5000, 0)
+
+
+def test_what_is_resized_in_place_counts_as_the_larger_until_it_is_done():
+    def cpu(asked, given, allocated, *conditions):
+        spec = {"containers": [{"name": "c", "resources": needs(asked)}, {"name": "d", "resources": needs("1")}]}
+        status = {"name": "c", "resources": needs(given), "allocatedResources": {"cpu": allocated}}
+        found = {"spec": spec, "status": {"containerStatuses": [status], "conditions": list(conditions)}}
+        return pod_amount(bound_spec(found), "cpu", MILLI)
+
+    infeasible = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    assert cpu("2", "2000m", "2") == 3000
+    assert cpu("4", "2", "2") == 5000  # asked, and not given yet
+    assert cpu("1", "2", "1") == 3000  # given, and not taken back yet
+    assert cpu("1", "1", "3") == 4000
+    assert cpu("9", "2", "2", infeasible) == 3000
+    assert cpu("9", "2", "2", {**infeasible, "reason": "Deferred"}) == 10_000
+
+
+def test_sidecars_are_resized_too_and_who_has_no_status_counts_as_it_asks():
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": needs("1")}
+    spec = {**containers(needs("2", "1Gi")), "initContainers": [sidecar]}
+    status = {"initContainerStatuses": [{"name": "s", "allocatedResources": {"cpu": "500m", "memory": "1Gi"}}]}
+    asked = bound_spec({"spec": spec, "status": status})
+    assert (pod_amount(asked, "cpu", MILLI), pod_amount(asked, "memory", 1)) == (3000, 2 * GI)
+    assert bound_spec({"spec": spec}) is spec

@@ -186,6 +186,8 @@ class Claiming:
         match readiness((state.document for state in states), self._now()):
             case Readiness.READY:
                 await self._open(epoch, pod)
+                if placement.node:
+                    self._mirror.expect(pod, placement.node)
             case Readiness.FAILED:
                 self._say(pod, "a device did not become ready for it; its claims are allocated anew")
                 await self._take_back(epoch, pod, claims)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ullage.model.alignment import Stage
+from ullage.model.resources import MILLI
 from ullage.wire.document import Document, mapping, mappings
 from ullage.wire.kubernetes_quantity import parse_quantity
+
+_RESIZED = ("cpu", "memory")
 
 
 def containers_of(spec: Document) -> Iterator[tuple[Stage, str, Document]]:
@@ -30,6 +33,46 @@ def pod_amount(spec: Document, resource: str, units: int) -> int:
     if not stated:
         stated = _amount_in(own.get("limits"), "spec.resources.limits", resource, units) or 0
     return stated + overhead
+
+
+def bound_spec(pod: Document) -> Document:
+    """The spec of a pod that is on a node, its containers asking for what they have where that is more.
+
+    They are resized in place: what was asked is not given yet, and what was given is not taken back yet. A resize that
+    the kubelet has called infeasible does not count.
+    """
+    spec, status = mapping(pod.get("spec"), "spec"), mapping(pod.get("status"), "status")
+    given = {
+        each.get("name"): each
+        for name in ("containerStatuses", "initContainerStatuses")
+        for _, each in mappings(status.get(name), f"status.{name}")
+    }
+    refused = any(
+        each.get("type") == "PodResizePending" and each.get("reason") == "Infeasible"
+        for _, each in mappings(status.get("conditions"), "status.conditions")
+    )
+    changed: dict[str, list[Document]] = {}
+    for name in ("containers", "initContainers"):
+        told = [each for _, each in mappings(spec.get(name), f"spec.{name}")]
+        now = [_with_given(each, given.get(each.get("name"), {}), refused=refused) for each in told]
+        changed |= {name: now} if now != told else {}
+    return {**spec, **changed} if changed else spec
+
+
+def _with_given(container: Document, status: Document, *, refused: bool) -> Document:
+    resources = mapping(container.get("resources"), "resources")
+    asked = mapping(resources.get("requests"), "requests")
+    told = mapping(status.get("resources"), "resources").get("requests"), status.get("allocatedResources")
+    given = [found for each in told if (found := mapping(each, "resources"))]
+    if all(each.get(name) == asked.get(name) for each in given for name in _RESIZED):
+        return container
+    ways = given if refused else [asked, *given]
+    most = {
+        name: max(stated, key=lambda amount: parse_quantity(amount, name, units=MILLI))
+        for name in _RESIZED
+        if (stated := [each[name] for each in ways if each.get(name) is not None])
+    }
+    return {**container, "resources": {**resources, "requests": {**asked, **most}}}
 
 
 def containers_amount(spec: Document, resource: str, units: int, *kinds: str) -> int:
