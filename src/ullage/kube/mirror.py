@@ -300,7 +300,7 @@ class Mirror:
                 self._tell(pod, error)
 
     def _count(self, pod: Pod, node: str = "") -> None:
-        """Count what a pod has of its node beside what it holds by the books; where it has claims, they have its place."""
+        """Count what a pod has of its node beside what it holds by the books; claims have the place of their pod."""
         try:
             spec = bound_spec(pod.document)
             has = Beside(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1), not spec.get("resourceClaims"))
