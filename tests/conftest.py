@@ -7,9 +7,13 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.fake_api import TOKEN, FakeApi
 from tests.system.live_server import LiveServer
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # how long an example takes says how busy the machine is
 
 FOUR_CARDS = """
 [node]
