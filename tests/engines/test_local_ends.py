@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.engines.recorder import Recorder, alive, eventually, marked, opened
 from ullage.service.engine_port import Completed, Gone, Registered
@@ -195,6 +196,35 @@ def test_a_launch_while_there_is_no_warden_reaches_the_next_one(tmp_path: Path) 
             await recorder.first(Registered)
 
     asyncio.run(main())
+
+
+def test_what_is_handed_to_a_worker_that_was_just_killed_is_dropped(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "data") as recorder:
+            await recorder.enter()
+            os.kill(recorder.of(Registered)[0].pid, signal.SIGKILL)
+            task = 0
+            while not recorder.of(Gone):  # also between the end of its connection and the news of its own
+                recorder.give(task := task + 1, abs, -1)
+                await asyncio.sleep(0)
+            assert "killed" in recorder.of(Gone)[0].reason
+
+    uvloop.run(main())  # as the server: a closed transport of uvloop takes no write, asyncio's own does
+
+
+def test_orders_for_a_warden_that_was_just_killed_are_dropped(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "data") as recorder:
+            await recorder.enter()
+            pid = recorder.engine.warden_pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            while recorder.engine.warden_pid == pid:
+                recorder.engine.stop("e", 0.0)
+                await asyncio.sleep(0)
+            await recorder.first(Gone)
+
+    uvloop.run(main())
 
 
 def test_a_stop_lets_a_task_clean_up(tmp_path: Path) -> None:

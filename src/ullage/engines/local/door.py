@@ -63,7 +63,7 @@ class WorkerLine(asyncio.Protocol):
             self._guest.on_closed(self._fault)
 
     def send(self, *frames_: frames.ToWorker) -> None:
-        """Write frames; nothing happens on a closed connection.
+        """Write frames; nothing happens on a connection that is closed or closing.
 
         Raises:
             FrameError: a frame is too large.
@@ -71,7 +71,7 @@ class WorkerLine(asyncio.Protocol):
         """
         for frame in frames_:
             data = frames.encode(frame)
-            if self._transport is not None:
+            if self._transport is not None and not self._transport.is_closing():  # uvloop's refuses to write then
                 self._transport.write(data)
 
     def abort(self) -> None:

@@ -52,7 +52,7 @@ class WardenLink:
         data = json.dumps(order).encode() + b"\n"
         if self._process is None or self._process.stdin is None:
             self._waiting.append(data)
-        else:
+        elif not self._process.stdin.is_closing():  # it died, which is told in a moment; uvloop refuses to write then
             self._process.stdin.write(data)
 
     async def close(self) -> None:
