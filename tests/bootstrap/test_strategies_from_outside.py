@@ -43,20 +43,15 @@ def test_a_server_decides_by_the_strategy_of_the_page(home: Path, tmp_path: Path
     (home / "ullage.toml").write_text(
         '[requests.pools.quiet]\nstrategy = "last-cards"\n[policy]\nstrategy = "last-cards"\n'
     )
-    server = LiveServer(home, "--gpus=4")
-    server.start()
-    try:
-        with server.client() as http:
-            cards = [gpu["uuid"] for gpu in http.get("/v1/gpus").json()]
-            commands = [line.removeprefix("$ ").split()[1:] for line in blocks(PAGE, "console")[0].splitlines()]
-            shown = [ullage(site, *words, ULLAGE_HOME=str(home)).stdout for words in commands]
-            assert cards[3] in shown[0]
-            assert cards[2] in shown[0]
-            assert cards[1] in shown[1]
-            refused = http.post("/v1/allocations", json={"uid": "x", "resreq": "gpu=1", "strategy": "nope"}).json()
-            assert refused["message"].endswith("leftover, last-cards")
-    finally:
-        assert server.stop() == 0
+    with LiveServer(home, "--gpus=4") as server, server.client() as http:
+        cards = [gpu["uuid"] for gpu in http.get("/v1/gpus").json()]
+        commands = [line.removeprefix("$ ").split()[1:] for line in blocks(PAGE, "console")[0].splitlines()]
+        shown = [ullage(site, *words, ULLAGE_HOME=str(home)).stdout for words in commands]
+        assert cards[3] in shown[0]
+        assert cards[2] in shown[0]
+        assert cards[1] in shown[1]
+        refused = http.post("/v1/allocations", json={"uid": "x", "resreq": "gpu=1", "strategy": "nope"}).json()
+        assert refused["message"].endswith("leftover, last-cards")
 
 
 def test_one_that_is_loaded_twice_is_there_once(tmp_path: Path):

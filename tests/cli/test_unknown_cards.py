@@ -13,10 +13,8 @@ def server(tmp_path_factory):
     home = tmp_path_factory.mktemp("unknown") / "home"
     home.mkdir()
     (home / "ullage.toml").write_text("[node]\ngpus = 1\n")
-    live = LiveServer(home)
-    live.start()
-    yield live
-    live.stop()
+    with LiveServer(home) as live:
+        yield live
 
 
 @pytest.fixture

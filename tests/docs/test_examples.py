@@ -21,10 +21,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServ
     monkeypatch.setenv("ULLAGE_HOME", str(home))
     monkeypatch.delenv("ULLAGE_ENDPOINT", raising=False)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    live = LiveServer(home, "--gpus=4")
-    live.start()
-    yield live
-    assert live.stop() == 0
+    with LiveServer(home, "--gpus=4") as live:
+        yield live
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -96,12 +94,8 @@ def test_a_server_takes_the_settings_for_teams(tmp_path: Path, monkeypatch: pyte
     (settings,) = blocks("docs/how-to/share-between-teams.md", "toml")
     (tmp_path / "lab.toml").write_text(settings)
     monkeypatch.setenv("ULLAGE_HOME", str(tmp_path / "home"))
-    live = LiveServer(tmp_path / "home", f"--config={tmp_path / 'lab.toml'}")
-    live.start()
-    try:
+    with LiveServer(tmp_path / "home", f"--config={tmp_path / 'lab.toml'}"):
         shown = run([sys.executable, "-m", "ullage.cli.main", "queues"], tmp_path)
-    finally:
-        assert live.stop() == 0
     assert {line.split()[0] for line in shown.splitlines()[1:]} == {
         "default",
         "language",

@@ -51,10 +51,10 @@ class LiveFront:
 
     def wait_for(self, event: str) -> None:
         def logged() -> bool:
-            assert self.process is not None
-            ended = self.process.poll()
-            assert ended is None or event in self.told(), f"it ended with {ended}:\n{self.told()}"
-            return event in self.told()
+            if event not in self.told():
+                self._must_run()
+                return False
+            return True
 
         wait_until(logged, f"{event} is logged", START_S)
 
@@ -68,8 +68,7 @@ class LiveFront:
         return self.process is not None and self.process.poll() is None and "kube.serving" in self.told()
 
     def is_ready(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.told()}"
+        self._must_run()
         return httpx2.get(f"{self.url('metrics')}/readyz").status_code == 200
 
     def wait_ready(self) -> LiveFront:
@@ -86,3 +85,15 @@ class LiveFront:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def close(self) -> None:
+        """Kill it where it runs. One that has ended by itself tells its log."""
+        if self.process is not None and self.process.poll() not in (0, -signal.SIGKILL):
+            try:
+                self._must_run()
+            finally:
+                self.kill()
+
+    def _must_run(self) -> None:
+        assert self.process is not None
+        assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.told()}"

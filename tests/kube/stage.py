@@ -12,7 +12,7 @@ import re
 import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -237,8 +237,9 @@ async def stage(server: ApiServer | ControlPlane, api: KubeApi, folder: Path, po
         try:
             yield found
         finally:
-            for front in found.fronts:
-                front.kill()
+            with ExitStack() as ends:
+                for front in found.fronts:
+                    ends.callback(front.close)
             if found.is_real:
                 await _clean(api)
 

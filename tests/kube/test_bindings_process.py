@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def front(server: ApiServer, tmp_path: Path) -> Iterator[LiveFront]:
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
     front = LiveFront(tmp_path, server.url, SETTINGS)
-    yield front.start().wait_ready()
-    front.kill()
+    with closing(front):
+        yield front.start().wait_ready()
 
 
 def call(front: LiveFront, user: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:

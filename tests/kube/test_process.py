@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,12 @@ Start = Callable[..., LiveFront]
 
 @pytest.fixture
 def front(server: ApiServer, tmp_path: Path) -> Iterator[Start]:
-    started: list[LiveFront] = []
+    with ExitStack() as started:
 
-    def start(settings: str = "", *options: str) -> LiveFront:
-        started.append(LiveFront(tmp_path, server.url, settings, *options))
-        return started[-1].start()
+        def start(settings: str = "", *options: str) -> LiveFront:
+            return started.enter_context(closing(LiveFront(tmp_path, server.url, settings, *options))).start()
 
-    yield start
-    for each in started:
-        each.kill()
+        yield start
 
 
 def lease(server: ApiServer) -> dict[str, Any]:

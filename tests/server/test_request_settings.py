@@ -39,10 +39,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     home = tmp_path_factory.mktemp("settings") / "home"
     home.mkdir()
     (home / "ullage.toml").write_text(SETTINGS)
-    live = LiveServer(home)
-    live.start()
-    yield live
-    live.stop()
+    with LiveServer(home) as live:
+        yield live
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from tests.system.live_server import LiveServer
 
 @pytest.fixture
 def server(home: Path) -> Iterator[LiveServer]:
-    live = LiveServer(home, "--gpus=4")
-    live.start()
-    yield live
-    live.stop()
+    with LiveServer(home, "--gpus=4") as live:
+        yield live
     assert live.leftovers() == []

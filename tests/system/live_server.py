@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import httpx2
 
@@ -22,27 +23,26 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 60.
 
 
 class LiveServer:
+    """Entered, it runs; left, it has run until then, or was killed by its test, and ends well."""
+
     def __init__(self, home: Path, *options: str) -> None:
         self.home = home
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         self.home.mkdir(exist_ok=True)
-        command = [
-            sys.executable,
-            "-X",
-            "faulthandler",
-            "-m",
-            "ullage.cli.main",
-            "up",
-            "--foreground",
-            "--port=0",
-            *self.options,
-        ]
+        program = [sys.executable, "-X", "faulthandler", "-m", "ullage.cli.main", "up", "--foreground", "--port=0"]
         with (self.home / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, env=os.environ | {"ULLAGE_HOME": str(self.home)}, stdout=log, stderr=log
+                [*program, *self.options], env=os.environ | {"ULLAGE_HOME": str(self.home)}, stdout=log, stderr=log
             )
         try:
             wait_until(self._announced, "the server announces itself, which may have to be compiled first", 500)
@@ -52,7 +52,7 @@ class LiveServer:
 
     def _announced(self) -> bool:
         assert self.process is not None
-        assert self.process.poll() is None, (self.home / "server.log").read_text()
+        assert self.process.poll() is None, self._end()
         try:
             return json.loads((self.home / "server.json").read_text())["pid"] == self.process.pid
         except (OSError, ValueError):
@@ -75,11 +75,16 @@ class LiveServer:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def stop(self) -> int:
+    def stop(self) -> None:
+        """End it in order, unless it is killed: one that has ended by itself, or ends badly, tells its log."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        assert self.process.wait(timeout=30) in (0, -signal.SIGKILL), self._end()
+
+    def _end(self) -> str:
+        assert self.process is not None
+        return f"the server ended with {self.process.poll()}:\n{(self.home / 'server.log').read_text()}"
 
     def leftovers(self) -> list[str]:
         """Command lines of processes that were started for executors of this server and still live."""

@@ -136,14 +136,10 @@ def test_a_crash_there_leaves_all_or_nothing(home: Path, monkeypatch: pytest.Mon
     assert process is not None
     wait_until(lambda: process.poll() is not None, "the server died")
     monkeypatch.delenv("ULLAGE_FAIL_AT")
-    server.start()
-    try:
-        with server.client() as http:
-            found = facts(http)
-            books_are_exact(http)
-            assert call(http).status_code in (200, 201, 202, 204, 404), "the repeat is answered"
-            final = facts(http)
-            books_are_exact(http)
-            assert found == (old if ":before" in point else final)
-    finally:
-        server.stop()
+    with server, server.client() as http:
+        found = facts(http)
+        books_are_exact(http)
+        assert call(http).status_code in (200, 201, 202, 204, 404), "the repeat is answered"
+        final = facts(http)
+        books_are_exact(http)
+        assert found == (old if ":before" in point else final)

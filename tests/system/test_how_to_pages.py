@@ -45,8 +45,6 @@ def bash(home: Path, tmp_path: Path) -> Iterator[Callable[[list[str]], list[tupl
         pytest.skip("the pages use curl, which this machine does not have")
     (home / "ullage.toml").write_text(blocks("hold-cards-for-pods.md", "toml")[0])
     (tmp_path / "pod.json").write_text(blocks("hold-cards-for-pods.md", "json")[0])
-    server = LiveServer(home)
-    server.start()
 
     def run(commands: list[str]) -> list[tuple[int, str]]:
         script = [
@@ -67,8 +65,8 @@ def bash(home: Path, tmp_path: Path) -> Iterator[Callable[[list[str]], list[tupl
         parts = re.split(r"\n=== (\d+)\n", done.stdout)
         return list(zip(map(int, parts[1::2]), parts[::2], strict=False))
 
-    yield run
-    assert server.stop() == 0
+    with LiveServer(home) as server:
+        yield run
 
 
 @pytest.mark.parametrize("page", ["hold-cards-for-pods.md", "set-quotas.md", "make-room.md"])

@@ -40,10 +40,8 @@ def server(home: Path, tmp_path: Path, extra: str) -> Iterator[LiveServer]:
     config = tmp_path / "lab.toml"
     # So many that nothing but the CPUs themselves can run out.
     config.write_text(f"{extra}\n[node]\ncpu = 1000\ngpus = 8\n")
-    live = LiveServer(home, f"--config={config}")
-    live.start()
-    yield live
-    live.stop()
+    with LiveServer(home, f"--config={config}") as live:
+        yield live
     assert live.leftovers() == []
 
 

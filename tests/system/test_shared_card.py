@@ -38,10 +38,8 @@ def server(home: Path, tmp_path: Path, library: Path, sharing: str) -> Iterator[
     config = tmp_path / "lab.toml"
     how = f'sharing = "{sharing}"\nhami_library = "{library}"\n' if sharing == "hami" else ""
     config.write_text(CARD.replace("cpu = 4\n", f"cpu = 4\n{how}"))
-    live = LiveServer(home, f"--config={config}")
-    live.start()
-    yield live
-    live.stop()
+    with LiveServer(home, f"--config={config}") as live:
+        yield live
     assert live.leftovers() == []
 
 
