@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from ullage.core import warming
+
 ALL = (
     "tasks",
     "cycle",
@@ -22,6 +24,8 @@ ALL = (
     "policies",
 )
 
+for step in warming.steps():
+    step()  # what decides is compiled, or read back, before anything is measured
 for name in sys.argv[1:] or ALL:
     import_module(f"benchmarks.{name}").main()
     print()

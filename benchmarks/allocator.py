@@ -23,8 +23,13 @@ from ullage.model.request import ResourceRequirement
 
 _GIB = 1 << 30
 _CARDS = ((2250, 141), (989, 80), (450, 48), (312, 40))
-_REQUESTS = ("tflops=20,vram=4g", "tflops=40,vram=8g", "tflops=100,vram=16g", "gpu=2,tflops=30,vram=4g")
-_REQUESTS += ("gpu=2,tflops=200,vram=32g",)
+_REQUESTS = (
+    "tflops=20,vram=4g",
+    "tflops=40,vram=8g",
+    "tflops=100,vram=16g",
+    "gpu=2,tflops=30,vram=4g",
+    "gpu=2,tflops=200,vram=32g",
+)
 _PUBLISHED_US, _PUBLISHED_RATE = 480, 2346
 
 

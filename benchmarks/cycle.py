@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from ullage.core.cycle import schedule
 from ullage.core.entitlement import entitlement, entitlement_key
@@ -64,9 +65,9 @@ def main() -> None:
         world = settle(a_world(sessions), policy)
         deserved = entitlement(world, policy)
         times = 20 if sessions <= 100 else 3
-        full = milliseconds(lambda world=world: entitlement(world, policy), times)
-        rest = milliseconds(lambda world=world, d=deserved: schedule(world, policy, 0.0, deserved=d), times)
-        same = milliseconds(lambda world=world: entitlement_key(world, policy), times)
+        full = milliseconds(partial(entitlement, world, policy), times)
+        rest = milliseconds(partial(schedule, world, policy, 0.0, deserved=deserved), times)
+        same = milliseconds(partial(entitlement_key, world, policy), times)
         print(f"  {sessions:>8}  {len(world.executors):>9}  {full:>11.2f}  {rest:>8.2f}  {same:>17.2f}")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from heapq import heapify, heapreplace
 from math import lcm
 
@@ -91,9 +92,9 @@ def fill_plainly(queues: list[Queue], leaves: list[Leaf], units: int) -> dict[st
 
     for number, leaf in enumerate(leaves):
         heaps[leaf.queue].append((0, number, leaf.session))
-    for queue in reversed(queues):
-        heapify(heaps[queue.name])
-        heaps[queue.parent].append((0, heaps[queue.name][0][1], queue.name))
+    for each in reversed(queues):
+        heapify(heaps[each.name])
+        heaps[each.parent].append((0, heaps[each.name][0][1], each.name))
     heapify(heaps[ROOT])
     held = dict.fromkeys(place, 0)
     for _ in range(units):
@@ -104,8 +105,8 @@ def fill_plainly(queues: list[Queue], leaves: list[Leaf], units: int) -> dict[st
         held[name] += 1
         number = heaps[path[-1]][0][1]
         unit = place[name].unit
-        for each in (name, *path):
-            used[each] = [a + b for a, b in zip(used[each], unit, strict=True)]
+        for holder in (name, *path):
+            used[holder] = [a + b for a, b in zip(used[holder], unit, strict=True)]
         for queue in reversed(path):
             heapreplace(heaps[queue], (share(name), number, name))
             name, number = queue, heaps[queue][0][1]
@@ -126,10 +127,10 @@ def main() -> None:
     for branches in _SIZES:
         queues, bottom = tree_of(branches)
         tree = ShareTree(_TOTAL, queues, leaves_of(bottom))
-        long = _UNITS / seconds(lambda tree=tree: fill(*tree.columns, _UNITS))
+        long = _UNITS / seconds(partial(fill, *tree.columns, _UNITS))
         trees = [ShareTree(_TOTAL, queues, leaves_of(bottom)) for _ in range(2)]
         fill(*trees[0].columns, _UNITS_OF_PYTHON)
-        called = _UNITS_OF_PYTHON / seconds(lambda tree=trees[1]: fill_with_calls(tree, _UNITS_OF_PYTHON))
+        called = _UNITS_OF_PYTHON / seconds(partial(fill_with_calls, trees[1], _UNITS_OF_PYTHON))
         begun = time.process_time()
         held = fill_plainly(queues, leaves_of(bottom), _UNITS_OF_PYTHON)
         plain = _UNITS_OF_PYTHON / (time.process_time() - begun)

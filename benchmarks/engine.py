@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
 from ullage.engines.local.engine import LocalEngine
 from ullage.model.application import FUNCTION

@@ -63,19 +63,18 @@ def gang(key: str, members: int, asked: ResourceRequirement, domain: str | None 
 
 def one_by_one(allocator: Allocator, requests: list[Request]) -> list[tuple[Request, Choice]] | None:
     """The old way to decide: each member chosen with those before it charged."""
-    fleet, found = allocator.fleet, []
+    fleet, found = allocator.fleet, list[tuple[Request, Choice]]()
     mark = fleet.checkpoint()
     for request in requests:
         choice = choose_beside(fleet, allocator.rules, request, NO_NOMINATIONS)
         if isinstance(choice, Refusal):
-            found = None
             break
         found.append((request, choice))
         fleet.charge(
             Allocation(request.uid, choice.node, request.requirement, choice.gpus, claim=request.claim), force=True
         )
     fleet.rollback(mark)
-    return found
+    return found if len(found) == len(requests) else None
 
 
 def old_way(allocator: Allocator, requests: list[Request]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -48,7 +48,7 @@ def machine(cards: int) -> Node:
     return Node("n", 128_000, 1 << 40, gpus, topology=Topology(links=tuple(links)))
 
 
-def pick_all() -> object:
+def pick_all() -> Callable[..., None]:
     """Many picks on one node, in compiled code."""
     key = code_of(pick_linked)
 
@@ -81,10 +81,10 @@ def plain(node: Node, free: Sequence[int], count: int) -> list[int]:
     layout = layout_of(node.gpus, node.topology.links if node.topology else ())
     weights, island = layout.weights.tolist(), layout.places[0].tolist()
 
-    def own(cards: Sequence[int]) -> int:
+    def own(cards: Iterable[int]) -> int:
         return sum(weights[a][b] for a, b in combinations(cards, 2))
 
-    def rank(cards: Sequence[int]) -> tuple[int, int]:
+    def rank(cards: Iterable[int]) -> tuple[int, int]:
         groups = {island[card] for card in cards}
         return len(groups), sum(island[card] in groups for card in free)
 
@@ -98,12 +98,13 @@ def plain(node: Node, free: Sequence[int], count: int) -> list[int]:
     able = [part for part in sets if rank(part) == best]
     if len(free) > 8:
 
-        def both(part: Sequence[int]) -> tuple[int, int, Sequence[int]]:
+        def both(part: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
             rest = [card for card in free if card not in part]
             beside = max(map(own, combinations(rest, count)), default=own(rest))
             return -own(part) - beside, -own(part), part
 
-        return list(min(able, key=both))
+        best_pair = min(able, key=both)
+        return list(best_pair)
     known = set(able)
     split = min((split for split in splits(free, count) if known & set(split)), key=order)
     return list(min((part for part in split if part in known), key=lambda part: -own(part)))

@@ -177,7 +177,7 @@ def claim_of(world: World, claim: Callable[..., Any]) -> tuple[float, int]:
             raise StopIteration  # the rest of the cycle is not measured here
         return found
 
-    present, Reclaim.claim = Reclaim.claim, timed  # type: ignore[method-assign]  # it is timed where it is called
+    present, Reclaim.claim = Reclaim.claim, timed  # type: ignore[method-assign, assignment]  # it is timed where it is called
     try:
         schedule(world, Policy(), NOW, deserved=deserved)
     except StopIteration:

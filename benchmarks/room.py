@@ -11,7 +11,7 @@ from ullage.core.allocator import Allocator
 from ullage.core.consolidation import Consolidation, consolidate
 from ullage.core.fleet import Fleet
 from ullage.core.fragmentation import fits_now, fragments_of
-from ullage.core.learning import Learning, warm
+from ullage.core.learning import Learning
 from ullage.core.selection import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -41,7 +41,6 @@ class Beside:
 
 
 def main() -> None:
-    warm()
     for size in SIZES:
         books, beside = broken_up(size)
         print(f"{size} nodes x 8 cards, {len(books.fleet.ledger)} allocations, {FILL:.0%} of the cards held")

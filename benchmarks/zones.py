@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -47,7 +48,7 @@ def machine(name: str, cards: int, zones: int, cpus: int) -> Node:
     return Node(name, cpus * 1000, 1024 * _GIB, gpus, topology=topology)
 
 
-def settle_many() -> object:
+def settle_many() -> Callable[..., int]:
     """One request decided on the first node so many times, in compiled code."""
     key = code_of(settle)
 
@@ -73,9 +74,9 @@ def one_node(cards: int, zones: int, cpus: int) -> None:
         asked = ResourceRequirement(8000, 0, 2, alignment=Alignment(policy))
         shape = shape_of(fleet, asked).rows
         arguments = fleet.node_rows, fleet.card_rows, shape, free, np.zeros(cards, np.int64), fleet.board.store
-        run(*arguments, 1)  # type: ignore[operator]
+        run(*arguments, 1)
         started = time.process_time()
-        run(*arguments, _TIMES)  # type: ignore[operator]
+        run(*arguments, _TIMES)
         told.append(f"{policy} {(time.process_time() - started) / _TIMES * 1e6:5.2f} us")
     print(f"  {cards:2} cards, {zones} zones, {cpus:3} CPUs: {', '.join(told)}")
 
