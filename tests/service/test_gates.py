@@ -670,3 +670,45 @@ def test_a_place_that_was_promised_stays_when_a_better_one_comes_free() -> None:
     world.come(pod("r", 1))
     world.step()
     assert world.gates.places() == {"r": "a"}
+
+
+def test_no_place_is_promised_where_a_kubelet_refused_a_pod_that_asked_the_same():
+    world = World(machine("a", 4), machine("b", 4))
+    first = pod("first", 4)
+    world.come(first)
+    world.go()
+    there = world.books.held("first").node
+    other = {"a": "b", "b": "a"}[there]
+    world.books.hold_back("first")
+    world.end("first")
+    world.come(pod("p", 4), pod("q", 4), pod("r", 3))
+    world.step()
+    places = world.gates.places()
+    assert (places["p"], places["r"]) == (other, there), "r asks for something else"
+    world.end("r")
+    assert world.step() == []
+    world.end("p")
+    world.step()
+    assert world.gates.places() == {"q": other}
+    world.come(pod("s", 4))
+    world.books.set_nodes([world.nodes[0] if there == "a" else world.nodes[1]])
+    world.step()
+    assert world.gates.places() == {}
+    assert world.code("s") is Code.REFUSED_THERE
+    world.books.look_again(there)
+    world.step()
+    assert set(world.gates.places().values()) == {there}, "something has changed on it: it is tried again"
+
+
+def test_a_place_that_was_promised_is_another_once_its_node_refuses_such_pods():
+    world = World(machine("a", 8), machine("b", 8))
+    world.come(pod("first", 4))
+    world.go()
+    there = world.books.held("first").node
+    world.come(pod("next", 4))
+    world.step()
+    assert world.gates.places() == {"next": there}
+    world.books.hold_back("first")
+    world.end("first")
+    world.step()
+    assert world.gates.places() == {"next": {"a": "b", "b": "a"}[there]}

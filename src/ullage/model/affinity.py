@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ullage.model.error import invalid
@@ -80,6 +80,11 @@ class NodeAffinity:
     def allows(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether work may go to that node."""
         return not self.required or any(_matches(term, name, labels) for term in self.required)
+
+    def without(self, names: Iterable[str]) -> NodeAffinity:
+        """The same, but none of these nodes."""
+        others = (Expression(NODE_NAME, Operator.NOT_IN, tuple(sorted(names))),)
+        return replace(self, required=tuple(term and term + others for term in self.required) or (others,))
 
     def bonus(self, name: str, labels: Mapping[str, str]) -> int:
         """What the preferred terms add to the node's score."""

@@ -43,6 +43,7 @@ from ullage.model.request import ResourceRequirement
 EXPECTED_S = 10.0
 """How long the place is kept that a request will probably have; a scheduler binds within a second or two."""
 
+_NOWHERE: frozenset[str] = frozenset()
 _REFUSED_THERE = NodeRefusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),), 0, helps=False)
 _NOT_KNOWN = NodeRefusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE),), 0, helps=False)
 
@@ -96,7 +97,8 @@ class Cluster:
         self._clock, self._now = clock, now
         self._expected: dict[str, float] = {}
         self._asked: _Asked | None = None
-        self._held_back: dict[str, set[ResourceRequirement]] = {}
+        self._held_back: dict[ResourceRequirement, frozenset[str]] = {}
+        self._looks = 0
         self._beside: dict[str, Beside] = {}
         """What pods without cards have of each node."""
 
@@ -166,11 +168,26 @@ class Cluster:
         """The node refused it although it was thought to fit: nobody who asks the same is sent there for now."""
         known = self.held(uid)
         if known is not None:
-            self._held_back.setdefault(known.node, set()).add(known.requirement)
+            before = self._held_back.get(known.requirement, frozenset())
+            self._held_back[known.requirement] = before | {known.node}
 
     def look_again(self, node: str) -> None:
         """Something has changed on a node: whom it refused may fit."""
-        self._held_back.pop(node, None)
+        for asked, nodes in list(self._held_back.items()):
+            if node in nodes:
+                self._looks += 1
+                self._held_back[asked] = nodes - {node}
+                if not self._held_back[asked]:
+                    del self._held_back[asked]
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one whenever somebody may be placed who could not be before."""
+        return self.allocator.version, self._looks
+
+    def kept_back(self, request: Request) -> frozenset[str]:
+        """The nodes that have refused another one that asked the same."""
+        return self._held_back.get(request.requirement, _NOWHERE) if self._held_back else _NOWHERE
 
     def held(self, uid: str) -> Allocation | None:
         """What a request holds, or has reserved."""
@@ -240,7 +257,7 @@ class Cluster:
             there = [name for name in nodes if name == known.node]
             elsewhere = NodeRefusal.of(Code.RUNNING, Cure.NODE_CHANGE), [name for name in nodes if name != known.node]
             return NodeOffers(there, np.zeros(len(there)), [elsewhere])
-        back = self._kept_back(request) if self._held_back else frozenset()
+        back = self.kept_back(request)
         asked = self._rows_of([name for name in nodes if name not in back] if back else nodes)
         is_known = asked.rows >= 0
         rows, names = asked.rows[is_known], asked.array[is_known]
@@ -278,9 +295,6 @@ class Cluster:
                 if best is not None and best in each.names:
                     self._expect(request, best)
         return offered
-
-    def _kept_back(self, request: Request) -> frozenset[str]:
-        return frozenset(name for name, shapes in self._held_back.items() if request.requirement in shapes)
 
     def _scores(
         self, request: Request, names: npt.NDArray[np.object_], scores: npt.NDArray[np.float64]

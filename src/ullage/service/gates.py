@@ -23,6 +23,7 @@ from ullage.core.turns import Board, Turns, Unit, next_turns
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
+from ullage.model.rejection import Code, Cure, Rejection
 from ullage.service.cluster import Cluster
 from ullage.service.gated import GatedPod, Members, alone
 from ullage.service.queue_holdings import QueueHoldings, QueueOf
@@ -41,6 +42,9 @@ MOST_OPEN = 128
 
 Once so many in a row were not placed in time, one goes at a time: nobody may be there who places them.
 """
+
+
+_REFUSED_THERE = Refusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class Gates:
         self._missed = 0
         """Pods that were not placed in time since the last one that was placed."""
         self._changes = 0
-        self._seen: tuple[int, int, Fleet] | None = None
+        self._seen: tuple[tuple[int, int], int, Fleet] | None = None
         self._due: float | None = None
 
     # --- what is true ---
@@ -226,8 +230,8 @@ class Gates:
 
     # --- steps ---
 
-    def _books(self) -> tuple[int, int, Fleet]:
-        return self._cluster.allocator.version, self._changes, self._cluster.allocator.fleet
+    def _books(self) -> tuple[tuple[int, int], int, Fleet]:
+        return self._cluster.version, self._changes, self._cluster.allocator.fleet
 
     def _is_new(self) -> bool:
         due = self._due is not None and self._due <= self._now()
@@ -260,12 +264,12 @@ class Gates:
         self._cluster.withdraw(uid)
 
     def _give_back(self) -> None:
-        """Promises that do not hold any more: the machine is gone, or a gang has not all of its members."""
+        """Promises that do not hold any more: the machine is gone, or refuses such pods, or a gang lacks members."""
         fleet, nominations = self._cluster.allocator.fleet, self._cluster.allocator.nominations
         for uid, pod in self._pods.items():
             if pod.promise is None or uid in fleet.ledger:
                 continue
-            if not _is_there(fleet, pod.promise):
+            if not _is_there(fleet, pod.promise) or pod.promise.node in self._cluster.kept_back(pod.request):
                 self._take_back(uid, pod)
             elif nominations.of(uid) != pod.promise:  # it was to be placed, and that failed
                 self._cluster.promise(pod.promise)
@@ -297,7 +301,7 @@ class Gates:
         among = np.zeros(len(books.fleet.nodes), dtype=np.bool_)
         among[rows] = True
         nominations = books.nominations.without(pod.request.uid)
-        found, _ = place_run(books.fleet, books.rules, [pod.request], self._now(), nominations, among)
+        found, _ = place_run(books.fleet, books.rules, [self._elsewhere(pod.request)], self._now(), nominations, among)
         return found[0] if found else None
 
     def _promise(self, pod: GatedPod, choice: Choice) -> None:
@@ -340,6 +344,9 @@ class Gates:
         for name, share in turns.shares.items():
             self._of(name).share = share
         by_uid = {uid: turns.refused[unit.key] for unit in units if unit.key in turns.refused for uid in unit.uids}
+        for uid, refusal in by_uid.items():
+            if not refusal.curable and self._cluster.kept_back(self._pods[uid].request):
+                by_uid[uid] = _REFUSED_THERE
         self._stand(standing | by_uid)
 
     def _reserve(self, turns: Turns) -> None:
@@ -357,7 +364,16 @@ class Gates:
         """What may go now, and why the others may not."""
         units, held_back = Members(self._pods, self._running).units(self._cluster.allocator.fleet)
         singles = (pod for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None)
-        return [*map(alone, singles), *units], held_back
+        return [self._all_elsewhere(unit) for unit in (*map(alone, singles), *units)], held_back
+
+    def _all_elsewhere(self, unit: Unit) -> Unit:
+        requests = tuple(map(self._elsewhere, unit.requests))
+        return unit if requests == unit.requests else replace(unit, requests=requests)
+
+    def _elsewhere(self, request: Request) -> Request:
+        """The request, but for nodes that have refused such pods."""
+        back, asked = self._cluster.kept_back(request), request.requirement
+        return replace(request, requirement=replace(asked, nodes=asked.nodes.without(back))) if back else request
 
     def _stand(self, refused: Mapping[str, Refusal]) -> None:
         """Say how those stand that still wait."""
