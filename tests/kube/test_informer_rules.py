@@ -102,3 +102,15 @@ async def test_a_server_that_asks_to_wait_is_obeyed() -> None:
     api = ScriptedApi([[1, Throttled("later", 45.0)], [1, []]], [[]])
     _, pauses = await follow(api)
     assert pauses[0] == 45.0
+
+
+async def test_a_watch_that_is_to_come_later_goes_on_where_it_was_and_asks_for_no_list() -> None:
+    api = ScriptedApi([[1, [node("a", 1)]]], [[event("MODIFIED", node("a", 5)), Throttled("later", 7.0)]])
+    _, pauses = await follow(api)
+    assert pauses == [7.0]
+    assert (api.since, api.listed) == (["1", "5"], 1)
+
+
+async def test_nobody_waits_for_ever_for_a_server_that_says_so() -> None:
+    _, pauses = await follow(ScriptedApi([[1, []]], [[Throttled("later", float("inf"))]]))
+    assert pauses == [120.0]

@@ -27,6 +27,8 @@ _REMEMBERED = 4096
 """Events that are known again if they come twice."""
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 30.0
+_LONGEST_WAIT_S = 120.0
+"""For a server that asks to come back later, whatever it asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +131,11 @@ class Informer(Generic[T]):
                 await self._follow()
             except Unreachable as error:
                 self.trouble = error  # nothing was missed: the next watch starts where this one ended
+            except Throttled as error:
+                self.trouble = error  # nor here, and a server that is busy is not asked for all of it
+                wait_s = min(error.retry_after_s, _LONGEST_WAIT_S)
             except UllageError as error:
                 self.trouble, self._version = error, None  # the version is not known any more, or in doubt
-                wait_s = error.retry_after_s if isinstance(error, Throttled) else 0.0
             well = self._heard > heard or self._clock() - began >= _LONGEST_PAUSE_S
             failures = 0 if well else failures + 1
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, 10))
