@@ -26,14 +26,14 @@ from tests.kube.hosting import (
     pod_of,
 )
 from tests.kube.test_front import cards_of, put
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.bindings.front import BindingTerms
-from ullage.kube.client.changes import Replace
+from ullage.kube.client.changes import Delete, Replace
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import CONFIG_MAPS
 from ullage.kube.client.lease import Candidate, NotLeading
-from ullage.kube.front import Front
 from ullage.model.error import Unavailable
 from ullage.service.bindings_moment import Caller, Named
 from ullage.wire.extender import ExtenderArgs
@@ -201,7 +201,7 @@ async def test_29_who_does_not_lead_answers_nothing_and_writes_nothing(server: A
         await up.call("POST", f"{COMFY}/resume", CHOICE)
         await shown(up, ("alice", "g1"))
         writes = len([method for method, path in server.asked if method != "GET" and "/leases/" not in path])
-        follower = Front(api, Candidate(api, "ullage", "default"), Rules(), bindings=BindingTerms())
+        follower = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
         work = asyncio.create_task(follower.run())
         try:
             await until(lambda: follower.bindings.store.synced and follower.mirror.ready, "it follows")
@@ -249,7 +249,7 @@ async def test_what_does_not_fit_into_the_ledger_is_refused_and_changes_nothing(
 async def test_a_ledger_that_cannot_be_read_is_not_overwritten(server: ApiServer, api: HttpKubeApi):
     place = {"name": "ullage-bindings", "namespace": "default"}
     put(server, "configmaps", {"metadata": place, "binaryData": {"ledger": "bm8gbGVkZ2Vy"}})
-    front = Front(api, Candidate(api, "ullage", "default"), Rules(), bindings=BindingTerms())
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
     work = asyncio.create_task(front.run())
     try:
         await until(lambda: front.mirror.term is not None and front.bindings.store.synced, "it leads")
@@ -389,12 +389,34 @@ async def test_bindings_of_before_become_rows_once(server: ApiServer, api: HttpK
         assert done == plan
         name = binding_name("comfyui", "alice", "g1")
         await until(lambda: set(up.objects()) == {name, "unclear"}, "it has its new name")
+        heard = up.front.bindings.store.objects.objects
+        await until(lambda: {key[1] for key in heard} == {name, "unclear"}, "that is heard")
         assert await bound(up) == ["g1"]
         again = (await up.call("POST", f"{RESOURCES}/migrate", {"dryRun": False}, user="root"))["data"]
         assert (again["kept"], again["unchanged"], again["dropped"]) == ([], [], [])
         assert server.do(lambda: server.store.get(("pods", "default", "p"))) is not None
         await up.call("DELETE", BOUND)  # the pod of before still counts
         assert [row.draining for row in (await up.front.bindings.store.ledger()).rows] == [True]
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+async def test_what_goes_while_others_are_discarded_is_gone(server: ApiServer, api: HttpKubeApi, comes_again: bool):
+    put(server, "gpubindings", a_binding("one", "g1", app="gone"), a_binding("two", "g2", app="gone"))
+    async with hosting(server, api) as up:
+        await up.heard("one", "two")
+        store = up.front.bindings.store
+        write, heard = store._write, store.objects.objects
+
+        async def meanwhile(change: Delete) -> None:
+            await write(change)
+            if change.name == "one":
+                delete(server, "gpubindings", "two")
+                await until(lambda: ("", "two") not in heard, "it is heard")
+                put(server, "gpubindings", *([a_binding("two", "g2", app="gone")] if comes_again else []))
+
+        store._write = meanwhile
+        await store.discard(["one", "two"])
+        assert set(up.objects()) == ({"two"} if comes_again else set())
 
 
 async def test_a_pod_that_another_scheduler_placed_keeps_the_row(server: ApiServer, api: HttpKubeApi):

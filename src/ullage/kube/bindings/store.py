@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ullage.core.binding.permit import Claims
@@ -25,6 +26,7 @@ from ullage.kube.bindings.occupants import Occupants
 from ullage.kube.client.api import KubeApi, Selection
 from ullage.kube.client.changes import Change as Write
 from ullage.kube.client.changes import Delete
+from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.informer import Changed, Informer, News, Removed
 from ullage.kube.client.kinds import GPU_BINDINGS, Kind
 from ullage.kube.client.lease import Candidate, NotLeading
@@ -144,14 +146,13 @@ class KubeBindings:
         await self._tell(app, lambda kind, each: restarting(kind, each, why))
 
     async def discard(self, bindings: Collection[str]) -> None:
-        """Delete bindings that are none of the ledger."""
+        """Delete bindings that are none of the ledger; one that has gone meanwhile, or is another by now, is none."""
         self._discarded.update(bindings)
         self._forget_claims()
-        for name in sorted(self._foreign.keys() & set(bindings)):
-            try:
-                await self._write(Delete(GPU_BINDINGS, name, uid=self.objects.objects["", name].metadata.uid))
-            except NotFound:
-                continue
+        there = [self.objects.objects["", name] for name in sorted(self._foreign.keys() & set(bindings))]
+        for each in there:
+            with suppress(NotFound, VersionConflict):
+                await self._write(Delete(GPU_BINDINGS, each.metadata.name, uid=each.metadata.uid))
 
     # --- what pods are judged by ---
 
