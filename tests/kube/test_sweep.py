@@ -8,12 +8,16 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hosting import TURNS, a_machine, hosting, pod_of
 from tests.kube.test_front import cards_of, put
+from ullage.core.selection import Rules
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.gate import Scope
-from ullage.kube.cards import registered_cards
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.mirror import Mirror
 from ullage.kube.sweep import Sweep
+from ullage.model.gpu import Gpu
+from ullage.service.cluster import Cluster
 from ullage.service.vanished_cards import VanishedCards
+from ullage.wire.dialect import read_pod
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
@@ -26,15 +30,8 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
         front = up.front
         for pod, node in zip(pods, ("a", "a", "b"), strict=True):
             assert await up.place(pod, [node]) == f"!{node}"
-        sweep = Sweep(
-            front.candidate,
-            front.nodes,
-            front.pods,
-            [registered_cards()],
-            VanishedCards(0, grace_s=60),
-            front.events.tell,
-            clock=lambda: now[0],
-        )
+        vanished = VanishedCards(0, grace_s=60)
+        sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.tell, clock=lambda: now[0])
         (lost,) = cards_of(server, "gone")
         left = a_machine("a", {card: TURNS for card in ("g1", "g2") if card != lost})
         _replace(server, left)
@@ -49,11 +46,75 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
         assert _alive(server, "stays")
         assert _alive(server, "silent")
 
-        def told() -> bool:
-            events = [item for (kind, _, _), item in server.store.at(server.store.revision).items() if kind == "events"]
-            return {e["involvedObject"]["name"] for e in events if e["reason"] == "CardMissing"} == {"gone"}
+        await until(lambda: _told(server).keys() == {"gone"}, "it was told")
+        await until(lambda: any("is evicted" in said for said in _told(server)["gone"]), "and that it leaves")
 
-        await until(lambda: server.do(told), "it was told")
+
+async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
+    guarded, free = put(server, "pods", pod_of("guarded", labels={"app": "guarded"}), pod_of("free"))
+    put(server, "poddisruptionbudgets", budget := _budget("guarded"))
+    async with hosting(server, api, BindingTerms(Scope.LABELLED)) as up:
+        front = up.front
+        for pod in (guarded, free):
+            assert await up.place(pod, ["a"]) == "!a"
+        await until(lambda: _phases(server) == {"Running"}, "both run")
+        now, vanished = [0.0], VanishedCards(0, grace_s=0, most=1)
+        sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.tell, clock=lambda: now[0])
+        _replace(server, a_machine("a", {"g3": TURNS}))
+        await until(lambda: [gpu.uuid for gpu in front.mirror.machines["a"].gpus] == ["g3"], "it is heard")
+        for _ in range(2):  # one is told in each round, whoever comes first by its uid
+            await sweep.look()
+        assert _alive(server, "guarded")
+        assert not _alive(server, "free")
+        await until(lambda: _told(server).keys() == {"guarded", "free"}, "both were told")
+        await until(lambda: any("budget" in said for said in _told(server)["guarded"]), "it is told why it stays")
+        assert not any("is evicted" in said for said in _told(server)["guarded"])
+        key = ("poddisruptionbudgets", "default", budget["metadata"]["name"])
+        server.do(lambda: server.rules.delete(key, {}))
+        await until(lambda: not front.followed.budgets.objects, "its budget is gone")
+        await sweep.look()
+        assert not _alive(server, "guarded")
+
+
+async def test_a_card_that_a_driver_tells_again_is_back_though_its_node_is_as_it_was(
+    server: ApiServer, api: HttpKubeApi
+):
+    put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api, BindingTerms(Scope.LABELLED)) as up:
+        front = up.front
+        assert await up.place(pod, ["a"]) == "!a"
+        (card,) = cards_of(server, "p")
+        there, now = [Gpu("another", 0)], [0.0]
+        mirror = Mirror(Cluster(Rules(), lambda: 0.0), front.nodes, front.pods, read_pod, readers=[lambda _: there])
+        mirror.recover()
+        vanished = VanishedCards(0, grace_s=60)
+        sweep = Sweep(front.candidate, mirror, front.pods, vanished, front.events.tell, clock=lambda: now[0])
+        await sweep.look()
+        await until(lambda: "p" in _told(server), "it is missed")
+        now[0], there[:] = 60.0, [Gpu(card, 0)]
+        mirror.describe_again("a")
+        await sweep.look()
+        assert _alive(server, "p")
+
+
+def _budget(app: str) -> dict:
+    return {"metadata": {"name": app, "namespace": "default"}, "spec": {"selector": {"matchLabels": {"app": app}}}}
+
+
+def _phases(server: ApiServer) -> set[str]:
+    found = server.do(lambda: server.store.at(server.store.revision))
+    return {item["status"]["phase"] for (kind, _, _), item in found.items() if kind == "pods"}
+
+
+def _told(server: ApiServer) -> dict[str, list[str]]:
+    """What events say of cards that are gone, by pod."""
+    found: dict[str, list[str]] = {}
+    for (kind, _, _), item in server.do(lambda: server.store.at(server.store.revision)).items():
+        if kind == "events" and item["reason"] == "CardMissing":
+            found.setdefault(item["involvedObject"]["name"], []).append(item["message"])
+    return found
 
 
 def _replace(server: ApiServer, node: dict) -> None:

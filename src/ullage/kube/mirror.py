@@ -94,6 +94,11 @@ class Mirror:
         """Whether the books are those of the API, as far as it was heard."""
         return self._recovered
 
+    @property
+    def machines(self) -> Mapping[str, Node]:
+        """The machines by name, as each tells of itself: a card may be told by two of them."""
+        return self._machines
+
     def recover(self) -> None:
         """Make the books what the informers mirror: both have listed. From now on decisions may be made.
 

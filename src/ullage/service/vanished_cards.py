@@ -6,6 +6,7 @@ A driver that comes up late, a node that is silent, and a card that comes back c
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +15,7 @@ GRACE_S = 300.0
 """How long a card is waited for."""
 
 MOST = 5
-"""Pods that are told to leave in one round."""
+"""Pods that are told to leave in one round. Who was and has not left comes after those who were not."""
 
 _SLICE = re.compile(r"\[[^\]]*\]$")
 
@@ -42,6 +43,7 @@ class VanishedCards:
         self._delay_s, self._grace_s, self._most = delay_s, grace_s, most
         self._began: float | None = None
         self._since: dict[str, float] = {}
+        self._told: Counter[str] = Counter()
 
     def look(
         self, now: float, holders: Iterable[Holder], cards: Collection[str], speaking: Collection[str]
@@ -59,8 +61,10 @@ class VanishedCards:
         fresh = waited - self._since.keys()
         self._since = {card: self._since.get(card, now) for card in waited}
         due = [uid for uid, gone in missing.items() if any(self._since[card] + self._grace_s <= now for card in gone)]
+        leaving = sorted(due, key=lambda uid: (self._told[uid], uid))[: self._most]
+        self._told = Counter({uid: self._told[uid] + (uid in leaving) for uid in due})
         quarantined = {uid: gone for uid, gone in missing.items() if not fresh.isdisjoint(gone)}
-        return Vanished(quarantined, tuple(sorted(due)[: self._most]))
+        return Vanished(quarantined, tuple(leaving))
 
 
 def card_of(uuid: str) -> str:
