@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tests.kube.conftest import until
 from tests.kube.leader_program import say
+from ullage.bootstrap.kube_front import make_front
 from ullage.core.selection import Rules
 from ullage.kube.client.changes import Bind, Change
 from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate, Terms
-from ullage.kube.front import Front
 from ullage.model.error import UllageError
 from ullage.wire.extender import BindArgs
 
@@ -38,7 +38,7 @@ async def bind(kubeconfig: Path, pod: str, hold: bool) -> None:
     """Bind it to the node n1, in the first term."""
     async with connect(kubeconfig) as client:
         api = (Holding if hold else HttpKubeApi)(client)
-        front = Front(api, Candidate(api, "ullage", "default", Terms(2, 0.1, 1.0)), Rules())
+        front = make_front(api, Candidate(api, "ullage", "default", Terms(2, 0.1, 1.0)), Rules())
         trying = asyncio.create_task(front.run())
         await until(lambda: not front.extender.unready, "it leads", 500)
         say(f"leads {front.candidate.epoch}")

@@ -14,6 +14,7 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hami_node import HamiNodes
 from tests.kube.test_front import Running, a_node, a_pod
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Known, ProxyHeaders, caller_of
@@ -127,7 +128,7 @@ class Hosting(Running):
 @asynccontextmanager
 async def hosting(server: ApiServer, api: HttpKubeApi, terms: BindingTerms = TERMS) -> AsyncIterator[Hosting]:
     candidate = Candidate(api, "ullage", "default")
-    front = Front(api, candidate, Rules(), readers=[registered_cards()], bindings=terms)
+    front = make_front(api, candidate, Rules(), FrontSettings(readers=[registered_cards()], bindings=terms))
     assert front.bindings is not None
     work = asyncio.create_task(front.run())
     routes = Known(compute_resources(front.bindings.use, caller_of), ProxyHeaders(Admins(("root",))))

@@ -22,6 +22,7 @@ from tests.kube.hami_node import HamiNodes
 from tests.kube.hosting import ALONE, ROOT, SLICED, a_binding, a_deployment, a_machine, pod_of
 from tests.kube.kubelet import Kubelets
 from tests.kube.test_scheduler import CARDS, scheduled  # noqa: F401 - the fixture
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Known, Tokens, caller_of
@@ -74,7 +75,7 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
         await _served(api)
         tokens = {name: await _token(client, name) for name in ("alice", "bob", "root")}
         candidate = Candidate(api, "ullage-bound", "kube-system")
-        front = Front(api, candidate, Rules(), readers=[registered_cards()], bindings=TERMS)
+        front = make_front(api, candidate, Rules(), FrontSettings(readers=[registered_cards()], bindings=TERMS))
         server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
         async with Kubelets(api) as kubelets, HamiNodes(api):
             work = asyncio.create_task(front.run())

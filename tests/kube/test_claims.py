@@ -35,6 +35,7 @@ from tests.kube.claims import (
 from tests.kube.conftest import until
 from tests.kube.hosting import a_binding, labels_of
 from tests.kube.test_front import a_pod, binding, put
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.client.http import HttpKubeApi
@@ -54,7 +55,7 @@ async def running(api: HttpKubeApi, trouble: list[Any] | None = None, **settings
         if trouble is not None:
             trouble.append(said)
 
-    front = Front(api, Candidate(api, "ullage", "default"), Rules(), trouble=told, **settings)
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(**settings), trouble=told)
     work = asyncio.create_task(front.run())
     try:
         await until(lambda: not front.extender.unready or work.done(), "the front is ready")

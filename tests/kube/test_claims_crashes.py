@@ -14,12 +14,12 @@ from tests.kube.claims import MARK, a_claim, allocated, claiming, delete, edit, 
 from tests.kube.conftest import until
 from tests.kube.test_claims import holders, let_go, running
 from tests.kube.test_front import put
+from ullage.bootstrap.kube_front import make_front
 from ullage.core.selection import Rules
 from ullage.kube.client.changes import Change, Patch
 from ullage.kube.client.errors import Unreachable, VersionConflict
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
-from ullage.kube.front import Front
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 
@@ -53,7 +53,7 @@ class Mortal:
 async def die(api: HttpKubeApi, at: int, *, after: bool) -> bool:
     """Let a process live until that write; whether there was one."""
     mortal = Mortal(api, at, after=after)
-    front = Front(mortal, Candidate(mortal, "ullage", "default"), Rules())
+    front = make_front(mortal, Candidate(mortal, "ullage", "default"), Rules())
     work = asyncio.create_task(front.run())
     await until(lambda: not front.extender.unready, "the front is ready")
     done = asyncio.create_task(mortal.dead.wait())

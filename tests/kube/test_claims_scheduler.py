@@ -18,6 +18,7 @@ from tests.kube.conftest import SHORT, until
 from tests.kube.control_plane import ControlPlane, binary
 from tests.kube.kubelet import Kubelets
 from tests.kube.test_claims_crashes import Mortal
+from ullage.bootstrap.kube_front import make_front
 from ullage.core.selection import Rules
 from ullage.kube.client.changes import Create, Delete, Patch
 from ullage.kube.client.connection import connect
@@ -111,7 +112,7 @@ async def remove(api: HttpKubeApi, kind: Any, item: Object) -> None:
 @asynccontextmanager
 async def leading(api: Any, trouble: list[Any] | None = None) -> AsyncIterator[Front]:
     said = [] if trouble is None else trouble
-    front = Front(api, Candidate(api, "ullage", "kube-system"), Rules(), trouble=lambda *told: said.append(told))
+    front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), trouble=lambda *told: said.append(told))
     work = asyncio.create_task(front.run())
     try:
         await until(lambda: not front.extender.unready or work.done(), "the front is ready")

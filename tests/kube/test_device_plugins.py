@@ -29,6 +29,7 @@ from tests.kube.hami_node import (
     remove,
 )
 from tests.kube.test_front import Running, a_node, cards_of, put, running
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.cards import registered_cards
 from ullage.kube.client.api import KubeApi
@@ -322,7 +323,7 @@ class Mortal:
 async def short_lived(api: KubeApi) -> AsyncIterator[Front]:
     """A front that lets go of nothing when it ends."""
     terms = Terms(lease_s=1, renew_s=0.1, give_up_s=0.8)
-    front = Front(api, Candidate(api, "ullage", "default", terms), Rules(), readers=READERS)
+    front = make_front(api, Candidate(api, "ullage", "default", terms), Rules(), FrontSettings(readers=READERS))
     work = asyncio.create_task(front.run())
     try:
         await until(lambda: not front.extender.unready, "the front is ready")

@@ -68,7 +68,7 @@ async def test_who_has_no_budget_leaves_first_and_what_is_broken_is_told(server:
     kept, other, urgent = put(server, "pods", kept, other, urgent)
     put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "kept"}), "metadata": place | {"name": "b"}})
     async with running(server, api) as up:
-        await until(lambda: bool(up.front.budgets.objects), "the budget is told")
+        await until(lambda: bool(up.front.followed.budgets.objects), "the budget is told")
         for pod in (kept, other):
             assert await up.place(pod, ["a"]) == "!a"
         offered = {"a": {"Pods": [], "NumPDBViolations": 0}}

@@ -5,38 +5,45 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from tests.kube.conftest import until
 from tests.kube.faults import FaultyApi, Server
 from tests.kube.test_front import a_node, a_pod
+from ullage.bootstrap.kube_front import make_front
 from ullage.core.selection import Rules
 from ullage.kube.client.changes import Bind, Change, Patch
 from ullage.kube.client.errors import Forbidden, Unreachable
 from ullage.kube.client.kinds import LEASES
 from ullage.kube.client.lease import Candidate
 from ullage.kube.doubt import GIVE_UP_S
-from ullage.kube.front import Front
+from ullage.kube.takeover import Takeover
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, Unavailable
+from ullage.wire.dialect import read_pod
 from ullage.wire.extender import BindArgs
 
 pytestmark = pytest.mark.anyio
 
 
-class Process(Front):
+class Process:
     """A process before the server of the test, whose time goes on when it is told to."""
 
     def __init__(self, world: World) -> None:
         self.api, self.troubles = FaultyApi(world.server), list[str]()
         candidate = Candidate(self.api, "ullage", "default", clock=lambda: world.now)  # type: ignore[arg-type]
-        super().__init__(
+        front = make_front(
             self.api,  # type: ignore[arg-type]
             candidate,
             Rules(),
             clock=lambda: world.now,
             trouble=lambda _kind, name, error: self.troubles.append(f"{name}: {error.code}"),
         )
+        self.candidate, self.cluster, self.mirror, self.doubts = candidate, front.cluster, front.mirror, front.doubts
+        self.nodes, self.pods, self.extender, self.takeover = front.nodes, front.pods, front.extender, front.takeover
+        self.followed, self.let_go = front.followed, front.let_go
         self.doubts._pause = world.pause
         self.world = world
 
@@ -53,7 +60,7 @@ class Process(Front):
             self.world.now += 16
             await self.candidate.attempt()
         assert self.candidate.epoch is not None
-        await self._begin(self.candidate.epoch)
+        await self.takeover.begin(self.candidate.epoch)
 
     async def bind(self, pod: dict[str, Any], node: str, *faults: str) -> None:
         self.api.faults = list(faults)
@@ -194,8 +201,28 @@ async def test_nothing_is_decided_in_a_term_that_has_not_begun():
     with pytest.raises(Unavailable) as caught:
         await up.bind(pod, "a")
     assert caught.value.code == "not-ready"
-    await up._begin(1)
+    await up.takeover.begin(1)
     await up.bind(pod, "a")
+
+
+async def test_a_term_that_cannot_begin_is_tried_again_ever_later_until_it_does():
+    world = World(a=1)
+    up, pauses, list_pods = Process(world), list[float](), AsyncMock(side_effect=[Unreachable("lost")] * 7 + [None] * 9)
+    await up.hear()
+    await up.candidate.attempt()
+    up.pods.catch_up = list_pods  # type: ignore[method-assign]
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if up.mirror.term is not None:
+            await asyncio.Event().wait()
+
+    takeover = Takeover(up.candidate, up.mirror, up.doubts, up.followed, None, read_pod, pause=pause)
+    work = asyncio.create_task(takeover.run())
+    await until(lambda: up.mirror.term is not None, "the term begins")
+    work.cancel()
+    assert pauses[:7] == pytest.approx([0.4, 0.8, 1.6, 3.2, 6.4, 10, 10])
+    assert list_pods.await_count == 8
 
 
 async def test_a_term_that_was_handed_over_begins_without_a_write_and_any_other_sees_to_all_that_wait():
@@ -317,21 +344,38 @@ async def test_a_bind_that_is_broken_off_is_in_doubt(slow: None):
     assert up.state(pod) is None
 
 
+def annotated(world: World, name: str, **notes: str) -> Callable[[], Any]:
+    """What gives a pod other annotations."""
+    metadata = {"annotations": {"new": "yes", **notes}}
+    return lambda: world.server.rules.change(
+        ("pods", "default", name), lambda pod: {**pod, "metadata": pod["metadata"] | metadata}
+    )
+
+
 async def test_a_pod_that_changed_meanwhile_is_bound_if_it_asks_for_the_same(slow: None):
     world = World(a=2)
     up, same, other = await world.leader(), world.pod("same"), world.pod("other")
     up.api.gate.set()
 
-    def change(name: str, **notes: str) -> Callable[[], Any]:
-        metadata = {"annotations": {"new": "yes", **notes}}
-        return lambda: world.server.rules.change(
-            ("pods", "default", name), lambda pod: {**pod, "metadata": pod["metadata"] | metadata}
-        )
-
-    up.api.before = [change("same")]
+    up.api.before = [annotated(world, "same")]
     await up.bind(same, "a")
     assert world.node_of("same") == "a"
-    up.api.before = [change("other", **{"ullage.io/gpu-model": "B200"})]
+    up.api.before = [annotated(world, "other", **{"ullage.io/gpu-model": "B200"})]
     with pytest.raises(Conflict):
         await up.bind(other, "a")
     assert (world.node_of("other"), up.state(other), up.doubts.count) == ("", None, 0)
+
+
+async def test_a_pod_without_cards_that_changed_meanwhile_is_bound_unless_it_asks_for_some_now(slow: None):
+    world = World(a=2)
+    up, same = await world.leader(), world.pod("same", 0)
+    other = world.pod("other", 0)
+    up.api.gate.set()
+
+    up.api.before = [annotated(world, "same")]
+    await up.bind(same, "a")
+    assert world.node_of("same") == "a"
+    up.api.before = [annotated(world, "other", **{"ullage.io/gpu-count": "1"})]
+    with pytest.raises(Conflict):
+        await up.bind(other, "a")
+    assert (world.node_of("other"), up.doubts.count) == ("", 0)

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.kube.faults import FAULTS, FaultyApi, Server
 from tests.kube.test_front import a_node, a_pod
+from ullage.bootstrap.kube_front import make_front
 from ullage.core.selection import Rules
 from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
@@ -49,7 +50,7 @@ class Histories(RuleBasedStateMachine):
             self.now += seconds
 
         candidate = Candidate(api, "ullage", "default", clock=lambda: self.now)  # type: ignore[arg-type]
-        front = Front(api, candidate, Rules(), clock=lambda: self.now)  # type: ignore[arg-type]
+        front = make_front(api, candidate, Rules(), clock=lambda: self.now)  # type: ignore[arg-type]
         front.doubts._pause = pause
         run(self.read(front))
         front.mirror.recover()
@@ -66,7 +67,7 @@ class Histories(RuleBasedStateMachine):
         front = self.fronts[who]
         run(front.candidate.attempt())
         if (epoch := front.candidate.epoch) is not None:
-            run(front._begin(epoch))
+            run(front.takeover.begin(epoch))
 
     # --- what happens ---
 
@@ -128,7 +129,7 @@ class Histories(RuleBasedStateMachine):
         run(front.candidate.attempt())
         self.api(who).faults = list(lost)
         if (epoch := front.candidate.epoch) is not None:
-            run(front._begin(epoch))
+            run(front.takeover.begin(epoch))
         self.api(who).faults = []
 
     @rule(who=WHO)
@@ -190,7 +191,7 @@ class Histories(RuleBasedStateMachine):
             self.now += 2
         while (epoch := front.candidate.epoch) != front.mirror.term:
             run(front.candidate.attempt())
-            run(front._begin(epoch))
+            run(front.takeover.begin(epoch))
         self.now += 5
         run(self.read(front))
         for _ in range(9):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
 from ullage.kube.client.api import ALL, Selection, WatchEvent
@@ -86,8 +88,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running(server: ApiServer, api: HttpKubeApi, **options: Any) -> AsyncIterator[Running]:
-    front = Front(api, Candidate(api, "ullage", "default"), Rules(), **options)
+async def running(
+    server: ApiServer, api: HttpKubeApi, now: Callable[[], float] = time.time, **options: Any
+) -> AsyncIterator[Running]:
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(**options), now=now)
     work = asyncio.create_task(front.run())
     transport = httpx2.ASGITransport(make_app(front.extender))
     async with httpx2.AsyncClient(transport=transport, base_url="http://extender") as http:
@@ -213,7 +217,7 @@ async def test_only_the_leader_is_ready_and_the_other_takes_over(server: ApiServ
     put(server, "nodes", a_node("a", 1))
     (pod,) = put(server, "pods", a_pod("p"))
     async with running(server, api) as leader:
-        follower = Front(api, Candidate(api, "ullage", "default"), Rules())
+        follower = make_front(api, Candidate(api, "ullage", "default"), Rules())
         work = asyncio.create_task(follower.run())
         try:
             await until(lambda: follower.mirror.ready and bool(follower.candidate.holder), "it follows")
@@ -246,7 +250,7 @@ async def test_a_leader_knows_what_was_bound_before_it_even_if_its_watch_is_behi
     put(server, "nodes", a_node("a", 1))
     first, second = put(server, "pods", a_pod("first"), a_pod("second"))
     deaf = Deaf(api)
-    behind = Front(deaf, Candidate(deaf, "ullage", "default"), Rules())
+    behind = make_front(deaf, Candidate(deaf, "ullage", "default"), Rules())
     async with AsyncExitStack() as stack:
         async with running(server, api) as leader:
             work = asyncio.create_task(behind.run())

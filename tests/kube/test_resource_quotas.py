@@ -75,9 +75,9 @@ async def test_they_are_judged_at_creation_and_at_placement_and_follow_their_obj
         key = ("resourcequotas", "default", "memory")
         server.do(lambda: server.rules.change(key, lambda quota: {**quota, "spec": wrong}))
         put(server, "resourcequotas", a_quota("more", {"pods": "9"}))
-        await until(lambda: len(up.front.quotas.objects) == 3, "it is told")
+        await until(lambda: len(up.front.followed.quotas.objects) == 3, "it is told")
         assert "ResourceQuotaNotFit" in await up.place(second, ["a"]), "what was last read stays in force"
         server.do(lambda: server.rules.delete(key, {}))
-        await until(lambda: len(up.front.quotas.objects) == 2, "it is gone")
+        await until(lambda: len(up.front.followed.quotas.objects) == 2, "it is gone")
         assert denied(up, of_memory("new", 16_000)) == ""
         assert (await up.ask("filter", Pod=second, NodeNames=["a"]))["NodeNames"] == ["a"]

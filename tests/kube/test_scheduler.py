@@ -14,6 +14,7 @@ from tests.kube.audience import running
 from tests.kube.conftest import SHORT, until
 from tests.kube.control_plane import ControlPlane, binary, free_port
 from tests.kube.kubelet import Kubelets
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
 from ullage.kube.client.api import Selection
@@ -47,7 +48,7 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Contro
 @asynccontextmanager
 async def answering(api: HttpKubeApi, port: int, *queues: Queue) -> AsyncIterator[Front]:
     """A front at work, with its extender on a socket."""
-    front = Front(api, Candidate(api, "ullage", "kube-system"), Rules(), queues=queues)
+    front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), FrontSettings(queues=queues))
     work = asyncio.create_task(front.run())
     server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
     serving = asyncio.create_task(server.serve(sockets=[socket.create_server(("127.0.0.1", port))]))

@@ -12,6 +12,7 @@ import pytest
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import GPU, a_node, a_pod, put
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
@@ -57,7 +58,9 @@ async def running(server: ApiServer, api: HttpKubeApi, said: list[Any] | None = 
         if said is not None:
             said.append(told)
 
-    front = Front(api, Candidate(api, "ullage", "default"), Rules(), topologies=True, trouble=trouble)
+    front = make_front(
+        api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(topologies=True), trouble=trouble
+    )
     work = asyncio.create_task(front.run())
     try:
         await until(lambda: front.mirror.ready, "the books are those of the API")
@@ -148,8 +151,8 @@ async def test_a_machine_whose_object_is_deleted_or_cannot_be_read_stays_as_it_w
         await until(lambda: bool(said), "it is told")
         assert said[0][:2] == ("Numatopology", "a")
         server.do(lambda: server.rules.delete(("numatopologies", "", "a"), {}))
-        assert front.topologies is not None
-        informer = front.topologies
+        assert front.followed.topologies is not None
+        informer = front.followed.topologies
         await until(lambda: not informer.objects, "it is gone")
         front.mirror.settle()
         assert front.cluster.allocator.fleet.nodes[0].gpus == CARDS
@@ -157,13 +160,13 @@ async def test_a_machine_whose_object_is_deleted_or_cannot_be_read_stays_as_it_w
 
 async def test_nothing_is_decided_before_topologies_are_known(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4))
-    front = Front(api, Candidate(api, "ullage", "default"), Rules(), topologies=True, claims=False)
-    others = [asyncio.create_task(work) for work in (front.nodes.run(), front.pods.run(), front._recover())]
-    assert front.topologies is not None
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(topologies=True, claims=False))
+    others = [asyncio.create_task(work) for work in (front.nodes.run(), front.pods.run(), front.takeover.run())]
+    assert front.followed.topologies is not None
     await front.nodes.wait_synced()
     await front.pods.wait_synced()
     assert not front.mirror.ready
-    others.append(asyncio.create_task(front.topologies.run()))
+    others.append(asyncio.create_task(front.followed.topologies.run()))
     await until(lambda: front.mirror.ready, "they are listed")
     for work in others:
         work.cancel()

@@ -13,6 +13,7 @@ import pytest
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from tests.kube.test_front import GPU, a_node, a_pod, put
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
@@ -124,7 +125,7 @@ async def story(
     leads: bool = True,
 ) -> AsyncIterator[Story]:
     clock = Clock()
-    front = Front(api, Candidate(api, "ullage", "default"), Rules(), queues=queues, clock=clock)
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(queues=queues), clock=clock)
     scheduler = Scheduler(server, front.extender, refuses, holds if holds is not None else set())
     work = [asyncio.create_task(front.run())]
     try:

@@ -22,6 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.bootstrap.kube_settings import Address, BindingsSection, KubeSection
 from ullage.bootstrap.listener import listen
 from ullage.bootstrap.log import log_plainly
@@ -114,25 +115,8 @@ class KubeProcess:
             loop.add_signal_handler(number, self._end.set)
         async with connect(kubeconfig, section.context) as client:
             api = HttpKubeApi(client, Patience(answer_s=section.timeout_s))
-            front = Front(
-                api,
-                Candidate(api, section.lease, section.namespace, self._terms),
-                self._rules,
-                pods=section.pods,
-                readers=[registered_cards(words) for words in section.pods.hami],
-                topologies=section.topologies,
-                resource_quotas=section.resource_quotas,
-                machines=Selection(labels=section.node_label_selector),
-                bindings=_binding_terms(section),
-                cleanup_delay_s=section.cleanup_delay_s,
-                queues=self._queues.tree,
-                reserve_after_s=self._queues.reserve_after_s,
-                claims=section.claims,
-                card_drivers=section.drivers,
-                scheduler=section.scheduler_name,
-                plugins=PluginTerms(section.node_lock_timeout_s, section.node_lock_retry_s),
-                trouble=_trouble,
-            )
+            candidate = Candidate(api, section.lease, section.namespace, self._terms)
+            front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), trouble=_trouble)
             async with _served(self._servers(front, api)) as serving:
                 code = await self._lead(front, serving)
             await front.let_go()
@@ -286,6 +270,24 @@ def _trouble(kind: str, name: str, error: UllageError) -> None:
 def _with(section: KubeSection, given: Mapping[str, object]) -> KubeSection:
     kept = {name: getattr(section, name) for name in section.__struct_fields__}
     return KubeSection(**{**kept, **given})
+
+
+def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
+    return FrontSettings(
+        pods=section.pods,
+        readers=[registered_cards(words) for words in section.pods.hami],
+        machines=Selection(labels=section.node_label_selector),
+        topologies=section.topologies,
+        resource_quotas=section.resource_quotas,
+        bindings=_binding_terms(section),
+        cleanup_delay_s=section.cleanup_delay_s,
+        queues=queues.tree,
+        reserve_after_s=queues.reserve_after_s,
+        claims=section.claims,
+        card_drivers=section.drivers,
+        scheduler=section.scheduler_name,
+        plugins=PluginTerms(section.node_lock_timeout_s, section.node_lock_retry_s),
+    )
 
 
 def _binding_terms(section: KubeSection) -> BindingTerms | None:

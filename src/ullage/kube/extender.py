@@ -154,7 +154,7 @@ class Extender:
             asked = self.read_pod(pod.document)
             bind = Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, {}, pod.metadata.resource_version)
             if asked is None:
-                await self.candidate.write(epoch, bind)
+                await self._write(epoch, bind, pod, args)
                 return
             ask = self.plugins.asked(pod.document, args.node)
             async with self.plugins.turn(epoch, pod, args.node) if ask else nullcontext():
@@ -205,7 +205,9 @@ class Extender:
 
     def _asks_alike(self, one: Pod, other: Pod) -> bool:
         asked, before = self.read_pod(one.document), self.read_pod(other.document)
-        return asked is not None and before is not None and asked.requirement == before.requirement
+        if asked is None or before is None:
+            return asked is before
+        return asked.requirement == before.requirement
 
     async def _unbound(self, args: BindArgs) -> Pod | None:
         """The pod as it is now; None if it is on its node already, where it holds what stands on it.

@@ -1,0 +1,247 @@
+"""The parts of a Kubernetes front, put together: who follows what, and who is asked by whom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from ullage.core.selection import Rules
+from ullage.kube.bindings.front import BindingTerms, FrontBindings
+from ullage.kube.bindings.store import Sources
+from ullage.kube.claims.claiming import Claiming
+from ullage.kube.claims.devices import DeviceMirror
+from ullage.kube.client.api import ALL, KubeApi, Selection
+from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
+from ullage.kube.doubt import Doubts
+from ullage.kube.events import PodEvents
+from ullage.kube.extender import Extender, nothing_claimed
+from ullage.kube.followed import Followed
+from ullage.kube.front import Front, FrontClaims
+from ullage.kube.mirror import Mirror, Trouble
+from ullage.kube.nodes import CardReader
+from ullage.kube.queues.hypernodes import HyperNodes
+from ullage.kube.queues.pod_groups import PodGroups
+from ullage.kube.queues.turns import TurnKeeper
+from ullage.kube.recent import recent
+from ullage.kube.resource_quotas import NamespaceQuotas
+from ullage.kube.sweep import Sweep
+from ullage.kube.takeover import Takeover
+from ullage.kube.webhook.admission import named_queue
+from ullage.model.card_driver import NVIDIA, CardDriver
+from ullage.model.queue import Queue
+from ullage.service.claims import Claims
+from ullage.service.cluster import Cluster
+from ullage.service.devices import Devices
+from ullage.service.gates import RESERVE_AFTER_S, Gates
+from ullage.service.queue_holdings import labelled
+from ullage.service.vanished_cards import VanishedCards
+from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
+from ullage.wire.document import Document
+from ullage.wire.dra.selector import selects
+from ullage.wire.pod import PodRequest
+from ullage.wire.pod.gate import gate_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontSettings:
+    """What of a cluster counts, and how.
+
+    `machines` are the nodes that count, `readers` know their cards. `topologies`: whether the cluster has
+    Numatopology objects, `resource_quotas`: whether those count; nothing is decided before they are known then.
+    `bindings`: how those of applications to cards count; None where they do not. `cleanup_delay_s`: how long after
+    the start pods are left alone whose cards are gone; None for good. `queues` are those of pods that wait for their
+    turn, as far as they are not just named by pods; room is kept for one after `reserve_after_s`.
+    `claims`: whether ResourceClaims are looked at, where the cluster has them; those of pods of `scheduler` that
+    wait behind the gate for them are allocated here.
+    """
+
+    pods: PodSettings = PLAIN_SETTINGS
+    readers: Sequence[CardReader] = ()
+    machines: Selection = ALL
+    topologies: bool = False
+    resource_quotas: bool = False
+    bindings: BindingTerms | None = None
+    cleanup_delay_s: float | None = None
+    queues: Sequence[Queue] = ()
+    reserve_after_s: float = RESERVE_AFTER_S
+    claims: bool = True
+    card_drivers: Sequence[CardDriver] = (NVIDIA,)
+    scheduler: str = "ullage"
+    plugins: PluginTerms = PLAIN_TERMS
+
+
+PLAIN = FrontSettings()
+
+
+def make_front(
+    api: KubeApi,
+    candidate: Candidate,
+    rules: Rules,
+    settings: FrontSettings = PLAIN,
+    *,
+    clock: Callable[[], float] = clock_s,
+    now: Callable[[], float] = time.time,
+    trouble: Trouble = lambda _kind, _name, _error: None,
+) -> Front:
+    """A front that runs nothing yet. `clock` counts seconds and never goes back; `now` is the time since 1970.
+
+    Who is told of an object first is who was made first: the mirror comes before all that look at its books.
+    """
+    pods, domain = settings.pods, settings.pods.domain
+
+    def asked(pod: Document) -> PodRequest | None:
+        return read_pod(pod, pods)
+
+    cluster = Cluster(rules, clock, now)
+    followed = Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas)
+    if followed.quotas is not None:
+        NamespaceQuotas(cluster, followed.quotas, pods.hami, trouble)
+    devices = Devices(cluster, settings.card_drivers, clock=clock, trouble=trouble)
+    readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
+    hypernodes = HyperNodes(api, followed.nodes, trouble)
+    mirror = Mirror(
+        cluster,
+        followed.nodes,
+        followed.pods,
+        asked,
+        domain=domain,
+        topologies=followed.topologies,
+        readers=readers,
+        devices=devices,
+        domains=hypernodes.labels_of,
+        trouble=trouble,
+    )
+    events = PodEvents(candidate)
+    bindings = None
+    if settings.bindings is not None:
+        sources = Sources(followed.nodes, followed.pods, followed.namespaces)
+        bindings = FrontBindings.of(api, candidate, cluster, sources, settings.bindings, pods, readers, trouble)
+    gate = None if bindings is None else bindings.gate
+    groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
+    hypernodes.on_move(_moving(mirror, groups))
+    queue_of = labelled(gate_of(domain), named_queue(followed.namespaces, domain))
+    turns = TurnKeeper(
+        Gates(cluster, queue_of, clock, settings.queues, reserve_after_s=settings.reserve_after_s),
+        queue_of,
+        mirror,
+        followed.pods,
+        followed.nodes,
+        followed.namespaces,
+        groups,
+        candidate,
+        asked,
+        domain=domain,
+        tell=events.tell,
+        at_once=lambda namespace: gate is not None and gate.covers(namespace),
+    )
+    claims = None
+    if settings.claims:
+        decided = Claims(cluster, devices, selects)
+        devices_there = DeviceMirror(api, decided, followed.nodes, _describing(mirror, bindings), trouble)
+        claiming = Claiming(
+            api,
+            candidate,
+            decided,
+            devices_there,
+            mirror,
+            followed.pods,
+            domain=domain,
+            scheduler=settings.scheduler,
+            may_have=lambda pod, uid: None if gate is None else gate.whole_cards(pod, uid),
+            tell=events.tell,
+            trouble=trouble,
+        )
+        claims = FrontClaims(devices_there, claiming)
+    doubts = Doubts(api, candidate, cluster, mirror, followed.pods, domain, gate=gate, trouble=trouble, clock=clock)
+    plugins = DevicePlugins(
+        api,
+        candidate,
+        followed.nodes,
+        followed.pods,
+        words=pods.hami,
+        terms=settings.plugins,
+        tell=events.tell,
+        look_again=mirror.describe_again,
+        now=now,
+    )
+    extender = Extender(
+        cluster,
+        mirror,
+        api,
+        candidate,
+        doubts,
+        recent(asked),
+        plugins,
+        domain,
+        events.tell,
+        gate,
+        nothing_claimed if claims is None else claims.mirror.claimed,
+        followed.budgets.objects.values,
+    )
+    if bindings is not None:
+        bindings.store.unready = lambda: extender.unready
+    takeover = Takeover(
+        candidate,
+        mirror,
+        doubts,
+        followed,
+        None if claims is None else claims.mirror,
+        asked,
+        _beginning(turns, bindings),
+    )
+    sweep = None
+    if settings.cleanup_delay_s is not None:
+        vanished = VanishedCards(settings.cleanup_delay_s)
+        sweep = Sweep(candidate, mirror, followed.pods, vanished, events.tell, domain=domain, trouble=trouble)
+    return Front(
+        candidate=candidate,
+        cluster=cluster,
+        followed=followed,
+        mirror=mirror,
+        takeover=takeover,
+        doubts=doubts,
+        plugins=plugins,
+        extender=extender,
+        events=events,
+        turns=turns,
+        groups=groups,
+        hypernodes=hypernodes,
+        claims=claims,
+        bindings=bindings,
+        sweep=sweep,
+    )
+
+
+def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:
+    """What follows when nodes are in other domains."""
+
+    def moved(names: Collection[str]) -> None:
+        for name in names:
+            mirror.describe_again(name)
+        groups.look_again()
+
+    return moved
+
+
+def _describing(mirror: Mirror, bindings: FrontBindings | None) -> Callable[[str], None]:
+    """What follows when a driver tells of other cards of a node."""
+
+    def described(node: str) -> None:
+        mirror.describe_again(node)
+        if bindings is not None:
+            bindings.store.look_again(node)
+
+    return described
+
+
+def _beginning(turns: TurnKeeper, bindings: FrontBindings | None) -> Callable[[], None]:
+    """What follows when a term begins."""
+
+    def begun() -> None:
+        turns.begin()
+        if bindings is not None:
+            bindings.store.wake()
+
+    return begun
