@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from ullage.bootstrap.kube import DRAIN_S
 from ullage.bootstrap.settings import read_settings
 from ullage.cli.main import build_parser
+from ullage.kube.client.http import Patience
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
@@ -329,6 +331,13 @@ def test_a_drain_and_an_upgrade_end_though_only_the_leader_is_ready() -> None:
     deployment = named(documents, "Deployment", "ullage")
     assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
     assert named(documents, "PodDisruptionBudget", "ullage")["spec"]["maxUnavailable"] == 3
+
+
+def test_who_is_told_to_end_answers_until_nobody_is_sent_there_and_has_time_for_the_rest() -> None:
+    pod = named(render(), "Deployment", "ullage")["spec"]["template"]["spec"]
+    waits = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    answers_the_rest_and_lets_go = DRAIN_S + 2 * Patience().answer_s
+    assert 0 < waits <= pod["terminationGracePeriodSeconds"] - answers_the_rest_and_lets_go
 
 
 def test_definitions_stay_when_the_release_goes() -> None:

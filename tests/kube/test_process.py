@@ -79,8 +79,11 @@ def test_it_is_not_ready_before_it_has_heard_of_the_cluster(server: ApiServer, f
     assert httpx2.get(f"{metrics}/healthz").status_code == 200
     assert httpx2.get(f"{metrics}/readyz").status_code == 503
     assert "not-ready" in ask(up, "filter", Pod=a_pod("p"), NodeNames=["a"])["Error"]
+    up.wait_for("kube.not-ready")
+    wait_until(lambda: bool(re.search("kube.not-ready.*GET /api/v1/nodes", up.told())), "it is told what fails")
     server.start()
     up.wait_ready()
+    up.wait_for("kube.ready")
     page = httpx2.get(f"{metrics}/metrics").text
     assert re.search(r"^ullage_kube_leader 1\.0$", page, re.MULTILINE)
     assert 'ullage_kube_calls_total{code="not-ready",verb="filter"} 1.0' in page

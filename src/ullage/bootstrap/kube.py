@@ -56,6 +56,9 @@ from ullage.service.gates import RESERVE_AFTER_S
 LOOK_AGAIN_S = 5.0
 """How often certificates are looked at."""
 
+TELL_S = 0.5
+"""Between looks at what there is to log."""
+
 DRAIN_S = 5
 """How long questions that were asked before the end are still answered."""
 
@@ -258,9 +261,21 @@ def _metrics_app(metrics: FrontMetrics, front: Front) -> Starlette:
 
 
 async def _tell(front: Front) -> None:
-    """Log when it begins to lead, and when it is ready."""
-    epoch = await front.candidate.elected()
-    log.info("kube.leading", identity=front.candidate.identity, epoch=epoch)
+    """Log in which term it leads, whether questions are answered, why not, and what keeps the API from being heard."""
+    term: int | None = None
+    said: tuple[str, tuple[str, ...]] | None = None
+    while True:
+        if front.candidate.epoch != term:
+            term = front.candidate.epoch
+            log.info("kube.leading" if term else "kube.following", identity=front.candidate.identity, epoch=term)
+        unready, troubles = front.extender.unready, front.troubles
+        if (now := (unready, tuple(troubles) if unready else ())) != said:
+            said = now
+            if unready:
+                log.warning("kube.not-ready", why=unready, trouble=troubles)
+            else:
+                log.info("kube.ready")
+        await asyncio.sleep(TELL_S)
 
 
 def _trouble(kind: str, name: str, error: UllageError) -> None:

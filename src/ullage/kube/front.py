@@ -79,6 +79,12 @@ class Front:
         """All namespaces."""
         return self.followed.namespaces
 
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Why what is followed is not heard now, by kind, and why the lease could not be looked at."""
+        found = [(each.kind.plural, each.trouble) for each in self.followed.all]
+        return {name: error.message for name, error in (*found, ("leases", self.candidate.trouble)) if error}
+
     async def run(self) -> None:
         """Follow the cluster, and try to lead it; what fails ends all of it."""
         async with asyncio.TaskGroup() as tasks:

@@ -76,7 +76,7 @@ class Informer(Generic[T]):
         chance: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """`resync_s`: how old a list may be before, at the end of a watch, there is another one."""
-        self._api, self._kind, self._select = api, kind, select
+        self._api, self.kind, self._select = api, kind, select
         self._resync_s, self._clock, self._pause, self._chance = resync_s, clock, pause, chance
         self._objects: dict[Key, T] = {}
         self._handlers: list[Handler[T]] = []
@@ -145,7 +145,7 @@ class Informer(Generic[T]):
         """Take the state of one moment, and tell how it differs from the mirror; all of it, or none."""
         version = ""
         found: dict[Key, T] = {}
-        async with aclosing(self._api.pages(self._kind, self._select)) as pages:
+        async with aclosing(self._api.pages(self.kind, self._select)) as pages:
             async for page in pages:
                 version = page.version
                 found |= {item.key: item for item in page.items}
@@ -161,7 +161,7 @@ class Informer(Generic[T]):
     async def _follow(self) -> None:
         """Take events until the stream ends."""
         assert self._version is not None
-        async with aclosing(self._api.watch(self._kind, self._version, self._select)) as events:
+        async with aclosing(self._api.watch(self.kind, self._version, self._select)) as events:
             async for event in events:
                 self._heard += 1
                 self._heard_at, self.trouble = self._clock(), None
