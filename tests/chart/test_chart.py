@@ -55,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
         "podDisruptionBudget": {"enabled": False},
         "priorityClassName": "",
         "claims": False,
+        "preemption": False,
     },
     "bindings": {
         "bindings": {
@@ -161,6 +162,7 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
             [
                 ["pods"],
                 ["pods/binding", "events"],
+                ["pods/eviction"],
                 ["resourceclaims"],
                 ["resourceclaims/status", "resourceclaims/binding"],
             ],

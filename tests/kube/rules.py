@@ -216,6 +216,7 @@ class Rules:
     def evict(self, namespace: str, name: str, options: Mapping[str, Any]) -> None:
         """Delete a pod if its budget, where it has one, allows one more disruption."""
         pod = self.get(("pods", namespace, name))
+        dry = "All" in (options.get("dryRun") or ())
         counted = pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
         budgets = [
             (key, item)
@@ -232,8 +233,11 @@ class Rules:
             if stale or not status["disruptionsAllowed"]:
                 message = "Cannot evict pod as it would violate the pod's disruption budget."
                 raise Refused(429, "TooManyRequests", message)
-            self.store.put(key, {**budget, "status": status | {"disruptionsAllowed": status["disruptionsAllowed"] - 1}})
-        self.delete(("pods", namespace, name), options)
+            if not dry:
+                left = status["disruptionsAllowed"] - 1
+                self.store.put(key, {**budget, "status": status | {"disruptionsAllowed": left}})
+        if not dry:
+            self.delete(("pods", namespace, name), options)
 
 
 def defaulted(plural: str, body: Mapping[str, Any]) -> Item:

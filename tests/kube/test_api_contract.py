@@ -341,11 +341,14 @@ async def test_an_eviction_keeps_the_budget(cluster: Cluster) -> None:
         await patch(cluster, name, {"status": ready}, subresource="status")
     uid = (await cluster.api.get(PODS, "one", cluster.namespace)).metadata.uid
     await refused(cluster, Evict(cluster.namespace, "one", uid), BudgetExhausted)
+    await refused(cluster, Evict(cluster.namespace, "one", uid, dry_run=True), BudgetExhausted)
     status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
     status["expectedPods"] = 2
     change = Patch(POD_DISRUPTION_BUDGETS, "budget", {"status": status}, cluster.namespace, subresource="status")
     allowed = POD_DISRUPTION_BUDGETS.read(await cluster.api.write(change))
     assert (budget.status.disruptions_allowed, allowed.status.disruptions_allowed) == (0, 1)
+    await cluster.api.write(Evict(cluster.namespace, "two", dry_run=True))
+    assert not (await cluster.api.get(PODS, "two", cluster.namespace)).terminating
     await cluster.api.write(Evict(cluster.namespace, "two"))
     assert (await cluster.api.get(PODS, "two", cluster.namespace)).terminating
     assert not (await cluster.api.get(PODS, "one", cluster.namespace)).terminating

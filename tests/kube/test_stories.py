@@ -254,6 +254,33 @@ async def test_who_is_urgent_gets_a_card_when_those_who_gave_way_are_gone(play: 
     await settled(play, front)
 
 
+async def test_parts_of_cards_give_way_to_a_part_of_higher_priority(play: Stage) -> None:
+    """kube-scheduler sees no reason to evict anybody: nobody asks for what it counts."""
+    await play.machines(3, 1)
+    front = await play.front()
+    await asyncio.to_thread(front.wait_ready)
+    await play.submit([a_part(f"low{number}", 50, owner=OWNERS[number % 3]) for number in range(6)])
+    before = await play.placed(6)
+    play.kubelets.may_end.clear()
+    await play.submit([a_part("equal", 50), play.urgent(a_part("urgent", 80))])
+    await play.until(lambda pods: sum(pod.terminating for pod in pods) >= 2, "somebody gives way")
+    leaving = [pod for pod in await play.pods() if "deletionTimestamp" in pod["metadata"]]
+    (node,) = {pod["spec"]["nodeName"] for pod in leaving}
+    assert len(leaving) == 2, "no more than are needed, and of one machine"
+    front.kill_now()  # whoever comes next sees that they leave
+    await dies(front)
+    await asyncio.to_thread(front.start)
+    await asyncio.to_thread(front.wait_ready)
+    assert await play.holdings() == before, "they are still there"
+    play.kubelets.may_end.set()
+    held = await play.bound("urgent")
+    assert await play.node_of("urgent") == node
+    gone = {pod["metadata"]["name"] for pod in leaving}
+    assert {each for each in before if each[1] not in gone} == {each for each in held if each[1] != "urgent"}
+    assert await play.node_of("equal") == ""
+    await settled(play, front)
+
+
 # --- who may come in ---
 
 

@@ -298,6 +298,7 @@ def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
         cleanup_delay_s=section.cleanup_delay_s,
         queues=queues.tree,
         reserve_after_s=queues.reserve_after_s,
+        preemption=section.preemption,
         claims=section.claims,
         card_drivers=section.drivers,
         scheduler=section.scheduler_name,

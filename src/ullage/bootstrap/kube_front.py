@@ -21,6 +21,7 @@ from ullage.kube.followed import Followed
 from ullage.kube.front import Front, FrontClaims
 from ullage.kube.mirror import Mirror, Trouble
 from ullage.kube.nodes import CardReader
+from ullage.kube.preemption import Preemptor
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.kube.queues.turns import TurnKeeper
@@ -54,7 +55,8 @@ class FrontSettings:
     the start pods are left alone whose cards are gone; None for good. `queues` are those of pods that wait for their
     turn, as far as they are not just named by pods; room is kept for one after `reserve_after_s`.
     `claims`: whether ResourceClaims are looked at, where the cluster has them; those of pods of `scheduler` that
-    wait behind the gate for them are allocated here.
+    wait behind the gate for them are allocated here. `preemption`: whether pods are evicted for others of higher
+    priority where kube-scheduler does not see that it would help.
     """
 
     pods: PodSettings = PLAIN_SETTINGS
@@ -66,6 +68,7 @@ class FrontSettings:
     cleanup_delay_s: float | None = None
     queues: Sequence[Queue] = ()
     reserve_after_s: float = RESERVE_AFTER_S
+    preemption: bool = True
     claims: bool = True
     card_drivers: Sequence[CardDriver] = (NVIDIA,)
     scheduler: str = "ullage"
@@ -166,6 +169,20 @@ def make_front(
         look_again=mirror.describe_again,
         now=now,
     )
+    preemptor = None
+    if settings.preemption:
+        preemptor = Preemptor(
+            cluster,
+            mirror,
+            candidate,
+            followed.pods,
+            followed.budgets.objects.values,
+            asked,
+            events.tell,
+            domain=domain,
+            clock=clock,
+            trouble=trouble,
+        )
     extender = Extender(
         cluster,
         mirror,
@@ -179,6 +196,7 @@ def make_front(
         gate,
         nothing_claimed if claims is None else claims.mirror.claimed,
         followed.budgets.objects.values,
+        preemptor,
     )
     if bindings is not None:
         bindings.store.unready = lambda: extender.unready
@@ -189,7 +207,7 @@ def make_front(
         followed,
         None if claims is None else claims.mirror,
         asked,
-        _beginning(turns, bindings),
+        _beginning(turns, preemptor, bindings),
     )
     sweep = None
     if settings.cleanup_delay_s is not None:
@@ -210,6 +228,7 @@ def make_front(
         hypernodes=hypernodes,
         claims=claims,
         bindings=bindings,
+        preemptor=preemptor,
         sweep=sweep,
     )
 
@@ -236,11 +255,13 @@ def _describing(mirror: Mirror, bindings: FrontBindings | None) -> Callable[[str
     return described
 
 
-def _beginning(turns: TurnKeeper, bindings: FrontBindings | None) -> Callable[[], None]:
+def _beginning(turns: TurnKeeper, preemptor: Preemptor | None, bindings: FrontBindings | None) -> Callable[[], None]:
     """What follows when a term begins."""
 
     def begun() -> None:
         turns.begin()
+        if preemptor is not None:
+            preemptor.begin()
         if bindings is not None:
             bindings.store.wake()
 

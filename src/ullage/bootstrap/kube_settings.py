@@ -118,6 +118,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     the label `DOMAIN/queue` or whose namespace does (`named`), or `all`. A pod without that label is in the queue that
     has the name of its namespace. Weights, guarantees and limits of queues are those of `[queues.NAME]`.
 
+    `preemption` says whether pods are evicted for others of higher priority that fit nowhere, where kube-scheduler
+    does not see that it would help: for parts of cards, and for cards that parts hold.
+
     `claims` says whether ResourceClaims are looked at, where the cluster has them: cards that they hold are held, and
     those of pods that name the scheduler are allocated here (needs cel-expr-python). Cards are the devices of
     NVIDIA's driver, or those that `[[kube.card_driver]]` describes.
@@ -155,6 +158,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cleanup_startup_delay: str | None = None
     bindings: BindingsSection = BindingsSection()
     queues: Literal["off", "named", "all"] = "off"
+    preemption: bool = True
     claims: bool = True
     card_driver: tuple[CardDriverSection, ...] = ()
     node_lock_timeout_s: float = EXPIRES_S

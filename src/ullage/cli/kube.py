@@ -39,6 +39,14 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         metavar="true|false",
         help="whether the cluster has Numatopology objects, as exporters write them (default: false)",
     )
+    add(
+        "--preemption",
+        type=_flag,
+        nargs="?",
+        const=True,
+        metavar="true|false",
+        help="whether pods give way for parts of cards, which kube-scheduler does not count (default: true)",
+    )
     add("--cleanup-startup-delay", metavar="DURATION", help="then pods go whose cards are on no node (default: never)")
     add(
         "--claims",

@@ -123,6 +123,14 @@ def check_single_node_preempt(
         return Preemption(choice_of(look, attempt), attempt.victims, attempt.cost, (attempt,))
 
 
+def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int) -> int:
+    """How many leave a node anyway, if the request fits there when they are gone; 0 if it does not."""
+    with trial(fleet):
+        leaving = let_leave(fleet, row)
+        fits = leaving and find(fleet, rules, request, fleet.cards_on(row)).by_node
+    return leaving if fits else 0
+
+
 # --- over all nodes ---
 
 
@@ -213,10 +221,8 @@ def _waits(look: Look, nomination: Nomination | None) -> Rejection | None:
     row = None if nomination is None else fleet.row_of.get(nomination.node)
     if row is None:
         return None
-    with trial(fleet):
-        leaving = let_leave(fleet, row)
-        fits = leaving and find(fleet, look.rules, look.request, fleet.cards_on(row)).by_node
-    return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, fleet.nodes[row].name) if fits else None
+    leaving = fits_after(fleet, look.rules, look.request, row)
+    return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, fleet.nodes[row].name) if leaving else None
 
 
 def _free(fleet: Fleet, card: int) -> tuple[int, int]:

@@ -47,9 +47,16 @@ class Reason(StrEnum):
     LET_GO = "LetGo"
     NOT_PLACED = "NotPlacedInTime"
     CLAIMS_WAIT = "ClaimsWait"
+    MAKES_ROOM = "MakesRoom"
+    PREEMPTED = "Preempted"
 
 
-_WARNINGS = frozenset({Reason.FILTERING_FAILED, Reason.BINDING_FAILED, Reason.NOT_PLACED, Reason.ALLOCATION_FAILED})
+_WARNINGS = frozenset(
+    {
+        *(Reason.FILTERING_FAILED, Reason.BINDING_FAILED, Reason.NOT_PLACED, Reason.ALLOCATION_FAILED),
+        Reason.PREEMPTED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

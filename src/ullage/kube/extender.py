@@ -28,6 +28,7 @@ from ullage.kube.disruption import budgets_of
 from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.mirror import Mirror
+from ullage.kube.preemption import Preemptor
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.service.cluster import Cluster, NodeOffers
@@ -61,6 +62,7 @@ class Extender:
     gate: Gate | None = None
     claimed: Claimed = nothing_claimed
     budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple
+    preemptor: Preemptor | None = None
 
     @property
     def unready(self) -> str:
@@ -85,9 +87,20 @@ class Extender:
             count = asked.requirement.gpu_count
             text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
             (why if refusal.helps else never).update(dict.fromkeys(refused, text))
-        if not found.names and not args.simulated:
-            self.tell(_unplaced(asked, {**why, **never}, admitted.short))
+        if not args.simulated:
+            self._note(asked, admitted, bool(found.names), why, never)
         return args.kept(found.names, why, never)
+
+    def _note(
+        self, asked: PodRequest, admitted: Admitted, placed: bool, why: Mapping[str, str], never: Mapping[str, str]
+    ) -> None:
+        if self.preemptor is not None and placed:
+            self.preemptor.answered(asked.uid, placed=True)
+        elif self.preemptor is not None:
+            asked_there = [(request, [node for node in nodes if node in why]) for request, nodes in _requests(admitted)]
+            self.preemptor.refused([(request, nodes) for request, nodes in asked_there if nodes])
+        if not placed:
+            self.tell(_unplaced(asked, {**why, **never}, admitted.short))
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
         """How good each node is, from 0 to 10; the best alone has 10."""
@@ -117,6 +130,8 @@ class Extender:
         def beyond(uids: Iterable[str]) -> int:
             return budgets.broken(held[uid] for uid in uids if uid in held).total()
 
+        if self.preemptor is not None and any(victims.uids for victims in found.values()):
+            self.preemptor.answered(asked.uid, placed=False)
         leave = {node: dict.fromkeys((*candidates[node], *victims.uids)) for node, victims in found.items()}
         return PreemptionResult.of(
             {

@@ -18,6 +18,7 @@ from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
 from ullage.kube.mirror import Mirror
+from ullage.kube.preemption import Preemptor
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.kube.queues.turns import TurnKeeper
@@ -62,6 +63,7 @@ class Front:
     hypernodes: HyperNodes
     claims: FrontClaims | None = None
     bindings: FrontBindings | None = None
+    preemptor: Preemptor | None = None
     sweep: Sweep | None = None
 
     @property
@@ -98,9 +100,7 @@ class Front:
             parts += [self.claims.mirror, self.claims.claiming]
         if self.bindings is not None:
             parts += [*self.bindings.store.informers, self.bindings.upkeep]
-        if self.sweep is not None:
-            parts.append(self.sweep)
-        return parts
+        return parts + [part for part in (self.preemptor, self.sweep) if part is not None]
 
     async def let_go(self) -> None:
         """Let another one lead at once; nothing may be asked or written any more.

@@ -77,6 +77,9 @@ class FrontCollector(Collector):
         yield age
         yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
         yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.doubts.count)
+        if front.preemptor is not None:
+            evicted = front.preemptor.evicted
+            yield CounterMetricFamily("ullage_kube_preempted", "Pods evicted for others of higher priority", evicted)
         refused = CounterMetricFamily(
             "ullage_kube_pods_refused",
             "Pods that kubelets refused although they seemed to fit",

@@ -8,6 +8,7 @@ nobody who is asked about later is offered the same cards, and nothing is held f
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from ullage.core.filters import charge_on
 from ullage.core.fleet import Beside, Column, Fleet
 from ullage.core.observation import Observation, foreign_id
 from ullage.core.offers import NodeRefusal
-from ullage.core.preemption import Preemption
+from ullage.core.preemption import Preemption, fits_after
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.victims import NO_BUDGETS, Budgets
@@ -407,6 +408,42 @@ class Cluster:
                     found[node] = outcome
                     break
         return found
+
+    def makes_room(self, request: Request, nodes: Iterable[str]) -> str | None:
+        """One of these nodes where a request fits when those are gone who leave it anyway."""
+        books, asked = self.allocator, set(nodes)
+        fleet = books.fleet
+        leaving = sorted({fleet.ledger[uid].node for uid in fleet.leaving} & asked & fleet.row_of.keys())
+        fits = (node for node in leaving if fits_after(fleet, books.rules, request, fleet.row_of[node]))
+        return next(fits, None)
+
+    def give_way(self, request: Request, preemption: Preemption) -> None:
+        """Keep the room for a request that its victims leave: nobody of lower priority is offered it."""
+        self.promise(preemption.nomination(request, self._now()))
+
+    def keep_room(self, request: Request, node: str) -> None:
+        """As `give_way`, where it is only known on which node: the cards are those that fit best."""
+        self.promise(Nomination(request, node, self._now()))
+
+    def leaves(self, node: str) -> bool:
+        """Whether somebody leaves this node."""
+        fleet = self.allocator.fleet
+        return any(fleet.ledger[uid].node == node for uid in fleet.leaving)
+
+    @property
+    def lowest_priority(self) -> float:
+        """The lowest priority of those that hold cards; infinite if nobody does."""
+        claims = (held.claim for held in self.allocator.fleet.ledger.values())
+        return min((claim.priority for claim in claims if claim is not None), default=math.inf)
+
+    def with_lower_priority(self, request: Request, nodes: Iterable[str]) -> list[str]:
+        """Those of these nodes where somebody of lower priority holds cards; where it is lowest comes first."""
+        own, asked = request.claim.priority, set(nodes)
+        highest: dict[str, int] = {}
+        for held in self.allocator.fleet.ledger.values():
+            if held.node in asked and held.claim is not None and held.claim.priority < own:
+                highest[held.node] = max(highest.get(held.node, held.claim.priority), held.claim.priority)
+        return sorted(highest, key=lambda node: (highest[node], node))
 
     # --- what will probably be ---
 

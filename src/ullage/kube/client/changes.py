@@ -94,11 +94,15 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """End a pod as far as its disruption budgets allow; one that is not ready may go where enough others are."""
+    """End a pod as far as its disruption budgets allow; one that is not ready may go where enough others are.
+
+    With `dry_run` nothing is done: the answer says whether it would be.
+    """
 
     namespace: str
     name: str
     uid: str = ""
+    dry_run: bool = False
 
 
 Change = Create | Replace | Patch | Delete | Bind | Evict
@@ -138,12 +142,13 @@ def call_of(change: Change) -> Call:
             return Call("DELETE", kind.path(namespace, name), {}, _encode(options))
         case Bind(namespace, name):
             return Call("POST", PODS.path(namespace, name, "binding"), written, _encode(_binding(change)))
-        case Evict(namespace, name, uid):
+        case Evict(namespace, name, uid, dry_run):
+            options = _delete_options(uid) | ({"dryRun": ["All"]} if dry_run else {})
             eviction = {
                 "apiVersion": "policy/v1",
                 "kind": "Eviction",
                 "metadata": {"name": name, "namespace": namespace},
-                "deleteOptions": _delete_options(uid),
+                "deleteOptions": options,
             }
             return Call("POST", PODS.path(namespace, name, "eviction"), {}, _encode(eviction))
 

@@ -73,10 +73,11 @@ class Group(Struct, frozen=True, rename="camel"):
 
 
 class PodSpec(Struct, frozen=True, rename="camel"):
-    """Where a pod is, who places it, and what that waits for."""
+    """Where a pod is, who places it, what that waits for, and whether others are evicted for it."""
 
     node_name: str = ""
     scheduler_name: str = ""
+    preemption_policy: str = ""
     scheduling_gates: tuple[Gate, ...] | None = None
     scheduling_group: Group | None = None
 

@@ -14,7 +14,10 @@ QUEUE = "queue"
 PLACE, WAITS = "queue-place", "queue-waits"
 """Annotations: the node on which a place was promised when the gate opened; and why a pod waits, for people."""
 
-NOTES = (PLACE, WAITS)
+ROOM = "room-on"
+"""Annotation: the node on which others gave way to the pod, where room is kept for it until it is placed."""
+
+NOTES = (PLACE, WAITS, ROOM)
 """What nobody says of a pod that is just made: it had its turn, or waits."""
 
 

@@ -1,0 +1,290 @@
+"""Who gives way where kube-scheduler does not see that it would help: for parts of cards, and cards that parts hold.
+
+kube-scheduler asks for victims only where its own filters want some, and those know no parts of cards. So a pod
+that no node can take is given a moment; if its scheduler has offered nobody by then, the cheapest victims on one of
+the nodes that it asked about are evicted, all or none, as far as their disruption budgets allow. Their room is kept
+for the pod, and kube-scheduler, which hears that they are gone, asks about it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ullage.core.preemption import Preemption
+from ullage.core.victims import Budgets
+from ullage.kube.client.changes import Evict, Patch, PatchType
+from ullage.kube.client.errors import VersionConflict
+from ullage.kube.client.informer import Informer, News, Removed
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.client.objects import Pod, PodDisruptionBudget
+from ullage.kube.disruption import budgets_of
+from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.mirror import Mirror, Trouble
+from ullage.model.claim import Claim, Request
+from ullage.model.error import NotFound, UllageError
+from ullage.service.cluster import Cluster
+from ullage.wire.pod import DOMAIN, ReadPod
+from ullage.wire.pod.gate import ROOM
+
+ROUND_S = 0.5
+"""Between two looks at who waits."""
+
+PATIENCE_S = 2.0
+"""So long the scheduler has time to offer victims itself, which it does right after a pod was refused."""
+
+AGAIN_S = 30.0
+"""Before the next try for the same pod, or after its scheduler has offered victims."""
+
+KEPT_S = 120.0
+"""So long room is kept for a pod after the last of its victims is gone."""
+
+HEARD_S = 300.0
+"""So long what a scheduler asked counts: then it has asked again, or the pod is gone."""
+
+_AT_ONCE = 100
+"""Nodes that are looked at before anybody else is answered."""
+
+_MOST = 256
+"""Pods that are seen to at a time, the first by their priority and age."""
+
+Wanted = Sequence[tuple[Request, Sequence[str]]]
+"""What a pod asks for, on which nodes: as bindings allow it, in one way or several."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A pod that was refused on all nodes: when that was heard last, and when something may be done (seconds)."""
+
+    wanted: Wanted
+    heard: float
+    not_before: float
+
+    @property
+    def claim(self) -> Claim:
+        return self.wanted[0][0].claim
+
+    @property
+    def rank(self) -> tuple[int, float, str]:
+        return -self.claim.priority, self.claim.created_at, self.claim.pod_uid
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Room that is kept for a pod on the node of its victims, and until when at the earliest (seconds)."""
+
+    pod: tuple[str, str]
+    node: str
+    until: float
+
+
+class Preemptor:
+    """`refused` and `answered` take what kube-scheduler was told; `run` sees to who still waits."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        mirror: Mirror,
+        candidate: Candidate,
+        pods: Informer[Pod],
+        budgets: Callable[[], Iterable[PodDisruptionBudget]],
+        read_pod: ReadPod,
+        tell: Tell,
+        *,
+        domain: str = DOMAIN,
+        clock: Callable[[], float] = clock_s,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        trouble: Trouble = lambda _kind, _name, _error: None,
+    ) -> None:
+        self._cluster, self._mirror, self._candidate, self._pods = cluster, mirror, candidate, pods
+        self._budgets, self._read_pod, self._tell, self._key = budgets, read_pod, tell, f"{domain}/{ROOM}"
+        self._clock, self._pause, self._trouble = clock, pause, trouble
+        self._waiting: dict[str, _Waiting] = {}
+        self._kept: dict[str, _Kept] = {}
+        self.evicted = 0
+        """Pods that gave way, since the start."""
+        self._lowest = -math.inf
+        self._nodes: Sequence[str] = ()
+        pods.subscribe(self._on_pod)
+
+    # --- what kube-scheduler was told ---
+
+    def refused(self, wanted: Wanted) -> None:
+        """No node can take a pod, and on these it could if others left."""
+        if not wanted or wanted[0][0].claim.priority <= self._lowest:
+            return
+        now, uid, known = self._clock(), wanted[0][0].uid, self._waiting.get(wanted[0][0].uid)
+        if known is None:
+            self._waiting[uid] = _Waiting(self._shared(wanted), now, now + PATIENCE_S)
+        else:
+            known.wanted, known.heard = self._shared(wanted), now
+        if len(self._waiting) > _MOST:
+            del self._waiting[max(self._waiting, key=lambda each: self._waiting[each].rank)]
+
+    def answered(self, uid: str, *, placed: bool) -> None:
+        """A pod was offered nodes (`placed`), or its scheduler was told who may leave: that one sees to it."""
+        if placed:
+            self._waiting.pop(uid, None)
+        elif uid in self._waiting:
+            self._waiting[uid].not_before = self._clock() + AGAIN_S
+
+    def _shared(self, wanted: Wanted) -> Wanted:
+        """The same with the list of names that the last one has, where it is alike: there may be thousands of them."""
+        found = []
+        for request, nodes in wanted:
+            self._nodes = nodes if nodes != self._nodes else self._nodes
+            found.append((request, self._nodes))
+        return found
+
+    # --- what is done about it ---
+
+    def begin(self) -> None:
+        """Keep the room again that others gave before this term, before anybody is answered."""
+        for uid in list(self._kept):
+            self._drop(uid)
+        for pod in self._pods.objects.values():
+            node = (pod.metadata.annotations or {}).get(self._key, "")
+            if node and _is_unplaced(pod):
+                self._keep_again(pod, node)
+
+    def _keep_again(self, pod: Pod, node: str) -> None:
+        try:
+            asked = self._read_pod(pod.document)
+        except UllageError:
+            return
+        if asked is not None and asked.uid == pod.metadata.uid and not self._promised(asked.uid):
+            self._cluster.keep_room(asked.request, node)
+            self._kept[asked.uid] = _Kept(pod.key, node, self._clock() + KEPT_S)
+
+    async def run(self) -> None:
+        """Look every `ROUND_S`."""
+        while True:
+            await self.look()
+            await self._pause(ROUND_S)
+
+    async def look(self) -> None:
+        """See to those who wait, in the order of their priority; evicts nobody while another process leads."""
+        epoch = self._candidate.epoch
+        if epoch is None or self._mirror.term != epoch:
+            return
+        self._lowest = self._cluster.lowest_priority
+        await self._keep_no_longer(epoch)
+        for entry in sorted(self._waiting.values(), key=lambda each: each.rank):
+            if entry.not_before > self._clock():
+                continue
+            if entry.heard + HEARD_S < self._clock() or not self._waits(entry.claim):
+                self._waiting.pop(entry.claim.pod_uid, None)
+                continue
+            entry.not_before = self._clock() + AGAIN_S
+            try:
+                await self._see_to(epoch, entry)
+            except UllageError as error:
+                self._trouble("Pod", f"{entry.claim.namespace}/{entry.claim.pod}", error)
+
+    def _waits(self, claim: Claim) -> bool:
+        """Whether a pod is still to be placed, and others may be evicted for it."""
+        pod = self._pods.objects.get((claim.namespace, claim.pod))
+        if pod is None or pod.metadata.uid != claim.pod_uid or not _is_unplaced(pod):
+            return False
+        return pod.spec.preemption_policy != "Never"
+
+    async def _see_to(self, epoch: int, entry: _Waiting) -> None:
+        found = await self._cheapest(entry.wanted)
+        if found is None:
+            return
+        request, preemption = found
+        leaving = [self._pod_of(uid) for uid in preemption.uids]
+        evictions = [Evict(*pod.key, pod.metadata.uid) for pod in leaving if pod is not None]
+        if len(evictions) < len(leaving):
+            return  # the books are ahead of what was heard of pods, or behind
+        for each in evictions:
+            await self._candidate.write(epoch, replace(each, dry_run=True))
+        node, claim = preemption.choice.node, entry.claim
+        await self._say(epoch, (claim.namespace, claim.pod), claim.pod_uid, node)
+        self._cluster.give_way(request, preemption)
+        self._kept[request.uid] = _Kept((claim.namespace, claim.pod), node, self._clock() + KEPT_S)
+        names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
+        said = f"{names} give way to it on {node}"
+        self._tell(PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.MAKES_ROOM, said))
+        for each in evictions:
+            await self._evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
+
+    async def _evict(self, epoch: int, eviction: Evict, message: str) -> None:
+        with suppress(NotFound):
+            await self._candidate.write(epoch, eviction)
+            self.evicted += 1
+            self._tell(PodEvent(eviction.namespace, eviction.name, eviction.uid, Reason.PREEMPTED, message))
+
+    async def _say(self, epoch: int, pod: tuple[str, str], uid: str, node: str | None) -> None:
+        """Write on a pod where room is kept for it, or that none is any more."""
+        body = {"metadata": {"uid": uid, "annotations": {self._key: node}}}
+        await self._candidate.write(epoch, Patch(PODS, pod[1], body, pod[0], PatchType.MERGE))
+
+    async def _cheapest(self, wanted: Wanted) -> tuple[Request, Preemption] | None:
+        """The cheapest victims on one node, none of them beyond its budget; None if nobody helps or need leave."""
+        for request, nodes in wanted:
+            self._mirror.settle()
+            if self._cluster.held(request.uid) is not None or self._promised(request.uid):
+                return None
+            if self._cluster.makes_room(request, nodes) is not None:
+                return None
+            able = self._cluster.with_lower_priority(request, nodes)
+            for start in range(0, len(able), _AT_ONCE):
+                best = self._cheapest_on(request, able[start : start + _AT_ONCE])
+                if best is not None:
+                    return request, best
+                await self._pause(0)
+        return None
+
+    def _cheapest_on(self, request: Request, nodes: Sequence[str]) -> Preemption | None:
+        found = self._cluster.victims(request, dict.fromkeys(nodes, ()), self._left()).values()
+        costs = {each.cost: each for each in found if each.cost is not None and not each.cost.violations}
+        best = costs[min(costs)] if costs else None
+        return best if best is not None and best.victims else None  # without victims there is room by now
+
+    def _left(self) -> Budgets:
+        return budgets_of(self._budgets(), self._cluster.allocator.fleet.ledger.values())
+
+    def _promised(self, uid: str) -> bool:
+        return self._cluster.allocator.nominations.of(uid) is not None
+
+    def _pod_of(self, uid: str) -> Pod | None:
+        held = self._cluster.held(uid)
+        claim = None if held is None else held.claim
+        pod = None if claim is None else self._pods.objects.get((claim.namespace, claim.pod))
+        return pod if pod is not None and pod.metadata.uid == uid else None
+
+    # --- what is kept ---
+
+    async def _keep_no_longer(self, epoch: int) -> None:
+        """Give up room that nobody has come for, once all who leave its node are gone."""
+        now = self._clock()
+        for uid, kept in list(self._kept.items()):
+            if self._cluster.leaves(kept.node):
+                kept.until = now + KEPT_S
+            elif kept.until <= now:
+                try:
+                    with suppress(NotFound, VersionConflict):  # the pod is gone, and so is the room
+                        await self._say(epoch, kept.pod, uid, None)
+                except UllageError as error:
+                    self._trouble("Pod", "/".join(kept.pod), error)
+                else:
+                    self._drop(uid)
+
+    def _on_pod(self, news: News[Pod]) -> None:
+        pod = news.last if isinstance(news, Removed) else news.new
+        if isinstance(news, Removed) or not _is_unplaced(pod):
+            self._waiting.pop(pod.metadata.uid, None)
+            self._drop(pod.metadata.uid)
+
+    def _drop(self, uid: str) -> None:
+        if self._kept.pop(uid, None) is not None:
+            self._cluster.withdraw(uid)
+
+
+def _is_unplaced(pod: Pod) -> bool:
+    return not (pod.spec.node_name or pod.finished or pod.terminating)
