@@ -1,0 +1,258 @@
+"""Who gives way for parts of cards, before an API server; `test_stories.py` has it before a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.kube import bodies
+from tests.kube.api_server import ApiServer
+from tests.kube.conftest import until
+from tests.kube.test_front import Running, a_node, a_pod, put, running
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.extender import Extender
+from ullage.kube.preemption import AGAIN_S, HEARD_S, KEPT_S, PATIENCE_S, Preemptor
+from ullage.wire.extender import ExtenderArgs, PreemptionArgs, Victims
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+
+Document = dict[str, Any]
+URGENT = 1_000
+
+
+def a_part(name: str, percent: int = 50, priority: int = 0, **spec: Any) -> Document:
+    words = {"gpu-count": "1", "compute-percent-request": str(percent)}
+    pod = a_pod(name, 0, **words)
+    pod["spec"] |= {"priority": priority} | spec
+    pod["metadata"]["labels"] = {"app": name}
+    return pod
+
+
+@dataclass
+class Pressed:
+    """A front, and a preemptor whose clock the test moves; it is told what the extender answers."""
+
+    up: Running
+    preemptor: Preemptor
+    extender: Extender
+    clock: list[float]
+    pods: dict[str, Document] = field(default_factory=dict)
+
+    def create(self, *pods: Document) -> None:
+        for pod in put(self.up.server, "pods", *pods):
+            self.pods[pod["metadata"]["name"]] = pod
+
+    async def place(self, node: str, *pods: Document) -> None:
+        self.create(*pods)
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            assert await self.up.place(self.pods[name], [node]) == f"!{node}"
+            self._run(name)
+            key = "default", name
+            await until(lambda key=key: self._heard(key), "it is heard to run")
+
+    def _run(self, name: str) -> None:
+        """As a kubelet says: budgets count those that run."""
+        server, key = self.up.server, ("pods", "default", name)
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        server.do(lambda: server.store.put(key, {**server.rules.get(key), "status": ready}))
+
+    def _heard(self, key: tuple[str, str]) -> bool:
+        pod = self.up.front.pods.objects.get(key)
+        return pod is not None and pod.status.phase == "Running"
+
+    async def ask(self, name: str, *nodes: str) -> list[str]:
+        """What kube-scheduler does: it asks where there is room."""
+        await until(lambda: ("default", name) in self.up.front.pods.objects, "it is heard of")
+        return self.extender.filter(ExtenderArgs(self.pods[name], node_names=list(nodes))).node_names or []
+
+    async def look(self, seconds: float) -> set[str]:
+        """After so many seconds it looks; who was told to leave by then."""
+        self.clock[0] += seconds
+        await self.preemptor.look()
+        return self.leaving
+
+    @property
+    def leaving(self) -> set[str]:
+        return {name for name in self.pods if "deletionTimestamp" in self.now(name)["metadata"]}
+
+    def now(self, name: str) -> Document:
+        server = self.up.server
+        return server.do(lambda: server.rules.get(("pods", "default", name)))
+
+    async def end(self, name: str) -> None:
+        """As a kubelet does in the end."""
+        server = self.up.server
+        server.do(lambda: server.rules.delete(("pods", "default", name), {"gracePeriodSeconds": 0}))
+        uid = self.pods.pop(name)["metadata"]["uid"]
+        await until(lambda: self.up.front.cluster.held(uid) is None, "it is gone")
+
+    async def heard_to_leave(self, *names: str) -> None:
+        pods = self.up.front.pods.objects
+        await until(lambda: all(pods["default", name].terminating for name in names), "that they leave is heard")
+
+
+@asynccontextmanager
+async def pressed(server: ApiServer, api: HttpKubeApi, nodes: int = 1) -> AsyncIterator[Pressed]:
+    put(server, "nodes", *(a_node(name, 1) for name in "abc"[:nodes]))
+    async with running(server, api, preemption=False) as up:
+        front, clock = up.front, [0.0]
+        preemptor = Preemptor(
+            front.cluster,
+            front.mirror,
+            front.candidate,
+            front.pods,
+            front.followed.budgets.objects.values,
+            front.extender.read_pod,
+            front.events.tell,
+            clock=lambda: clock[0],
+        )
+        await preemptor.look()
+        yield Pressed(up, preemptor, replace(front.extender, preemptor=preemptor), clock)
+
+
+async def test_who_has_lower_priority_leaves_when_the_scheduler_had_time_to_offer_somebody(
+    server: ApiServer, api: HttpKubeApi
+):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one", priority=5), a_part("two", priority=7))
+        it.create(a_part("urgent", 50, URGENT))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "a") == []
+        assert await it.look(PATIENCE_S - 0.1) == set()
+        assert await it.look(0.2) == {"one"}, "the one with the lowest priority, and no more than are needed"
+        assert it.now("urgent")["metadata"]["annotations"]["ullage.io/room-on"] == "a"
+        await it.heard_to_leave("one")
+        assert await it.ask("urgent", "a") == []
+        assert await it.look(10 * AGAIN_S) == {"one"}, "there is room when it is gone"
+        await it.end("one")
+        assert await it.ask("urgent", "a") == ["a"]
+        assert it.preemptor.evicted == 1
+
+
+async def test_nobody_leaves_for_an_equal_nor_for_one_that_must_not_preempt(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one"), a_part("two"))
+        it.create(a_part("equal"), a_part("modest", 50, URGENT, preemptionPolicy="Never"))
+        await it.preemptor.look()
+        for name in ("equal", "modest"):
+            assert await it.ask(name, "a") == []
+        assert await it.look(PATIENCE_S) == set()
+
+
+async def test_only_nodes_that_the_scheduler_asked_about_are_looked_at(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api, nodes=2) as it:
+        await it.place("a", a_part("cheap", 60, 1))
+        await it.place("b", a_part("dear", 60, 9))
+        it.create(a_part("urgent", 50, URGENT))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "b") == []
+        assert await it.look(PATIENCE_S) == {"dear"}
+
+
+async def test_a_budget_is_never_broken_and_all_leave_or_nobody(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one"), a_part("two"))
+        place = {"namespace": "default", "name": "b"}
+        put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "two"}), "metadata": place})
+        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
+        it.create(a_part("urgent", 80, URGENT))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "a") == []
+        assert await it.look(PATIENCE_S) == set()
+        key = "poddisruptionbudgets", "default", "b"
+        status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0}
+        server.do(lambda: server.store.put(key, {**server.rules.get(key), "status": status}))
+        budgets = it.up.front.followed.budgets.objects
+        await until(lambda: budgets["default", "b"].status.disruptions_allowed == 1, "it is told")
+        assert await it.look(AGAIN_S - 1) == set(), "it is not tried again at once"
+        assert await it.look(1) == {"one", "two"}
+
+
+async def test_a_budget_that_was_used_up_meanwhile_keeps_all_of_them(server: ApiServer, api: HttpKubeApi):
+    """What was heard of a budget may be old; the dry run asks the server itself."""
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one"), a_part("two"))
+        place = {"namespace": "default", "name": "b"}
+        put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "two"}), "metadata": place})
+        preemptor = Preemptor(
+            it.up.front.cluster,
+            it.up.front.mirror,
+            it.up.front.candidate,
+            it.up.front.pods,
+            tuple,  # it has heard of none
+            it.up.front.extender.read_pod,
+            it.up.front.events.tell,
+            clock=lambda: it.clock[0],
+        )
+        it.extender, it.preemptor = replace(it.extender, preemptor=preemptor), preemptor
+        it.create(a_part("urgent", 80, URGENT))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "a") == []
+        assert await it.look(PATIENCE_S) == set()
+        assert "ullage.io/room-on" not in it.now("urgent")["metadata"]["annotations"]
+
+
+async def test_a_scheduler_that_offers_victims_sees_to_it_itself(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one", 100))
+        it.create(a_part("urgent", 100, URGENT))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "a") == []
+        offered = it.extender.preempt(PreemptionArgs(it.pods["urgent"], {"a": Victims([])}))
+        assert offered.node_name_to_meta_victims.keys() == {"a"}
+        assert await it.look(AGAIN_S - 1) == set()
+        assert await it.look(1) == {"one"}, "it did not"
+
+
+async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one", 100))
+        it.create(a_part("urgent", 100, URGENT), a_part("old", 100, URGENT))
+        await it.preemptor.look()
+        nodes = {"items": [a_node("a", 1)]}
+        assert not (it.extender.filter(ExtenderArgs(it.pods["urgent"], nodes=nodes)).nodes or {})["items"]
+        assert await it.look(PATIENCE_S) == set()
+        assert await it.ask("old", "a") == []
+        assert await it.look(HEARD_S + 1) == set()
+
+
+async def test_room_is_kept_until_it_is_taken_or_nobody_comes(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one", 100))
+        it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "a") == []
+        assert await it.look(PATIENCE_S) == {"one"}
+        await it.heard_to_leave("one")
+        await it.look(100 * KEPT_S)
+        await it.end("one")
+        assert await it.ask("low", "a") == [], "it is kept for another"
+        await it.look(KEPT_S - 1)
+        assert await it.ask("low", "a") == []
+        await it.look(1)
+        assert "ullage.io/room-on" not in it.now("urgent")["metadata"]["annotations"]
+        assert await it.ask("low", "a") == ["a"]
+
+
+async def test_room_is_kept_over_a_change_of_leaders(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one", 100))
+        it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "a") == []
+        assert await it.look(PATIENCE_S) == {"one"}
+        await until(lambda: _room(it, "urgent") == "a", "it is heard")
+        it.up.front.cluster.withdraw(it.pods["urgent"]["metadata"]["uid"])
+        it.preemptor.begin()
+        await it.end("one")
+        assert await it.ask("low", "a") == []
+        assert await it.ask("urgent", "a") == ["a"]
+
+
+def _room(it: Pressed, name: str) -> str:
+    return (it.up.front.pods.objects["default", name].metadata.annotations or {}).get("ullage.io/room-on", "")
