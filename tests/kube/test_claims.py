@@ -494,3 +494,100 @@ async def test_at_bind_the_claim_itself_is_asked_however_far_behind_its_watch_is
         edit(server, "pods", "p", extendedResourceClaimStatus=made)
         await front.extender.bind(read_bind(json.dumps(binding(pod, "a")).encode()))
         assert get(server, "pods", "p")["metadata"]["annotations"]["ullage.io/gpu-ids"] == "GPU-a-2"
+
+
+# --- whose turn it is ---
+
+
+def of_queue(pod: dict[str, Any], queue: str, priority: int = 0) -> dict[str, Any]:
+    pod["metadata"]["labels"] = {"ullage.io/queue": queue}
+    if priority:
+        pod["spec"] |= {"priority": priority, "priorityClassName": "some"}
+    return pod
+
+
+async def test_claims_are_served_by_queue_priority_and_age_also_after_a_restart(server: ApiServer, api: HttpKubeApi):
+    """Two queues, one of which came first and in numbers: cards go to both alike."""
+    furnish(server, a=4)
+    names = [*(f"x{number}" for number in range(4)), "y0", "y1", "y2"]
+    put(server, "resourceclaims", *map(a_claim, names))
+    pods = [of_queue(claiming(name, name), name[0], priority=5 if name == "x3" else 0) for name in names]
+    for number, pod in enumerate(pods):
+        pod["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{number}Z"
+    put(server, "pods", *pods)
+    async with running(api):
+        await until(lambda: sum(not gated(server, name) for name in names) == 4, "four of them have a card")
+    assert {name for name in names if not gated(server, name)} == {"x3", "x0", "y0", "y1"}
+    assert get(server, "resourceclaims", "y0")["metadata"]["annotations"]["ullage.io/queue"] == "y"
+    delete(server, "y0")
+    async with running(api):
+        await let_go(server, "y2")
+    assert gated(server, "x1"), "what the claims of a queue have counts for it after a restart"
+
+
+# --- claims, and cards asked for in other words ---
+
+
+def nics(node: str, count: int) -> dict[str, Any]:
+    """Adapters of a driver of which nothing is known but its name."""
+    return a_slice(node, *({"name": f"nic-{number}"} for number in range(count)), driver="nic.example.com")
+
+
+NIC = {"name": "nic", "exactly": {"deviceClassName": "nic", "allocationMode": "ExactCount", "count": 1}}
+
+
+def both(name: str, claim: str, cards: int = 1) -> dict[str, Any]:
+    pod = claiming(name, claim)
+    pod["metadata"]["annotations"] = {"ullage.io/gpu-count": str(cards), "ullage.io/isolation": "shared"}
+    return pod
+
+
+async def test_a_pod_with_a_claim_and_cards_in_other_words_goes_where_there_are_both(
+    server: ApiServer, api: HttpKubeApi
+):
+    furnish(server, a=4, b=2, c=0)
+    put(server, "deviceclasses", a_class("nic", "device.driver == 'nic.example.com'"))
+    put(server, "resourceslices", nics("b", 2), nics("c", 2))
+    put(server, "resourceclaims", *(a_claim(name, NIC) for name in ("one", "two")))
+    told: list[PodEvent] = []
+    async with running(api) as front:
+        front.claims.claiming._tell = told.append
+        put(server, "pods", both("p", "one", 2))
+        await let_go(server, "p")
+        assert allocated(server, "one") == ["b/nic-0"]
+        assert set(front.cluster.cards_of(get(server, "pods", "p")["metadata"]["uid"])) == {"GPU-b-0", "GPU-b-1"}
+        put(server, "pods", both("q", "two"))
+        await until(lambda: bool(told), "it is told why it waits")
+        assert gated(server, "q"), "the cards of b are kept for p, which is not there yet"
+        assert allocated(server, "two") == []
+        assert "1 of 3 nodes: no-devices" in told[-1].message
+        assert "reserved-for-nominated" in told[-1].message
+
+
+async def test_cards_of_a_claim_and_cards_in_other_words_are_different_ones(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1, b=2)
+    put(server, "resourceclaims", a_claim("one"))
+    async with running(api) as front:
+        put(server, "pods", both("p", "one"))
+        await let_go(server, "p")
+        (claimed,) = allocated(server, "one")
+        assert claimed.startswith("b/")
+        pod = get(server, "pods", "p")
+        await front.extender.bind(read_bind(json.dumps(binding(pod, "b")).encode()))
+        front.mirror.settle()
+        own = front.cluster.cards_of(pod["metadata"]["uid"])
+        assert len(own) == 1
+        assert own[0] != claimed.replace("b/gpu", "GPU-b")
+
+
+async def test_where_there_is_no_room_for_both_nothing_is_allocated(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=1, b=1)
+    put(server, "resourceclaims", a_claim("one"))
+    told: list[PodEvent] = []
+    async with running(api) as front:
+        front.claims.claiming._tell = told.append
+        put(server, "pods", both("p", "one"))
+        await until(lambda: bool(told), "it is told why it waits")
+        assert told[-1].message == "its claims cannot be allocated: 2 of 2 nodes: no-room-for-both"
+    assert gated(server, "p")
+    assert allocated(server, "one") == []

@@ -712,3 +712,35 @@ def test_a_place_that_was_promised_is_another_once_its_node_refuses_such_pods():
     world.end("first")
     world.step()
     assert world.gates.places() == {"next": {"a": "b", "b": "a"}[there]}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_others_who_wait_are_in_the_order_in_which_pods_would_go(seed: int):
+    chance = random.Random(seed)
+    queues = (Queue("x", weight=3), Queue("y"), Queue("z", parent="y"))
+    held = [pod(f"held{number}", 1, chance.choice("xyz")) for number in range(chance.randrange(6))]
+    waiting = [
+        pod(
+            f"p{number}",
+            chance.choice([1, 1, 2]),
+            chance.choice("xyzw"),
+            priority=chance.choice([0, 0, 5]),
+            created_at=float(chance.randrange(900, 910)),
+            pod=f"p{number}",
+        )
+        for number in range(12)
+    ]
+    world, other = (World(machine("a", 64), queues=queues, most=1) for _ in range(2))
+    for each in (world, other):
+        each.come(*held)
+        each.go()
+    world.come(*waiting)
+    before = dict(other.books.allocator.fleet.ledger)
+    assert other.gates.in_order(waiting) == world.go()
+    assert other.books.allocator.fleet.ledger == before
+
+
+def test_others_whom_a_limit_of_their_queue_stops_come_last():
+    world = World(machine("a", 8), queues=(parse_queue("x", "root", 1, None, "gpu=1"),))
+    asked = [pod("p", 1, "x"), pod("q", 1, "x"), pod("r", 2, "y")]
+    assert world.gates.in_order(asked)[2] == "q"

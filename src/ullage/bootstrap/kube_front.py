@@ -31,6 +31,7 @@ from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
 from ullage.kube.webhook.admission import named_queue
 from ullage.model.card_driver import NVIDIA, CardDriver
+from ullage.model.claim import Request
 from ullage.model.queue import Queue
 from ullage.service.claims import Claims
 from ullage.service.cluster import Cluster
@@ -41,7 +42,7 @@ from ullage.service.vanished_cards import VanishedCards
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
 from ullage.wire.document import Document
 from ullage.wire.dra.selector import selects
-from ullage.wire.pod import PodRequest
+from ullage.wire.pod import PodRequest, ReadPod
 from ullage.wire.pod.gate import gate_of
 
 
@@ -142,7 +143,8 @@ def make_front(
     claims = None
     if settings.claims:
         decided = Claims(cluster, devices, selects)
-        devices_there = DeviceMirror(api, decided, followed.nodes, _describing(mirror, bindings), trouble)
+        described = _describing(mirror, bindings)
+        devices_there = DeviceMirror(api, decided, followed.nodes, described, trouble, queue_key=gate_of(domain))
         claiming = Claiming(
             api,
             candidate,
@@ -152,7 +154,10 @@ def make_front(
             followed.pods,
             domain=domain,
             scheduler=settings.scheduler,
-            may_have=lambda pod, uid: None if gate is None else gate.whole_cards(pod, uid),
+            may_have=lambda pod: None if gate is None else gate.whole_cards(pod.document, pod.metadata.uid),
+            asks=_requesting(asked),
+            in_order=turns.gates.in_order,
+            keep=turns.gates.keep,
             tell=events.tell,
             trouble=trouble,
         )
@@ -231,6 +236,16 @@ def make_front(
         preemptor=preemptor,
         sweep=sweep,
     )
+
+
+def _requesting(read: ReadPod) -> Callable[[Document], Request | None]:
+    """What a pod asks of cards, as a request."""
+
+    def requested(pod: Document) -> Request | None:
+        found = read(pod)
+        return None if found is None else found.request
+
+    return requested
 
 
 def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:

@@ -111,6 +111,19 @@ def next_turns(
         return _Round(board, units, now, reserve_after_s, most, stack).run()
 
 
+def in_order(board: Board, units: Iterable[Unit], now: float) -> list[Unit]:
+    """Units in the order of their turns, as if all found room; those that a limit stops come last, the oldest first."""
+    waiting = list(units)
+    with ExitStack() as stack:
+        turns = _Order(board, waiting, now, 0.0, None, stack).run()
+    placed = {unit.key: place for place, (unit, _) in enumerate(turns.granted)}
+    return sorted(waiting, key=lambda unit: (placed.get(unit.key, len(placed)), -unit.priority, *_age(unit)))
+
+
+def _age(unit: Unit) -> tuple[float, str, str]:
+    return unit.since, unit.requests[0].claim.pod, unit.key
+
+
 def _choice_of(promised: Nomination) -> Choice:
     return Choice(promised.node, promised.gpus, promised.charges)
 
@@ -165,7 +178,7 @@ class _Round:
     def _count(self, units: Iterable[Unit]) -> None:
         """Units that are alike are one leaf, the oldest first."""
         found: dict[tuple[str, int, bool, object], list[Unit]] = {}
-        ordered = sorted(units, key=lambda unit: (unit.since, unit.requests[0].claim.pod, unit.key))
+        ordered = sorted(units, key=_age)
         numbers = {unit.key: number for number, unit in enumerate(ordered)}
         for unit in ordered:
             found.setdefault((unit.queue, unit.priority, unit.begun, _shape_of(self._board.rules, unit)), []).append(
@@ -221,13 +234,18 @@ class _Round:
         if isinstance(found, Misfit):
             return self._refuse(leaf, unit, found.refusal)
         enter(self._fleet, unit.requests, [found[uid] for uid in unit.uids], self._now)
+        self._go(leaf, found)
+        return None
+
+    def _go(self, leaf: Leaf, found: dict[str, Choice]) -> None:
+        """The first unit of a leaf goes."""
+        waiting = self._waiting[leaf]
+        unit = waiting.popleft()
         self._turns.granted.append((unit, found))
         if self._left is not None:
             self._left -= len(unit.requests)
-        waiting.popleft()
         if waiting:
             leaf.number = self._numbers[waiting[0].key]
-        return None
 
     def _fit(self, unit: Unit) -> dict[str, Choice] | Misfit:
         return fit(self._fleet, self._board.rules, unit, self._now)
@@ -324,6 +342,14 @@ class _Round:
 
     def _leaves(self, uid: str) -> bool:
         return self._fleet.ledger[uid].state is AllocationState.RELEASING
+
+
+class _Order(_Round):
+    """A filling that finds room for everybody."""
+
+    def _grant(self, leaf: Leaf) -> Code | None:
+        self._go(leaf, {})
+        return None
 
 
 def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float) -> dict[str, Choice] | Misfit:

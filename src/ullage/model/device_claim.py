@@ -89,7 +89,8 @@ class ClaimAllocation:
 class DeviceClaim:
     """One claim as the API has it. `reserved_for` are uids of those who may use it, `owner` the pod it was made for.
 
-    `extended`: it was made for the resources that the pod's containers ask for, by whoever placed the pod.
+    `extended`: it was made for the resources that the pod's containers ask for, by whoever placed the pod. `labels`
+    say, as those of a pod do, in which queue it counts.
     """
 
     uid: str
@@ -102,3 +103,4 @@ class DeviceClaim:
     owner: str = ""
     deleting: bool = False
     extended: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)

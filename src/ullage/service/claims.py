@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 from ullage.core.device_search import MAX_STEPS, Offer, Pick, SearchExhausted, Steps, groups, rank, search, suitable
 from ullage.core.selection import Choice, Refusal
+from ullage.core.trial import trial
 from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.alignment import Alignment
+from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.device_claim import DeviceClaim, DeviceClass, DeviceResult, Wanted
 from ullage.model.error import InvalidRequest, UllageError
@@ -31,6 +33,9 @@ _MOST_STEPS = 10 * MAX_STEPS
 
 _MOST_VERDICTS = 65_536
 
+_TRIED = "devices of a claim"
+"""The id under which they are in the books while it is tried whether they leave room."""
+
 Selects = Callable[[str, SliceDevice], bool]
 
 
@@ -39,7 +44,7 @@ class ClaimingPod:
     """A pod that waits for its claims, all of which are there.
 
     `policy` is how strictly its cards are aligned to zones; no node's own policy is about cards of claims. `cards` are
-    those that it may have, None for any.
+    those that it may have, None for any. `request` is for the cards that it asks for beside those of its claims.
     """
 
     uid: str
@@ -51,6 +56,7 @@ class ClaimingPod:
     tolerations: tuple[Toleration, ...] = ()
     policy: ZonePolicy | None = None
     cards: frozenset[str] | None = None
+    request: Request | None = None
 
     @property
     def alike(self) -> str:
@@ -60,7 +66,8 @@ class ClaimingPod:
         asked = [(claim.requests, claim.constraints) for claim in self.claims]
         cards = None if self.cards is None else sorted(self.cards)
         rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy, cards
-        return repr((asked, self.claim.namespace, *rest))
+        beside = self.request and (self.request.requirement, self.request.strategy, self.request.claim.limit)
+        return repr((asked, self.claim.namespace, self.claim.priority, *rest, beside))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +176,7 @@ class Claims:
         choosy = any(len(request.alternatives) > 1 for claim in waiting for request in claim.requests)
         steps, reasons = Steps(_MOST_STEPS), Counter[str]()
         best: tuple[tuple[int, ...], ClaimPlacement] | None = None
-        for node in self._ordered(pod, waiting):
+        for node in self._ordered(pod, waiting, reasons):
             found = self._against(pod, node) or self._on(pod, waiting, node, steps)
             if isinstance(found, str):
                 reasons[found] += 1
@@ -186,16 +193,24 @@ class Claims:
             yield
         return Unplaced(reasons) if best is None else best[1]
 
-    def _ordered(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim]) -> list[str]:
-        """All nodes, the best for that many cards first, as the books see it."""
-        books = self._cluster.allocator
-        count = sum(
-            request.alternatives[0].count or 1
-            for claim in waiting
-            for request in claim.requests
-            if request.alternatives and not request.alternatives[0].admin
-        )
+    def turn(self, pod: ClaimingPod) -> Request:
+        """What a pod counts for where it is decided whose turn it is: its claims as whole cards, at least one."""
+        count = max(1, min(_count(claim for claim in pod.claims if claim.allocation is None), MAX_CARDS))
+        return self._request(pod, count)
+
+    def _ordered(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], reasons: Counter[str]) -> list[str]:
+        """All nodes, the best for that many cards first, as the books see it.
+
+        Of a pod that asks for cards beside its claims those that have room for these; why others have none is counted.
+        """
+        books, count = self._cluster.allocator, _count(waiting)
         names = [node.name for node in books.fleet.nodes]
+        if pod.request is not None:
+            offered = self._cluster.offers(pod.request, names, expected=False)
+            for refusal, refused in offered.refused:
+                reasons[refusal.rejections[0].code.value] += len(refused)
+            best = sorted((-score, name) for score, name in zip(offered.scores.tolist(), offered.names, strict=True))
+            return [name for _, name in best]
         if not 1 <= count <= MAX_CARDS:
             return sorted(names)
         scores = books.offers(self._request(pod, count)).scores.tolist()
@@ -230,7 +245,10 @@ class Claims:
         before = own.left
         try:
             found = search(waiting, offer, own)
-            return "no-devices" if found is None else self._best(pod, waiting, node, offer, found, own)
+            if found is None:
+                return "no-devices"
+            best = self._best(pod, waiting, node, offer, found, own)
+            return best if isinstance(best, str) else self._beside(pod, waiting, node, offer, best, own)
         except SearchExhausted:
             return "search-exhausted"
         finally:
@@ -277,6 +295,36 @@ class Claims:
                 return refusal.code.value  # not even one that need not go together
         last = self._choice(pod, node, cards, len(cards))
         return last.code.value if isinstance(last, Refusal) else found
+
+    def _beside(
+        self,
+        pod: ClaimingPod,
+        waiting: Sequence[DeviceClaim],
+        node: str,
+        offer: Offer,
+        found: tuple[Pick, ...],
+        steps: Steps,
+    ) -> tuple[Pick, ...] | str:
+        """These devices, or others that leave the pod the cards that it asks for itself."""
+        if pod.request is None or self._leaves_room(pod.request, node, found):
+            return found
+        own = self._cluster.allocator.choose_on(pod.request, node)
+        if isinstance(own, Refusal):
+            return own.code.value
+        other = search(waiting, offer, steps, lambda device: self.devices.card_under(device) not in own.gpus)
+        fits = other is not None and self._leaves_room(pod.request, node, other)
+        return other if other is not None and fits else "no-room-for-both"
+
+    def _leaves_room(self, request: Request, node: str, picks: Iterable[Pick]) -> bool:
+        """Whether a request still finds its cards on a node when these devices are taken."""
+        books = self._cluster.allocator
+        taken = {self.devices.card_under(pick.device) for pick in picks if not pick.admin} - {None}
+        with trial(books.fleet):
+            if taken:
+                cards = tuple(sorted(uuid for uuid in taken if uuid is not None))
+                asked = ResourceRequirement(gpu_count=len(cards))
+                books.fleet.charge(Allocation(_TRIED, node, asked, cards), force=True)
+            return isinstance(books.choose_on(request, node), Choice)
 
     def _choices(
         self, pod: ClaimingPod, node: str, count: int, among: Iterable[set[str]]
@@ -334,6 +382,16 @@ class Claims:
     def _whole_cards(self, picks: Iterable[Pick]) -> tuple[str, ...]:
         found = (self.devices.card(pick.device) for pick in picks if not pick.admin)
         return tuple(uuid for uuid in found if uuid is not None)
+
+
+def _count(claims: Iterable[DeviceClaim]) -> int:
+    """How many devices they ask for first."""
+    return sum(
+        request.alternatives[0].count or 1
+        for claim in claims
+        for request in claim.requests
+        if request.alternatives and not request.alternatives[0].admin
+    )
 
 
 def _alternatives(claims: Iterable[DeviceClaim]) -> Iterator[Wanted]:

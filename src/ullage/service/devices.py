@@ -209,6 +209,11 @@ class Devices:
         there = known is not None and known.uuid in self._cluster.allocator.fleet.card_of
         return known.uuid if known is not None and there and known.whole else None
 
+    def card_under(self, device: SliceDevice) -> str | None:
+        """The card that a device is, or is a part of, where the books have it."""
+        known = self._known.get(device.id)
+        return known.uuid if known is not None and known.uuid in self._cluster.allocator.fleet.card_of else None
+
     def is_free(self, device: SliceDevice) -> bool:
         """Whether the books of cards know of nobody else who has the card, or the rest of it."""
         fleet, known = self._cluster.allocator.fleet, self._known.get(device.id)
@@ -228,7 +233,8 @@ class Devices:
     def owner(self, claim: DeviceClaim) -> Claim:
         """Whose it is in the books; nobody evicts a claim, and what it has counts in its namespace's quota."""
         owner = claim.owner if claim.extended else ""
-        return Claim(claim.namespace, workload=claim.name, pod_uid=owner, priority=MAX_INT32)
+        labels = dict(claim.labels)
+        return Claim(claim.namespace, workload=claim.name, pod_uid=owner, priority=MAX_INT32, labels=labels)
 
     # --- what claims hold ---
 

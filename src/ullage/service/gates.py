@@ -11,7 +11,7 @@ Nothing here is stored: what is promised follows from pods whose gate is open an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from ullage.core.draft import place_run
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Choice, Refusal
-from ullage.core.turns import Board, Turns, Unit, next_turns
+from ullage.core.turns import Board, Turns, Unit, in_order, next_turns
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
@@ -96,6 +96,7 @@ class Gates:
         most_open: int = MOST_OPEN,
     ) -> None:
         self._cluster, self._queues, self._holdings = cluster, tuple(queues), QueueHoldings(queue_of)
+        self._queue_of = queue_of
         self._clock, self._now = clock, now
         self._open_s, self._reserve_after_s, self._most_open = open_s, reserve_after_s, most_open
         self._pods: dict[str, GatedPod] = {}
@@ -201,6 +202,22 @@ class Gates:
             self._fill()
             self._seen = self._books()
         return lapsed
+
+    def in_order(self, requests: Iterable[Request]) -> list[str]:
+        """Others who wait and whose gate is not ours, in the order in which it is their turn; by uid."""
+        units = [Unit(each.uid, self._queue_of(each.claim), (each,), each.claim.created_at) for each in requests]
+        return [unit.key for unit in in_order(self._board(self._promised()), units, self._now())]
+
+    def keep(self, request: Request, node: str) -> bool:
+        """Keep a place on a node for one who is about to be sent there and nowhere else; whether there is one."""
+        pod = self._pods.get(request.uid)
+        if pod is None or pod.promise is None:
+            return bool(self._cluster.offers(request, [node]).names)
+        row = self._cluster.allocator.fleet.row_of.get(node)
+        choice = None if row is None else self._choose(pod, [row])
+        if choice is not None:
+            self._promise(pod, choice)
+        return choice is not None
 
     def wake_in_s(self) -> float | None:
         """Seconds until time alone changes something; None if it never does."""
@@ -312,25 +329,10 @@ class Gates:
 
     def _fill(self) -> None:
         """Promise places in the order of turns, and keep room for those that have waited too long."""
-        books = self._cluster.allocator
-        promised = [
-            (pod.queue, pod.promise)
-            for uid, pod in self._pods.items()
-            if pod.promise is not None and uid not in books.fleet.ledger
-        ]
+        promised = self._promised()
         units, standing = self._units()
-        own = (*(each.request.uid for _, each in promised), *self._reserved)
-        board = Board(
-            books.fleet,
-            books.rules,
-            self._queues,
-            self._holdings.of(books.fleet),
-            promised,
-            books.nominations.without(*own),
-            frozenset(self._reserved.values()),
-        )
         turns = next_turns(
-            board,
+            self._board(promised),
             units,
             self._now(),
             reserve_after_s=self._reserve_after_s,
@@ -348,6 +350,26 @@ class Gates:
             if not refusal.curable and self._cluster.kept_back(self._pods[uid].request):
                 by_uid[uid] = _REFUSED_THERE
         self._stand(standing | by_uid)
+
+    def _promised(self) -> list[tuple[str, Nomination]]:
+        """Places that were promised and are not taken, by queue."""
+        ledger = self._cluster.allocator.fleet.ledger
+        return [
+            (pod.queue, pod.promise) for uid, pod in self._pods.items() if pod.promise is not None and uid not in ledger
+        ]
+
+    def _board(self, promised: Sequence[tuple[str, Nomination]]) -> Board:
+        books = self._cluster.allocator
+        own = (*(each.request.uid for _, each in promised), *self._reserved)
+        return Board(
+            books.fleet,
+            books.rules,
+            self._queues,
+            self._holdings.of(books.fleet),
+            promised,
+            books.nominations.without(*own),
+            frozenset(self._reserved.values()),
+        )
 
     def _reserve(self, turns: Turns) -> None:
         found = [entry for each in turns.reserved.values() for entry in each]

@@ -14,7 +14,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -28,20 +28,33 @@ from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.kube.client.objects import Object, Pod
 from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.mirror import Mirror, Trouble
-from ullage.model.claim import Claim
+from ullage.model.affinity import NODE_NAME, Operator
+from ullage.model.claim import Request
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
 from ullage.model.error import NotFound, UllageError
 from ullage.model.resources import MILLI
 from ullage.model.topology import ZonePolicy
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
 from ullage.wire.document import Document, mapping
-from ullage.wire.dra.claim import pod_claims, read_claim, tolerations_of
+from ullage.wire.dra.claim import PodClaim, pod_claims, read_claim, tolerations_of
 from ullage.wire.dra.conditions import Readiness, readiness
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.containers import pod_amount
+from ullage.wire.pod.gate import gate_of
 from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.owner import plain_claim
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a version of a pod says: its claims by name, and what it asks beside them."""
+
+    version: str
+    claims: tuple[PodClaim, ...]
+    pod: ClaimingPod
+
 
 AGAIN_S = 5.0
 """A pod that waits is looked at again after so long, also where nothing seems to have changed."""
@@ -61,6 +74,10 @@ def claims_gate(domain: str) -> str:
     return f"{domain}/claims"
 
 
+def _as_told(requests: Iterable[Request]) -> list[str]:
+    return [each.uid for each in requests]
+
+
 class Claiming:
     """`run` serves pods that wait, while this process leads. Pods of other schedulers are left alone."""
 
@@ -75,18 +92,27 @@ class Claiming:
         *,
         domain: str,
         scheduler: str,
-        may_have: Callable[[Document, str], frozenset[str] | None] = lambda _pod, _uid: None,
+        may_have: Callable[[Pod], frozenset[str] | None] = lambda _pod: None,
+        asks: Callable[[Document], Request | None] = lambda _pod: None,
+        in_order: Callable[[Iterable[Request]], list[str]] = _as_told,
+        keep: Callable[[Request, str], bool] = lambda _request, _node: True,
         tell: Tell = lambda _event: None,
         trouble: Trouble = lambda _kind, _name, _error: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`may_have` says which cards a pod may have, by bindings: None for any. It raises where it has none."""
+        """`may_have` says which cards a pod may have, by bindings: None for any. It raises where it has none.
+
+        `asks` reads what a pod asks of cards beside its claims, for which `keep` keeps a place on the node that was
+        chosen. `in_order` says of those who wait, by uid, in which order it is their turn.
+        """
         self._api, self._candidate, self._claims, self._devices = api, candidate, claims, devices
         self._mirror, self._pods, self._tell, self._now = mirror, pods, tell, now
-        self._trouble, self._may_have = trouble, may_have
+        self._trouble, self._may_have, self._asks, self._in_order, self._keep = trouble, may_have, asks, in_order, keep
         self._domain, self._scheduler, self._gate = domain, scheduler, claims_gate(domain)
-        self._writes = ClaimWrites(api, candidate, f"{domain}/allocated-for", now)
+        self._writes = ClaimWrites(api, candidate, f"{domain}/allocated-for", gate_of(domain), now)
         self._waiting: dict[tuple[str, str], Pod] = {}
+        self._known: dict[str, _Asked] = {}
+        """What pods ask that wait, by uid."""
         self._left: dict[str, Pod] = {}
         """Pods that went before they had a node, whose claims are still to be looked at."""
         self._term: int | None = None
@@ -126,14 +152,18 @@ class Claiming:
             case Added(new) | Changed(_, new) if self._is_ours(new):
                 self._waiting[new.key] = new
             case Added(new) | Changed(_, new):
-                self._waiting.pop(new.key, None)
+                self._forget(new)
                 if not new.finished:
                     return  # it frees nothing
             case Removed(last):
-                self._waiting.pop(last.key, None)
+                self._forget(last)
                 if not last.spec.node_name and last.spec.scheduler_name == self._scheduler:
                     self._left[last.metadata.uid] = last
         self._devices.changed.set()
+
+    def _forget(self, pod: Pod) -> None:
+        self._waiting.pop(pod.key, None)
+        self._known.pop(pod.metadata.uid, None)
 
     def _is_ours(self, pod: Pod) -> bool:
         """Whether it waits for its claims, and for nothing else: what waits for its turn holds nothing meanwhile."""
@@ -152,25 +182,57 @@ class Claiming:
         for uid, pod in list(self._left.items()):
             await self._release(epoch, pod)
             self._left.pop(uid, None)
-        for pod in sorted(self._waiting.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key)):
+        for pod, asked in self._turns():
             if self._waiting.get(pod.key) is not pod:
                 continue
             try:
-                await self._serve(epoch, pod)
+                await self._serve(epoch, pod, asked)
             except NotLeading:
                 raise
             except UllageError as error:
                 self._say(pod, f"{error.code}: {error.message}")
             await asyncio.sleep(0)
 
+    def _turns(self) -> list[tuple[Pod, _Asked]]:
+        """Those that wait in the order of their turns; of those that cannot be read it is said why."""
+        self._mirror.settle()
+        found, devices = dict[str, tuple[Pod, _Asked]](), self._claims.devices
+        turns = []
+        for pod in self._waiting.values():
+            try:
+                asked = self._read_pod(pod)
+            except UllageError as error:
+                self._say(pod, f"{error.code}: {error.message}")
+                continue
+            named = (devices.named(pod.metadata.namespace, each.claim) for each in asked.claims if each.claim)
+            claims = tuple(claim for claim in named if claim is not None)
+            turns.append(self._claims.turn(replace(asked.pod, claims=claims)))
+            found[pod.metadata.uid] = pod, asked
+        return [found[uid] for uid in self._in_order(turns)]
+
+    def _read_pod(self, pod: Pod) -> _Asked:
+        """What a pod asks; read once of each version.
+
+        Raises:
+            InvalidRequest: that cannot be read.
+
+        """
+        known = self._known.get(pod.metadata.uid)
+        if known is None or known.version != pod.metadata.resource_version:
+            document = pod.document
+            asked = _claiming(pod, document, self._domain, self._asks(document))
+            known = _Asked(pod.metadata.resource_version, pod_claims(document), asked)
+            self._known[pod.metadata.uid] = known
+        return known
+
     # --- one pod ---
 
-    async def _serve(self, epoch: int, pod: Pod) -> None:
+    async def _serve(self, epoch: int, pod: Pod, asked: _Asked) -> None:
         """Allocate what its claims lack, reserve all of them, and let it go."""
-        claims = await self._claims_of(pod)
+        claims = await self._claims_of(pod, asked.claims)
         if claims is None:
             return
-        placement = await self._choose(pod, claims)
+        placement = await self._choose(pod, replace(asked.pod, claims=claims))
         if isinstance(placement, str):
             self._say(pod, f"its claims cannot be allocated: {placement}")
             # Who holds one claim and waits for another may wait for ever: it waits with nothing in its hands.
@@ -185,8 +247,13 @@ class Claiming:
             raise
         match readiness((state.document for state in states), self._now()):
             case Readiness.READY:
+                request, node = asked.pod.request, placement.node or _node_of(claims)
+                if request is not None and node and not self._keep(request, node):
+                    self._say(pod, f"the cards that it asks for beside its claims are taken on {node} by now")
+                    await self._take_back(epoch, pod, claims)
+                    return
                 await self._open(epoch, pod)
-                if placement.node:
+                if placement.node and request is None:
                     self._mirror.expect(pod, placement.node)
             case Readiness.FAILED:
                 self._say(pod, "a device did not become ready for it; its claims are allocated anew")
@@ -194,11 +261,12 @@ class Claiming:
             case Readiness.WAITING:
                 pass  # their drivers tell on the claims
 
-    async def _choose(self, pod: Pod, claims: tuple[DeviceClaim, ...]) -> ClaimPlacement | str:
+    async def _choose(self, pod: Pod, asked: ClaimingPod) -> ClaimPlacement | str:
         """What its claims get, held from now on; or why they get nothing."""
         self._mirror.settle()
-        cards = self._may_have(pod.document, pod.metadata.uid)
-        asked = replace(_claiming(pod, claims, self._domain), cards=cards)
+        asked = replace(asked, cards=self._may_have(pod))
+        if asked.cards is not None and asked.request is not None:
+            return "it asks for cards by claims and in other words, where bindings count; use one of the two"
         alike = asked.alike
         if alike in self._refused:
             return self._refused[alike]
@@ -210,10 +278,10 @@ class Claiming:
         refused = self._claims.hold(placement)
         return placement if refused is None else refused.code.value
 
-    async def _claims_of(self, pod: Pod) -> tuple[DeviceClaim, ...] | None:
+    async def _claims_of(self, pod: Pod, named: Iterable[PodClaim]) -> tuple[DeviceClaim, ...] | None:
         """The claims of a pod, as they are; None while one of them cannot be used."""
         found: dict[str, DeviceClaim] = {}
-        for each in pod_claims(pod.document):
+        for each in named:
             if each.claim is None:
                 continue
             claim = self._claims.devices.named(pod.metadata.namespace, each.claim) if each.claim else None
@@ -282,7 +350,7 @@ class Claiming:
             {"op": "remove", "path": "/spec/schedulingGates/0"},
         ]
         await self._candidate.write(epoch, Patch(PODS, name, steps, namespace, PatchType.JSON))
-        self._waiting.pop(pod.key, None)
+        self._forget(pod)
 
     # --- taking back ---
 
@@ -344,20 +412,30 @@ async def _paced(looking: Generator[None, None, T]) -> T:
     raise AssertionError
 
 
-def _claiming(pod: Pod, claims: tuple[DeviceClaim, ...], domain: str) -> ClaimingPod:
-    """What a pod that waits asks beside its claims."""
-    document = pod.document
-    spec = mapping(document.get("spec"), "spec")
+def _claiming(pod: Pod, document: Document, domain: str, request: Request | None) -> ClaimingPod:
+    """What a pod that waits asks beside its claims, which are still to be looked up."""
+    spec, keys = mapping(document.get("spec"), "spec"), Keys(document, domain)
     return ClaimingPod(
         pod.metadata.uid,
-        claims,
-        Claim(pod.metadata.namespace, pod=pod.metadata.name, pod_uid=pod.metadata.uid),
+        (),
+        plain_claim(keys, spec) if request is None else request.claim,
         pod_amount(spec, "cpu", MILLI),
         pod_amount(spec, "memory", 1),
         node_affinity(spec),
         tolerations_of(spec),
-        Keys(document, domain).choice("numa-policy", ZonePolicy),
+        keys.choice("numa-policy", ZonePolicy),
+        request=request,
     )
+
+
+def _node_of(claims: Iterable[DeviceClaim]) -> str:
+    """The only node on which allocated claims can be used; "" if there is more than one."""
+    for claim in claims:
+        for term in () if claim.allocation is None else claim.allocation.nodes.required:
+            for each in term:
+                if each.key == NODE_NAME and each.operator is Operator.IN and len(each.values) == 1:
+                    return each.values[0]
+    return ""
 
 
 def _gone(namespace: str, name: str, uid: str, claim: str) -> Pod:

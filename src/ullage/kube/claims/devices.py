@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.errors import Forbidden
@@ -19,6 +20,7 @@ from ullage.service.claims import Claims
 from ullage.service.devices import PoolKey, Trouble
 from ullage.wire.document import Document
 from ullage.wire.dra.claim import extended_claim, read_claim, read_device_class
+from ullage.wire.pod.gate import gate_of
 from ullage.wire.topology.resourceslice import pool_of, read_resource_slices
 
 LOOK_S = 60.0
@@ -42,7 +44,11 @@ class DeviceMirror:
         nodes: Informer[Node],
         describe: Callable[[str], None],
         trouble: Trouble = lambda _kind, _name, _error: None,
+        *,
+        queue_key: str = gate_of(),
     ) -> None:
+        """`queue_key` is the annotation that says in which queue a claim counts, and the label of that meaning."""
+        self._queue_key = queue_key
         self._api, self._claims, self._describe, self._trouble = api, claims, describe, trouble
         self.slices, self.classes, self.claims = (Informer(api, kind) for kind in KINDS)
         self._slices_of: dict[PoolKey, dict[str, Document]] = {}
@@ -173,6 +179,9 @@ class DeviceMirror:
                 claim = read_claim({**document, "spec": {}})  # what it has counts, whatever it asked
             except InvalidRequest:
                 return
+        queue = (found.metadata.annotations or {}).get(self._queue_key)
+        if queue:
+            claim = replace(claim, labels={**claim.labels, self._queue_key: queue})
         self._claims.devices.set_claim(claim)
 
     def _on_node(self, news: News[Node]) -> None:

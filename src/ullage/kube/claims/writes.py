@@ -26,11 +26,16 @@ from ullage.wire.dra.claim import FINALIZER
 
 @dataclass(frozen=True, slots=True)
 class ClaimWrites:
-    """Every write is made in a term. `mark` is the annotation that says for which pod's sake a claim was allocated."""
+    """Every write is made in a term.
+
+    `mark` is the annotation that says for which pod's sake a claim was allocated, `queue_key` the one that says in
+    which queue it counts; pods have a label of that name.
+    """
 
     api: KubeApi
     candidate: Candidate
     mark: str
+    queue_key: str
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def fresh(self, claim: DeviceClaim) -> Object:
@@ -92,7 +97,9 @@ class ClaimWrites:
             found = await self._set(epoch, found, allocation, others)
         if marked and allocation is None:
             stated = {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
-            found = await self._patch(epoch, found, {"metadata": {**stated, "annotations": {self.mark: None}}})
+            found = await self._patch(
+                epoch, found, {"metadata": {**stated, "annotations": {self.mark: None, self.queue_key: None}}}
+            )
         return found
 
     async def _protect(self, epoch: int, pod: Pod, found: Object) -> Object:
@@ -104,7 +111,10 @@ class ClaimWrites:
             "uid": found.metadata.uid,
             "resourceVersion": found.metadata.resource_version,
             "finalizers": list(dict.fromkeys([*finalizers, FINALIZER])),
-            "annotations": {self.mark: pod.metadata.uid},
+            "annotations": {
+                self.mark: pod.metadata.uid,
+                self.queue_key: (pod.metadata.labels or {}).get(self.queue_key),
+            },
         }
         return await self._patch(epoch, found, {"metadata": wanted})
 

@@ -101,7 +101,7 @@ def read_claim(found: Document) -> DeviceClaim:
     metadata = mapping(found.get("metadata"), "metadata")
     devices = mapping(mapping(found.get("spec"), "spec").get("devices"), "spec.devices")
     status = mapping(found.get("status"), "status")
-    annotations = mapping(metadata.get("annotations"), "metadata.annotations")
+    annotations, labels = (mapping(metadata.get(name), f"metadata.{name}") for name in ("annotations", "labels"))
     owners = (each for _, each in mappings(metadata.get("ownerReferences"), "metadata.ownerReferences"))
     return DeviceClaim(
         uid=text(metadata.get("uid")),
@@ -120,6 +120,7 @@ def read_claim(found: Document) -> DeviceClaim:
         owner=next((text(o.get("uid")) for o in owners if o.get("controller") and o.get("kind") == "Pod"), ""),
         deleting=metadata.get("deletionTimestamp") is not None,
         extended=annotations.get(EXTENDED) == "true",
+        labels={str(key): text(value) for key, value in labels.items()},
     )
 
 

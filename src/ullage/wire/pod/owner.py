@@ -42,6 +42,19 @@ def claim_of(
     return claim, warnings
 
 
+def plain_claim(keys: Keys, spec: Document) -> Claim:
+    """That of a pod which asks for no cards of its own."""
+    metadata = keys.metadata
+    return Claim(
+        namespace=text(metadata.get("namespace")) or "default",
+        pod=text(metadata.get("name")),
+        pod_uid=text(metadata.get("uid")),
+        priority=_priority(spec, keys.choice("qos", Qos)),
+        created_at=_moment(metadata.get("creationTimestamp"), 0.0),
+        labels={str(key): text(value) for key, value in keys.labels.items()},
+    )
+
+
 def _priority(spec: Document, said: Qos | None) -> int:
     """The pod's own priority, as its scheduler has it; without a class that of the quality of service it asks for.
 
