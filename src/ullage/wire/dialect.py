@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from itertools import chain, islice
 
 from ullage.model.error import invalid
@@ -111,16 +112,20 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
 def _annotated(pod: Document, settings: PodSettings) -> Iterator[_Found]:
     """Annotations of ours, and of the scheduler whose annotations have the same names."""
     annotations = _annotations(pod)
-    for domain, dialect in {TENSOR_FUSION: Dialect.TENSOR_FUSION, settings.domain: Dialect.OURS}.items():
-        for key in (f"{domain}/{name}" for name in CARD_KEYS):
-            if key in annotations:
-                yield _Found(dialect, key, f"{_ANNOTATIONS}.{key}", annotations[key])
+    for key, dialect in _card_keys(settings.domain).items():
+        if key in annotations:
+            yield _Found(dialect, key, f"{_ANNOTATIONS}.{key}", annotations[key])
+
+
+@cache
+def _card_keys(domain: str) -> dict[str, Dialect]:
+    whose = {TENSOR_FUSION: Dialect.TENSOR_FUSION, domain: Dialect.OURS}
+    return {f"{each}/{name}": dialect for each, dialect in whose.items() for name in CARD_KEYS}
 
 
 def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
     """Resources of containers that are cards, or parts of them."""
-    amounts = {name: words for words in settings.hami for name in words.amounts}
-    counts = {**dict.fromkeys(NATIVE_RESOURCES), **{words.count: words for words in settings.hami}}
+    amounts, counts = _card_resources(settings.hami)
     for _, path, container in containers_of(mapping(pod.get("spec"), "spec")):
         resources = mapping(container.get("resources"), f"{path}.resources")
         for kind in ("limits", "requests"):
@@ -130,6 +135,13 @@ def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
                     yield _Found(Dialect.HAMI, name, field, value, amounts[name])
                 elif name in counts and value not in (0, "0"):
                     yield _Found(Dialect.PLAIN, name, field, value, counts[name])
+
+
+@cache
+def _card_resources(hami: tuple[Words, ...]) -> tuple[dict[str, Words], dict[str, Words | None]]:
+    """Resources that are parts of cards, and those that count cards, with whose words they are."""
+    amounts = {name: words for words in hami for name in words.amounts}
+    return amounts, {**dict.fromkeys(NATIVE_RESOURCES), **{words.count: words for words in hami}}
 
 
 def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, beside: bool) -> Iterator[_Found]:

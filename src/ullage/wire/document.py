@@ -14,7 +14,7 @@ def mapping(value: object, path: str) -> Document:
     """The mapping at a path; an empty one if there is none."""
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # dicts are told from others ten times as fast
         raise invalid(path, value, "a mapping is needed")
     return value
 
@@ -23,14 +23,14 @@ def mappings(value: object, path: str) -> Iterator[tuple[str, Document]]:
     """Each mapping in the list at a path, with its own path; none if there is no list."""
     for position, item in enumerate(sequence(value, path)):
         here = f"{path}[{position}]"
-        yield here, mapping(item, here)
+        yield here, item if type(item) is dict else mapping(item, here)
 
 
 def sequence(value: object, path: str) -> Sequence[Any]:
     """The list at a path; an empty one if there is none."""
     if value is None:
         return ()
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    if type(value) is not list and (isinstance(value, str) or not isinstance(value, Sequence)):
         raise invalid(path, value, "a list is needed")
     return value
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 ANNOTATIONS = "hami.io"
 """The domain of annotations that are the same for all vendors."""
@@ -42,10 +42,15 @@ class Words:
         """Resources that nobody but HAMi knows."""
         return self.memory, self.memory_percentage, self.cores, self.priority
 
-    def annotations(self) -> Iterator[str]:
+    def annotations(self) -> tuple[str, ...]:
         """Keys of annotations by which a pod asks, in full."""
-        yield from (f"{self.domain}/{name}" for name in CARD_ANNOTATIONS)
-        yield from (f"{ANNOTATIONS}/{name}" for name in POLICY_ANNOTATIONS)
+        return _annotations(self.domain)
+
+
+@cache
+def _annotations(domain: str) -> tuple[str, ...]:
+    by_vendor = (f"{domain}/{name}" for name in CARD_ANNOTATIONS)
+    return *by_vendor, *(f"{ANNOTATIONS}/{name}" for name in POLICY_ANNOTATIONS)
 
 
 NVIDIA = Words()
