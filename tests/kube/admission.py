@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import socket
 import ssl
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tests.kube.listening import listening
 from tests.kube.patches import apply_operations
 from tests.kube.rules import Refused
 from tests.kube.store import Item
@@ -112,7 +112,7 @@ async def webhook(review: Review, namespace: str, folder: Path, *, fail: bool = 
     server = uvicorn.Server(
         uvicorn.Config(app, log_config=None, lifespan="off", ws="none", ssl_certfile=pem, ssl_keyfile=pem)
     )
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listening()
     url = f"https://127.0.0.1:{listener.getsockname()[1]}/webhook"
     hook = Hook(url, authority.cert_pem.bytes(), namespace, fail)
     serving = asyncio.create_task(server.serve(sockets=[listener]))

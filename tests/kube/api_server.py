@@ -4,7 +4,6 @@ import asyncio
 import base64
 import itertools
 import json
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.kube.admission import Hook
+from tests.kube.listening import listening
 from tests.kube.patches import Unpatchable, apply_operations, merge
 from tests.kube.rules import CUSTOM, KINDS, Refused, Rules, bad, defaulted
 from tests.kube.selection import Match, field_selector, label_selector
@@ -67,7 +67,7 @@ class ApiServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        listener = socket.create_server(("127.0.0.1", self.port))
+        listener = listening(self.port)
         self.port = listener.getsockname()[1]
         app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])])
         self._ending = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.hami_node import HamiNodes
 from tests.kube.hosting import ALONE, ROOT, SLICED, a_binding, a_deployment, a_machine, pod_of
 from tests.kube.kubelet import Kubelets
+from tests.kube.listening import listening
 from tests.kube.test_scheduler import CARDS, scheduled  # noqa: F401 - the fixture
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
@@ -79,7 +79,7 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
         server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
         async with Kubelets(api) as kubelets, HamiNodes(api):
             work = asyncio.create_task(front.run())
-            serving = asyncio.create_task(server.serve(sockets=[socket.create_server(("127.0.0.1", port))]))
+            serving = asyncio.create_task(server.serve(sockets=[listening(port)]))
             known = Tokens(api, Admins(("root",)), prefix="system:serviceaccount:default:")
             routes = Known(compute_resources(front.bindings.use, caller_of), known)
             async with httpx2.AsyncClient(transport=httpx2.ASGITransport(routes), base_url="http://u") as http:

@@ -1,7 +1,6 @@
 """kube-scheduler itself asks Ullage about every pod: the whole way, with real programs only."""
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from tests.kube.audience import running
 from tests.kube.conftest import SHORT, until
 from tests.kube.control_plane import ControlPlane, binary, free_port
 from tests.kube.kubelet import Kubelets
+from tests.kube.listening import listening
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
@@ -51,7 +51,7 @@ async def answering(api: HttpKubeApi, port: int, *queues: Queue) -> AsyncIterato
     front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), FrontSettings(queues=queues))
     work = asyncio.create_task(front.run())
     server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
-    serving = asyncio.create_task(server.serve(sockets=[socket.create_server(("127.0.0.1", port))]))
+    serving = asyncio.create_task(server.serve(sockets=[listening(port)]))
     try:
         await until(lambda: not front.extender.unready, "the front is ready", 600)
         yield front
