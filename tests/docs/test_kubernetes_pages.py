@@ -1,0 +1,175 @@
+"""What the pages about Kubernetes show is what a cluster, Helm, the settings and the front itself take."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.test_examples import ROOT, blocks
+from tests.kube.api_server import ApiServer
+from tests.kube.conftest import anyio_backend, api, client, server, until  # noqa: F401 - the fixtures
+from tests.kube.hami_node import PHASE, HamiNode, hami_node
+from tests.kube.test_front import a_node, cards_of, put, running
+from ullage.bootstrap.settings import read_settings
+from ullage.kube.cards import registered_cards
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.events import Reason
+
+schemas = pytest.importorskip(
+    "kubernetes_validate", reason="kubernetes-validate is in the lock, and not installed here"
+)
+helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")
+
+INSTALL, PLACE, WAIT, CLAIM, BIND = (
+    f"docs/how-to/{name}.md"
+    for name in (
+        "kubernetes",
+        "place-pods-of-a-cluster",
+        "let-pods-wait-their-turn",
+        "claim-devices",
+        "bind-applications-to-cards",
+    )
+)
+PAGES = (INSTALL, PLACE, WAIT, CLAIM, BIND)
+CHART = ROOT / "charts/ullage"
+NEWEST = "1.36"
+pages = pytest.mark.parametrize("page", PAGES)
+
+
+def documents(page: str) -> Iterator[dict[str, Any]]:
+    for block in blocks(page, "yaml"):
+        yield from yaml.safe_load_all(block)
+
+
+def objects(page: str) -> list[dict[str, Any]]:
+    """Objects of an API server; values of the chart are none."""
+    return [each for each in documents(page) if "metadata" in each]
+
+
+def values() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    return found
+
+
+def has(names: str) -> bool:
+    """Whether a value of the chart has that name, with dots between its parts."""
+    try:
+        reduce(lambda found, name: found[name], names.split("."), values())
+    except (KeyError, TypeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("page", [INSTALL, CLAIM, BIND])
+def test_objects_are_what_a_cluster_takes(page: str) -> None:
+    found = objects(page)
+    assert found
+    for document in found:
+        schemas.validate(document, NEWEST, strict=True)
+
+
+@pytest.mark.parametrize("page", [INSTALL, BIND])
+def test_values_that_are_set_are_those_of_the_chart(page: str) -> None:
+    commands = [line for text in blocks(page, "bash") for line in text.replace("\\\n", "").splitlines()]
+    given = [
+        pair.partition("=")
+        for line in commands
+        if line.startswith("helm ")
+        for word, pair in zip(shlex.split(line), shlex.split(line)[1:], strict=False)
+        if word == "--set"
+    ]
+    assert given
+    for name, _, _ in given:
+        assert has(name), f"the chart has no value {name}"
+
+
+def test_values_to_look_at_are_those_of_the_chart() -> None:
+    table = (ROOT / INSTALL).read_text().partition("Values to look at")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = [name.partition(":")[0] for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+    assert len(named) > 10
+    assert [name for name in named if not has(name)] == []
+
+
+def test_the_chart_takes_the_values_for_queues(tmp_path: Path) -> None:
+    (given,) = documents(WAIT)
+    texts = helm.Chart.load(CHART).render(given, name="ullage", namespace="gpus").values()
+    made = [each for text in texts for each in yaml.safe_load_all(text) if each]
+    (file,) = (each["data"]["ullage.toml"] for each in made if "ullage.toml" in each.get("data", ()))
+    (tmp_path / "ullage.toml").write_text(file)
+    read = read_settings(tmp_path / "ullage.toml")
+    assert read.kube.queues == "named"
+    assert [(queue.name, queue.weight) for queue in read.share_tree()] == [("research", 2)]
+
+
+@pytest.mark.parametrize("page", [PLACE, WAIT, CLAIM, BIND])
+def test_settings_are_read(tmp_path: Path, page: str) -> None:
+    found = blocks(page, "toml")
+    assert found
+    for text in found:
+        file = tmp_path / "ullage.toml"
+        file.write_text(text)
+        read_settings(file)
+
+
+def test_a_scheduler_of_ones_own_asks_as_that_of_the_chart() -> None:
+    (shown,) = documents(PLACE)
+    of_the_chart = values()["scheduler"]
+    (extender,), (profile,) = shown["extenders"], shown["profiles"]
+    assert profile["pluginConfig"][0]["args"]["ignoredResources"] == of_the_chart["ignoredResources"]
+    assert extender.get("managedResources", []) == of_the_chart["managedResources"]
+    assert (extender["weight"], extender["httpTimeout"]) == (of_the_chart["weight"], of_the_chart["httpTimeout"])
+    assert extender["nodeCacheCapable"]
+    assert not extender["ignorable"]
+
+
+def test_every_metric_that_is_named_is_told_and_the_other_way_round() -> None:
+    told = set()
+    for kind, name in re.findall(r'(\w+)\(\s*"(ullage_kube_\w+)"', (ROOT / "src/ullage/kube/metrics.py").read_text()):
+        told.add(f"{name}_total" if "Counter" in kind else name)
+    named = set(re.findall(r"`(ullage_kube_\w+[a-z])`", "".join((ROOT / page).read_text() for page in PAGES)))
+    assert named == told
+
+
+def test_every_event_is_named() -> None:
+    text = (ROOT / PLACE).read_text()
+    assert [reason for reason in Reason if f"`{reason}`" not in text] == []
+
+
+def shared(name: str) -> dict[str, Any]:
+    """The pod of that name on the page about installing, as an API server makes it."""
+    (found,) = (each for each in objects(INSTALL) if each["metadata"]["name"] == name)
+    return found | {"metadata": {"namespace": "default"} | found["metadata"], "status": {"phase": "Pending"}}
+
+
+@pytest.mark.anyio
+@pytest.mark.timeout(900)
+async def test_two_halves_are_on_one_card(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811
+    half = shared("half-1")
+    put(server, "nodes", hami_node("a", "GPU-1", "GPU-2", mib=40960), a_node("of-unknown-cards"))
+    named = [half | {"metadata": half["metadata"] | {"name": f"half-{number}"}} for number in (1, 2, 3)]
+    *pods, third = put(server, "pods", *named)
+    async with running(server, api, readers=[registered_cards()]) as up:
+        assert [await up.place(pod, ["a", "of-unknown-cards"]) for pod in pods] == ["!a", "!a"]
+        refused = await up.ask("filter", Pod=third, NodeNames=["of-unknown-cards"])
+        assert "gpu-capacity-unknown" in refused["FailedAndUnresolvableNodes"]["of-unknown-cards"]
+    assert cards_of(server, "half-1") == cards_of(server, "half-2") != []
+
+
+@pytest.mark.anyio
+@pytest.mark.timeout(900)
+async def test_the_plugin_hands_out_the_part(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811
+    put(server, "nodes", hami_node("a", "GPU-1", mib=40960))
+    (pod,) = put(server, "pods", shared("part"))
+    async with HamiNode(api, "a") as plugin, running(server, api, readers=[registered_cards()]) as up:
+        assert await up.place(pod, ["a"]) == "!a"
+        await until(lambda: bool(plugin.granted or plugin.errors), "the plugin was asked")
+    assert plugin.granted == {("part", "main"): [("GPU-1", 20480, 50)]}
+    assert (
+        server.do(lambda: server.rules.get(("pods", "default", "part")))["metadata"]["annotations"][PHASE] == "success"
+    )
