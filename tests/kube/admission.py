@@ -1,6 +1,5 @@
 """Mutating webhooks as an API server calls them, and a webhook for tests."""
 
-import asyncio
 import base64
 import json
 import ssl
@@ -13,13 +12,12 @@ from typing import Any
 
 import httpx2
 import trustme
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.kube.listening import listening
+from tests.kube.listening import served
 from tests.kube.patches import apply_operations
 from tests.kube.rules import Refused
 from tests.kube.store import Item
@@ -109,18 +107,9 @@ async def webhook(review: Review, namespace: str, folder: Path, *, fail: bool = 
 
     app = Starlette(routes=[Route("/webhook", answer, methods=["POST"])])
     pem = str(folder / "webhook.pem")
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, lifespan="off", ws="none", ssl_certfile=pem, ssl_keyfile=pem)
-    )
-    listener = listening()
-    url = f"https://127.0.0.1:{listener.getsockname()[1]}/webhook"
-    hook = Hook(url, authority.cert_pem.bytes(), namespace, fail)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
+    async with served(app, ssl_certfile=pem, ssl_keyfile=pem) as port:
+        hook = Hook(f"https://127.0.0.1:{port}/webhook", authority.cert_pem.bytes(), namespace, fail)
         yield hook
-    finally:
-        server.should_exit = True
-        await serving
 
 
 def patching(*operations: Item, **also: Any) -> Item:

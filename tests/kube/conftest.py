@@ -37,12 +37,12 @@ WEBHOOKS = Kind(
 _NUMBERS = itertools.count(1)
 
 
-async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
-    """Wait for something that other tasks or threads bring about."""
+async def until(condition: Callable[[], bool], what: str | Callable[[], str], deadline_s: float = 30.0) -> None:
+    """Wait for something that other tasks or threads bring about; `what` is said of it where it does not happen."""
     clock = asyncio.get_running_loop().time
     end = clock() + deadline_s
     while not condition():
-        assert clock() < end, f"not within {deadline_s} s: {what}"
+        assert clock() < end, f"not within {deadline_s} s: {what if isinstance(what, str) else what()}"
         await asyncio.sleep(0.005)
 
 

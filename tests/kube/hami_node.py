@@ -70,6 +70,10 @@ class HamiNode:
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
 
+    def knows(self, namespace: str, name: str) -> bool:
+        """Whether it has not heard that the pod is gone."""
+        return (namespace, name) in self._pods.objects
+
     def _hear(self, news: News[Pod]) -> None:
         if isinstance(news, Added | Changed):
             self._work.put_nowait(news.new)
@@ -78,7 +82,7 @@ class HamiNode:
         while True:
             pod = await self._work.get()
             await self.hears.wait()
-            if pod.metadata.uid in self._admitted or pod.finished:
+            if pod.metadata.uid in self._admitted or pod.finished or not self.knows(*pod.key):
                 continue
             self._admitted.add(pod.metadata.uid)
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ from typing import Any
 import httpx2
 
 from tests.kube.api_server import ApiServer
+from tests.kube.at_work import at_work
 from tests.kube.conftest import until
 from tests.kube.hami_node import HamiNodes
 from tests.kube.test_front import Running, a_node, a_pod
@@ -130,22 +130,14 @@ async def hosting(server: ApiServer, api: HttpKubeApi, terms: BindingTerms = TER
     candidate = Candidate(api, "ullage", "default")
     front = make_front(api, candidate, Rules(), FrontSettings(readers=[registered_cards()], bindings=terms))
     assert front.bindings is not None
-    work = asyncio.create_task(front.run())
     routes = Known(compute_resources(front.bindings.use, caller_of), ProxyHeaders(Admins(("root",))))
     async with (
         HamiNodes(api),
         httpx2.AsyncClient(transport=httpx2.ASGITransport(make_app(front.extender)), base_url="http://e") as http,
         httpx2.AsyncClient(transport=httpx2.ASGITransport(routes), base_url="http://u") as users,
+        at_work(front),
     ):
-        try:
-            await until(lambda: work.done() or not front.extender.unready, "the front is ready")
-            yield Hosting(front, http, server, users)
-        finally:
-            work.cancel()
-            (ended,) = await asyncio.gather(work, return_exceptions=True)
-            if isinstance(ended, Exception):
-                raise ended
-            await front.let_go()
+        yield Hosting(front, http, server, users)
 
 
 def delete(server: ApiServer, plural: str, name: str, **options: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube.api_server import ApiServer, Canned
+from tests.kube.at_work import at_work
 from tests.kube.conftest import until
 from tests.kube.hosting import (
     ALONE,
@@ -202,18 +203,13 @@ async def test_29_who_does_not_lead_answers_nothing_and_writes_nothing(server: A
         await shown(up, ("alice", "g1"))
         writes = len([method for method, path in server.asked if method != "GET" and "/leases/" not in path])
         follower = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
-        work = asyncio.create_task(follower.run())
-        try:
-            await until(lambda: follower.bindings.store.synced and follower.mirror.ready, "it follows")
+        async with at_work(follower, lambda it: it.bindings.store.synced and it.mirror.ready):
             await follower.bindings.upkeep.look()
             for use in (follower.bindings.use.look(), follower.bindings.use.suspend(Caller("alice"), Named("comfyui"))):
                 with pytest.raises(NotLeading):
                     await use
             with pytest.raises(Unavailable):
                 follower.extender.filter(ExtenderArgs(pod, node_names=["a"]))
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
         assert writes == len([method for method, path in server.asked if method != "GET" and "/leases/" not in path])
 
 
@@ -250,16 +246,11 @@ async def test_a_ledger_that_cannot_be_read_is_not_overwritten(server: ApiServer
     place = {"name": "ullage-bindings", "namespace": "default"}
     put(server, "configmaps", {"metadata": place, "binaryData": {"ledger": "bm8gbGVkZ2Vy"}})
     front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
-    work = asyncio.create_task(front.run())
-    try:
-        await until(lambda: front.mirror.term is not None and front.bindings.store.synced, "it leads")
+    async with at_work(front, lambda it: it.mirror.term is not None and it.bindings.store.synced):
         await front.bindings.upkeep.look()
         assert "it cannot be read" in front.extender.unready
         found = server.do(lambda: server.rules.get(("configmaps", "default", "ullage-bindings")))
         assert found["binaryData"] == {"ledger": "bm8gbGVkZ2Vy"}
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
 
 
 async def test_an_object_that_somebody_changes_or_deletes_is_as_the_ledger_says_again(
@@ -431,7 +422,7 @@ async def test_a_pod_that_another_scheduler_placed_keeps_the_row(server: ApiServ
         await up.call("DELETE", BOUND)
         assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 422
         delete(server, "pods", "foreign", gracePeriodSeconds=0)
-        await shown(up)
+        await until(lambda: not up.front.bindings.store.store.now.rows, "the row is gone")
         assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 200
 
 

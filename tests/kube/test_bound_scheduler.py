@@ -12,15 +12,15 @@ from typing import Any
 
 import httpx2
 import pytest
-import uvicorn
 import yaml
 
+from tests.kube.at_work import at_work
 from tests.kube.conftest import DEFINITIONS, SHORT, until
 from tests.kube.control_plane import ControlPlane
 from tests.kube.hami_node import HamiNodes
 from tests.kube.hosting import ALONE, ROOT, SLICED, a_binding, a_deployment, a_machine, pod_of
 from tests.kube.kubelet import Kubelets
-from tests.kube.listening import listening
+from tests.kube.listening import served
 from tests.kube.test_scheduler import CARDS, scheduled  # noqa: F401 - the fixture
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
@@ -76,22 +76,16 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
         tokens = {name: await _token(client, name) for name in ("alice", "bob", "root")}
         candidate = Candidate(api, "ullage-bound", "kube-system")
         front = make_front(api, candidate, Rules(), FrontSettings(readers=[registered_cards()], bindings=TERMS))
-        server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
-        async with Kubelets(api) as kubelets, HamiNodes(api):
-            work = asyncio.create_task(front.run())
-            serving = asyncio.create_task(server.serve(sockets=[listening(port)]))
-            known = Tokens(api, Admins(("root",)), prefix="system:serviceaccount:default:")
-            routes = Known(compute_resources(front.bindings.use, caller_of), known)
-            async with httpx2.AsyncClient(transport=httpx2.ASGITransport(routes), base_url="http://u") as http:
-                try:
-                    await until(lambda: work.done() or not front.extender.unready, "the front is ready", 600)
-                    yield api, kubelets, front, Users(http, tokens)
-                finally:
-                    server.should_exit = True
-                    await serving
-                    work.cancel()
-                    await asyncio.gather(work, return_exceptions=True)
-                    await front.candidate.release()
+        known = Tokens(api, Admins(("root",)), prefix="system:serviceaccount:default:")
+        routes = Known(compute_resources(front.bindings.use, caller_of), known)
+        async with (
+            Kubelets(api) as kubelets,
+            HamiNodes(api),
+            at_work(front, deadline_s=600),
+            served(make_app(front.extender), port),
+            httpx2.AsyncClient(transport=httpx2.ASGITransport(routes), base_url="http://u") as http,
+        ):
+            yield api, kubelets, front, Users(http, tokens)
 
 
 async def _served(api: HttpKubeApi) -> None:

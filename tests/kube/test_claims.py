@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("cel_expr_python", reason="cel-expr-python is in the lock, and not installed here")
 
 from tests.kube.api_server import ApiServer, Canned
+from tests.kube.at_work import at_work
 from tests.kube.claims import (
     FINALIZER,
     GATE,
@@ -56,15 +57,8 @@ async def running(api: HttpKubeApi, trouble: list[Any] | None = None, **settings
             trouble.append(said)
 
     front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(**settings), trouble=told)
-    work = asyncio.create_task(front.run())
-    try:
-        await until(lambda: not front.extender.unready or work.done(), "the front is ready")
+    async with at_work(front):
         yield front
-    finally:
-        work.cancel()
-        done = await asyncio.gather(work, return_exceptions=True)
-        await front.candidate.release()
-        assert isinstance(done[0], asyncio.CancelledError), done
 
 
 async def let_go(server: ApiServer, *pods: str) -> None:

@@ -13,6 +13,7 @@ import yaml
 
 pytest.importorskip("cel_expr_python", reason="cel-expr-python is in the lock, and not installed here")
 
+from tests.kube.at_work import at_work
 from tests.kube.claims import a_claim, a_class, cards, claiming, wants
 from tests.kube.conftest import SHORT, until
 from tests.kube.control_plane import ControlPlane, binary
@@ -113,14 +114,8 @@ async def remove(api: HttpKubeApi, kind: Any, item: Object) -> None:
 async def leading(api: Any, trouble: list[Any] | None = None) -> AsyncIterator[Front]:
     said = [] if trouble is None else trouble
     front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), trouble=lambda *told: said.append(told))
-    work = asyncio.create_task(front.run())
-    try:
-        await until(lambda: not front.extender.unready or work.done(), "the front is ready")
+    async with at_work(front):
         yield front
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        await front.candidate.release()
 
 
 async def test_the_scheduler_binds_to_the_node_and_keeps_the_devices_that_were_chosen(plane: ControlPlane):

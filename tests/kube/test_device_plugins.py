@@ -14,6 +14,7 @@ import pytest
 
 from tests.kube import bodies
 from tests.kube.api_server import ApiServer, Canned
+from tests.kube.at_work import at_work
 from tests.kube.audience import running as informing
 from tests.kube.conftest import Cluster, until
 from tests.kube.hami_node import (
@@ -324,13 +325,8 @@ async def short_lived(api: KubeApi) -> AsyncIterator[Front]:
     """A front that lets go of nothing when it ends."""
     terms = Terms(lease_s=1, renew_s=0.1, give_up_s=0.8)
     front = make_front(api, Candidate(api, "ullage", "default", terms), Rules(), FrontSettings(readers=READERS))
-    work = asyncio.create_task(front.run())
-    try:
-        await until(lambda: not front.extender.unready, "the front is ready")
+    async with at_work(front, lets_go=False):
         yield front
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -369,7 +365,9 @@ async def test_a_pod_that_is_deleted_before_it_has_its_devices_is_nobody_s_troub
     async with running(server, api, readers=READERS) as up, HamiNode(api, "a") as node:
         node.hears.clear()
         assert await bind(up, first, "a") == ""
+        await until(lambda: node.knows("default", "first"), "the kubelet hears of the pod")
         await remove(api, "first")
+        await until(lambda: not node.knows("default", "first"), "the kubelet hears that it is gone")
         node.hears.set()
         assert await bind(up, second, "a") == ""
         await until(lambda: phase(server, second) == "Running", "the other runs")

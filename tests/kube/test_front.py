@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.kube.api_server import ApiServer, Canned
+from tests.kube.at_work import at_work
 from tests.kube.conftest import until
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
@@ -92,16 +93,9 @@ async def running(
     server: ApiServer, api: HttpKubeApi, now: Callable[[], float] = time.time, **options: Any
 ) -> AsyncIterator[Running]:
     front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(**options), now=now)
-    work = asyncio.create_task(front.run())
     transport = httpx2.ASGITransport(make_app(front.extender))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://extender") as http:
-        try:
-            await until(lambda: not front.extender.unready, "the front is ready")
-            yield Running(front, http, server)
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            await front.let_go()
+    async with httpx2.AsyncClient(transport=transport, base_url="http://extender") as http, at_work(front):
+        yield Running(front, http, server)
 
 
 def cards_of(server: ApiServer, name: str) -> list[str]:
@@ -218,17 +212,12 @@ async def test_only_the_leader_is_ready_and_the_other_takes_over(server: ApiServ
     (pod,) = put(server, "pods", a_pod("p"))
     async with running(server, api) as leader:
         follower = make_front(api, Candidate(api, "ullage", "default"), Rules())
-        work = asyncio.create_task(follower.run())
-        try:
-            await until(lambda: follower.mirror.ready and bool(follower.candidate.holder), "it follows")
+        async with at_work(follower, lambda front: front.mirror.ready and bool(front.candidate.holder)):
             assert leader.front.candidate.identity in follower.extender.unready
             assert await leader.place(pod, ["a"]) == "!a"
             uid = pod["metadata"]["uid"]
             await until(lambda: follower.cluster.held(uid) is not None, "it hears of the pod")
             assert follower.cluster.held(uid).gpus == leader.front.cluster.held(uid).gpus
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
 
 
 class Deaf:
@@ -253,11 +242,8 @@ async def test_a_leader_knows_what_was_bound_before_it_even_if_its_watch_is_behi
     behind = make_front(deaf, Candidate(deaf, "ullage", "default"), Rules())
     async with AsyncExitStack() as stack:
         async with running(server, api) as leader:
-            work = asyncio.create_task(behind.run())
-            stack.callback(work.cancel)
-            await until(lambda: behind.mirror.ready, "it follows")
+            await stack.enter_async_context(at_work(behind, lambda front: front.mirror.ready))
             assert await leader.place(first, ["a"]) == "!a"
             assert behind.cluster.held(first["metadata"]["uid"]) is None
         await until(lambda: not behind.extender.unready, "it leads")
         assert behind.extender.filter(ExtenderArgs(second, node_names=["a"])).node_names == []
-    await asyncio.gather(work, return_exceptions=True)

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 
+from tests.kube.at_work import at_work
 from tests.kube.audience import running
 from tests.kube.conftest import SHORT, until
 from tests.kube.control_plane import ControlPlane, binary, free_port
 from tests.kube.kubelet import Kubelets
-from tests.kube.listening import listening
+from tests.kube.listening import served
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
@@ -49,18 +49,8 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Contro
 async def answering(api: HttpKubeApi, port: int, *queues: Queue) -> AsyncIterator[Front]:
     """A front at work, with its extender on a socket."""
     front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), FrontSettings(queues=queues))
-    work = asyncio.create_task(front.run())
-    server = uvicorn.Server(uvicorn.Config(make_app(front.extender), log_config=None, lifespan="off", ws="none"))
-    serving = asyncio.create_task(server.serve(sockets=[listening(port)]))
-    try:
-        await until(lambda: not front.extender.unready, "the front is ready", 600)
+    async with at_work(front, deadline_s=600), served(make_app(front.extender), port):
         yield front
-    finally:
-        server.should_exit = True
-        await serving
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        await front.let_go()
 
 
 def a_pod(name: str, gpus: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kube.api_server import ApiServer
+from tests.kube.at_work import at_work
 from tests.kube.conftest import until
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
@@ -61,13 +62,8 @@ async def running(server: ApiServer, api: HttpKubeApi, said: list[Any] | None = 
     front = make_front(
         api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(topologies=True), trouble=trouble
     )
-    work = asyncio.create_task(front.run())
-    try:
-        await until(lambda: front.mirror.ready, "the books are those of the API")
+    async with at_work(front, lambda it: it.mirror.ready):
         yield front
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
 
 
 def cards_of(front: Front, uid: str) -> tuple[str, ...]:

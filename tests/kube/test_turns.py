@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.kube.api_server import ApiServer, Canned
+from tests.kube.at_work import answers, at_work
 from tests.kube.conftest import until
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
@@ -112,7 +113,7 @@ class Story:
         self.server.do(lambda: self.server.rules.delete(("pods", "default", name), {"gracePeriodSeconds": 0}))
 
     async def told(self, name: str, word: str) -> None:
-        await until(lambda: word in self.note(name), f"{name} is told {word}, not {self.note(name)}")
+        await until(lambda: word in self.note(name), lambda: f"{name} is told {word}, not {self.note(name)}")
 
 
 @asynccontextmanager
@@ -127,18 +128,14 @@ async def story(
     clock = Clock()
     front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(queues=queues), clock=clock)
     scheduler = Scheduler(server, front.extender, refuses, holds if holds is not None else set())
-    work = [asyncio.create_task(front.run())]
-    try:
-        if leads:
-            await until(lambda: not front.extender.unready, "the front is ready")
-            work.append(asyncio.create_task(scheduler.run()))
-        yield Story(server, front, scheduler, clock)
-    finally:
-        for task in work:
-            task.cancel()
-        ended = await asyncio.gather(*work, return_exceptions=True)
-        await front.candidate.release()
-    assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
+    async with at_work(front, answers if leads else lambda _: True):
+        work = asyncio.create_task(scheduler.run() if leads else asyncio.Event().wait())
+        try:
+            yield Story(server, front, scheduler, clock)
+        finally:
+            work.cancel()
+            (ended,) = await asyncio.gather(work, return_exceptions=True)
+            assert isinstance(ended, asyncio.CancelledError), ended
 
 
 async def test_pods_go_in_the_order_of_shares_and_the_rest_is_told_why(server: ApiServer, api: HttpKubeApi) -> None:
