@@ -33,6 +33,7 @@ KINDS = {
         kinds.RESOURCE_SLICES,
         kinds.DEVICE_CLASSES,
         kinds.RESOURCE_CLAIMS,
+        kinds.DEVICE_TAINT_RULES[1],
     )
 }
 CUSTOM = {"gpubindings", "numatopologies", "podgroups", "hypernodes"}

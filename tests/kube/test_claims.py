@@ -370,6 +370,42 @@ async def test_conditions_of_devices_are_waited_for_and_a_failure_allocates_anew
         await let_go(server, "p")
 
 
+def a_taint_rule(name: str, effect: str = "NoSchedule", **selector: str) -> dict[str, Any]:
+    spec = {"deviceSelector": selector, "taint": {"key": "repair", "value": "soon", "effect": effect}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def test_rules_taint_devices_until_they_are_gone(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=2)
+    put(server, "devicetaintrules", a_taint_rule("zero", driver="gpu.nvidia.com", pool="a", device="gpu-0"))
+    put(server, "devicetaintrules", a_taint_rule("nobody", driver="gpu.nvidia.com", pool="b"))
+    put(server, "devicetaintrules", a_taint_rule("told", "None"))
+    put(server, "devicetaintrules", a_taint_rule("older", deviceClassName="gpu"))
+    tolerates = [{"key": "repair", "operator": "Exists"}]
+    put(server, "resourceclaims", a_claim("p"), a_claim("q"), a_claim("r", wants(tolerations=tolerates)))
+    put(server, "pods", claiming("p", "p"))
+    trouble: list[Any] = []
+    async with running(api, trouble):
+        await let_go(server, "p")
+        assert allocated(server, "p") == ["a/gpu-1"]
+        assert [told[:2] for told in trouble] == [("DeviceTaintRule", "older")]
+        put(server, "pods", claiming("r", "r"))
+        await let_go(server, "r")
+        assert allocated(server, "r") == ["a/gpu-0"]
+        put(server, "pods", claiming("q", "q"))
+        delete(server, "r")
+        await until(lambda: not allocated(server, "r"), "r has given it back")
+        server.do(lambda: server.rules.delete(("devicetaintrules", "", "zero"), {}))
+        await let_go(server, "q")
+        assert allocated(server, "q") == ["a/gpu-0"]
+        put(server, "devicetaintrules", a_taint_rule("all"))
+        delete(server, "p")
+        put(server, "resourceclaims", a_claim("s"))
+        put(server, "pods", claiming("s", "s"))
+        await until(lambda: not allocated(server, "p"), "p has given it back")
+        assert gated(server, "s")
+
+
 async def test_a_cluster_without_claims_is_served_as_ever(server: ApiServer, api: HttpKubeApi):
     for plural in ("resourceslices", "deviceclasses", "resourceclaims"):
         server.canned.append(Canned("GET", f"/{plural}", 404, times=10_000))
@@ -380,6 +416,17 @@ async def test_a_cluster_without_claims_is_served_as_ever(server: ApiServer, api
         assert not front.claims.mirror.served
         assert trouble == []
         assert len(front.cluster.allocator.fleet.cards) == 2
+
+
+async def test_a_cluster_without_taint_rules_is_served_as_ever(server: ApiServer, api: HttpKubeApi):
+    server.canned.append(Canned("GET", "/devicetaintrules", 404, times=10_000))
+    furnish(server, a=1)
+    put(server, "resourceclaims", a_claim("one"))
+    put(server, "pods", claiming("p", "one"))
+    trouble: list[Any] = []
+    async with running(api, trouble):
+        await let_go(server, "p")
+    assert trouble == []
 
 
 async def test_claims_that_may_not_be_read_are_told_of_and_the_rest_is_served(server: ApiServer, api: HttpKubeApi):

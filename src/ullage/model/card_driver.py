@@ -40,7 +40,7 @@ class CardDriver:
         return device.text(self.parent) if device.driver == self.driver else ""
 
     def gpu(self, device: SliceDevice, index: int) -> Gpu:
-        """The card that a device is. One with a taint keeps what runs on it, and gets new work by claims alone."""
+        """The card that a device is. Its taints are for claims to tolerate: the books of cards know of none."""
         memory = device.capacity.get(device.qualified(self.memory))
         return Gpu(
             device.text(self.uuid),

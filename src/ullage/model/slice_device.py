@@ -153,6 +153,21 @@ class Pool:
     complete: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class TaintRule:
+    """A taint for every device of this driver, pool and name, as far as they are named."""
+
+    taint: Taint
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+    def is_about(self, device: SliceDevice) -> bool:
+        """Whether it taints a device."""
+        named = (self.driver, device.driver), (self.pool, device.pool), (self.device, device.name)
+        return all(name in ("", own) for name, own in named)
+
+
 def common_zones(devices: Iterable[SliceDevice]) -> tuple[int, ...]:
     """The zones that all of these devices lie in, ascending.
 

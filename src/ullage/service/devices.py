@@ -20,7 +20,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.part import CardSelector
 from ullage.model.quantity import MAX_INT32
 from ullage.model.request import ResourceRequirement
-from ullage.model.slice_device import DeviceId, Pool, SliceDevice
+from ullage.model.slice_device import DeviceId, Pool, SliceDevice, TaintRule
 from ullage.model.topology import CARD
 from ullage.model.zone_placement import Rank, ZonePlacement
 from ullage.service.cluster import Cluster
@@ -74,7 +74,10 @@ class Devices:
     ) -> None:
         self._cluster, self._drivers = cluster, drivers
         self._clock, self._trouble = clock, trouble
+        self._told: dict[PoolKey, Pool] = {}
+        self._rules: dict[str, TaintRule] = {}
         self._pools: dict[PoolKey, Pool] = {}
+        """As drivers tell them, but with the taints of all rules."""
         self._pools_on: dict[str, set[PoolKey]] = {}
         self._roaming: set[PoolKey] = set()
         self._claims: dict[str, DeviceClaim] = {}
@@ -91,7 +94,11 @@ class Devices:
         self._said: set[tuple[str, str]] = set()
 
     def set_pool(self, key: PoolKey, pool: Pool | None) -> frozenset[str]:
-        """What a pool is now; the nodes whose cards may have changed by it."""
+        """What a pool is now, as its driver tells; the nodes whose cards may have changed by it."""
+        self._told.pop(key, None)
+        if pool is not None:
+            self._told[key] = pool
+            pool = self._tainted(pool)
         before, empty = self._pools.pop(key, None), Pool(*key)
         if pool is not None:
             self._pools[key] = pool
@@ -108,6 +115,23 @@ class Devices:
         for uid in self._results.get(key, {}):
             self._hold(uid)
         return frozenset(nodes - {""})
+
+    def set_taint_rule(self, name: str, rule: TaintRule | None) -> None:
+        """What a rule is now; None: there is none of that name."""
+        before = self._rules.pop(name, None)
+        if rule is not None:
+            self._rules[name] = rule
+        about = [each for each in (before, rule) if each is not None]
+        for key, pool in self._told.items():
+            if before != rule and any(each.is_about(device) for each in about for device in pool.devices):
+                self._pools[key] = self._tainted(pool)
+
+    def _tainted(self, pool: Pool) -> Pool:
+        """The pool with what rules say of its devices."""
+        if not self._rules:
+            return pool
+        rules = [rule for _, rule in sorted(self._rules.items())]
+        return replace(pool, devices=tuple(_with(device, rules) for device in pool.devices))
 
     def set_claim(self, claim: DeviceClaim) -> None:
         """What a claim is now, as the API tells."""
@@ -343,3 +367,8 @@ class Devices:
                 self._said.clear()
             self._said.add(key)
             self._trouble(kind, name, error)
+
+
+def _with(device: SliceDevice, rules: Sequence[TaintRule]) -> SliceDevice:
+    more = tuple(rule.taint for rule in rules if rule.is_about(device))
+    return replace(device, taints=device.taints + more) if more else device

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.errors import Forbidden
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
@@ -51,12 +52,13 @@ class DeviceMirror:
         self._queue_key = queue_key
         self._api, self._claims, self._describe, self._trouble = api, claims, describe, trouble
         self.slices, self.classes, self.claims = (Informer(api, kind) for kind in KINDS)
+        self.changed = asyncio.Event()
+        self._taint_rules = TaintRules(api, claims.devices, self.changed, trouble)
         self._slices_of: dict[PoolKey, dict[str, Document]] = {}
         self._looked = asyncio.Event()
         self.served = False
         self.unreadable: dict[str, str] = {}
         """What is asked in a way that is not known, by the uid of the claim."""
-        self.changed = asyncio.Event()
         self.slices.subscribe(self._on_slice)
         self.classes.subscribe(self._on_class)
         self.claims.subscribe(self._on_claim)
@@ -69,6 +71,7 @@ class DeviceMirror:
         async with asyncio.TaskGroup() as tasks:
             for informer in (self.slices, self.classes, self.claims):
                 tasks.create_task(informer.run())
+            tasks.create_task(self._taint_rules.run())
 
     async def wait_synced(self) -> None:
         """Return when all that is there has been told, or it is known that there is nothing."""
@@ -76,6 +79,7 @@ class DeviceMirror:
         if self.served:
             for informer in (self.slices, self.classes, self.claims):
                 await informer.wait_synced()
+            await self._taint_rules.wait_known()
 
     async def catch_up(self) -> None:
         """Take the state of now, however far behind the watches are.

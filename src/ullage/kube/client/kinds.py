@@ -98,4 +98,8 @@ STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets", Object)
 TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", Object, namespaced=False)
 RESOURCE_SLICES = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", Object, namespaced=False)
 DEVICE_CLASSES = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", Object, namespaced=False)
+DEVICE_TAINT_RULES = tuple(
+    Kind("resource.k8s.io", version, "DeviceTaintRule", "devicetaintrules", Object, namespaced=False)
+    for version in ("v1", "v1beta2", "v1alpha3")
+)
 RESOURCE_CLAIMS = Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", Object)

@@ -1,0 +1,68 @@
+"""DeviceTaintRules: taints of devices beside those that drivers tell of, from an administrator or a controller."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ullage.kube.client.api import KubeApi
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.kinds import DEVICE_TAINT_RULES, Kind
+from ullage.kube.client.objects import Object
+from ullage.kube.client.served import is_served
+from ullage.model.error import InvalidRequest, UllageError
+from ullage.service.devices import Devices, Trouble
+from ullage.wire.dra.taint_rule import read_taint_rule
+
+LOOK_AGAIN_S = 300.0
+"""Between questions whether the cluster has them by now."""
+
+_SOON_S = 1.0
+
+
+class TaintRules:
+    """`run` follows them, in the newest version that is served, until it is cancelled."""
+
+    def __init__(self, api: KubeApi, devices: Devices, changed: asyncio.Event, trouble: Trouble) -> None:
+        """`changed` is set where a rule may help somebody who waits."""
+        self._api, self._devices, self._changed, self._trouble = api, devices, changed, trouble
+        self._known = asyncio.Event()
+
+    async def wait_known(self) -> None:
+        """Return when all rules are known, or it is that there are none."""
+        await self._known.wait()
+
+    async def run(self) -> None:
+        """Follow them."""
+        while (kind := await self._served()) is None:
+            self._known.set()
+            await asyncio.sleep(LOOK_AGAIN_S)
+        informer = Informer(self._api, kind)
+        informer.subscribe(self._on_rule)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(informer.run())
+            await informer.wait_synced()
+            self._known.set()
+
+    async def _served(self) -> Kind[Object] | None:
+        while True:
+            try:
+                for kind in DEVICE_TAINT_RULES:
+                    if await is_served(self._api, kind):
+                        return kind
+            except UllageError:
+                await asyncio.sleep(_SOON_S)
+            else:
+                return None
+
+    def _on_rule(self, news: News[Object]) -> None:
+        match news:
+            case Added(new) | Changed(_, new):
+                name = new.metadata.name
+                try:
+                    self._devices.set_taint_rule(name, read_taint_rule(new.document))
+                except InvalidRequest as error:
+                    self._devices.set_taint_rule(name, None)
+                    self._trouble("DeviceTaintRule", name, error)
+            case Removed(last):
+                self._devices.set_taint_rule(last.metadata.name, None)
+        self._changed.set()

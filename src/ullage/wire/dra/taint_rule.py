@@ -1,0 +1,29 @@
+"""DeviceTaintRules of the Kubernetes API."""
+
+from __future__ import annotations
+
+from ullage.model.error import invalid
+from ullage.model.slice_device import TaintRule
+from ullage.model.taint import Taint
+from ullage.wire.document import Document, mapping, text
+
+_KNOWN = ("driver", "pool", "device")
+
+
+def read_taint_rule(found: Document) -> TaintRule | None:
+    """What a rule taints, and how; None for one without a selector, which is about no device.
+
+    Raises:
+        InvalidRequest: it selects in a way that is not known, as the first versions could by class or expression.
+
+    """
+    spec = mapping(found.get("spec"), "spec")
+    taint, selector = mapping(spec.get("taint"), "spec.taint"), spec.get("deviceSelector")
+    if selector is None:
+        return None
+    named = mapping(selector, "spec.deviceSelector")
+    for name, value in named.items():
+        if name not in _KNOWN and value:
+            raise invalid(f"spec.deviceSelector.{name}", value, f"{', '.join(_KNOWN)} are known; use these")
+    told = Taint(text(taint.get("key")), text(taint.get("value")), text(taint.get("effect")))
+    return TaintRule(told, *(text(named.get(name)) for name in _KNOWN))
