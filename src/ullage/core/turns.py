@@ -31,6 +31,7 @@ from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
 
 Held = Mapping[tuple[str, Resources], int]
@@ -56,6 +57,8 @@ class Unit:
     @property
     def priority(self) -> int:
         """That of the member with the highest."""
+        if len(self.requests) == 1:
+            return self.requests[0].claim.priority
         return max(request.claim.priority for request in self.requests)
 
     @property
@@ -158,11 +161,11 @@ class _Round:
                 pass
         self._tree.fill_guarantees(self._grant, alike=True)
         self._tree.fill(self._grant, alike=True)
+        refused = self._turns.refused
         for leaf, waiting in self._waiting.items():
-            for unit in waiting:
-                known = self._turns.refused.get(unit.key) or self._said(leaf)
-                if known is not None:
-                    self._turns.refused[unit.key] = known
+            said = self._said(leaf)
+            if said is not None:
+                refused.update((unit.key, said) for unit in waiting if unit.key not in refused)
         self._turns.shares = self._shares()
         return self._turns
 
@@ -178,12 +181,12 @@ class _Round:
     def _count(self, units: Iterable[Unit]) -> None:
         """Units that are alike are one leaf, the oldest first."""
         found: dict[tuple[str, int, bool, object], list[Unit]] = {}
+        numbered = _Numbers()
         ordered = sorted(units, key=_age)
         numbers = {unit.key: number for number, unit in enumerate(ordered)}
         for unit in ordered:
-            found.setdefault((unit.queue, unit.priority, unit.begun, _shape_of(self._board.rules, unit)), []).append(
-                unit
-            )
+            shape = _shape_of(self._board.rules, unit, numbered)
+            found.setdefault((unit.queue, unit.priority, unit.begun, shape), []).append(unit)
         self._numbers = numbers
         for place, ((queue, priority, _, shape), alike) in enumerate(found.items()):
             leaf = Leaf(
@@ -360,15 +363,32 @@ def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float) -> dict[str, Choice]
     return fit_together(fleet, rules, by_size(fleet, unit.requests), now, beside=beside)
 
 
-def _shape_of(rules: Rules, unit: Unit) -> object:
+class _Numbers:
+    """Numbers of what is asked: equal ones have the same. What is asked by many is compared once."""
+
+    def __init__(self) -> None:
+        self._of: dict[ResourceRequirement, int] = {}
+        self._known: dict[int, int] = {}
+
+    def of(self, asked: ResourceRequirement) -> int:
+        """The number of one that lives as long as these."""
+        number = self._known.get(id(asked))
+        if number is None:
+            number = self._known[id(asked)] = self._of.setdefault(asked, len(self._of))
+        return number
+
+
+def _shape_of(rules: Rules, unit: Unit, numbered: _Numbers) -> object:
     """What decides whether there is room for a unit; its namespace does where quotas bind that."""
 
     def decides(request: Request) -> object:
         claim, gang = request.claim, request.claim.gang
         namespace = claim.namespace if rules.quotas.levels(claim.namespace) else ""
         near = gang and (gang.domain, gang.within)
-        return request.requirement, request.strategy, namespace, claim.limit, claim.priority, near
+        return numbered.of(request.requirement), request.strategy, namespace, claim.limit, claim.priority, near
 
+    if len(unit.requests) == 1:
+        return decides(unit.requests[0])
     return tuple((what, len([*alike])) for what, alike in groupby(unit.requests, decides))
 
 

@@ -186,6 +186,11 @@ class Cluster:
         """Another one whenever somebody may be placed who could not be before."""
         return self.allocator.version, self._looks
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether any node has refused somebody."""
+        return bool(self._held_back)
+
     def kept_back(self, request: Request) -> frozenset[str]:
         """The nodes that have refused another one that asked the same."""
         return self._held_back.get(request.requirement, _NOWHERE) if self._held_back else _NOWHERE

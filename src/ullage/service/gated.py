@@ -27,6 +27,11 @@ class GatedPod:
     promise: Nomination | None = None
     until: float = 0.0
     avoided: dict[str, float] = field(default_factory=dict)
+    alone: Unit = field(init=False)
+    """The pod as a unit of its own."""
+
+    def __post_init__(self) -> None:
+        self.alone = Unit(self.request.uid, self.queue, (self.request,), self.since)
 
     @property
     def waits(self) -> bool:
@@ -81,7 +86,7 @@ class Members:
             waiting = [pod for pod in members if pod.waits]
             required, going = self.required(key), self.going(key)
             if going >= required:
-                units += map(alone, waiting)
+                units += [pod.alone for pod in waiting]
                 continue
             told = Refusal((Rejection(Code.GANG_INCOMPLETE, Cure.OWNER, required, going + len(waiting)),))
             held_back |= dict.fromkeys((pod.request.uid for pod in waiting), told)
@@ -91,11 +96,6 @@ class Members:
                 for pod in first:
                     del held_back[pod.request.uid]
         return units, held_back
-
-
-def alone(pod: GatedPod) -> Unit:
-    """A pod as a unit of its own."""
-    return Unit(pod.request.uid, pod.queue, (pod.request,), pod.since)
 
 
 def _smallest(fleet: Fleet, pods: Iterable[GatedPod]) -> list[GatedPod]:

@@ -24,8 +24,9 @@ from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
-from ullage.service.gated import GatedPod, Members, alone
+from ullage.service.gated import GatedPod, Members
 from ullage.service.queue_holdings import QueueHoldings, QueueOf
 
 OPEN_S = 60.0
@@ -44,6 +45,7 @@ Once so many in a row were not placed in time, one goes at a time: nobody may be
 """
 
 
+_MOST_ASKED = 4096
 _REFUSED_THERE = Refusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),))
 
 
@@ -104,7 +106,13 @@ class Gates:
         """The gang of each member that has its cards."""
         self._reserved: dict[str, str] = {}
         """The node on which room is kept for a pod that waits."""
-        self._standing: dict[str, Standing] = {}
+        self._asked: dict[ResourceRequirement, ResourceRequirement] = {}
+        self._refused: dict[str, Refusal] = {}
+        """Why pods that wait do not go, as of the last step."""
+        self._in_line: dict[str, list[GatedPod]] = {}
+        """Those that waited then, by queue."""
+        self._standing: dict[str, Standing] | None = {}
+        """How they stand, once somebody has asked."""
         self._figures: dict[str, QueueFigures] = {}
         self._missed = 0
         """Pods that were not placed in time since the last one that was placed."""
@@ -130,7 +138,7 @@ class Gates:
             return
         self.drop(request.uid)
         self._changes += 1
-        self._pods[request.uid] = GatedPod(request, queue, gated=True)
+        self._pods[request.uid] = GatedPod(self._alike(request), queue, gated=True)
 
     def opened(self, request: Request, queue: str, node: str) -> None:
         """A pod is there whose gate is open, and that is on no node; `node` is where its place was when it opened."""
@@ -139,7 +147,7 @@ class Gates:
             return
         self._changes += 1
         if known is None or known.promise is None:
-            self._pods[request.uid] = GatedPod(request, queue, gated=False, hint=node)
+            self._pods[request.uid] = GatedPod(self._alike(request), queue, gated=False, hint=node)
             self._running.pop(request.uid, None)
             return
         known.gated, known.until = False, self._clock() + self._open_s
@@ -158,6 +166,13 @@ class Gates:
                 self._running[uid] = gang
                 self._changes += 1
 
+    def _alike(self, request: Request) -> Request:
+        """The request, which shares what it asks with those that ask the same: it is compared in every step."""
+        if len(self._asked) >= _MOST_ASKED:
+            self._asked.clear()
+        asked = self._asked.setdefault(request.requirement, request.requirement)
+        return request if asked is request.requirement else replace(request, requirement=asked)
+
     def drop(self, uid: str) -> None:
         """A pod is gone, or none of ours: nothing is kept for it."""
         self._changes += self._running.pop(uid, None) is not None
@@ -165,7 +180,7 @@ class Gates:
 
     def _forget(self, uid: str) -> None:
         known = self._pods.pop(uid, None)
-        self._standing.pop(uid, None)
+        self._refused.pop(uid, None)
         if known is None:
             return
         self._changes += 1
@@ -232,7 +247,19 @@ class Gates:
 
     def standings(self) -> Mapping[str, Standing]:
         """How those stand that wait, as of the last step."""
-        return self._standing
+        if self._standing is None:
+            self._standing = {}
+            for queue, pods in self._in_line.items():
+                pods.sort(key=lambda pod: (-pod.request.claim.priority, pod.age))
+                for position, pod in enumerate(pods, start=1):
+                    uid = pod.request.uid
+                    reserved = (self._reserved[uid],) if uid in self._reserved else ()
+                    self._standing[uid] = Standing(queue, position, len(pods), self._refused.get(uid), reserved)
+        return {uid: standing for uid, standing in self._standing.items() if uid in self._pods}
+
+    def refusals(self) -> Mapping[str, Refusal]:
+        """Why those do not go that wait, as of the last step; of some nothing is known."""
+        return self._refused
 
     def figures(self) -> dict[str, QueueFigures]:
         """The queues in numbers."""
@@ -345,11 +372,13 @@ class Gates:
         self._due = turns.due
         for name, share in turns.shares.items():
             self._of(name).share = share
-        by_uid = {uid: turns.refused[unit.key] for unit in units if unit.key in turns.refused for uid in unit.uids}
-        for uid, refusal in by_uid.items():
-            if not refusal.curable and self._cluster.kept_back(self._pods[uid].request):
-                by_uid[uid] = _REFUSED_THERE
-        self._stand(standing | by_uid)
+        holds_back = self._cluster.holds_back
+        for unit in units:
+            if (refusal := turns.refused.get(unit.key)) is not None:
+                for request in unit.requests:
+                    back = holds_back and not refusal.curable and self._is_held_back(request.uid)
+                    standing[request.uid] = _REFUSED_THERE if back else refusal
+        self._stand(standing)
 
     def _promised(self) -> list[tuple[str, Nomination]]:
         """Places that were promised and are not taken, by queue."""
@@ -385,31 +414,25 @@ class Gates:
     def _units(self) -> tuple[list[Unit], dict[str, Refusal]]:
         """What may go now, and why the others may not."""
         units, held_back = Members(self._pods, self._running).units(self._cluster.allocator.fleet)
-        singles = (pod for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None)
-        return [self._all_elsewhere(unit) for unit in (*map(alone, singles), *units)], held_back
+        units += [pod.alone for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None]
+        if self._cluster.holds_back:
+            units = [replace(unit, requests=tuple(map(self._elsewhere, unit.requests))) for unit in units]
+        return units, held_back
 
-    def _all_elsewhere(self, unit: Unit) -> Unit:
-        requests = tuple(map(self._elsewhere, unit.requests))
-        return unit if requests == unit.requests else replace(unit, requests=requests)
+    def _is_held_back(self, uid: str) -> bool:
+        return bool(self._cluster.kept_back(self._pods[uid].request))
 
     def _elsewhere(self, request: Request) -> Request:
         """The request, but for nodes that have refused such pods."""
         back, asked = self._cluster.kept_back(request), request.requirement
         return replace(request, requirement=replace(asked, nodes=asked.nodes.without(back))) if back else request
 
-    def _stand(self, refused: Mapping[str, Refusal]) -> None:
-        """Say how those stand that still wait."""
-        by_queue: dict[str, list[GatedPod]] = {}
+    def _stand(self, refused: dict[str, Refusal]) -> None:
+        """Remember who waits still, and why."""
+        self._refused, self._in_line, self._standing = refused, {}, None
         for pod in self._pods.values():
             if pod.waits:
-                by_queue.setdefault(pod.queue, []).append(pod)
-        self._standing = {}
-        for queue, pods in by_queue.items():
-            pods.sort(key=lambda pod: (-pod.request.claim.priority, pod.age))
-            for position, pod in enumerate(pods, start=1):
-                uid = pod.request.uid
-                reserved = (self._reserved[uid],) if uid in self._reserved else ()
-                self._standing[uid] = Standing(queue, position, len(pods), refused.get(uid), reserved)
+                self._in_line.setdefault(pod.queue, []).append(pod)
 
     def _of(self, queue: str) -> QueueFigures:
         return self._figures.setdefault(queue, QueueFigures())

@@ -268,9 +268,11 @@ class TurnKeeper:
     def _compare(self) -> None:
         """Note what is to be told: new reasons, and after a while new places in the queue."""
         self._to_tell = {}
-        for uid, standing in self.gates.standings().items():
-            if standing.refusal is not None and self._is_news(uid, standing.refusal.code.value):
-                self._note(uid, standing.refusal.code.value, _said(standing, standing.refusal))
+        refusals = self.gates.refusals()
+        news = [uid for uid, refusal in refusals.items() if self._is_news(uid, refusal.code.value)]
+        standings = self.gates.standings() if news else {}
+        for uid in news:
+            self._note(uid, refusals[uid].code.value, _said(standings[uid], refusals[uid]))
         for uid, error in self._wrong.items():
             if self._is_news(uid, error.code):
                 self._note(uid, error.code, f"{error.code}: {error.message}")
