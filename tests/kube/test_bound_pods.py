@@ -13,6 +13,7 @@ from tests.kube.test_front import cards_of, put
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.gate import SCOPE_LABEL, Scope
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.objects import Pod
 from ullage.model.allocation import Allocation
 from ullage.model.part import Isolation
 
@@ -111,6 +112,24 @@ async def test_35_memory_is_mib_and_replaces_what_a_pod_asks(server: ApiServer, 
         assert [await up.place(pod, ["a"]) for pod in (capped, free)] == ["!a", "!a"]
         assert held(up, capped).charges[0].vram == 8192 << 20
         assert held(up, free).charges[0].vram == 3000 << 20
+
+
+async def test_what_kube_scheduler_has_claimed_is_no_way_to_a_card_of_others(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
+    put(server, "gpubindings", a_binding("x", "g1", owner="alice"), a_binding("y", "g2", owner="bob"))
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        claimed = ["g2"]
+
+        async def of(_pod: Pod) -> tuple[str, ...]:
+            return tuple(claimed)
+
+        object.__setattr__(up.front.extender, "claimed", of)  # as a claim for the resources of its containers
+        assert "claimed g2 for it" in await up.place(pod, ["a"])
+        assert up.front.cluster.held(pod["metadata"]["uid"]) is None
+        claimed[:] = ["g1"]
+        assert await up.place(pod, ["a"]) == "!a"
+        assert cards_of(server, "p") == ["g1"]
 
 
 async def test_a_users_own_choice_of_cards_narrows_and_does_not_widen(server: ApiServer, api: HttpKubeApi):

@@ -185,6 +185,36 @@ async def test_claims_are_given_cards_that_are_bound_for_their_application_alone
         assert allocated(server, "two") == ["a/gpu-1"]
 
 
+async def test_claims_that_kube_scheduler_allocated_on_cards_of_others_are_told(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=2)
+    put(server, "resourceclaims", a_claim("theirs"), a_claim("idle"))
+    put(server, "gpubindings", a_binding("x", "GPU-a-0", owner="alice", namespace="default"))
+    theirs, hers = claiming("theirs", "theirs", gates=()), claiming("hers", "theirs", gates=())
+    hers["metadata"]["labels"] = labels_of("comfyui", "alice")
+    put(server, "pods", theirs, hers)
+    uids = {name: get(server, "pods", name)["metadata"]["uid"] for name in ("theirs", "hers")}
+    using = [{"resource": "pods", "name": name, "uid": uid} for name, uid in uids.items()]
+    device = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+    allocation = {"devices": {"results": [device]}}
+    edit(server, "resourceclaims", "theirs", allocation=allocation, reservedFor=using)
+    edit(server, "resourceclaims", "idle", allocation=allocation)
+    told: list[PodEvent] = []
+    async with running(api, bindings=BindingTerms()) as front:
+        front.bindings.intruders._tell = told.append
+        front.bindings.store.wake()
+        await until(lambda: told, "it is told")
+        assert {(event.pod, event.uid, event.reason) for event in told} == {
+            ("theirs", uids["theirs"], "CardBoundElsewhere")
+        }
+        assert told[0].message == "claim theirs has GPU-a-0, which is bound to comfyui of alice"
+        assert b"ullage_kube_binding_intruders 1.0" in FrontMetrics(front).render()
+        (problem,) = (await front.bindings.store.cluster()).problems
+        assert problem.item == "default/theirs"
+        edit(server, "resourceclaims", "theirs", allocation=None, reservedFor=None)
+        front.bindings.store.wake()
+        await until(lambda: not front.bindings.intruders.now, "it is over")
+
+
 async def test_claims_that_kube_scheduler_allocated_are_in_the_books(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=2)
     put(server, "resourceclaims", a_claim("theirs"), a_claim("ours"))

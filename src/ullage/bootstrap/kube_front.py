@@ -121,7 +121,9 @@ def make_front(
     bindings = None
     if settings.bindings is not None:
         sources = Sources(followed.nodes, followed.pods, followed.namespaces)
-        bindings = FrontBindings.of(api, candidate, cluster, sources, settings.bindings, pods, readers, trouble)
+        bindings = FrontBindings.of(
+            api, candidate, cluster, sources, settings.bindings, pods, readers, devices.claimed, events.tell, trouble
+        )
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
     hypernodes.on_move(_moving(mirror, groups))

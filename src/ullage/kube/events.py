@@ -49,12 +49,14 @@ class Reason(StrEnum):
     CLAIMS_WAIT = "ClaimsWait"
     MAKES_ROOM = "MakesRoom"
     PREEMPTED = "Preempted"
+    BOUND_ELSEWHERE = "CardBoundElsewhere"
 
 
 _WARNINGS = frozenset(
     {
         *(Reason.FILTERING_FAILED, Reason.BINDING_FAILED, Reason.NOT_PLACED, Reason.ALLOCATION_FAILED),
         Reason.PREEMPTED,
+        Reason.BOUND_ELSEWHERE,
     }
 )
 

@@ -182,6 +182,7 @@ class Extender:
         self._settled()
         admitted = self._admit(pod.document, asked, [args.node])
         asked = _as_claimed(admitted.on(args.node), claimed)
+        admitted.check_claimed(args.node, claimed)
         allocation = self.cluster.reserve(asked.request, args.node)
         if isinstance(allocation, Refusal):
             raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")

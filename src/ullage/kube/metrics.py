@@ -94,11 +94,14 @@ class FrontCollector(Collector):
             waiting = front.claims.claiming.waiting
             yield GaugeMetricFamily("ullage_kube_claims_waiting", "Pods whose claims are not allocated yet", waiting)
         ledger = None if front.bindings is None else front.bindings.store.store.now
-        if ledger is not None:
+        if front.bindings is not None and ledger is not None:
             rows = GaugeMetricFamily("ullage_kube_binding_rows", "Cards that applications have", labels=["state"])
             for state in (BindingState.BOUND, BindingState.DRAINING):
                 rows.add_metric([state], sum(row.state is state for row in ledger.rows))
             yield rows
+            found = len(front.bindings.intruders.now)
+            meaning = "Cards that claims have and pods use, and that are bound to other applications"
+            yield GaugeMetricFamily("ullage_kube_binding_intruders", meaning, found)
 
 
 class QueueCollector(Collector):

@@ -7,7 +7,7 @@ all of them together, and who of them has what is counted here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.core.device_use import DeviceUse
@@ -172,6 +172,12 @@ class Devices:
         results = () if claim.allocation is None else claim.allocation.results
         found = (self._known.get(result.device) for result in results if not result.admin)
         return tuple(dict.fromkeys(known.uuid for known in found if known is not None))
+
+    def claimed(self) -> Iterator[tuple[DeviceClaim, tuple[str, ...]]]:
+        """The claims that the API tells to have cards, with these."""
+        for claim in self._claims.values():
+            if cards := self.cards_of(claim):
+                yield claim, cards
 
     # --- the books ---
 

@@ -143,6 +143,7 @@ class Claims:
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
         self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
         self._barred: dict[str, dict[str, Refused]] = {}
+        self._stands_in = {uuid: card.id for card in cards.values() for uuid in card.stands_for}
         for each in bindings:
             self._of_app[each.app].append(each)
             self._on_card[each.uuid].append(each)
@@ -207,6 +208,16 @@ class Claims:
         there = [(self._cards[each.uuid], each) for each in found if each.uuid in self._cards]
         alone = (card for card, each in there if card.share is ShareMode.EXCLUSIVE and self.barred(each) is None)
         return frozenset(uuid for card in alone if not _is_held(card, held) for uuid in card.uuids)
+
+    def others_on(self, tenant: Tenant, uuid: str) -> tuple[Binding, ...]:
+        """The bindings that keep a card for applications of which a pod is none; those it has no room for do not."""
+        keys = (key for key in (uuid, self._stands_in.get(uuid)) if key is not None)
+        there = (self.seen(each) for key in keys for each in self._on_card.get(key, ()))
+        return tuple(
+            each
+            for each in there
+            if _counts(each) and self.barred(each) is None and each.against(tenant, strict=self._strict) is not None
+        )
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
         """The bindings of a pod as they are to be shown where they are of several owners; else none."""

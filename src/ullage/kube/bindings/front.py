@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Self
 
 from ullage.kube.bindings.gate import Gate, Scope
+from ullage.kube.bindings.intruders import Claimed, Intruders
 from ullage.kube.bindings.store import KubeBindings, Sources
 from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.lease import Candidate
+from ullage.kube.events import Tell
 from ullage.kube.mirror import Trouble
 from ullage.kube.nodes import CardReader
 from ullage.service.bindings import Bindings
@@ -40,6 +42,7 @@ class FrontBindings:
     gate: Gate
     upkeep: Upkeep
     use: Bindings
+    intruders: Intruders
 
     @classmethod
     def of(
@@ -51,6 +54,8 @@ class FrontBindings:
         terms: BindingTerms,
         pods: PodSettings,
         readers: Sequence[CardReader],
+        claimed: Claimed,
+        tell: Tell,
         trouble: Trouble,
     ) -> Self:
         """It over what a front follows anyway."""
@@ -67,5 +72,7 @@ class FrontBindings:
             allocations=terms.allocations,
         )
         gate = Gate(store, sources.namespaces, terms.scope, pods.domain)
-        upkeep = Upkeep(candidate, store, sources.nodes, gate, trouble=trouble)
-        return cls(store, gate, upkeep, Bindings(store))
+        intruders = Intruders(claimed, sources.pods, store.tenant, tell)
+        store.noticed = lambda: (each.problem for each in intruders.now)
+        upkeep = Upkeep(candidate, store, sources.nodes, gate, intruders, trouble=trouble)
+        return cls(store, gate, upkeep, Bindings(store), intruders)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ullage.core.binding.permit import Hindrance, Place, Refused
-from ullage.kube.bindings.hosted_apps import tenant_in
 from ullage.kube.bindings.occupants import Identity, identity
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.client.informer import Informer
@@ -57,6 +56,22 @@ class Admitted:
             raise Conflict(f"{node} is not for it by its bindings: {why}", code="bind-not-bound")
         return self.asked[0][0]
 
+    def check_claimed(self, node: str, claimed: Iterable[str]) -> None:
+        """Whether it may have the cards that kube-scheduler has claimed for it on a node.
+
+        Raises:
+            Conflict: bindings keep one of them for others.
+
+        """
+        place = self.places.get(node)
+        if place is None:
+            return
+        bound = {uuid for each in place.cards for uuid in each.card.uuids}
+        others = sorted(set(claimed) - bound)
+        if others:
+            why = f"kube-scheduler has claimed {', '.join(others)} for it, and no binding of it is for that"
+            raise Conflict(why, code="bind-not-bound")
+
     def bindings(self, node: str, cards: Iterable[str]) -> tuple[str, ...]:
         """Names of the bindings by which it has these cards."""
         place, chosen = self.places.get(node), set(cards)
@@ -96,7 +111,7 @@ class Gate:
         metadata = mapping(pod.get("metadata"), "metadata")
         if not self.covers(text(metadata.get("namespace")) or "default"):
             return Admitted([(asked, nodes)])
-        tenant = tenant_in(pod, self._namespaces.objects)
+        tenant = self._bindings.tenant(pod)
         claims = self._bindings.claims
         siblings = self._bindings.occupants.siblings(asked.uid, tenant)
         found = claims.permit(tenant, asked.requirement, nodes, siblings, consume_of(tenant))
@@ -119,7 +134,7 @@ class Gate:
         metadata = mapping(pod.get("metadata"), "metadata")
         if not self.covers(text(metadata.get("namespace")) or "default"):
             return None
-        tenant = tenant_in(pod, self._namespaces.objects)
+        tenant = self._bindings.tenant(pod)
         found = self._bindings.claims.whole(tenant, self._bindings.occupants.siblings(uid, tenant))
         if isinstance(found, Refused):
             raise Conflict(_text(found), code="not-bound")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -32,13 +32,14 @@ from ullage.kube.client.kinds import GPU_BINDINGS, Kind
 from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.kube.client.objects import Namespace, Node, Object, Pod
 from ullage.kube.nodes import CardReader
-from ullage.model.binding import Binding, BindingState
+from ullage.model.binding import Binding, BindingState, Tenant
 from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest, NotFound, Unavailable
 from ullage.service.bindings_port import ClusterFacts
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
+from ullage.wire.document import Document
 from ullage.wire.gpubinding import APP_LABEL, ROW, read_binding
 
 
@@ -79,9 +80,7 @@ class KubeBindings:
         self.objects = Informer(api, GPU_BINDINGS)
         self.allocations = AllocationsMap(api, allocations) if allocations else None
         self._discarded: set[str] = set()
-        self.occupants = Occupants(
-            sources.pods, cluster, lambda pod: tenant_in(pod, sources.namespaces.objects), settings.domain
-        )
+        self.occupants = Occupants(sources.pods, cluster, self.tenant, settings.domain)
         self.store = LedgerStore(api, candidate, name, namespace, self._held)
         self.store.changed, self.store.restored = self._forget_claims, self._restored
         self._hosted = HostedApps(settings)
@@ -91,6 +90,8 @@ class KubeBindings:
         self._cards: dict[str, ComputeCard] | None = None
         self.unready: Callable[[], str] = lambda: "" if self.synced else "bindings have not been read yet"
         """Why nothing may be decided now; "" if it may. Who runs what before our term is to be known by then."""
+        self.noticed: Callable[[], Iterable[Problem]] = lambda: ()
+        """What else is wrong with bindings."""
         self.wake: Callable[[], None] = lambda: None
         """Called when the ledger changed, or what shows it may differ from it."""
         self.moved: Callable[[], None] = lambda: None
@@ -122,6 +123,7 @@ class KubeBindings:
         used = self.occupants.used
         nodes = (replace(node, used=used[name], requested=used[name]) for name, (node, _) in self._nodes.items())
         problems += [problem for _, found in self._nodes.values() for problem in found]
+        problems += self.noticed()
         return ClusterFacts(tuple(nodes), apps, self.occupants.held(ledger), foreign, tuple(problems))
 
     async def ledger(self) -> Ledger:
@@ -155,6 +157,10 @@ class KubeBindings:
                 await self._write(Delete(GPU_BINDINGS, each.metadata.name, uid=each.metadata.uid))
 
     # --- what pods are judged by ---
+
+    def tenant(self, pod: Document) -> Tenant:
+        """Who a pod is to bindings. Raises `InvalidRequest`: its labels are no texts."""
+        return tenant_in(pod, self._sources.namespaces.objects)
 
     @property
     def synced(self) -> bool:

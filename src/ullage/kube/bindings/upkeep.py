@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from ullage.kube.bindings.gate import Gate
+from ullage.kube.bindings.intruders import Intruders
 from ullage.kube.bindings.projection import node_changes, object_changes, state_changes
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
@@ -33,10 +34,12 @@ class Upkeep:
         bindings: KubeBindings,
         nodes: Informer[Node],
         gate: Gate,
+        intruders: Intruders,
         *,
         trouble: Told = lambda _kind, _name, _error: None,
     ) -> None:
         self._candidate, self._bindings, self._nodes, self._gate = candidate, bindings, nodes, gate
+        self._intruders = intruders
         self._use, self._trouble = Bindings(bindings), trouble
         self._woken = asyncio.Event()
         self._stale = True
@@ -67,6 +70,7 @@ class Upkeep:
                 await self._use.settle()
             if self._stale:
                 self._stale = False
+                self._intruders.look(self._bindings.claims)
                 async for change in self._changes():
                     await self._write(epoch, change)
         except UllageError as error:

@@ -1,0 +1,73 @@
+"""Claims whose cards are bound to applications that are not theirs.
+
+Whoever allocates claims beside us, as kube-scheduler does, knows no bindings. Nothing is taken back from them: it is
+counted, told as an event on the pods that use the claim, and listed with all else that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ullage.core.binding.permit import Claims
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.objects import Pod
+from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.model.binding import Binding, Tenant
+from ullage.model.compute_answer import Problem
+from ullage.model.device_claim import DeviceClaim
+from ullage.model.error import InvalidRequest
+from ullage.wire.document import Document
+
+Claimed = Callable[[], Iterable[tuple[DeviceClaim, tuple[str, ...]]]]
+"""Claims that have cards, and these by uuid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intruder:
+    """A pod whose claim has a card, and the binding that keeps this for another application."""
+
+    pod: Pod
+    claim: DeviceClaim
+    card: str
+    binding: Binding
+
+    @property
+    def message(self) -> str:
+        """It in a sentence."""
+        whose = f"{self.binding.app} of {self.binding.owner or 'nobody in particular'}"
+        return f"claim {self.claim.name} has {self.card}, which is bound to {whose}"
+
+    @property
+    def problem(self) -> Problem:
+        """It as an item of a list."""
+        return Problem("/".join(self.pod.key), f"card-bound-elsewhere: {self.message}")
+
+
+class Intruders:
+    """Those that the last `look` found are in `now`: one for each card of a claim and each pod that uses it."""
+
+    def __init__(self, claimed: Claimed, pods: Informer[Pod], tenant: Callable[[Document], Tenant], tell: Tell) -> None:
+        self._claimed, self._pods, self._tenant, self._tell = claimed, pods, tenant, tell
+        self.now: tuple[Intruder, ...] = ()
+
+    def look(self, bindings: Claims) -> None:
+        """Find them again, and tell them."""
+        claimed = [(claim, cards) for claim, cards in self._claimed() if claim.reserved_for]
+        pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()} if claimed else {}
+        self.now = tuple(
+            Intruder(pod, claim, card, others[0])
+            for claim, cards in claimed
+            for pod in filter(None, map(pods.get, claim.reserved_for))
+            for card in cards
+            if (others := bindings.others_on(self._who(pod), card))
+        )
+        for each in self.now:
+            namespace, name = each.pod.key
+            self._tell(PodEvent(namespace, name, each.pod.metadata.uid, Reason.BOUND_ELSEWHERE, each.message))
+
+    def _who(self, pod: Pod) -> Tenant:
+        try:
+            return self._tenant(pod.document)
+        except InvalidRequest:
+            return Tenant(namespace=pod.metadata.namespace)
