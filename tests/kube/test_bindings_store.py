@@ -114,6 +114,52 @@ async def test_a_card_is_given_on_when_the_pods_of_before_are_gone(server: ApiSe
         await shown(up, ("bob", "g1"))
 
 
+async def test_pods_by_a_binding_of_before_hold_the_row_that_took_its_place(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
+    put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
+    put(server, "gpubindings", a_binding("old", "g1", owner="alice", namespace="default"))
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        await up.heard("old")
+        assert await up.place(pod, ["a"]) == "!a"
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        await shown(up, ("alice", "g1"))
+        await up.call("DELETE", BOUND)
+        assert [row.draining for row in (await up.front.bindings.store.ledger()).rows] == [True]
+        delete(server, "pods", "p", gracePeriodSeconds=0)
+        await shown(up)
+
+
+async def test_who_runs_and_is_bound_to_another_card_starts_anew_there(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
+    put(server, "deployments", a_deployment())
+    (pod,) = put(server, "pods", pod_of("p"))
+
+    def why() -> str:
+        found = server.do(lambda: server.rules.get(("deployments", "default", "comfyui-alice")))
+        return str(found["spec"]["template"]["metadata"]["annotations"]["ullage.io/started-for"])
+
+    async with hosting(server, api) as up:
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        first = why()
+        assert await up.place(pod, ["a"]) == "!a"
+        server.canned += [Canned("PATCH", "/deployments/comfyui-alice", 500) for _ in range(2)]
+        path = "/gpus/assignments/bulk"
+        bulk = {"appName": "comfyui", "assign": [{"id": "g2"}], "unassign": [{"id": "g1"}]}
+        assert (await up.status("PUT", path, bulk))[0] == 503
+        assert await bound(up) == ["g2"]
+        up.front.bindings.upkeep._wake()  # as it does now and then: nobody asks again
+        await until(lambda: why() != first, "its pods are made anew")
+        second = why()
+        for _ in range(3):
+            await up.front.bindings.upkeep.look()
+        assert why() == second
+        delete(server, "pods", "p", gracePeriodSeconds=0)
+        await shown(up, ("alice", "g2"))
+        assert (await up.call("POST", f"{COMFY}/resume", choose("g2")))["data"][0]["deviceId"] == "g2"
+        assert why() == second
+
+
 async def test_all_is_known_after_a_restart(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": SLICED}))
     put(server, "deployments", a_deployment(), a_deployment("other"))
@@ -157,6 +203,18 @@ async def test_whatever_fails_on_the_way_is_all_or_nothing_and_can_be_repeated(
         assert up.replicas("comfyui-alice") == 1
         await shown(up, ("alice", "g1"))
         assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 422
+
+
+async def test_who_started_only_in_part_is_stopped_again(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    second = a_deployment()
+    second["metadata"]["name"] = "second"
+    put(server, "deployments", a_deployment(), second)
+    async with hosting(server, api) as up:
+        server.canned.append(Canned("PATCH", "/deployments/second", 500))
+        assert (await up.status("POST", f"{COMFY}/resume", CHOICE))[0] == 503
+        assert await bound(up) == []
+        assert up.replicas("comfyui-alice") == 0
 
 
 async def test_59_of_two_who_want_the_last_of_a_card_one_has_it(server: ApiServer, api: HttpKubeApi):
@@ -441,6 +499,20 @@ async def test_what_stands_for_nothing_is_listed_and_goes_when_told(server: ApiS
         assert len(up.objects()) == 4
         await up.call("POST", f"{RESOURCES}/clean", {"dryRun": False}, user="root")
         await until(lambda: set(up.objects()) == {"c-twice"}, "they are gone")
+
+
+async def test_rows_that_cannot_be_read_are_not_taken_for_stale(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS}))
+    put(server, "namespaces", {"metadata": {"name": "os-framework"}})
+    place = {"name": "app-gpu-allocations", "namespace": "os-framework"}
+    put(server, "configmaps", {"metadata": place, "data": {"allocations.json": "[{"}})
+    async with hosting(server, api, BindingTerms(allocations="os-framework/app-gpu-allocations")) as up:
+        (problem,) = (await up.call("GET", f"{RESOURCES}/problems"))["data"]
+        assert problem["item"] == "os-framework/app-gpu-allocations"
+        assert (await up.call("POST", f"{RESOURCES}/clean", {"dryRun": False}, user="root"))["data"] == []
+        await up.front.bindings.upkeep.look()
+        kept = server.do(lambda: server.store.get(("configmaps", "os-framework", "app-gpu-allocations")))
+        assert kept["data"] == {"allocations.json": "[{"}
 
 
 async def test_bindings_of_others_take_room(server: ApiServer, api: HttpKubeApi):

@@ -23,7 +23,7 @@ from ullage.core.binding.rows import Answered, Change, bound, drained, released,
 from ullage.core.binding.stale import Stale, stale
 from ullage.core.binding.switching import STOPPED, share_of, switched
 from ullage.core.binding.validation import validate
-from ullage.model.compute import AppKey, BoundCard, CardKey, HostedApp, Pick
+from ullage.model.compute import AppKey, AppState, BoundCard, CardKey, HostedApp, Pick
 from ullage.model.compute_answer import (
     Availability,
     CheckType,
@@ -171,6 +171,8 @@ class Bindings:
             if app.state in STOPPED and moment.ledger.of(app.key):
                 await self._start(app)
             return moment.ledger.of(app.key)
+        if change.empty and found.state == AppState.RUNNING:
+            return (await self.look()).ledger.of(found.key)
         try:
             await self._start(found)
         except UllageError:
@@ -257,14 +259,22 @@ class Bindings:
     # --- upkeep ---
 
     async def settle(self) -> bool:
-        """Forget rows by which nobody runs any more, and tell again who has to stop; whether anything was forgotten."""
+        """Forget rows by which nobody runs any more, and tell again who has to stop, or to start anew on other cards.
+
+        Returns whether anything was forgotten.
+        """
 
         def plan(moment: Moment) -> tuple[Moment, Change]:
             return moment, drained(moment.ledger, moment.cluster.held)
 
         moment, change = await self._changed(plan, Terms(), "")
         assert moment is not None
-        await self._stop(dict.fromkeys(row.app for row in moment.ledger.rows if row.draining))
+        leaving = dict.fromkeys(row.app for row in moment.ledger.rows if row.draining)
+        await self._stop(leaving)
+        for key in leaving:
+            if moment.ledger.of(key) and key in moment.apps and moment.apps[key].state not in STOPPED:
+                with suppress(UllageError):
+                    await self._port.restart(key)
         return not change.empty
 
     async def migrate(self, caller: Caller, *, dry_run: bool = True) -> Migration:

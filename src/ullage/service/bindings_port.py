@@ -51,10 +51,10 @@ class BindingPort(Protocol):
         """
 
     async def start(self, app: AppKey, accelerator: str) -> None:
-        """Let an application start, or be installed, for cards of this type ("" for none).
+        """Let an application start, or be installed, for cards of this type ("" for none); anew if it has others now.
 
         Raises:
-            UllageError: it was not told.
+            UllageError: it was not told, or not in all its parts.
 
         """
 
@@ -67,7 +67,7 @@ class BindingPort(Protocol):
         """
 
     async def restart(self, app: AppKey) -> None:
-        """Let an application start anew, as its cards have changed.
+        """Let an application start anew, once for the cards that it has now: a repeat changes nothing.
 
         Raises:
             UllageError: it was not told.

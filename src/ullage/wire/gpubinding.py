@@ -113,10 +113,14 @@ def write_binding(binding: Binding) -> dict[str, Any]:
 
 
 def binding_name(app: str, owner: str, uuid: str) -> str:
-    """The name under which an application of an owner has a card, as app-service writes it."""
+    """The name under which an application of an owner has a card, as app-service writes it.
+
+    Where that would be no name of an object, as with two dots in a row, what is wrong becomes one `-`.
+    """
     raw = f"{app}-{owner}-{uuid}"
     digest = hashlib.sha256(raw.encode()).hexdigest()[:_DIGITS]
     plain = re.sub(r"[^a-z0-9.-]", "-", raw.lower()).strip("-.")
+    plain = re.sub(r"(?=-*\.)[.-]{2,}", "-", plain)
     return f"{plain[: _LONGEST_NAME - 1 - _DIGITS].rstrip('.')}-{digest}"
 
 

@@ -1,5 +1,6 @@
 """GPUBinding objects, and the labels and annotations around them."""
 
+import re
 from contextlib import suppress
 
 import pytest
@@ -171,6 +172,11 @@ def test_a_binding_is_read_as_it_was_written(binding):
 
 
 # --- names ---
+
+
+@pytest.mark.parametrize("app", ["a..b", "a.-b", "a._b", "a-.b", "a" * 53 + ".-b"])
+def test_the_name_is_one_of_an_object_whatever_its_application_is_called(app):
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", label) for label in binding_name(app, "o", "u").split("."))
 
 
 def test_the_name_is_that_of_app_service():

@@ -31,6 +31,8 @@ def stale(
     ]
     seen: set[tuple[str, str, str, str]] = set()
     for each in reversed(tuple(bindings)):
+        if not (each.uuid or each.app):
+            continue  # what cannot be read at all may be anything
         same = each.app, each.owner, each.namespace, each.uuid
         reason = _why(each.uuid in devices, any(_means(each, app) for app in apps))
         if not reason and same in seen:

@@ -34,7 +34,7 @@ STATE = f"{DOMAIN}/app-state"
 
 MODE = f"{DOMAIN}/compute-mode"
 REPLICAS = f"{DOMAIN}/replicas"
-_RESTARTED = f"{DOMAIN}/restarted-for"
+_STARTED = f"{DOMAIN}/started-for"
 _REQUIRED, _LIMITED = (f"gpu.bytetrade.io/{name}-gpu-memory" for name in ("required", "limited"))
 
 WORKLOADS: tuple[Kind[Object], ...] = (DEPLOYMENTS, STATEFUL_SETS)
@@ -119,7 +119,7 @@ def _workload(found: Object, settings: PodSettings) -> _Workload:
     except UllageError as error:
         trouble = error.message
     there, well = _number(status.get("replicas")), _number(status.get("readyReplicas"))
-    return _Workload(requirements, trouble, _replicas(found), there, well)
+    return _Workload(requirements, trouble, replicas_of(found), there, well)
 
 
 def app_key(workload: Object, namespaces: Mapping[tuple[str, str], Namespace]) -> AppKey | None:
@@ -142,25 +142,35 @@ def tenant_in(pod: Document, namespaces: Mapping[tuple[str, str], Namespace]) ->
     return found if found.owner else replace(found, owner=install_user(namespaces.get(("", found.namespace))))
 
 
-def starting(kind: Kind[Object], workload: Object, accelerator: str) -> Patch:
-    """Let a workload have as many replicas as before it was stopped, or 1."""
+def starting(kind: Kind[Object], workload: Object, accelerator: str, cards: str) -> Patch:
+    """Let a workload have as many replicas as before it was stopped, or 1; pods that run on other `cards` are replaced.
+
+    `cards` is another text for other cards.
+    """
     notes = workload.metadata.annotations or {}
-    spec: dict[str, Any] = {}
-    if not _replicas(workload):
-        spec = {"spec": {"replicas": max(1, _number(notes.get(REPLICAS)))}}
-    return _patch(kind, workload, {MODE: accelerator or None}, spec)
+    spec: dict[str, Any] = {"template": _template(cards)}
+    if not replicas_of(workload):
+        spec["replicas"] = max(1, _number(notes.get(REPLICAS)))
+    return _patch(kind, workload, {MODE: accelerator or None}, {"spec": spec})
 
 
 def stopping(kind: Kind[Object], workload: Object) -> Patch | None:
     """Let a workload have no replicas; None if it has none."""
-    before = _replicas(workload)
+    before = replicas_of(workload)
     return _patch(kind, workload, {REPLICAS: str(before)}, {"spec": {"replicas": 0}}) if before else None
 
 
-def restarting(kind: Kind[Object], workload: Object, why: str) -> Patch:
-    """Let all pods of a workload be made anew, once for each `why`."""
-    template = {"spec": {"template": {"metadata": {"annotations": {_RESTARTED: why}}}}}
-    return _patch(kind, workload, {}, template)
+def restarting(kind: Kind[Object], workload: Object, cards: str) -> Patch | None:
+    """Let all pods of a workload be made anew, once for each text `cards`; None if they were."""
+    template = mapping(mapping(workload.document.get("spec"), "spec").get("template"), "spec.template")
+    notes = mapping(mapping(template.get("metadata"), "metadata").get("annotations"), "annotations")
+    if notes.get(_STARTED) == cards:
+        return None
+    return _patch(kind, workload, {}, {"spec": {"template": _template(cards)}})
+
+
+def _template(cards: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": {_STARTED: cards}}}
 
 
 def _patch(kind: Kind[Object], workload: Object, notes: Mapping[str, str | None], rest: dict[str, Any]) -> Patch:
@@ -176,7 +186,13 @@ def _state(workloads: Sequence[_Workload]) -> str:
     return AppState.RUNNING if well >= wanted else AppState.INITIALIZING
 
 
-def _replicas(workload: Object) -> int:
+def scaled(kind: Kind[Object], workload: Object, replicas: int) -> Patch:
+    """Let a workload have that many replicas."""
+    return _patch(kind, workload, {}, {"spec": {"replicas": replicas}})
+
+
+def replicas_of(workload: Object) -> int:
+    """How many replicas a workload is to have."""
     told = (workload.document.get("spec") or {}).get("replicas")
     return 1 if told is None else _number(told)
 

@@ -68,13 +68,14 @@ class Occupants:
     def held(self, ledger: Ledger) -> frozenset[str]:
         """Ids of the rows by which anybody runs.
 
-        Of a pod that says nothing of its bindings it is by all of its application on its node, or on its cards
-        where it says these.
+        Of a pod that says nothing of its bindings, or names only such as were no rows and are gone, it is by all of
+        its application on its node, or on its cards where it says these.
         """
+        rows = {row.id for row in ledger.rows}
         named = {name for each in self._reserved.values() for name in each}
         silent: defaultdict[tuple[str, str], list[Occupant]] = defaultdict(list)
         for each in self._there.values():
-            if each.node and each.bindings:
+            if each.node and not rows.isdisjoint(each.bindings):
                 named.update(each.bindings)
             elif each.node and each.tenant.app:
                 silent[each.tenant.app, each.node].append(each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +16,9 @@ from ullage.kube.bindings.hosted_apps import (
     HostedApps,
     install_user,
     parts_of,
+    replicas_of,
     restarting,
+    scaled,
     starting,
     stopping,
     tenant_in,
@@ -35,7 +38,7 @@ from ullage.kube.nodes import CardReader
 from ullage.model.binding import Binding, BindingState, Tenant
 from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode
 from ullage.model.compute_answer import Problem
-from ullage.model.error import InvalidRequest, NotFound, Unavailable
+from ullage.model.error import InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.service.bindings_port import ClusterFacts
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
@@ -95,10 +98,10 @@ class KubeBindings:
         self.wake: Callable[[], None] = lambda: None
         """Called when the ledger changed, or what shows it may differ from it."""
         self.moved: Callable[[], None] = lambda: None
-        """Called when pods changed: who was told to leave may have gone."""
+        """Called when a pod has ended: who was told to leave may have gone."""
         sources.nodes.subscribe(self._on_node)
         sources.namespaces.subscribe(self._on_namespace)
-        sources.pods.subscribe(lambda _: self.moved())
+        sources.pods.subscribe(self._on_pod)
         self.objects.subscribe(self._on_object)
         if self.allocations is not None:
             self.allocations.informer.subscribe(lambda _: self._forget_claims())
@@ -135,8 +138,17 @@ class KubeBindings:
         await self.store.commit(change, expected)
 
     async def start(self, app: AppKey, accelerator: str) -> None:
-        """Give the workloads of an application their replicas."""
-        await self._tell(app, lambda kind, each: starting(kind, each, accelerator))
+        """Give the workloads of an application their replicas: all of them or, as far as can be, none."""
+        why, begun = await self._cards_of(app), list[Write]()
+        for kind, each in self._parts_of(app):
+            try:
+                await self._write(starting(kind, each, accelerator, why))
+            except UllageError:
+                for back in begun:
+                    with suppress(UllageError):
+                        await self._write(back)
+                raise
+            begun.append(scaled(kind, each, replicas_of(each)))
 
     async def stop(self, app: AppKey) -> None:
         """Take all replicas from the workloads of an application."""
@@ -144,8 +156,13 @@ class KubeBindings:
 
     async def restart(self, app: AppKey) -> None:
         """Have all pods of an application made anew."""
-        why = str((await self.store.read()).version)
+        why = await self._cards_of(app)
         await self._tell(app, lambda kind, each: restarting(kind, each, why))
+
+    async def _cards_of(self, app: AppKey) -> str:
+        """Another text for other rows of an application."""
+        rows = ",".join(sorted(row.id for row in (await self.store.read()).of(app)))
+        return hashlib.sha256(rows.encode()).hexdigest()[:_DIGITS]
 
     async def discard(self, bindings: Collection[str]) -> None:
         """Delete bindings that are none of the ledger; one that has gone meanwhile, or is another by now, is none."""
@@ -253,6 +270,10 @@ class KubeBindings:
         self._cards = None
         self._forget_claims()
 
+    def _on_pod(self, news: News[Pod]) -> None:
+        if isinstance(news, Removed) or (isinstance(news, Changed) and news.new.finished):
+            self.moved()
+
     def _on_namespace(self, news: News[Namespace]) -> None:
         old = news.old if isinstance(news, Changed) else None
         found = news.last if isinstance(news, Removed) else news.new
@@ -269,8 +290,11 @@ class KubeBindings:
     def _parts(self) -> Iterator[tuple[Kind[Object], Object]]:
         return ((kind, each) for kind, informer in self._workloads for each in informer.objects.values())
 
+    def _parts_of(self, app: AppKey) -> list[tuple[Kind[Object], Object]]:
+        return list(parts_of(app, self._parts(), self._sources.namespaces.objects))
+
     async def _tell(self, app: AppKey, change: Callable[[Kind[Object], Object], Write | None]) -> None:
-        for kind, each in list(parts_of(app, self._parts(), self._sources.namespaces.objects)):
+        for kind, each in self._parts_of(app):
             found = change(kind, each)
             if found is not None:
                 await self._write(found)
@@ -300,6 +324,7 @@ class KubeBindings:
         await self._candidate.write(epoch, change)
 
 
+_DIGITS = 16
 _NUMBER = re.compile(r"-([0-9]{1,15})-[0-9]+$")
 """The version in which a row was made, at the end of its id."""
 
