@@ -270,6 +270,7 @@ def settings_() -> str:
         ("queues.NAME", settings.QueueSection),
         ("kube", settings.KubeSection),
         ("kube.bindings", kube_settings.BindingsSection),
+        ("kube.bindings.quotas.OWNER", kube_settings.OwnerQuotaSection),
         ("[kube.card_driver]", kube_settings.CardDriverSection),
     )
     top = [field for field in msgspec.structs.fields(settings.Settings) if not _is_section(field)]

@@ -11,6 +11,7 @@ from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Unenforced
 from ullage.inventory.facts import CardFacts
 from ullage.model.card_driver import NVIDIA, CardDriver
+from ullage.model.compute import OwnerQuota
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.oversubscription import Oversubscription
@@ -284,6 +285,23 @@ def test_a_wrong_word_on_how_zones_count_stops_the_start(tmp_path: Path, line: s
 def test_what_cannot_be_read_as_toml_stops_the_start(tmp_path: Path, text: str):
     with pytest.raises(InvalidRequest, match=r"ullage.toml is not valid TOML"):
         settings(tmp_path, text)
+
+
+def test_quotas_of_owners_are_quantities(tmp_path: Path):
+    text = (
+        '[kube.bindings.quotas.alice]\ncards = 2\nvram = "40Gi"\n[kube.bindings.quotas."*"]\ncards = 0\ncpu = "1500m"\n'
+    )
+    found = settings(tmp_path, text).kube.bindings.owner_quotas
+    assert found == {"alice": OwnerQuota(2, 40 * 2**30), "*": OwnerQuota(0, cpu_milli=1500)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("cards = -1", "quotas.bob.cards"), ('vram = "a lot"', "quotas.bob.vram"), ("gpus = 1", "gpus")],
+)
+def test_a_quota_that_cannot_be_stops_the_start(tmp_path: Path, text: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, f"[kube.bindings.quotas.bob]\n{text}\n")
 
 
 def test_drivers_of_cards_are_described_by_what_they_call_things(tmp_path: Path):

@@ -10,6 +10,7 @@ from ullage.bootstrap.kube import DRAIN_S
 from ullage.bootstrap.settings import read_settings
 from ullage.cli.main import build_parser
 from ullage.kube.client.http import Patience
+from ullage.model.compute import OwnerQuota
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
@@ -63,6 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
             "allocations": "os-framework/app-gpu-allocations",
             "admins": ["root"],
             "from": [{"namespaceSelector": {}}],
+            "quotas": {"alice": {"cards": 2, "vram": "40Gi"}, "*": {"cpu": "1500m"}},
         },
         "cleanupStartupDelay": "10m",
     },
@@ -407,6 +409,7 @@ def test_settings_of_bindings_are_read(tmp_path: Path) -> None:
     assert "bindings" not in str(named(render(), "ConfigMap", "ullage")["data"])
     read = read_settings(file).kube.bindings
     assert (read.scope, read.allocations, read.admins) == ("on", "os-framework/app-gpu-allocations", ("root",))
+    assert read.owner_quotas == {"alice": OwnerQuota(2, 40 * 2**30), "*": OwnerQuota(cpu_milli=1500)}
 
 
 def test_two_releases_share_nothing_but_definitions() -> None:
@@ -426,6 +429,8 @@ def test_two_releases_share_nothing_but_definitions() -> None:
         {"webhook": {"timeoutSeconds": 30}},
         {"webhook": {"failurePolicy": "Perhaps"}},
         {"queues": True},
+        {"bindings": {"quotas": {"alice": {"gpus": 1}}}},
+        {"bindings": {"quotas": {"alice": {"vram": "40 Gi"}}}},
         {"tls": {"existingServer": "a"}},
         {"tls": {"existingServer": "a", "existingClient": "b"}},
         {"exporter": {"checkPeriod": "often"}},

@@ -35,6 +35,7 @@ from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import CONFIG_MAPS
 from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.model.compute import OwnerQuota
 from ullage.model.error import Unavailable
 from ullage.service.bindings_moment import Caller, Named
 from ullage.wire.extender import ExtenderArgs
@@ -525,6 +526,28 @@ async def test_bindings_of_others_take_room(server: ApiServer, api: HttpKubeApi)
         assert (whole["available"], sliced["available"]) == (0, 4000 * MIB)
         refused = await up.call("POST", f"{COMFY}/resume", CHOICE)
         assert refused["data"]["Data"]["validation"]["code"] == "exclusive-already-bound:g1"
+
+
+async def test_the_quota_of_an_owner_counts_cards_and_what_pods_ask(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
+    put(server, "deployments", a_deployment(), a_deployment("other"), a_deployment("other", "bob"))
+    busy = pod_of("busy", gpus=0)
+    busy["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "3"}
+    put(server, "pods", busy)
+    terms = BindingTerms(quotas={"alice": OwnerQuota(cards=1, cpu_milli=4000)})
+    demand = {"id": "1", "application": "new", "owner": "alice", "mode": "nvidia", "requiredCPU": "1001m"}
+    demand |= dict.fromkeys(("requiredGPU", "limitedGPU", "requiredMemory", "limitedMemory", "requiredDisk"), "0")
+    async with hosting(server, api, terms) as up:
+        assert (await up.call("POST", f"{COMFY}/resume", CHOICE))["code"] == 200
+        refused = await up.call("POST", f"{ROOT}/apps/other/resume", choose("g2"))
+        assert refused["data"]["Data"]["validation"]["code"] == "owner-quota:cards"
+        assert (await up.call("POST", f"{ROOT}/apps/other/resume", choose("g1")))["code"] == 200
+        assert (await up.call("POST", f"{ROOT}/apps/other/resume", choose("g2"), user="bob"))["code"] == 200
+        short = (await up.call("POST", f"{RESOURCES}/preflight", {"demands": [demand]}))["data"]
+        pressed = {each["resource"]: each["pressured"] for each in short["pressure"][0]["dimensions"]}
+        assert (short["reason"], pressed["cpu"]) == ("owner_quota", True)
+        delete(server, "pods", "busy", gracePeriodSeconds=0)
+        await until(lambda: not up.front.bindings.store.occupants.used_by, "nobody asks anything")
 
 
 async def test_who_asks_has_to_be_known(server: ApiServer, api: HttpKubeApi):

@@ -60,5 +60,11 @@ allocations = {{ .Values.bindings.allocations | quote }}
 user_prefix = {{ .Values.bindings.userPrefix | quote }}
 admins = {{ .Values.bindings.admins | toJson }}
 admin_groups = {{ .Values.bindings.adminGroups | toJson }}
+{{- range $owner, $quota := .Values.bindings.quotas }}
+[kube.bindings.quotas.{{ $owner | toJson }}]
+{{- range $name, $most := $quota }}
+{{ $name }} = {{ $most | toJson }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -310,7 +310,9 @@ def _binding_terms(section: KubeSection) -> BindingTerms | None:
     said = section.bindings
     if said.scope == "off":
         return None
-    return BindingTerms(Scope(said.scope), said.strict, said.ledger, section.namespace, said.allocations)
+    return BindingTerms(
+        Scope(said.scope), said.strict, said.ledger, section.namespace, said.allocations, said.owner_quotas
+    )
 
 
 def _callers(said: BindingsSection, api: HttpKubeApi) -> Tokens | ProxyHeaders:

@@ -10,11 +10,14 @@ import msgspec
 
 from ullage.model.card_driver import NVIDIA as NVIDIA_DRIVER
 from ullage.model.card_driver import CardDriver
+from ullage.model.compute import OwnerQuota
 from ullage.model.error import invalid
+from ullage.model.resources import MILLI
 from ullage.wire.dialect import PodSettings
 from ullage.wire.hami import NVIDIA
 from ullage.wire.hami.lock import EXPIRES_S, RETRY_S
 from ullage.wire.hami.policies import STRATEGIES
+from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration
 
@@ -22,6 +25,35 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 """Where a pod finds the namespace that it runs in."""
 
 _MOST_PORT = 65_535
+
+
+class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The most that the applications of one owner may be bound to together; what is not said is not limited.
+
+    `cards` and `vram` (as `40Gi`) are of cards: what is shared out of one counts, any other card with all of it. `cpu`
+    and `memory` are what pods ask of nodes, at which preflight looks.
+    """
+
+    cards: int | None = None
+    vram: str | None = None
+    cpu: str | None = None
+    memory: str | None = None
+
+    def quota(self, owner: str) -> OwnerQuota:
+        """It as a value.
+
+        Raises:
+            InvalidRequest: an amount is none.
+
+        """
+        path = f"kube.bindings.quotas.{owner}"
+        if self.cards is not None and self.cards < 0:
+            raise invalid(f"{path}.cards", self.cards, "0 or more are needed")
+        vram, cpu, memory = (
+            None if text is None else parse_quantity(text, f"{path}.{name}", units=units)
+            for name, text, units in (("vram", self.vram, 1), ("cpu", self.cpu, MILLI), ("memory", self.memory, 1))
+        )
+        return OwnerQuota(self.cards, vram, cpu, memory)
 
 
 class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +68,8 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     address is of this machine alone. Who asks is whoever the API server says that the bearer token is of, without
     `user_prefix`; with `proxy_ca_file` only who has a certificate of that CA is answered, and says in `X-Remote-User`
     and `X-Remote-Group` who asks. `admins` and `admin_groups` may ask for others.
+
+    `quotas` has those of owners by name, and under `*` that of each other one.
     """
 
     scope: Literal["off", "labelled", "on"] = "off"
@@ -47,12 +81,13 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     user_prefix: str = ""
     admins: tuple[str, ...] = ()
     admin_groups: tuple[str, ...] = ("system:masters",)
+    quotas: dict[str, OwnerQuotaSection] = {}
 
     def __post_init__(self) -> None:
         """Refuse what does not go together.
 
         Raises:
-            InvalidRequest: an address, a place, or routes without bindings.
+            InvalidRequest: an address, a place, an amount, or routes without bindings.
 
         """
         if self.bind is not None:
@@ -61,6 +96,12 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise invalid("kube.bindings.bind", self.bind, "there are no bindings; set kube.bindings.scope")
         if self.allocations and not all(self.allocations.partition("/")):
             raise invalid("kube.bindings.allocations", self.allocations, "write NAMESPACE/NAME of a ConfigMap")
+        self.owner_quotas  # noqa: B018 - amounts that cannot be stop the start
+
+    @property
+    def owner_quotas(self) -> dict[str, OwnerQuota]:
+        """The quotas of owners by name."""
+        return {owner: section.quota(owner) for owner, section in self.quotas.items()}
 
 
 class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

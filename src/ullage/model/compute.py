@@ -45,6 +45,24 @@ class Room:
         )
 
 
+EVERYBODY = "*"
+"""In place of an owner: the quota of each who has none of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerQuota:
+    """The most that the applications of an owner may have together; None is no limit, and 0 nothing at all.
+
+    `vram_bytes` counts what of a card is shared out, and a card that is not shared out with all of it. `cpu_milli` and
+    `memory_bytes` are of nodes.
+    """
+
+    cards: int | None = None
+    vram_bytes: int | None = None
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeCard:
     """A card, or what a node with one memory for everything shows in place of one. `share` is how it is shared.

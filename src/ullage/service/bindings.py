@@ -388,7 +388,7 @@ def _judged(moment: Moment, app: HostedApp, picks: Sequence[Pick]) -> Validated 
     there = availability(view, requirement)
     if not picks:
         return FailedCheck(CheckType.REQUIRED, there)
-    found = validate(view, requirement, picks)
+    found = validate(view, requirement, picks, app.key)
     if not found.ok:
         return FailedCheck(CheckType.UNAVAILABLE, there, found)
     return Validated(there, found, rows_of(view, app.key, requirement, picks, app.id))

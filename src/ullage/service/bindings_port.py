@@ -9,7 +9,7 @@ from typing import Protocol
 from ullage.core.binding.rows import Change, Ledger
 from ullage.core.binding.view import TENANTS
 from ullage.model.binding import Binding
-from ullage.model.compute import AppKey, ComputeNode, HostedApp, Room
+from ullage.model.compute import AppKey, ComputeNode, HostedApp, OwnerQuota, Room
 from ullage.model.compute_answer import Problem
 
 
@@ -18,8 +18,8 @@ class ClusterFacts:
     """What is there: nodes with their cards, applications, and the ids of rows by which anybody still runs.
 
     `bindings` are those of others, the oldest first: they take room as rows do, and become rows when migrated.
-    `problems` are what of it could not be read. `quotas` and `owner_use` are of owners, `tenants` is how many
-    applications may take turns on a card.
+    `problems` are what of it could not be read. `quotas` are of owners, `owner_use` is what their pods ask of nodes,
+    `tenants` is how many applications may take turns on a card.
     """
 
     nodes: tuple[ComputeNode, ...] = ()
@@ -27,7 +27,7 @@ class ClusterFacts:
     held: frozenset[str] = frozenset()
     bindings: tuple[Binding, ...] = ()
     problems: tuple[Problem, ...] = ()
-    quotas: Mapping[str, Room] = field(default_factory=dict)
+    quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)
     owner_use: Mapping[str, Room] = field(default_factory=dict)
     tenants: int = TENANTS
 

@@ -11,7 +11,7 @@ from ullage.core.binding.rows import Change, Ledger, applied, bound, drained, re
 from ullage.core.binding.switching import share_of, switched
 from ullage.model.affinity import Expression, Operator
 from ullage.model.binding import Binding, BindingState
-from ullage.model.compute import CPU, AppKey, AppState, Pick, Room
+from ullage.model.compute import CPU, AppKey, AppState, OwnerQuota, Pick, Room
 from ullage.model.compute_answer import Demand, Shortage, StoppedApp, SwitchStatus
 from ullage.model.error import InvalidRequest
 
@@ -117,7 +117,7 @@ def test_what_is_short_is_told():
 
 
 def test_an_owner_uses_no_more_than_the_quota_over_all_demands():
-    view = a_view((a_node(CARD),), quotas={"alice": Room(2000)})
+    view = a_view((a_node(CARD),), quotas={"alice": OwnerQuota(cpu_milli=2000)})
     demands = [demand(name, ask(1)) for name in "ab"]
     assert preflight(view, demands).installable
     assert short(view, *demands, demand("c", ask(1))) == ("c", Shortage.OWNER_QUOTA)

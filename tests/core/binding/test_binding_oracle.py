@@ -15,6 +15,7 @@ from ullage.core.binding.validation import validate
 from ullage.model.compute import AppKey, Pick, Room
 from ullage.model.compute_answer import Demand
 
+APP = AppKey("new", "alice", "new-alice")
 SIZES = (2000, 3000, 5000, 8000)
 RANK = {ALONE: 0, SLICED: 1, TURNS: 2}
 
@@ -62,11 +63,11 @@ def choices(view, asked):
 @given(views(), requirements)
 def test_something_is_found_exactly_where_some_choice_would_do(view, asked):
     found = place(view, asked, roomy(view, asked))
-    possible = any(validate(view, asked, chosen).ok for chosen in choices(view, asked))
+    possible = any(validate(view, asked, chosen, APP).ok for chosen in choices(view, asked))
     assert (found is not None) is possible
     assert availability(view, asked).schedulable is possible
     if found is not None:
-        assert validate(view, asked, found).ok
+        assert validate(view, asked, found, APP).ok
 
 
 @unhurried

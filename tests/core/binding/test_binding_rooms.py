@@ -6,8 +6,10 @@ from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row
 from ullage.core.binding.availability import availability
 from ullage.core.binding.placement import place, roomy
 from ullage.core.binding.validation import validate
-from ullage.model.compute import Pick, Room, Scope
+from ullage.model.compute import AppKey, Pick, Room, Scope
 from ullage.model.compute_answer import FitLevel, NodeStatus, NoRoom
+
+APP = AppKey("new", "alice", "new-alice")
 
 
 def picks(*chosen):
@@ -43,7 +45,7 @@ def test_who_drains_and_is_back_counts_once_with_the_larger_amount():
 
 
 def codes(view, chosen, asked=None):
-    return validate(view, asked or ask(), chosen).code
+    return validate(view, asked or ask(), chosen, APP).code
 
 
 def test_37_a_second_application_on_an_exclusive_card_is_told():
@@ -120,7 +122,7 @@ def test_a_node_is_filled_to_nine_tenths_and_no_further():
     used = Room(0, 9 * GIB)
     view = a_view((a_node(a_card(), capacity=Room(10_000, 100 * GIB), used=Room(0, 80 * GIB)),))
     assert codes(view, picks(("n1", "d1", 0)), ask(memory_bytes=10 * GIB)) == ""
-    found = validate(view, ask(memory_bytes=10 * GIB + 1), picks(("n1", "d1", 0)))
+    found = validate(view, ask(memory_bytes=10 * GIB + 1), picks(("n1", "d1", 0)), APP)
     assert found.code == "node-pressure:n1"
     pressed = {each.resource: each.pressured for each in found.pressure.dimensions}
     assert pressed == {"cpu": False, "memory": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from ullage.core.binding.owner_quota import beyond_quota
 from ullage.core.binding.rows import Change, Ledger, bound
 from ullage.core.binding.validation import unfit
 from ullage.core.binding.view import View
@@ -23,7 +24,7 @@ def reassigned(
 
     Raises:
         InvalidRequest: memory is shared out, and none is asked.
-        Conflict: a card has no room, or may not be used.
+        Conflict: a card has no room, or may not be used, or its owner may have no more.
 
     """
     others = view.without(app.key)
@@ -41,4 +42,9 @@ def reassigned(
         for row in ledger.of(app.key)
         if row.card not in gone and row.card in view.cards
     }
-    return bound(view, ledger, app, {**kept, **wanted}.values(), held)
+    change = bound(view, ledger, app, {**kept, **wanted}.values(), held)
+    fresh = [row for row in change.put if not row.draining]
+    staying = [row for row in ledger.of(app.key) if row.id not in {each.id for each in change.put} | {*change.drop}]
+    if fresh and (code := beyond_quota(others, app.key, [*staying, *fresh])):
+        raise Conflict(f"{app.key.owner} may not have so much: {code}", code=code)
+    return change

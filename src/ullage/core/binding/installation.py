@@ -52,15 +52,13 @@ def chosen(
 def _cards(
     view: View, app: HostedApp, asked: ComputeRequirement, picks: Sequence[Pick]
 ) -> tuple[HostedApp, Picks] | FailedCheck:
-    if picks:
-        found = validate(view, asked, picks, install=True)
-        if found.ok:
-            return app, tuple(picks)
-        return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True), found)
-    placed = place(view, asked, roomy(view, asked, install=True))
-    if placed is None:
+    chosen = picks or place(view, asked, roomy(view, asked, install=True))
+    if chosen is None:
         return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True))
-    return app, placed
+    found = validate(view, asked, chosen, app.key, install=True)
+    if found.ok:
+        return app, tuple(chosen)
+    return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True), found)
 
 
 def _option(view: View, asked: ComputeRequirement) -> ModeOption:

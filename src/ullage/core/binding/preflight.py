@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ullage.core.binding.owner_quota import of_quota
 from ullage.core.binding.placement import Picks, place
-from ullage.core.binding.pressure import asked, asked_too_much, of_quota, overall, pressure, too_full
+from ullage.core.binding.pressure import asked, asked_too_much, overall, pressure, too_full
 from ullage.core.binding.rows import rows_of
 from ullage.core.binding.view import View
 from ullage.model.compute import ComputeNode, Room
@@ -35,18 +36,19 @@ def preflight(view: View, demands: Iterable[Demand]) -> Preflight:
 
 def _place(view: View, demand: Demand) -> Found | Preflight:
     """The nodes and cards of one demand, or what is short."""
-    requirement, owner = demand.requirement, demand.app.owner
+    requirement = demand.requirement
     added = requirement.room(install=True)
-    lent = of_quota(view.quotas.get(owner, Room()), view.owner_use.get(owner, Room()), added)
     together = overall((node for node in view.every() if node.ready), added)
     matching = view.of_type(requirement.accelerator) if requirement.needs_card else view.every()
     ready = [node for node in matching if node.ready]
     roomy = [node for node in ready if not too_full(node, added)]
     found = _on(view, demand, [node for node in roomy if not asked_too_much(node, added)])
+    anywhere = found or _on(view, demand, ready)
+    if anywhere is None:
+        return Preflight(demand.id, Shortage.CLUSTER_CAPACITY if ready else Shortage.UNSCHEDULABLE)
+    lent = of_quota(view, demand.app, added, rows_of(view, demand.app, requirement, anywhere[1]))
     if found is not None and not _pressured(lent) and not _pressured(together):
         return found
-    if (anywhere := _on(view, demand, ready)) is None:
-        return Preflight(demand.id, Shortage.CLUSTER_CAPACITY if ready else Shortage.UNSCHEDULABLE)
     for reason, dimensions in ((Shortage.OWNER_QUOTA, lent), (Shortage.CLUSTER_PRESSURE, together)):
         if _pressured(dimensions):
             return Preflight(demand.id, reason, dimensions)

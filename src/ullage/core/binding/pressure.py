@@ -37,11 +37,6 @@ def asked_too_much(node: ComputeNode, added: Room) -> bool:
     return any(_over(node.capacity, node.requested, added, 10))
 
 
-def of_quota(quota: Room, used: Room, added: Room) -> tuple[Dimension, ...]:
-    """What an owner would use of a quota: all of it may be used."""
-    return _dimensions(quota, used, added, 10)
-
-
 def _dimensions(capacity: Room, used: Room, added: Room, tenths: int) -> tuple[Dimension, ...]:
     over = _over(capacity, used, added, tenths)
     return tuple(

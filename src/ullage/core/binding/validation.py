@@ -1,28 +1,33 @@
 """Whether a choice of cards will do for an application. What is found first is told.
 
 The codes are those that clients know, with the card or node behind a colon; of our own are `device-draining:X`
-(somebody leaves who came under another mode) and `tenants-exhausted:X` (no more may take turns).
+(somebody leaves who came under another mode) and `tenants-exhausted:X` (no more may take turns)
+and `owner-quota:R` (the owner would have more of R than allowed: `cards` or `vram`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ullage.core.binding.owner_quota import beyond_quota
 from ullage.core.binding.pressure import pressure
+from ullage.core.binding.rows import rows_of
 from ullage.core.binding.view import View
 from ullage.model.binding import ShareMode
-from ullage.model.compute import NVIDIA, ComputeCard, ComputeRequirement, Pick, Scope
+from ullage.model.compute import NVIDIA, AppKey, ComputeCard, ComputeRequirement, Pick, Scope
 from ullage.model.compute_answer import Validation
 
 
-def validate(view: View, asked: ComputeRequirement, picks: Sequence[Pick], *, install: bool = False) -> Validation:
-    """Judge a choice. The view must not have the rows of the application itself."""
+def validate(
+    view: View, asked: ComputeRequirement, picks: Sequence[Pick], app: AppKey, *, install: bool = False
+) -> Validation:
+    """Judge a choice for an application, whose own rows the view must not have."""
     code = _named(view, picks) or _together(asked, picks)
     if code:
         return Validation(code)
     cards = [view.cards[pick.key] for pick in picks]
     code = next(filter(None, (_alone(view, card, asked, pick) for card, pick in zip(cards, picks, strict=True))), "")
-    code = code or _enough(cards, asked, picks)
+    code = code or _enough(cards, asked, picks) or beyond_quota(view, app, rows_of(view, app, asked, picks))
     if code:
         return Validation(code)
     for name in dict.fromkeys(pick.node for pick in picks):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ullage.model.binding import ShareMode
-from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeNode, Room
+from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeNode, OwnerQuota, Room
 
 TENANTS = 10
 """Applications that may take turns on a card unless it is said otherwise."""
@@ -44,16 +44,16 @@ class Inventory:
 
 @dataclass(frozen=True)
 class View:
-    """Cards and rows at one moment. `quotas` are the most that the applications of an owner may use together.
+    """Cards and rows at one moment. `quotas` are those of owners by name, and of `EVERYBODY` else.
 
-    `tenants` is how many applications may take turns on a card, `owner_use` what owners use of their quotas,
+    `tenants` is how many applications may take turns on a card, `owner_use` what pods of owners ask of nodes,
     `added` what came to nodes since they were looked at.
     """
 
     inventory: Inventory = Inventory()
     rows: tuple[BoundCard, ...] = ()
     tenants: int = TENANTS
-    quotas: Mapping[str, Room] = field(default_factory=dict)
+    quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)
     owner_use: Mapping[str, Room] = field(default_factory=dict)
     added: Mapping[str, Room] = field(default_factory=dict)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from ullage.kube.bindings.gate import Gate, Scope
@@ -15,6 +15,7 @@ from ullage.kube.client.lease import Candidate
 from ullage.kube.events import Tell
 from ullage.kube.mirror import Trouble
 from ullage.kube.nodes import CardReader
+from ullage.model.compute import OwnerQuota
 from ullage.service.bindings import Bindings
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PodSettings
@@ -24,7 +25,7 @@ from ullage.wire.dialect import PodSettings
 class BindingTerms:
     """How bindings count. The ledger is the ConfigMap `name` in `namespace`; its rows are shown in `allocations` too.
 
-    With `strict` a binding that names no owner or no namespace is nobody's.
+    With `strict` a binding that names no owner or no namespace is nobody's. `quotas` are those of owners.
     """
 
     scope: Scope = Scope.ON
@@ -32,6 +33,7 @@ class BindingTerms:
     name: str = "ullage-bindings"
     namespace: str = "default"
     allocations: str = ""
+    quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class FrontBindings:
             readers=readers,
             strict=terms.strict,
             allocations=terms.allocations,
+            quotas=terms.quotas,
         )
         gate = Gate(store, sources.namespaces, terms.scope, pods.domain)
         intruders = Intruders(claimed, sources.pods, store.tenant, tell)

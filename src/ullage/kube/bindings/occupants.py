@@ -50,6 +50,8 @@ class Occupants:
         self._reserved: dict[str, tuple[str, ...]] = {}
         self.used: defaultdict[str, Room] = defaultdict(Room)
         """What the pods of a node ask of it."""
+        self.used_by: defaultdict[str, Room] = defaultdict(Room)
+        """What the pods of an owner ask of nodes."""
         pods.subscribe(self._hear)
 
     def reserve(self, uid: str, bindings: tuple[str, ...]) -> None:
@@ -113,6 +115,7 @@ class Occupants:
         uid, found = pod.metadata.uid, self._occupant(pod)
         self._there[uid] = found
         self.used[found.node] += found.room
+        self.used_by[found.tenant.owner] += found.room
         if found.tenant.app:
             self._alike[identity(found.tenant)].add(uid)
 
@@ -121,7 +124,11 @@ class Occupants:
         if last is None:
             return
         room = last.room
-        self.used[last.node] += Room(-room.cpu_milli, -room.memory_bytes, -room.disk_bytes)
+        less = Room(-room.cpu_milli, -room.memory_bytes, -room.disk_bytes)
+        for used, key in ((self.used, last.node), (self.used_by, last.tenant.owner)):
+            used[key] += less
+            if used[key] == Room():
+                del used[key]
         alike = self._alike.get(identity(last.tenant))
         if alike is not None:
             alike.discard(uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -36,7 +36,7 @@ from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.kube.client.objects import Namespace, Node, Object, Pod
 from ullage.kube.nodes import CardReader
 from ullage.model.binding import Binding, BindingState, Tenant
-from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode
+from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode, OwnerQuota, Room
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.service.bindings_port import ClusterFacts
@@ -74,9 +74,14 @@ class KubeBindings:
         readers: Sequence[CardReader] = (),
         strict: bool = False,
         allocations: str = "",
+        quotas: Mapping[str, OwnerQuota] | None = None,
     ) -> None:
-        """`name` and `namespace` are of the ledger's ConfigMap; `allocations` (`namespace/name`) shows its rows."""
+        """`name` and `namespace` are of the ledger's ConfigMap; `allocations` (`namespace/name`) shows its rows.
+
+        `quotas` are those of owners.
+        """
         self._candidate, self._sources, self._strict, self._readers = candidate, sources, strict, readers
+        self._quotas = quotas or {}
         self._workloads: tuple[tuple[Kind[Object], Informer[Object]], ...] = tuple(
             (kind, Informer(api, kind, Selection(labels=APP_LABEL))) for kind in WORKLOADS
         )
@@ -124,10 +129,21 @@ class KubeBindings:
         foreign = tuple(self.foreign)
         problems += [Problem(each.name, reason) for each in foreign if (reason := self.reason_of(each))]
         used = self.occupants.used
-        nodes = (replace(node, used=used[name], requested=used[name]) for name, (node, _) in self._nodes.items())
+        nodes = (
+            replace(node, used=used.get(name, Room()), requested=used.get(name, Room()))
+            for name, (node, _) in self._nodes.items()
+        )
         problems += [problem for _, found in self._nodes.values() for problem in found]
         problems += self.noticed()
-        return ClusterFacts(tuple(nodes), apps, self.occupants.held(ledger), foreign, tuple(problems))
+        return ClusterFacts(
+            tuple(nodes),
+            apps,
+            self.occupants.held(ledger),
+            foreign,
+            tuple(problems),
+            self._quotas,
+            dict(self.occupants.used_by),
+        )
 
     async def ledger(self) -> Ledger:
         """The ledger as it was last committed."""

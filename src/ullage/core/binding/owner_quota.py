@@ -1,0 +1,58 @@
+"""What the applications of one owner may have together. What they have already is never taken for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ullage.core.binding.view import View
+from ullage.model.binding import ShareMode
+from ullage.model.compute import EVERYBODY, AppKey, BoundCard, CardKey, Room
+from ullage.model.compute_answer import Dimension
+
+NOTHING = Room()
+
+
+def of_quota(view: View, app: AppKey, added: Room = NOTHING, rows: Iterable[BoundCard] = ()) -> tuple[Dimension, ...]:
+    """What an application would use of the quota of its owner with this room and these rows, which are not in the view.
+
+    Only what is limited is told. Who takes up no more than before is under no pressure, however little is left.
+    """
+    quota = view.quotas.get(app.owner) or view.quotas.get(EVERYBODY)
+    if quota is None:
+        return ()
+    used = view.owner_use.get(app.owner, Room())
+    there = [row for row in view.rows if row.app.owner == app.owner]
+    cards, memory = _on_cards(view, there)
+    more_cards, more_memory = _on_cards(view, [*there, *rows])
+    amounts = (
+        ("cards", quota.cards, cards, more_cards - cards),
+        ("vram", quota.vram_bytes, memory, more_memory - memory),
+        ("cpu", quota.cpu_milli, used.cpu_milli, added.cpu_milli),
+        ("memory", quota.memory_bytes, used.memory_bytes, added.memory_bytes),
+    )
+    return tuple(
+        Dimension(resource, more, before, most, more > 0 and before + more > most)
+        for resource, most, before, more in amounts
+        if most is not None
+    )
+
+
+def beyond_quota(view: View, app: AppKey, rows: Iterable[BoundCard]) -> str:
+    """The code by which rows are refused that are beyond the quota; "" for nothing."""
+    short = [each.resource for each in of_quota(view, app, rows=rows) if each.pressured]
+    return f"owner-quota:{short[0]}" if short else ""
+
+
+def _on_cards(view: View, rows: Iterable[BoundCard]) -> tuple[int, int]:
+    """How many cards rows are on, and bytes of these: what was shared out, and of any other card all of it, once."""
+    shared: dict[tuple[AppKey, CardKey], int] = {}
+    whole: dict[CardKey, int] = {}
+    for row in rows:
+        if row.share is ShareMode.MEMORY_SLICE:
+            key = row.app, row.card
+            shared[key] = max(shared.get(key, 0), row.memory_bytes)
+        else:
+            card = view.cards.get(row.card)
+            whole[row.card] = card.memory_bytes if card is not None else 0
+    cards = whole.keys() | {card for _, card in shared}
+    return len(cards), sum(whole.values()) + sum(shared.values())

@@ -1,0 +1,124 @@
+"""What the applications of one owner may have together."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view, an_app, ask
+from tests.wire.topology.hostile import unhurried
+
+from ullage.core.binding.assignment import reassigned
+from ullage.core.binding.installation import chosen
+from ullage.core.binding.owner_quota import beyond_quota, of_quota
+from ullage.core.binding.preflight import preflight
+from ullage.core.binding.rows import Ledger
+from ullage.core.binding.validation import validate
+from ullage.model.compute import CardKey, OwnerQuota, Pick, Room
+from ullage.model.compute_answer import CheckType, Demand, FailedCheck, Shortage
+from ullage.model.error import Conflict
+
+CARDS = (a_card(device="alone", share=ALONE), a_card(device="sliced", share=SLICED), a_card(device="turns"))
+NODE = a_node(*CARDS)
+APP = an_app("new", "alice", ask(4000))
+SLICE, WHOLE, TURN = (Pick("n1", each, 4000 * MIB) for each in ("sliced", "alone", "turns"))
+
+
+def view(*rows, **quota):
+    return a_view((NODE,), rows, quotas={"alice": OwnerQuota(**quota)})
+
+
+def code(there, *picks):
+    return validate(there, ask(4000, several_cards=True), picks, APP.key).code
+
+
+def test_a_choice_beyond_what_its_owner_may_have_is_refused_with_what_is_short():
+    row = a_row(CARDS[0])
+    assert code(view(row, cards=2), TURN) == ""
+    assert code(view(row, cards=1), TURN) == "owner-quota:cards"
+    assert code(view(row, cards=1), SLICE) == "owner-quota:cards"
+    assert code(view(a_row(CARDS[0], owner="bob"), cards=1), TURN) == ""
+    assert code(view(cards=0), TURN) == "owner-quota:cards"
+    assert code(view(vram_bytes=4000 * MIB), SLICE) == ""
+    assert code(view(vram_bytes=4000 * MIB - 1), SLICE) == "owner-quota:vram"
+    assert code(view(vram_bytes=16_000 * MIB - 1), WHOLE) == "owner-quota:vram"
+
+
+def test_several_applications_of_one_owner_on_one_card_have_it_once():
+    there = view(a_row(CARDS[2], "one"), a_row(CARDS[2], "two"), cards=1, vram_bytes=16_000 * MIB)
+    assert code(there, TURN) == ""
+    shared = view(a_row(CARDS[1], "one", mib=6000), cards=1, vram_bytes=10_000 * MIB)
+    assert code(shared, SLICE) == ""
+    assert code(view(a_row(CARDS[1], "one", mib=6001), cards=1, vram_bytes=10_000 * MIB), SLICE) == "owner-quota:vram"
+
+
+def test_who_has_no_quota_has_that_of_everybody_or_none():
+    there = a_view((NODE,), quotas={"*": OwnerQuota(cards=0), "bob": OwnerQuota()})
+    assert beyond_quota(there, APP.key, [a_row(CARDS[0], "new")]) == "owner-quota:cards"
+    assert beyond_quota(there, an_app("new", "bob").key, [a_row(CARDS[0], "new", "bob")]) == ""
+    assert beyond_quota(a_view((NODE,)), APP.key, [a_row(CARDS[0], "new")]) == ""
+
+
+def test_an_installation_without_a_choice_keeps_to_it():
+    found = chosen(view(cards=0), APP, "", ())
+    assert isinstance(found, FailedCheck)
+    assert (found.type, found.validation.code) == (CheckType.UNAVAILABLE, "owner-quota:cards")
+    assert chosen(view(cards=1), APP, "", ())[1] == (Pick("n1", "alone"),)
+
+
+def test_single_cards_are_assigned_within_it_and_taken_away_always():
+    rows = (a_row(CARDS[0], "new"), a_row(CARDS[2], "new"))
+    there, ledger = view(*rows, cards=1), Ledger(rows=rows)
+    with pytest.raises(Conflict) as refused:
+        reassigned(there, ledger, APP, [SLICE], [], ())
+    assert refused.value.code == "owner-quota:cards"
+    assert reassigned(there, ledger, APP, [], [CardKey("n1", "turns")], ()).drop == (rows[1].id,)
+    assert reassigned(there, ledger, APP, [WHOLE], [], ()).empty  # it has more than it may, and loses nothing
+    assert reassigned(there, ledger, APP, [SLICE], [row.card for row in rows], ()).put[0].card.device == "sliced"
+
+
+def test_a_preflight_tells_of_cards_too():
+    demands = [Demand(name, an_app(name, "alice").key, ask(4000)) for name in "ab"]
+    found = preflight(view(cards=1), demands)
+    assert (found.failed, found.reason) == ("b", Shortage.OWNER_QUOTA)
+    (cards,) = found.dimensions
+    assert (cards.resource, cards.required, cards.used, cards.capacity) == ("cards", 1, 1, 1)
+    roomy = replace(view(cpu_milli=2000, memory_bytes=GIB), owner_use={"alice": Room(1000)})
+    assert preflight(roomy, demands[:1]).installable
+    assert [each.resource for each in preflight(roomy, demands).dimensions if each.pressured] == ["cpu", "memory"]
+
+
+rows = st.lists(
+    st.builds(
+        lambda card, app, owner, mib, drains: a_row(card, app, owner, mib=mib, draining=drains),
+        st.sampled_from(CARDS),
+        st.sampled_from("abc"),
+        st.sampled_from(("alice", "bob")),
+        st.integers(1, 4000),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@unhurried
+@given(rows, rows)
+def test_what_is_counted_is_what_lies_on_cards(before, more):
+    more = [replace(row, app=APP.key) for row in more]
+    there = a_view((NODE,), tuple(before), quotas={"alice": OwnerQuota(cards=99, vram_bytes=2**50)})
+    cards, vram = of_quota(there, APP.key, rows=more)
+
+    def slow(rows):
+        mine = [row for row in rows if row.app.owner == "alice"]
+        total = 0
+        for card in CARDS:
+            on = [row for row in mine if row.card == card.key]
+            if card.share is SLICED:
+                total += sum(max(row.memory_bytes for row in on if row.app == app) for app in {row.app for row in on})
+            elif on:
+                total += card.memory_bytes
+        return len({row.card for row in mine}), total
+
+    assert (cards.used, vram.used) == slow(before)
+    assert (cards.used + cards.required, vram.used + vram.required) == slow([*before, *more])
+    assert {row.share for row in before} <= {ALONE, SLICED, TURNS}
