@@ -8,7 +8,7 @@ import pytest
 
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
-from tests.kube.hosting import ALONE, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
+from tests.kube.hosting import ALONE, MIB, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
 from tests.kube.test_front import cards_of, put
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.gate import SCOPE_LABEL, Scope
@@ -214,6 +214,37 @@ async def test_42_all_that_is_bound_on_a_node_is_taken(server: ApiServer, api: H
             "a": "InsufficientGPU: requested=3, bound=0",
             "b": "InsufficientGPU: requested=3, bound=1",
         }
+
+
+async def test_each_card_of_a_pod_gives_what_is_bound_of_it(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", dict.fromkeys(("g1", "g2", "g3"), SLICED)), a_machine("b", {"g4": SLICED}))
+    put(server, "gpubindings", a_binding("x", "g1", memory="12000"), a_binding("y", "g2", memory="4000"))
+    put(server, "gpubindings", a_binding("z", "g3"))
+    put(server, "namespaces", {"metadata": {"name": "free", "labels": {SCOPE_LABEL: "disabled"}}})
+    free = pod_of("free", "other", namespace="free", mib=5000)
+    free["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": "g1"}
+    pod = pod_of("p", gpus=1, mib=3000)
+    pod["spec"]["containers"].append({**pod["spec"]["containers"][0], "name": "d"})
+    pod, free = put(server, "pods", pod, free)
+    expected = {"g1": 12_000 * MIB, "g2": 4000 * MIB, "g3": 3000 * MIB}
+    async with hosting(server, api) as up:
+        assert await up.place(free, ["a"]) == "!a"
+        found = await up.offered(pod, "a", "b")
+        assert (found["NodeNames"], found["FailedNodes"]) == ([], {"a": "1/3 CardInsufficientMemory"})
+        bind = {"PodName": "p", "PodNamespace": "default", "PodUID": pod["metadata"]["uid"], "Node": "a"}
+        assert "insufficient-vram" in (await up.ask("bind", **bind))["Error"]
+        assert up.front.cluster.held(pod["metadata"]["uid"]) is None
+        server.do(lambda: server.rules.delete(("pods", "free", "free"), {"gracePeriodSeconds": 0}))
+        await until(lambda: up.front.cluster.held(free["metadata"]["uid"]) is None, "there is room")
+        assert await up.place(pod, ["a"]) == "!a"
+        there = held(up, pod)
+        assert {uuid: charge.vram for uuid, charge in zip(there.gpus, there.charges, strict=True)} == expected
+        notes = server.do(lambda: server.rules.get(("pods", "default", "p")))["metadata"]["annotations"]
+        devices = [each.split(",") for each in notes["hami.io/vgpu-devices-to-allocate"].replace(";", "").split(":")]
+        assert all(int(mib) * MIB == expected[uuid] for uuid, _, mib, _ in filter(any, devices))
+    async with hosting(server, api) as up:
+        there = held(up, pod)
+        assert {uuid: charge.vram for uuid, charge in zip(there.gpus, there.charges, strict=True)} == expected
 
 
 async def test_43_single_takes_as_many_as_it_asks(server: ApiServer, api: HttpKubeApi):

@@ -57,6 +57,7 @@ from ullage.core.selection import (
     take,
     terms,
 )
+from ullage.core.uneven import uneven
 from ullage.core.victims import NO_BUDGETS, Budgets, budgets_of
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
@@ -536,6 +537,22 @@ class Allocator:
         if not dry_run:
             self._enter(outcome.allocation)
         return outcome
+
+    def charge_unevenly(self, uid: str, vram: Mapping[str, int]) -> Allocation | Refusal:
+        """Have a reservation take these bytes of the memory of each card that is named, all of them or none.
+
+        Raises:
+            Conflict: the uid is not assumed.
+
+        """
+        known = self.held(uid)
+        if known is None or known.state is not AllocationState.ASSUMED:
+            raise Conflict(f"{uid} is not assumed; assume cards for it first", code="not-assumed")
+        assert known.claim is not None
+        asker = Request(uid, known.requirement, known.claim)
+        with kept(self.fleet, self.nominations.before(self.fleet, asker)):
+            found = uneven(self.fleet, self.rules, known, vram)
+        return found if isinstance(found, Refusal) else self._enter(found)
 
     # --- the ledger from outside ---
 

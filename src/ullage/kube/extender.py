@@ -29,6 +29,7 @@ from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import Preemptor
+from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.service.cluster import Cluster, NodeOffers
@@ -87,9 +88,15 @@ class Extender:
             count = asked.requirement.gpu_count
             text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
             (why if refusal.helps else never).update(dict.fromkeys(refused, text))
+        lacking = {
+            node: short for node, vram in admitted.uneven.items() if (short := self.cluster.lacks(asked.uid, vram))
+        }
+        names = [node for node in found.names if node not in lacking]
+        for node in set(found.names) - set(names):
+            why[node] = refusal_text(lacking[node], len(admitted.uneven[node]))
         if not args.simulated:
-            self._note(asked, admitted, bool(found.names), why, never)
-        return args.kept(found.names, why, never)
+            self._note(asked, admitted, bool(names), why, never)
+        return args.kept(names, why, never)
 
     def _note(
         self, asked: PodRequest, admitted: Admitted, placed: bool, why: Mapping[str, str], never: Mapping[str, str]
@@ -184,6 +191,8 @@ class Extender:
         asked = _as_claimed(admitted.on(args.node), claimed)
         admitted.check_claimed(args.node, claimed)
         allocation = self.cluster.reserve(asked.request, args.node)
+        if isinstance(allocation, Allocation) and args.node in admitted.uneven:
+            allocation = self.cluster.charge_unevenly(args.pod_uid, admitted.uneven[args.node])
         if isinstance(allocation, Refusal):
             raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")
         try:

@@ -26,6 +26,7 @@ from ullage.core.offers import NodeRefusal
 from ullage.core.preemption import Preemption, fits_after
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
+from ullage.core.uneven import lacking
 from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, Claim, Request
@@ -335,6 +336,28 @@ class Cluster:
         self._forget_expected(request.uid)
         found = self.allocator.assume_on(request, node, self._now())
         return found if isinstance(found, Refusal) else replace(found, bound_at=_since(found))
+
+    def lacks(self, uid: str, vram: Mapping[str, int]) -> tuple[Rejection, ...]:
+        """Which cards have less than these bytes left, by uuid; what the request has there itself counts as left."""
+        return lacking(self.allocator.fleet, vram, self.held(uid))
+
+    def charge_unevenly(self, uid: str, vram: Mapping[str, int]) -> Allocation | Refusal:
+        """Have what is reserved take these bytes of the cards that are named; refused, it is reserved no more.
+
+        Nothing is changed if it is held by now.
+
+        Raises:
+            Conflict: nothing is reserved.
+
+        """
+        known = self.held(uid)
+        if known is not None and known.state is not AllocationState.ASSUMED:
+            return known
+        found = self.allocator.charge_unevenly(uid, vram)
+        if isinstance(found, Refusal):
+            self.undo(uid)
+            return found
+        return replace(found, bound_at=_since(found))
 
     def assume(self, request: Request, gpus: Sequence[str]) -> Allocation | Refusal:
         """Reserve these cards for a request, until `confirm`, `undo` or `found`.

@@ -76,7 +76,8 @@ class Place:
         """What is asked, as the bindings allow it: among these cards, with the memory that is bound.
 
         A card for one application alone is asked for whole; one whose applications take turns has no amounts. Where
-        caps of one pod differ the least counts for each of its cards. A partition stays what it is.
+        caps differ the least is asked of each card, and `uneven` says what each really gives. A partition stays what
+        it is.
         """
         selector = replace(
             asked.cards, uuids=tuple(sorted(uuid for each in self.cards for uuid in each.card.uuids)), indices=()
@@ -86,6 +87,17 @@ class Place:
         part, isolation = self._part(asked)
         return replace(asked, gpu_count=self.count, part=part, cards=replace(selector, isolation=isolation))
 
+    def uneven(self, asked: ResourceRequirement) -> dict[str, int]:
+        """Bytes of each card by uuid, where a pod has all of them and not of each the same; else nothing.
+
+        Of a card whose binding says no amount it has what it asks for itself.
+        """
+        sliced = self.cards[0].card.share is ShareMode.MEMORY_SLICE and self.count == len(self.cards)
+        if not sliced or asked.cards.isolation is Isolation.PARTITIONED:
+            return {}
+        amounts = {each.card.id: _cap(each, asked.part) for each in self.cards}
+        return amounts if len(set(amounts.values())) > 1 else {}
+
     def _part(self, asked: ResourceRequirement) -> tuple[Part | None, Isolation]:
         share, own = self.cards[0].card.share, asked.part
         soft = asked.cards.isolation if asked.shares_cards else Isolation.SOFT
@@ -93,11 +105,19 @@ class Place:
             return None, Isolation.SHARED
         if share is ShareMode.TIME_SLICE:
             return Part(), soft
-        caps = [each.binding.memory_bytes for each in self.cards if each.binding.memory_bytes is not None]
-        if not caps:
+        if all(each.binding.memory_bytes is None for each in self.cards):
             return own, asked.cards.isolation
+        caps = [_cap(each, own) for each in self.cards]
         percent = 0 if own is None or own.compute_ppm >= PPM else own.compute_ppm
         return Part(0 if own is None else own.compute_gflops, min(caps), percent), soft
+
+
+def _cap(bound: Bound, own: Part | None) -> int:
+    """Bytes of a card whose memory is shared out: as bound, else what the pod asks for itself."""
+    if bound.binding.memory_bytes is not None:
+        return bound.binding.memory_bytes
+    total = bound.card.memory_bytes
+    return total if own is None else own.on(0, total)[1]
 
 
 def standing(card: ComputeCard, bindings: Sequence[Binding], tenants: int = TENANTS) -> dict[str, Refused]:

@@ -36,6 +36,7 @@ class Admitted:
     """What a pod asks on which nodes, and why others will not do.
 
     `never` are those where no other pod that leaves would help. `short` is what was asked, and what is left to it.
+    `uneven` has bytes by card, per node where it has not the same of each.
     """
 
     asked: Sequence[tuple[PodRequest, Sequence[str]]]
@@ -43,6 +44,7 @@ class Admitted:
     never: Mapping[str, str] = field(default_factory=dict)
     short: tuple[int, int] | None = None
     places: Mapping[str, Place] = field(default_factory=dict)
+    uneven: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def on(self, node: str) -> PodRequest:
         """What it asks on the one node that was looked at.
@@ -122,7 +124,9 @@ class Gate:
         never = {node: _text(why) for node, why in found.refused.items() if not why.helps}
         rest = (node for node in nodes if node not in found.places and node not in found.refused)
         never |= dict.fromkeys(rest, _text(found.rest))
-        return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places)
+        amounts = {node: place.uneven(asked.requirement) for node, place in found.places.items()}
+        uneven = {node: vram for node, vram in amounts.items() if vram}
+        return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places, uneven)
 
     def whole_cards(self, pod: Document, uid: str) -> frozenset[str] | None:
         """The cards that claims of a pod may be given; None for any, where bindings do not count.
