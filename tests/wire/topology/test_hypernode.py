@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.topology.hostile import shaped, unhurried
-from ullage.model.error import InvalidRequest
+from ullage.model.error import InvalidRequest, Unavailable
 from ullage.wire.re2 import BadPattern, matches
 from ullage.wire.topology.hypernode import HyperNode, Member, Of, read_hypernode, tiers_of
 
@@ -51,6 +51,16 @@ def labels(*documents, nodes=NODES):
     read = [read_hypernode(document) for document in documents]
     assert all(warnings == () for _, warnings in read)
     return tiers_of([hypernode for hypernode, _ in read], nodes, matches)
+
+
+def test_a_pattern_that_nobody_can_read_is_told_and_holds_up_nothing():
+    def unread(name, pattern):
+        raise Unavailable("patterns need something that is not installed")
+
+    known, _ = read_hypernode(told("s0", 1, like("n"), exact("n0")))
+    found, wrong = tiers_of([known], NODES, unread)
+    assert found == {"n0": {"topology.volcano.sh/tier-1": "s0"}}
+    assert wrong == ("patterns need something that is not installed",)
 
 
 def short(found):

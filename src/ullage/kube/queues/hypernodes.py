@@ -101,7 +101,8 @@ class HyperNodes:
             self._changed.clear()
             nodes = {node.metadata.name: node.metadata.labels or {} for node in self._nodes.objects.values()}
             last = self._labels
-            self._labels, wrong = tiers_of(self._known.values(), nodes, matches)
+            # patterns are tried on every name: that may take seconds, which nobody has to wait for
+            self._labels, wrong = await asyncio.to_thread(tiers_of, list(self._known.values()), nodes, matches)
             for sentence in wrong:
                 if sentence not in self._said:
                     self._trouble("HyperNode", "", InvalidRequest(sentence))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from ullage.model.error import InvalidRequest, invalid
+from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.idset import parse_ids
 from ullage.wire.document import Document, mapping
 
@@ -45,10 +45,10 @@ class Dropped:
 
     @contextmanager
     def entry(self) -> Iterator[None]:
-        """The block adds one entry, or none if the entry is malformed."""
+        """The block adds one entry, or none if the entry is malformed, or nobody can say what it means."""
         try:
             yield
-        except InvalidRequest as error:
+        except UllageError as error:
             self.say(error.message)
 
     def read(self, read: Callable[[], Read], otherwise: Other) -> Read | Other:

@@ -23,7 +23,7 @@ TIER_LABEL = "topology.volcano.sh/tier-"
 MAX_TIER = 64
 
 Matches = Callable[[str, str], bool]
-"""Whether a pattern is found in a name. Raises InvalidRequest: it is no pattern."""
+"""Whether a pattern is found in a name. Raises UllageError: it is no pattern, or that cannot be said."""
 
 
 class Of(Enum):
