@@ -15,6 +15,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.topology import Cpu, Kubelet, Topology, Zone
+from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.topology.numatopology_object import numatopology_object
 
@@ -288,6 +289,19 @@ def test_what_bind_writes_is_looked_after_as_long_as_the_pod_lives() -> None:
     assert f'own_user = "{own}"' in named(render(), "ConfigMap", "ullage")["data"]["ullage.toml"]
     assert all(f'"{name}"' in what for name in OUTPUT)
     assert '"ullage.io/"' in what
+    assert "hami.io/vgpu" not in what
+
+
+def test_what_hamis_plugin_reads_is_looked_after_where_it_is_known_who_that_is(tmp_path: Path) -> None:
+    documents = render({"hamiUsers": ["plugin"]})
+    (found,) = of_kind(documents, "ValidatingWebhookConfiguration")
+    hook = next(each for each in found["webhooks"] if each["name"] == "results.ullage.io")
+    what = hook["matchConditions"][1]["expression"]
+    assert 'request.userInfo.username in ["plugin"]' in what
+    assert all(f'"{name.removeprefix("hami.io/")}"' in what for name in HAMI_OUTPUT)
+    file = tmp_path / "ullage.toml"
+    file.write_text(named(documents, "ConfigMap", "ullage")["data"]["ullage.toml"])
+    assert read_settings(file).kube.hami_users == ("plugin",)
 
 
 @every_case

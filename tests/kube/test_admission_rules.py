@@ -31,7 +31,7 @@ NAMESPACE = "rules-of-admission"
 
 
 async def test_only_changes_of_what_bind_wrote_are_asked_about(real: ControlPlane, tmp_path: Path) -> None:
-    (found,) = of_kind(render(), "ValidatingWebhookConfiguration")
+    (found,) = of_kind(render({"hamiUsers": ["plugin"]}), "ValidatingWebhookConfiguration")
     refusal = {"allowed": False, "status": {"code": 403, "message": "not yours"}}
     async with (
         connect(real.kubeconfig) as client,
@@ -63,7 +63,10 @@ async def test_only_changes_of_what_bind_wrote_are_asked_about(real: ControlPlan
             for name in ("gpu_ids", "allocation", "numa_placement"):
                 with pytest.raises(Forbidden, match="not yours"):
                     await change(subresource, **{name: "forged"})
-        assert len(hook.asked) == asked + 6
+        forged = {"metadata": {"annotations": {"hami.io/vgpu-devices-to-allocate": "forged"}}}
+        with pytest.raises(Forbidden, match="not yours"):
+            await api.write(Patch(PODS, "p", forged, NAMESPACE, PatchType.MERGE, ""))
+        assert len(hook.asked) == asked + 7
         bind = Bind(NAMESPACE, "p", pod.metadata.uid, "n1", {"ullage.io/gpu-ids": "GPU-1"})
         await api.write(bind)
         with pytest.raises(Forbidden):

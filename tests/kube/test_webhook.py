@@ -22,6 +22,7 @@ from ullage.kube.webhook.webhook import AdmissionSettings, Queueing, Webhook
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
+from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
 
 GATE = "ullage.io/queue"
@@ -199,6 +200,18 @@ def test_its_own_process_may_change_what_it_wrote() -> None:
     assert not answered(a_pod({"ullage.io/gpu-ids": "x"}), userInfo={"username": ""}, **changed)["allowed"]
 
 
+def test_what_hamis_plugin_reads_is_changed_by_those_who_are_named_alone() -> None:
+    named = Webhook(AdmissionSettings(own_user="me", hami_users=("plugin", "other-scheduler")))
+    for name in HAMI_OUTPUT:
+        changed = {"operation": "UPDATE", "oldObject": a_pod({name: "GPU-1"})}
+        for user, allowed in (("me", True), ("plugin", True), ("other-scheduler", True), ("you", False)):
+            answer = answered(a_pod({name: "GPU-2"}), named, userInfo={"username": user}, **changed)
+            assert answer["allowed"] is allowed
+        assert answered(a_pod({name: "GPU-2"}), userInfo={"username": "you"}, **changed)["allowed"]
+    forged = {"operation": "UPDATE", "oldObject": a_pod(), "userInfo": {"username": "plugin"}}
+    assert not answered(a_pod({"ullage.io/gpu-ids": "x"}), named, **forged)["allowed"]
+
+
 def test_nobody_else_opens_the_gate_of_a_pod_that_waits() -> None:
     own = Webhook(AdmissionSettings(own_user="me"))
     both = [{"name": "example.com/quota"}, {"name": GATE}]
@@ -228,6 +241,16 @@ def test_to_validate_is_to_judge_and_not_to_change() -> None:
     assert "patch" not in answered(a_pod(), path="/validate")
     assert not answered(a_pod(nodeName="n"), path="/validate")["allowed"]
     assert "patch" in answered(a_pod(), path="/mutate")
+
+
+@pytest.mark.parametrize("name", ["ullage.io/gpu-ids", "ullage.io/gpu-bindings", "hami.io/vgpu-devices-allocated"])
+@pytest.mark.parametrize("more", [{}, {"schedulerName": "other"}, {"containers": [{"name": "c"}]}])
+def test_what_somebody_puts_back_after_it_was_taken_off_is_refused(name: str, more: Any) -> None:
+    pod = a_pod({name: "forged"}, **more)
+    refusal = answered(pod, path="/validate")
+    assert (refusal["allowed"], refusal["status"]["code"]) == (False, 403)
+    assert name in refusal["status"]["message"]
+    assert answered(patched(pod, answered(pod, path="/mutate")), path="/validate")["allowed"]
 
 
 @pytest.mark.parametrize(

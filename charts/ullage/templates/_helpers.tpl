@@ -48,6 +48,7 @@ queues = {{ .Values.queues | quote }}
 claims = {{ .Values.claims }}
 resource_quotas = true
 own_user = "system:serviceaccount:{{ .Release.Namespace }}:{{ include "ullage.name" . }}"
+hami_users = {{ .Values.hamiUsers | toJson }}
 {{- with .Values.settings }}
 {{ . }}
 {{- end }}

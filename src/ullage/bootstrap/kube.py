@@ -138,6 +138,7 @@ class KubeProcess:
                 self._queues.tree,
                 claims_gate(section.domain) if section.claims else "",
                 section.own_user,
+                section.hami_users,
             ),
             skips(front.namespaces),
             over_quota(front.cluster),

@@ -149,6 +149,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     The webhook writes `scheduler_name` on pods with cards (empty: it leaves that alone), also on those for the
     default scheduler if `force_overwrite_default_scheduler` says so, and `runtime_class` where a pod has none.
     Only `own_user` (who this process is to the API server; empty: nobody) may change what a scheduler wrote on a pod.
+    `hami_users` are HAMi's device plugin and its scheduler: where they are named, only they and `own_user` may change
+    what that plugin reads on a pod, by which it hands out cards.
     Policies are HAMi's: how nodes and cards are chosen where a pod says nothing; without both the strategy of
     `[requests]` counts. `default_memory` (MiB) and `default_cores` (percent) are what HAMi's pods get of each card if
     they name neither.
@@ -190,6 +192,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     metrics_bind: str | None = "127.0.0.1:9395"
     scheduler_name: str = "ullage"
     own_user: str = ""
+    hami_users: tuple[str, ...] = ()
     force_overwrite_default_scheduler: bool = True
     runtime_class: str = ""
     node_scheduler_policy: Literal["binpack", "spread"] | None = None

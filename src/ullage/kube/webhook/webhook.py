@@ -49,7 +49,8 @@ class AdmissionSettings:
     which of them wait for their turn: none, those that name a queue or whose namespace does, or all; `tree` are the
     queues that are more than names. `claims_gate` is the gate behind which pods that name our scheduler wait for their
     claims; with "" none does. `own_user` is who this process is to the API server: nobody else changes what a
-    scheduler wrote on a pod; with "" nobody does.
+    scheduler wrote on a pod; with "" nobody does. `hami_users` are HAMi's device plugin and its scheduler: where they
+    are named, nobody else changes what that plugin reads.
     """
 
     scheduler: str = "ullage"
@@ -60,6 +61,7 @@ class AdmissionSettings:
     tree: tuple[Queue, ...] = ()
     claims_gate: str = ""
     own_user: str = ""
+    hami_users: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Webhook:
     def answer(self, review: Review, *, change: bool = True) -> tuple[bytes, str]:
         """The answer, and in one word what was decided: `allowed`, or the code of the refusal.
 
-        Without `change` the pod is judged as it is, and only refused or not.
+        Without `change` the pod is judged as it is, and only refused or not: also for what would be taken off it.
         """
         if not (review.creates_pod or review.changes_pod) or self.skips(review.namespace):
             return review.allow(), "allowed"
@@ -82,7 +84,7 @@ class Webhook:
             if review.changes_pod:
                 self._check_unchanged(review)
                 return review.allow(), "allowed"
-            patch, warnings = self._admit(review)
+            patch, warnings = self._admit(review, change=change)
             return review.allow(patch.operations if change else (), warnings), "allowed"
         except (_OverQuota, _ResultChanged) as error:
             return review.deny(_told(error), status=_TOO_MUCH), error.code
@@ -91,7 +93,7 @@ class Webhook:
         except RecursionError:
             return review.deny("request.object: it is nested too deeply", status=_INVALID), "invalid-request"
 
-    def _admit(self, review: Review) -> tuple[Patch, tuple[str, ...]]:
+    def _admit(self, review: Review, *, change: bool) -> tuple[Patch, tuple[str, ...]]:
         """The changes of a pod that may be created, and what its writer is told.
 
         Raises:
@@ -100,6 +102,8 @@ class Webhook:
         """
         pod, patch = review.pod, Patch(review.object or {})
         taken = tuple(self._forged(pod, text(review.namespace)))
+        if taken and not change:
+            raise _ResultChanged(f"metadata.annotations.{taken[0]}: only a scheduler writes it; leave it out")
         for key in taken:
             patch.remove("metadata", "annotations", key)
         warnings = tuple(f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
@@ -132,8 +136,10 @@ class Webhook:
         if self.settings.own_user and review.user_info.username == self.settings.own_user:
             return
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
-        domain = self.settings.pods.domain
-        for key in (f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))):
+        domain, hami = self.settings.pods.domain, self.settings.hami_users
+        keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))]
+        keys += HAMI_OUTPUT if hami and review.user_info.username not in hami else ()
+        for key in keys:
             if before.get(key) != after.get(key):
                 raise _ResultChanged(f"metadata.annotations.{key}: only its scheduler writes it; leave it as it is")
         gate = gate_of(domain)
