@@ -104,7 +104,10 @@ class Extender:
         if self.preemptor is not None and placed:
             self.preemptor.answered(asked.uid, placed=True)
         elif self.preemptor is not None:
-            asked_there = [(request, [node for node in nodes if node in why]) for request, nodes in _requests(admitted)]
+            helps = why.keys() - admitted.uneven.keys()  # what is short there is more than the request says
+            asked_there = [
+                (request, [node for node in nodes if node in helps]) for request, nodes in _requests(admitted)
+            ]
             self.preemptor.refused([(request, nodes) for request, nodes in asked_there if nodes])
         if not placed:
             self.tell(_unplaced(asked, {**why, **never}, admitted.short))
