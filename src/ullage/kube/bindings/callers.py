@@ -6,9 +6,11 @@ A proxy is trusted where everybody who connects has shown a certificate of its C
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import msgspec
@@ -25,6 +27,9 @@ from ullage.service.bindings_moment import Caller
 
 KEPT_S = 60.0
 """How long what was said of a token counts."""
+
+AT_ONCE = 8
+"""Tokens that the API server is asked about at once, however many strangers come."""
 
 _MOST = 1024
 _LONGEST = 16_384
@@ -63,6 +68,7 @@ class Tokens:
     def __init__(self, api: KubeApi, admins: Admins, *, prefix: str = "", clock: Callable[[], float] = clock_s) -> None:
         self._api, self._admins, self._prefix, self._clock = api, admins, prefix, clock
         self._known: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
+        self._asking = asyncio.Semaphore(AT_ONCE)
 
     async def caller(self, request: Request) -> Caller:
         """Who asks.
@@ -74,11 +80,18 @@ class Tokens:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip() or len(token) > _LONGEST:
             raise Forbidden("Authorization: a bearer token of the cluster is needed", code="unauthenticated")
-        name, now = hashlib.sha256(token.encode()).hexdigest(), self._clock()
-        known = self._known.get(name)
-        if known is not None and now < known[0]:
-            return known[1]
-        answer = await self._api.write(Create(TOKEN_REVIEWS, {"spec": {"token": token.strip()}}))
+        name = hashlib.sha256(token.encode()).hexdigest()
+        async with self._asking if self._of(name) is None else nullcontext():
+            return self._of(name) or await self._ask(name, token.strip())
+
+    def _of(self, name: str) -> Caller | None:
+        """Whose the token of this digest was said to be not long ago."""
+        until, found = self._known.get(name, (0.0, None))
+        return found if self._clock() < until else None
+
+    async def _ask(self, name: str, token: str) -> Caller:
+        now = self._clock()
+        answer = await self._api.write(Create(TOKEN_REVIEWS, {"spec": {"token": token}}))
         status = msgspec.json.decode(answer, type=_Review).status
         if not status.authenticated or not status.user.username:
             raise Forbidden("Authorization: the cluster does not know this token", code="unauthenticated")

@@ -107,6 +107,12 @@ class Upkeep:
         except UllageError as error:
             self._stale = True  # the others are not held up by it, and it is tried again
             if not isinstance(error, Conflict):  # else our picture is behind, and what it lacks is told soon
-                self._trouble(
-                    change.kind.name if isinstance(change, Create | Replace | Patch | Delete) else "", "", error
-                )
+                self._trouble(*_what(change), error)
+
+
+def _what(change: Change) -> tuple[str, str]:
+    """The kind and the name of what is written."""
+    match change:
+        case Create(kind, {"metadata": {"name": name}}) | Replace(kind, name) | Patch(kind, name) | Delete(kind, name):
+            return kind.name, str(name)
+    return "Bindings", ""

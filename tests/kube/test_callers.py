@@ -1,0 +1,64 @@
+"""Who asks for bindings, by their tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from tests.kube.conftest import until
+from ullage.kube.bindings.callers import AT_ONCE, KEPT_S, Admins, Tokens
+from ullage.model.error import Forbidden
+
+pytestmark = pytest.mark.anyio
+
+
+class Reviews:
+    """An API server that knows tokens that begin with `good`, and answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.waiting = self.most = 0
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def write(self, change: Any) -> bytes:
+        token = change.body["spec"]["token"]
+        self.asked.append(token)
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        await self.go.wait()
+        await asyncio.sleep(0)
+        self.waiting -= 1
+        known = token.startswith("good")
+        return json.dumps({"status": {"authenticated": known, "user": {"username": f"x:{token}"}}}).encode()
+
+
+def asking(token: str) -> Request:
+    return Request({"type": "http", "headers": [(b"authorization", f"Bearer {token}".encode())]})
+
+
+async def test_a_token_is_asked_about_once_in_a_while() -> None:
+    api, now = Reviews(), [0.0]
+    tokens = Tokens(api, Admins(), prefix="x:", clock=lambda: now[0])  # type: ignore[arg-type]
+    for seconds in (0.0, KEPT_S - 1, KEPT_S):
+        now[0] = seconds
+        assert (await tokens.caller(asking("good"))).name == "good"
+    assert api.asked == ["good", "good"]
+
+
+async def test_strangers_do_not_flood_the_api_server() -> None:
+    api = Reviews()
+    tokens = Tokens(api, Admins(), clock=lambda: 0.0)  # type: ignore[arg-type]
+    await tokens.caller(asking("good"))
+    api.go.clear()
+    strangers = [asyncio.create_task(tokens.caller(asking(f"bad-{number}"))) for number in range(3 * AT_ONCE)]
+    await until(lambda: api.waiting == AT_ONCE, "the API server is asked")
+    assert (await tokens.caller(asking("good"))).name == "x:good"  # who is known waits for none of them
+    api.go.set()
+    found = await asyncio.gather(*strangers, return_exceptions=True)
+    assert all(isinstance(each, Forbidden) for each in found)
+    assert (api.most, len(api.asked)) == (AT_ONCE, 1 + 3 * AT_ONCE)
