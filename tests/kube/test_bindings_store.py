@@ -287,6 +287,20 @@ async def test_the_ledger_is_made_anew_from_what_shows_it(server: ApiServer, api
         assert {(row.id, row.app, row.card, row.memory_bytes, row.share) for row in after} == facts
 
 
+async def test_it_is_not_made_anew_before_all_that_shows_it_was_heard(server: ApiServer, api: HttpKubeApi):
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
+    leading = asyncio.create_task(front.candidate.run())
+    try:
+        await front.candidate.elected()
+        for use in (front.bindings.use.look(), front.bindings.use.suspend(Caller("alice"), Named("comfyui"))):
+            with pytest.raises(Unavailable, match="not been read"):
+                await use
+        assert server.do(lambda: server.store.get(("configmaps", "default", "ullage-bindings"))) is None
+    finally:
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+
+
 async def test_what_does_not_fit_into_the_ledger_is_refused_and_changes_nothing(
     server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
 ):

@@ -123,7 +123,7 @@ class KubeBindings:
         """What is there now. Raises `Unavailable` before all of it was heard."""
         if unready := self.unready():
             raise Unavailable(unready, code="not-ready")
-        ledger = await self.store.read()
+        ledger = await self.ledger()
         namespaces = self._sources.namespaces.objects
         apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.identities())
         foreign = tuple(self.foreign)
@@ -146,7 +146,14 @@ class KubeBindings:
         )
 
     async def ledger(self) -> Ledger:
-        """The ledger as it was last committed."""
+        """The ledger as it was last committed.
+
+        Raises:
+            Unavailable: not all was heard from which it would be made anew.
+
+        """
+        if not self.synced:
+            raise Unavailable(self.unheard, code="not-ready")
         return await self.store.read()
 
     async def commit(self, change: Change, expected: int) -> None:
