@@ -56,9 +56,15 @@ async def bound(up: Hosting, user: str = "alice") -> list[str]:
 
 
 async def shown(up: Hosting, *expected: tuple[str, str]) -> None:
-    """The objects are those of these owners and cards, and no others."""
+    """The objects are those of these owners and cards, as the rows are, and no others."""
     names = {binding_name("comfyui", owner, card) for owner, card in expected}
-    await until(lambda: set(up.objects()) == names, f"the objects are {sorted(names)}")
+
+    def alike() -> bool:
+        ledger = up.front.bindings.store.store.now
+        rows = None if ledger is None else {(row.app.owner, row.card.device) for row in ledger.rows}
+        return rows == set(expected) and set(up.objects()) == names
+
+    await until(alike, f"the rows and objects are {sorted(names)}")
 
 
 async def test_an_application_is_bound_runs_and_is_let_go(server: ApiServer, api: HttpKubeApi):
