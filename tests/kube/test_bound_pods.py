@@ -239,9 +239,13 @@ async def test_each_card_of_a_pod_gives_what_is_bound_of_it(server: ApiServer, a
         assert await up.place(pod, ["a"]) == "!a"
         there = held(up, pod)
         assert {uuid: charge.vram for uuid, charge in zip(there.gpus, there.charges, strict=True)} == expected
-        notes = server.do(lambda: server.rules.get(("pods", "default", "p")))["metadata"]["annotations"]
-        devices = [each.split(",") for each in notes["hami.io/vgpu-devices-to-allocate"].replace(";", "").split(":")]
-        assert all(int(mib) * MIB == expected[uuid] for uuid, _, mib, _ in filter(any, devices))
+
+        def notes() -> dict[str, str]:
+            return dict(server.do(lambda: server.rules.get(("pods", "default", "p")))["metadata"]["annotations"])
+
+        await until(lambda: notes()["hami.io/bind-phase"] == "success", "its node has handed out the cards")
+        devices = [each.split(",") for each in notes()["hami.io/vgpu-devices-allocated"].replace(";", "").split(":")]
+        assert [(uuid, int(mib)) for uuid, _, mib, _ in filter(any, devices)] == [("g1", 12_000), ("g2", 4000)]
     async with hosting(server, api) as up:
         there = held(up, pod)
         assert {uuid: charge.vram for uuid, charge in zip(there.gpus, there.charges, strict=True)} == expected
