@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
 from ullage.core.fleet import Fleet
 from ullage.core.preemption import preempt
 from ullage.core.quota import Quotas
 from ullage.core.selection import Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
+from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.quota import Caps, Quota
@@ -86,3 +91,23 @@ def capped(**caps: int) -> Rules:
     compute = caps.get("tflops")
     total = Caps(None if compute is None else compute * 1000)
     return Rules(quotas=Quotas({"team": Quota(total_requests=total, max_workers=caps.get("workers", 100))}))
+
+
+def crowd(draw: st.DrawFn, books: Books, nodes: Sequence[Node], count: int, texts: Sequence[str]) -> None:
+    """Put up to so many workers of all kinds on cards: those that find their cards taken stay away."""
+    for n in range(count):
+        gpus = draw(st.sampled_from(nodes)).gpus
+        cards = tuple(gpu.uuid for gpu in draw(st.permutations(gpus))[: draw(st.integers(1, 2))])
+        facts = {
+            "priority": draw(st.integers(-1, 3)),
+            "namespace": draw(st.sampled_from(["team", "team", "other"])),
+            "workload": draw(st.sampled_from(["web", "job"])),
+            "protected_until": draw(st.sampled_from([0.0, 0.0, 0.0, NOW + 1])),
+            "state": draw(st.sampled_from([AllocationState.BOUND] * 6 + [AllocationState.RELEASING])),
+            "executor": draw(st.integers(0, 9)) == 0,
+            "since": float(draw(st.integers(0, 3))),
+        }
+        try:
+            books.run(f"w{n}", *cards, of=draw(st.sampled_from(texts)), **facts)
+        except Conflict:
+            continue

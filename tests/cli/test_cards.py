@@ -7,19 +7,6 @@ import time
 import pytest
 
 from tests.system.live_server import wait_until
-from ullage.cli.main import main
-
-
-@pytest.fixture
-def ran(http, capsys):
-    """Runs a command line and gives its exit code, what it printed, and what it complained of."""
-
-    def run(line):
-        code = main(line.split())
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 def rows(table):

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tests.system.live_server import LiveServer
-from ullage.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -15,18 +14,6 @@ def server(tmp_path_factory):
     (home / "ullage.toml").write_text("[node]\ngpus = 1\n")
     with LiveServer(home) as live:
         yield live
-
-
-@pytest.fixture
-def ran(http, capsys):
-    """Runs a command line and gives its exit code, what it printed, and what it complained of."""
-
-    def run(line):
-        code = main(line.split())
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 def test_a_change_of_size_is_told_in_percent(ran):

@@ -8,7 +8,7 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.books import NOW, Books, a_card, a_node, ask, capped, frozen
+from tests.books import NOW, Books, a_card, a_node, ask, capped, crowd, frozen
 
 from ullage.core.draft import Misfit, enter
 from ullage.core.eviction import preempt_together
@@ -21,7 +21,6 @@ from ullage.core.trial import trial
 from ullage.core.victims import Budgets
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import GangClaim, Request
-from ullage.model.error import Conflict
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.part import IsolationPolicy
@@ -200,22 +199,7 @@ def worlds(draw: st.DrawFn) -> tuple[Fleet, Rules]:
         for name in "abcd"[: draw(st.integers(1, 4))]
     ]
     books = Books(*nodes)
-    for n in range(draw(st.integers(4, 20))):
-        gpus = draw(st.sampled_from(nodes)).gpus
-        held = tuple(gpu.uuid for gpu in draw(st.permutations(gpus))[: draw(st.integers(1, 2))])
-        facts = {
-            "priority": draw(st.integers(-1, 3)),
-            "namespace": draw(st.sampled_from(["team", "team", "other"])),
-            "workload": draw(st.sampled_from(["web", "job"])),
-            "protected_until": draw(st.sampled_from([0.0, 0.0, 0.0, NOW + 1])),
-            "state": draw(st.sampled_from([AllocationState.BOUND] * 6 + [AllocationState.RELEASING])),
-            "executor": draw(st.integers(0, 9)) == 0,
-            "since": float(draw(st.integers(0, 3))),
-        }
-        try:
-            books.run(f"w{n}", *held, of=draw(st.sampled_from(TEXTS)), **facts)
-        except Conflict:
-            continue
+    crowd(draw, books, nodes, draw(st.integers(4, 20)), TEXTS)
     rules = Rules(
         strategy=draw(st.sampled_from(["best-fit", "spread", "node-compact-gpu-low-load"])),
         workers_per_node=draw(st.sampled_from([0, 2, 3])),

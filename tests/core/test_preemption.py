@@ -9,7 +9,7 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen
+from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, crowd, frozen
 
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet, Usage
@@ -460,22 +460,7 @@ def worlds(draw: st.DrawFn) -> tuple[Books, Rules, Request, Budgets]:
         for name in ("m", "n")[: draw(st.integers(1, 2))]
     ]
     books = Books(*nodes)
-    for n in range(draw(st.integers(2, 9))):
-        gpus = draw(st.sampled_from(nodes)).gpus
-        cards = tuple(gpu.uuid for gpu in draw(st.permutations(gpus))[: draw(st.integers(1, 2))])
-        facts = {
-            "priority": draw(st.integers(-1, 3)),
-            "namespace": draw(st.sampled_from(["team", "team", "other"])),
-            "workload": draw(st.sampled_from(["web", "job"])),
-            "protected_until": draw(st.sampled_from([0.0, 0.0, 0.0, NOW + 1])),
-            "state": draw(st.sampled_from([AllocationState.BOUND] * 6 + [AllocationState.RELEASING])),
-            "executor": draw(st.integers(0, 9)) == 0,
-            "since": float(draw(st.integers(0, 3))),
-        }
-        try:
-            books.run(f"w{n}", *cards, of=draw(st.sampled_from(TEXTS)), **facts)
-        except Conflict:
-            continue
+    crowd(draw, books, nodes, draw(st.integers(2, 9)), TEXTS)
     quota = Quota(
         total_requests=Caps(draw(st.sampled_from([None, 60_000, 120_000, 200_000]))),
         max_workers=draw(st.sampled_from([100, 1, 3])),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -20,7 +21,7 @@ from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi, Patience
 from ullage.kube.client.kinds import GPU_BINDINGS, NAMESPACES, PODS, Kind
 from ullage.kube.client.objects import Object
-from ullage.model.error import NotFound, UllageError
+from ullage.model.error import AlreadyExists, NotFound, UllageError
 
 SHORT = Patience(answer_s=10.0, throttled_s=5.0, watch_s=(1.0, 2.0), silence_s=20.0)
 DEFINITIONS = Kind(
@@ -62,26 +63,29 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of real processes; skips where they are not installed."""
     plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
     try:
-        asyncio.run(_define(plane, GPU_BINDINGS))
+        asyncio.run(_with_bindings(plane))
         yield plane
     finally:
         plane.close()
 
 
-async def _define(plane: ControlPlane, kind: Kind[Object]) -> None:
+async def _with_bindings(plane: ControlPlane) -> None:
     async with connect(plane.kubeconfig) as client:
-        api = HttpKubeApi(client, SHORT)
-        await api.write(Create(DEFINITIONS, bodies.definition(kind)))
-        clock = asyncio.get_running_loop().time
-        end = clock() + 60
-        while clock() < end:
+        await define(HttpKubeApi(client, SHORT), GPU_BINDINGS)
+
+
+async def define(api: HttpKubeApi, kind: Kind[Any], definition: dict[str, Any] | None = None) -> None:
+    """Have a kind served, by its definition where it has one; it may be defined already."""
+    with suppress(AlreadyExists):
+        await api.write(Create(DEFINITIONS, definition or bodies.definition(kind)))
+    async with asyncio.timeout(60):
+        while True:
             try:
                 assert [page async for page in api.pages(kind)]
             except NotFound:
                 await asyncio.sleep(0.1)
             else:
                 return
-    raise AssertionError(f"{kind.plural} are not served within a minute")
 
 
 @pytest.fixture

@@ -87,8 +87,11 @@ class LiveFront:
             self.process.wait()
 
     def close(self) -> None:
-        """Kill it where it runs. One that has ended by itself tells its log."""
-        if self.process is not None and self.process.poll() not in (0, -signal.SIGKILL):
+        """Kill it where it runs. One that has ended by itself fails its test."""
+        if self.process is None:
+            return
+        print(self.told())  # noqa: T201 - beside a test that failed
+        if self.process.poll() not in (0, -signal.SIGKILL):
             try:
                 self._must_run()
             finally:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.kube.at_work import at_work
-from tests.kube.conftest import DEFINITIONS, SHORT, until
+from tests.kube.conftest import SHORT, define, until
 from tests.kube.control_plane import ControlPlane
 from tests.kube.hami_node import HamiNodes
 from tests.kube.hosting import ALONE, ROOT, SLICED, a_binding, a_deployment, a_machine, pod_of
@@ -35,7 +35,7 @@ from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import DEPLOYMENTS, GPU_BINDINGS, NAMESPACES, NODES, PODS
 from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
-from ullage.model.error import AlreadyExists, NotFound, UllageError
+from ullage.model.error import AlreadyExists, UllageError
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 COMFY = f"{ROOT}/apps/comfyui"
@@ -69,10 +69,9 @@ class Users:
 async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeApi, Kubelets, Front, Users]]:
     async with connect(plane.kubeconfig) as client:
         api = HttpKubeApi(client, SHORT)
-        for change in (Create(DEFINITIONS, definition()), Create(NAMESPACES, {"metadata": {"name": "os-framework"}})):
-            with suppress(AlreadyExists):
-                await api.write(change)
-        await _served(api)
+        with suppress(AlreadyExists):
+            await api.write(Create(NAMESPACES, {"metadata": {"name": "os-framework"}}))
+        await define(api, GPU_BINDINGS, definition())
         tokens = {name: await _token(client, name) for name in ("alice", "bob", "root")}
         candidate = Candidate(api, "ullage-bound", "kube-system")
         front = make_front(api, candidate, Rules(), FrontSettings(readers=[registered_cards()], bindings=TERMS))
@@ -86,19 +85,6 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
             httpx2.AsyncClient(transport=httpx2.ASGITransport(routes), base_url="http://u") as http,
         ):
             yield api, kubelets, front, Users(http, tokens)
-
-
-async def _served(api: HttpKubeApi) -> None:
-    clock = asyncio.get_running_loop().time
-    end = clock() + 60
-    while clock() < end:
-        try:
-            assert [page async for page in api.pages(GPU_BINDINGS)]
-        except NotFound:
-            await asyncio.sleep(0.1)
-        else:
-            return
-    raise AssertionError("GPUBindings are not served within a minute")
 
 
 async def _token(client: httpx2.AsyncClient, name: str) -> str:

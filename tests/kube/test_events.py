@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.clock import Clock
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from tests.kube.test_front import a_node, a_pod, put, running
@@ -41,14 +42,6 @@ async def test_a_pod_tells_why_it_is_not_placed_and_where_it_went(server: ApiSer
         assert by_pod["second"] == ("FilteringFailed", "2 of 2 nodes: NodeInsufficientDevice")
         assert by_pod["third"][0] == "BindingFailed"
         assert "kube-forbidden" in by_pod["third"][1]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def test_only_the_leader_tells_and_not_without_end(

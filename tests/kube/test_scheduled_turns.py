@@ -1,19 +1,15 @@
 """Pods that wait for their turn before a real control plane: kube-scheduler places whom we let go."""
 
-import asyncio
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.kube.bodies import definition
-from tests.kube.conftest import DEFINITIONS, until
+from tests.kube.conftest import define, until
 from tests.kube.control_plane import ControlPlane
 from tests.kube.test_scheduler import Watched, a_pod, answering, create, machines, scheduled
 from ullage.kube.client.changes import Create
-from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import POD_GROUPS
-from ullage.model.error import NotFound
 from ullage.model.queue import Queue
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -42,18 +38,6 @@ async def finish(kubelets: Any, watched: Watched, *prefixes: str) -> None:
     for pod in watched.live():
         if pod.metadata.name.startswith(prefixes):
             await kubelets.finish("default", pod.metadata.name)
-
-
-async def groups_are_served(api: HttpKubeApi) -> None:
-    await api.write(Create(DEFINITIONS, definition(POD_GROUPS)))
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                assert [page async for page in api.pages(POD_GROUPS)]
-            except NotFound:
-                await asyncio.sleep(0.1)
-            else:
-                return
 
 
 async def test_three_queues_share_as_their_weights_say_also_over_a_restart(scheduled: tuple[ControlPlane, int]) -> None:
@@ -85,7 +69,7 @@ async def test_gangs_start_whole_beside_others_and_a_wide_pod_is_not_passed(
 ) -> None:
     plane, port = scheduled
     async with machines(plane, d=4, e=4) as (api, kubelets, watched):
-        await groups_are_served(api)
+        await define(api, POD_GROUPS)
         await create(api, *(waiting(f"s{n}", "x") for n in range(6)))
         async with answering(api, port, *QUEUES) as front:
             await until(lambda: len(watched.cards()) == 6, "the small ones run", 60)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.clock import Clock
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.at_work import answers, at_work
 from tests.kube.conftest import until
@@ -36,14 +37,6 @@ def waiting(name: str, gpus: int = 1, queue: str = "x", **annotations: str) -> d
     pod["metadata"]["labels"] = {GATE: queue}
     pod["spec"]["schedulingGates"] = [{"name": GATE}]
     return pod
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Scheduler:

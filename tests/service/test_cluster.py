@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.books import a_card, a_node, ask
+from tests.clock import Clock
 
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Refusal, Rules
@@ -17,14 +18,6 @@ from ullage.model.rejection import Code
 from ullage.service.cluster import EXPECTED_S, Cluster
 
 pytestmark = pytest.mark.timeout(900)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def cluster(*nodes: Node, clock: Clock | None = None) -> Cluster:

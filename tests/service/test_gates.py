@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import pytest
 from tests.books import a_card, a_node, ask
+from tests.clock import Clock
 
 from ullage.core.quota import Quotas
 from ullage.core.selection import Refusal, Rules
@@ -23,14 +24,6 @@ from ullage.service.gates import AVOID_S, OPEN_S, RESERVE_AFTER_S, Gates
 from ullage.service.queue_holdings import QueueHoldings, labelled
 
 pytestmark = pytest.mark.timeout(900)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def machine(name: str, cards: int) -> Node:

@@ -35,6 +35,7 @@ class LiveServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        print((self.home / "server.log").read_text())  # noqa: T201 - beside a test that failed
         self.stop()
 
     def start(self) -> None:
