@@ -50,20 +50,17 @@ class Mortal:
         return await self._api.write(change)
 
 
-async def die(api: HttpKubeApi, at: int, *, after: bool) -> bool:
-    """Let a process live until that write; whether there was one."""
+async def die(server: ApiServer, api: HttpKubeApi, at: int, *, after: bool) -> bool:
+    """Let a process live until that write, or until the pod is let go; whether there was one."""
     mortal = Mortal(api, at, after=after)
     front = make_front(mortal, Candidate(mortal, "ullage", "default"), Rules())
     work = asyncio.create_task(front.run())
     await until(lambda: not front.extender.unready, "the front is ready")
-    done = asyncio.create_task(mortal.dead.wait())
-    await asyncio.wait([done], timeout=3.0)
-    died = mortal.dead.is_set()
-    for task in (done, work):
-        task.cancel()
-    await asyncio.gather(done, work, return_exceptions=True)
+    await until(lambda: mortal.dead.is_set() or not gated(server, "p"), "it wrote what there is to write")
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
     await Candidate.release(front.candidate)
-    return died
+    return mortal.dead.is_set()
 
 
 def devices_are_held_once(server: ApiServer, *claims: str) -> None:
@@ -80,7 +77,7 @@ async def test_whoever_comes_after_completes_it(server: ApiServer, api: HttpKube
     furnish(server, a=2, b=1)
     put(server, "resourceclaims", a_claim("one"), a_claim("two"))
     put(server, "pods", claiming("p", "one", "two"))
-    assert await die(api, at, after=after)
+    assert await die(server, api, at, after=after)
     devices_are_held_once(server, "one", "two")
     async with running(api) as front:
         await let_go(server, "p")
@@ -98,7 +95,7 @@ async def test_whoever_comes_after_takes_back_what_cannot_be_completed(
     furnish(server, a=2)
     put(server, "resourceclaims", a_claim("one"), a_claim("two"), a_claim("theirs"))
     put(server, "pods", claiming("p", "one", "two"))
-    assert await die(api, at, after=after)
+    assert await die(server, api, at, after=after)
     taken = set(allocated(server, "one") + allocated(server, "two"))
     if len(taken) == 2:
         return  # all is allocated: it will be completed
@@ -119,7 +116,7 @@ async def test_a_pod_that_went_meanwhile_leaves_nothing_behind(server: ApiServer
     furnish(server, a=2)
     put(server, "resourceclaims", a_claim("one"), a_claim("two"))
     put(server, "pods", claiming("p", "one", "two"))
-    assert await die(api, at, after=True)
+    assert await die(server, api, at, after=True)
     delete(server, "p")
     async with running(api) as front:
         await until(lambda: not users(server, "one") and not users(server, "two"), "nothing is reserved")
@@ -152,16 +149,26 @@ async def test_a_claim_that_changed_in_between_is_read_again(server: ApiServer, 
         assert allocated(server, "one") == ["a/gpu-0"]
 
 
+class Over:
+    """A candidate whose term is over; it counts who asks for it."""
+
+    looks = 0
+
+    @property
+    def epoch(self) -> None:
+        self.looks += 1
+
+
 async def test_who_leads_no_more_writes_nothing(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=1)
     async with running(api) as front:
-        front.candidate._epoch = None  # the term is over, and nobody told
-        front.candidate.attempt = lambda: asyncio.sleep(0)
+        over = front.claims.claiming._candidate = Over()
         before = len([1 for method, path in server.asked if method == "PATCH"])
         put(server, "resourceclaims", a_claim("one"))
         put(server, "pods", claiming("p", "one"))
         await until(lambda: ("default", "p") in front.pods.objects, "it is known")
-        await asyncio.sleep(0.3)  # several looks of the loop: nothing tells that it did nothing
+        looks = over.looks
+        await until(lambda: over.looks > looks + 2, "it has looked whether it leads")
         assert gated(server, "p")
         assert len([1 for method, path in server.asked if method == "PATCH"]) == before
 
