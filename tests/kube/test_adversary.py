@@ -163,10 +163,12 @@ ASKED = [
 
 
 def check(world: Mirrored) -> None:
-    """The columns are what inventory and ledger come to, and nobody is given a card that another pod names."""
+    """The columns are inventory less ledger and what stands beside; nobody is given a card that another pod names."""
     world.mirror.settle()
     fleet = world.cluster.allocator.fleet
     again = Fleet(fleet.nodes, fleet.ledger.values())
+    for node, has in fleet.beside.items():
+        again.set_beside(node, has)
     assert fleet.ledger == again.ledger
     assert (fleet.card_rows[:, :4] == again.card_rows[:, :4]).all()
     assert (fleet.node_rows[:, :7] == again.node_rows[:, :7]).all()

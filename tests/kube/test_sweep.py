@@ -86,6 +86,7 @@ async def test_a_card_that_a_driver_tells_again_is_back_though_its_node_is_as_it
         front = up.front
         assert await up.place(pod, ["a"]) == "!a"
         (card,) = cards_of(server, "p")
+        await until(lambda: front.pods.objects["default", "p"].spec.node_name == "a", "the watch tells where it is")
         there, now = [Gpu("another", 0)], [0.0]
         mirror = Mirror(Cluster(Rules(), lambda: 0.0), front.nodes, front.pods, read_pod, readers=[lambda _: there])
         mirror.recover()
