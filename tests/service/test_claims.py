@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.device_search import Pick
+from ullage.core.fleet import Beside
 from ullage.core.quota import Quotas
 from ullage.core.selection import Rules
 from ullage.model.affinity import Expression, NodeAffinity, Operator
@@ -29,7 +31,7 @@ from ullage.model.node import Node
 from ullage.model.part import CardSelector
 from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
-from ullage.model.slice_device import Attribute, Capacity, Pool, SliceDevice, ValueKind
+from ullage.model.slice_device import Attribute, Capacity, Pool, SliceDevice, TaintRule, ValueKind
 from ullage.model.taint import Taint, Toleration
 from ullage.model.topology import Cpu, Link, Path, Topology, Zone, ZonePolicy
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
@@ -537,3 +539,72 @@ def rest_of(looking):
             next(looking)
         except StopIteration as found:
             return found.value
+
+
+# --- what is known of nodes ---
+
+
+class Changes:
+    """Whatever may change what nodes have for claims, by chance."""
+
+    def __init__(self, seed):
+        self.draw, self.numbers, self.there, self.taints = random.Random(seed), itertools.count(), [], {}
+        self.nodes = ["a", "b", "c"]
+        self.adapters = {node: SliceDevice("nic", node, "nic-0", node) for node in self.nodes}
+        self.far = SliceDevice("far", "all", "far-0")
+        pools = [*(cards(node, 3) for node in self.nodes), Pool("far", "all", (self.far,))]
+        pools += [Pool("nic", node, (device,)) for node, device in self.adapters.items()]
+        self.world = World(*pools, takes=self.takes, extra=(DRIVER, "nic", "far"))
+        self.steps = [*[self.allocate] * 2, self.free, self.taint, self.crowd, self.rule, self.no_rule, self.offer]
+
+    @staticmethod
+    def takes(said, device):
+        return said in (device.driver, "any")
+
+    def fresh(self):
+        found = Claims(self.world.cluster, self.world.devices, self.takes)
+        for each in ("any", DRIVER, "nic", "far"):
+            found.set_class(each, DeviceClass(each, (each,)))
+        for node, told in self.taints.items():
+            found.set_taints(node, told)
+        return found
+
+    def step(self):
+        self.draw.choice(self.steps)(self.draw.choice(self.nodes))
+
+    def allocate(self, node):
+        device = self.draw.choice([card(node, self.draw.randrange(3)), self.adapters[node], self.far])
+        self.there.append(f"h{next(self.numbers)}")
+        self.world.devices.set_claim(claim(self.there[-1], allocation=results(device)))
+
+    def free(self, _node):
+        if self.there:
+            self.world.devices.remove_claim(self.there.pop(self.draw.randrange(len(self.there))))
+
+    def taint(self, node):
+        self.taints[node] = [Taint("k", "v", "NoSchedule")] if self.draw.random() < 0.5 else []
+        self.world.claims.set_taints(node, self.taints[node])
+
+    def crowd(self, node):
+        self.world.cluster.set_beside(node, Beside(self.draw.choice([0, 63_000])))
+
+    def rule(self, _node):
+        taint = Taint("k", "v", "NoSchedule")
+        self.world.devices.set_taint_rule("r", TaintRule(taint, self.draw.choice(["nic", "far", DRIVER])))
+
+    def no_rule(self, _node):
+        self.world.devices.set_taint_rule("r", None)
+
+    def offer(self, node):
+        devices = (self.adapters[node],) if self.draw.random() < 0.5 else ()
+        self.world.devices.set_pool(("nic", node), Pool("nic", node, devices))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_known_of_a_node_is_what_a_fresh_look_finds_whatever_has_changed(seed):
+    changes = Changes(seed)
+    for _ in range(40):
+        changes.step()
+        for count, name in ((4, DRIVER), (1, "nic"), (2, DRIVER), (1, "far")):
+            one = pod(claim("new", of(count, device_class=name)), cpu_milli=2000)
+            assert changes.world.claims.place(one) == changes.fresh().place(one)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 
 from ullage.core.device_search import MAX_STEPS, Offer, Pick, SearchExhausted, Steps, groups, rank, search, suitable
+from ullage.core.fleet import Fleet
+from ullage.core.kernel.columns import CHANGED
 from ullage.core.selection import Choice, Refusal
 from ullage.core.trial import trial
 from ullage.model.affinity import ANY_NODE, NodeAffinity
@@ -32,6 +34,11 @@ _MOST_STEPS = 10 * MAX_STEPS
 """Devices that are tried for one pod, on all nodes together."""
 
 _MOST_VERDICTS = 65_536
+
+_MOST_SHAPES = 64
+"""Ways to ask of which it is kept why nodes had nothing."""
+
+_NO_DEVICES = "no-devices"
 
 _TRIED = "devices of a claim"
 """The id under which they are in the books while it is tried whether they leave room."""
@@ -95,6 +102,27 @@ class Unplaced:
         return "; ".join(f"{count} of {total} nodes: {why}" for why, count in told) or "there is no node"
 
 
+class _Refusals:
+    """Why nodes of these books had nothing for pods that ask alike, for as long as nothing has changed there."""
+
+    def __init__(self, fleet: Fleet, devices: Devices) -> None:
+        self.fleet, self._devices = fleet, devices
+        self._known: dict[str, tuple[tuple[int, int], str]] = {}
+
+    def still(self, node: str) -> str | None:
+        """Why a node has nothing, if that is known and nothing has changed."""
+        known = self._known.get(node)
+        return known[1] if known is not None and known[0] == self._state(node) else None
+
+    def note(self, node: str, why: str) -> None:
+        """Why a node has nothing, whatever is kept for others."""
+        if node in self.fleet.row_of:
+            self._known[node] = self._state(node), why
+
+    def _state(self, node: str) -> tuple[int, int]:
+        return self.fleet.node_rows.item(self.fleet.row_of[node], CHANGED), self._devices.changed_on(node)
+
+
 class Claims:
     """What is decided for pods that wait for claims."""
 
@@ -107,6 +135,8 @@ class Claims:
         self._cluster, self._selects = cluster, selects
         self._classes: dict[str, DeviceClass] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
+        self._refusals: dict[str, _Refusals] = {}
+        """By what pods ask."""
         self._verdicts: dict[tuple[tuple[str, ...], DeviceId], tuple[SliceDevice, bool | None]] = {}
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
@@ -114,10 +144,16 @@ class Claims:
         self._classes.pop(name, None)
         if found is not None:
             self._classes[name] = found
+        self._refusals.clear()
 
     def set_taints(self, node: str, taints: Iterable[Taint]) -> None:
         """What keeps pods off a node."""
-        self._taints[node] = tuple(taints)
+        told = tuple(taints)
+        if told != self._taints.get(node, ()):
+            self._refusals.clear()
+        self._taints.pop(node, None)
+        if told:
+            self._taints[node] = told
 
     # --- decisions ---
 
@@ -176,9 +212,16 @@ class Claims:
         choosy = any(len(request.alternatives) > 1 for claim in waiting for request in claim.requests)
         steps, reasons = Steps(_MOST_STEPS), Counter[str]()
         best: tuple[tuple[int, ...], ClaimPlacement] | None = None
+        refusals = self._refusals_of(pod)
         for node in self._ordered(pod, waiting, reasons):
-            found = self._against(pod, node) or self._on(pod, waiting, node, steps)
+            if refusals.fleet is not self._cluster.allocator.fleet:
+                refusals = self._refusals_of(pod)  # there are other books by now
+            known = refusals.still(node)
+            lasting = known or self._against(pod, node)
+            found = lasting or self._on(pod, waiting, node, steps)
             if isinstance(found, str):
+                if known is None and (lasting is not None or found == _NO_DEVICES):
+                    refusals.note(node, found)
                 reasons[found] += 1
                 yield
                 continue
@@ -192,6 +235,17 @@ class Claims:
                 break
             yield
         return Unplaced(reasons) if best is None else best[1]
+
+    def _refusals_of(self, pod: ClaimingPod) -> _Refusals:
+        """Those of pods that ask alike; nobody asks as one does that has something already."""
+        shape, fleet = pod.alike, self._cluster.allocator.fleet
+        if len(self._refusals) >= _MOST_SHAPES:
+            self._refusals.clear()
+        found = self._refusals.get(shape)
+        if found is None or found.fleet is not fleet:
+            found = _Refusals(fleet, self.devices)
+            self._refusals |= {shape: found} if shape else {}
+        return found
 
     def turn(self, pod: ClaimingPod) -> Request:
         """What a pod counts for where it is decided whose turn it is: its claims as whole cards, at least one."""
@@ -246,7 +300,7 @@ class Claims:
         try:
             found = search(waiting, offer, own)
             if found is None:
-                return "no-devices"
+                return _NO_DEVICES
             best = self._best(pod, waiting, node, offer, found, own)
             return best if isinstance(best, str) else self._beside(pod, waiting, node, offer, best, own)
         except SearchExhausted:

@@ -7,6 +7,7 @@ all of them together, and who of them has what is counted here.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -85,6 +86,13 @@ class Devices:
         self._flights: dict[str, _Flight] = {}
         self._known: dict[DeviceId, _Known] = {}
         self._results: dict[PoolKey, dict[str, list[DeviceResult]]] = {}
+        self._counted: dict[str, tuple[DeviceResult, ...]] = {}
+        """What of each claim stands in the results of pools."""
+        self._changes = itertools.count(1)
+        self._changed_pool: dict[PoolKey, int] = {}
+        self._changed_on: dict[str, int] = {}
+        """When what is offered on a node changed last."""
+        self._changed_anywhere = 0
         self._holdings: dict[str, _Holding] = {}
         self._sharers: dict[str, set[str]] = {}
         self._lent: dict[str, str] = {}
@@ -114,6 +122,9 @@ class Devices:
                 self._known[device.id] = known
         for uid in self._results.get(key, {}):
             self._hold(uid)
+        if (before is not None and not before.complete) or (pool is not None and not pool.complete) or "" in nodes:
+            self._changed_anywhere = next(self._changes)
+        self._changed_on.update(dict.fromkeys(nodes, next(self._changes)))
         return frozenset(nodes - {""})
 
     def set_taint_rule(self, name: str, rule: TaintRule | None) -> None:
@@ -125,6 +136,7 @@ class Devices:
         for key, pool in self._told.items():
             if before != rule and any(each.is_about(device) for each in about for device in pool.devices):
                 self._pools[key] = self._tainted(pool)
+                self._changed_pool[key] = next(self._changes)
 
     def _tainted(self, pool: Pool) -> Pool:
         """The pool with what rules say of its devices."""
@@ -223,6 +235,14 @@ class Devices:
         """The pools that may have something for work on a node, in order."""
         return [self._pools[key] for key in sorted(self._pools_on.get(node, set()) | self._roaming)]
 
+    def changed_on(self, node: str) -> int:
+        """Another number, and a larger one, whenever what there is for work on a node, or what is in use, has changed.
+
+        What the books of cards know is not counted.
+        """
+        pools = (self._changed_pool.get(key, 0) for key in (*self._pools_on.get(node, ()), *self._roaming))
+        return max(self._changed_anywhere, self._changed_on.get(node, 0), *pools)
+
     def use_of(self, pools: Sequence[Pool]) -> DeviceUse:
         """What of these pools is in use."""
         use = DeviceUse({(pool.driver, pool.name): pool for pool in pools})
@@ -283,11 +303,20 @@ class Devices:
 
     def _count(self, uid: str) -> None:
         """Count what a claim was allocated, or is about to be."""
-        for held in self._results.values():
-            held.pop(uid, None)
-        for result in self._results_of(uid):
-            key = result.device.driver, result.device.pool
-            self._results.setdefault(key, {}).setdefault(uid, []).append(result)
+        before, now = self._counted.pop(uid, ()), self._results_of(uid)
+        if now:
+            self._counted[uid] = now
+        if now != before:
+            pools = {(result.device.driver, result.device.pool) for result in (*before, *now)}
+            for key in pools:
+                there = self._results.setdefault(key, {})
+                there.pop(uid, None)
+                self._changed_pool[key] = next(self._changes)
+            for result in now:
+                self._results[result.device.driver, result.device.pool].setdefault(uid, []).append(result)
+            for key in pools:
+                if not self._results[key]:
+                    del self._results[key]
         self._hold(uid)
 
     def _results_of(self, uid: str) -> tuple[DeviceResult, ...]:
