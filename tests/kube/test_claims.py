@@ -309,17 +309,17 @@ async def test_other_gates_come_first_and_pods_of_others_are_left_alone(server: 
     put(
         server,
         "pods",
-        claiming("a-queued", "one", gates=("ullage.io/queue", GATE)),
+        claiming("a-gated", "one", gates=("example.com/first", GATE)),
         claiming("an-other", "two", schedulerName="another"),
     )
     async with running(api):
         put(server, "pods", claiming("p", "three"))
         await let_go(server, "p")
         assert allocated(server, "one") == allocated(server, "two") == []
-        assert gated(server, "a-queued")
+        assert gated(server, "a-gated")
         assert gated(server, "an-other")
-        edit(server, "pods", "a-queued", "spec", schedulingGates=[{"name": GATE}])
-        await let_go(server, "a-queued")
+        edit(server, "pods", "a-gated", "spec", schedulingGates=[{"name": GATE}])
+        await let_go(server, "a-gated")
         assert len(allocated(server, "one")) == 1
 
 
