@@ -141,7 +141,7 @@ def test_c1_a_request_takes_its_amounts_of_one_card(a):
     assert [free(before, name)[i] - free(a, name)[i] for i in (0, 1)] == [50, 8]
     taken = [sum(free(before, card)[i] - free(a, card)[i] for card in A_CARDS) for i in (0, 1)]
     assert taken == [50, 8]
-    assert a.fleet.usage["default"] == Usage(50_000, 8 * GIB, 50_000, 8 * GIB, 1)
+    assert a.fleet.usage["default"] == Usage(50_000, 8 * GIB, 50_000, 8 * GIB, 1, 500_000)
 
 
 def test_c2_two_cards_of_one_node(a):
@@ -308,7 +308,7 @@ def test_c16_growing_and_shrinking_move_what_is_available_by_the_difference(a):
     assert free(a, name) == (compute - 40, vram - 5)
     a.adjust("r", Change(amounts(10, 1), amounts(10, 1)))
     assert free(a, name) == (compute + 40, vram + 9)
-    assert a.fleet.usage["default"] == Usage(10_000, GIB, 10_000, GIB, 1)
+    assert a.fleet.usage["default"] == Usage(10_000, GIB, 10_000, GIB, 1, 100_000)
 
 
 def test_c17_half_a_tflops_is_charged_exactly(a):
@@ -319,7 +319,7 @@ def test_c17_half_a_tflops_is_charged_exactly(a):
 def test_c18_a_quarter_of_a_tflops_on_two_cards_is_half_a_tflops(a):
     got = bound(a.alloc(ask("r", 0.25, 1, 2), 1.0))
     assert len(got.gpus) == 2
-    assert a.fleet.usage["default"] == Usage(500, 2 * GIB, 500, 2 * GIB, 1)
+    assert a.fleet.usage["default"] == Usage(500, 2 * GIB, 500, 2 * GIB, 1, 5_000)
 
 
 def test_c19_with_its_last_card_a_node_its_pool_and_its_entry_vanish(a):
@@ -507,7 +507,7 @@ def test_c44_assume_and_commit_count_once():
     cards = [gpu(f"g{i}", 50, 1, index=i) for i in range(4)]
     allocator = ready(node("n", *cards), rules=Rules(quotas=Quotas({"default": Quota(max_workers=10)})))
     bound(allocator.assume(ask("r", 30, 0.5, 2), ["g0", "g1"], 1.0))
-    used = Usage(60_000, GIB, 60_000, GIB, 1)
+    used = Usage(60_000, GIB, 60_000, GIB, 1, 1_200_000)
     assert allocator.fleet.usage["default"] == used
     allocator.commit("r", 2.0)
     assert allocator.fleet.usage["default"] == used

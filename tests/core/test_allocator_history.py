@@ -414,7 +414,7 @@ class History(RuleBasedStateMachine):
         used: dict[str, list[int]] = {}
         for held in fleet.ledger.values():
             assert held.claim is not None
-            sums = used.setdefault(held.claim.namespace, [0, 0, 0, 0, 0])
+            sums = used.setdefault(held.claim.namespace, [0, 0, 0, 0, 0, 0])
             sums[4] += 1
             for position, uuid in enumerate(held.gpus):
                 card = self.seen[uuid]  # a missing one counts as what it was
@@ -429,6 +429,7 @@ class History(RuleBasedStateMachine):
                 blank = card.compute_gflops is None
                 for at, amount in enumerate((*need, *most)):
                     sums[at] += 0 if blank else amount
+                sums[5] += min(PPM, -(-need[0] * PPM // total[0]))
         assert fleet.usage == {namespace: Usage(*sums) for namespace, sums in used.items()}
 
     @precondition(lambda self: hasattr(self, "allocator"))

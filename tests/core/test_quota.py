@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ullage.core.fleet import Fleet, Usage
+from ullage.core.offers import offers
 from ullage.core.quota import (
     SINGLE,
     TOTAL,
@@ -20,13 +21,15 @@ from ullage.core.quota import (
     taken,
     with_pre_scheduled,
 )
+from ullage.core.selection import Rules, decided_by_sums, find
 from ullage.core.sentences import CURES, alarm_text, condition_text, reject_text
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Amounts, Claim
+from ullage.model.claim import Amounts, Claim, Request
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
-from ullage.model.part import Part
+from ullage.model.part import CardSelector, Isolation, Part
+from ullage.model.quantity import PPM
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code, Cure, QuotaFigures, Rejection
 from ullage.model.request import ResourceRequirement
@@ -44,8 +47,10 @@ def caps(tflops: float | None = None, mib: int | None = None) -> Caps:
 
 
 def usage(tflops: float = 0, mib: int = 0, workers: int = 0) -> Usage:
+    """On cards of 50 TFLOPS."""
     asked = amounts(tflops, mib)
-    return Usage(asked.compute_gflops, asked.vram_bytes, asked.compute_gflops, asked.vram_bytes, workers)
+    each = asked.compute_gflops, asked.vram_bytes
+    return Usage(*each, *each, workers, asked.compute_gflops * PPM // 50_000)
 
 
 def codes(rejections: tuple[Rejection, ...]) -> list[Code]:
@@ -70,7 +75,8 @@ class Books:
         return self.fleet.usage.get("team", Usage())
 
     def ask(self, tflops: float, mib: int, count: int = 1) -> list[Code]:
-        return codes(self.quotas.check(self.fleet.usage, "team", amounts(tflops, mib), count=count))
+        cores = round(tflops * 1000) * count * PPM // 50_000
+        return codes(self.quotas.check(self.fleet.usage, "team", amounts(tflops, mib), count=count, cores_ppm=cores))
 
     def alloc(self, tflops: float, mib: int, count: int = 1, state: AllocationState = AllocationState.BOUND) -> str:
         assert self.ask(tflops, mib, count) == []
@@ -120,7 +126,7 @@ def test_c42_ten_tenths_are_exactly_the_quota():
     assert books.ask(0, 0) == [Code.QUOTA_TOTAL_WORKERS]
 
 
-@pytest.mark.parametrize("quota", [Quota(caps(0, 0), caps(0, 0), max_workers=0)])
+@pytest.mark.parametrize("quota", [Quota(caps(0, 0), caps(0, 0), max_workers=0, max_cores_ppm=0)])
 def test_c43_a_quota_of_nothing_allows_nothing(quota):
     assert Books(quota).ask(1, 1) == list(TOTAL)
 
@@ -252,6 +258,7 @@ def test_c51_usage_never_falls_below_zero_and_says_when_it_would():
     assert [(alarm.resource, alarm.had, alarm.taken) for alarm in alarms] == [
         ("requests.tflops", 10_000, 20_000),
         ("limits.tflops", 10_000, 20_000),
+        ("cores", 200_000, 400_000),
     ]
     assert alarm_text(alarms[0]) == (
         "requests.tflops of namespace team would fall below zero: 20 given back, 10 held; counted as 0"
@@ -271,8 +278,8 @@ def test_books_below_zero_show_zero_and_an_alarm():
 
 
 def test_all_that_fails_is_told_in_order():
-    nothing = Quota(caps(0, 0), caps(0, 0), 0, caps(0, 0), caps(0, 0), 0)
-    found = Quotas({"team": nothing}).check({}, "team", amounts(1, 1), count=2)
+    nothing = Quota(caps(0, 0), caps(0, 0), 0, caps(0, 0), caps(0, 0), 0, max_cores_ppm=0)
+    found = Quotas({"team": nothing}).check({}, "team", amounts(1, 1), count=2, cores_ppm=1)
     assert codes(found) == [*SINGLE, *TOTAL]
     assert {rejection.cure for rejection in found[:5]} == {Cure.NEVER}
     assert {rejection.cure for rejection in found[5:]} == {Cure.QUOTA}
@@ -305,6 +312,32 @@ def test_figures_say_who_asked_what_of_how_much():
     )
     (single,) = Quotas({"team": Quota(max_limits=caps(mib=1024))}).check({}, "team", amounts(0, 2048))
     assert reject_text(single).endswith("it asks 2Gi, at most 1Gi (namespace team)")
+
+
+def test_cores_are_told_in_percent_of_a_card():
+    used = {"team": Usage(workers=1, cores_ppm=1_500_000)}
+    (refused,) = Quotas({"team": Quota(max_cores_ppm=2 * PPM)}).check(used, "team", amounts(), cores_ppm=505_000)
+    assert reject_text(refused).endswith("it asks 50.5 %, 150 % of 200 % used (namespace team)")
+    assert Quotas({"team": Quota(max_cores_ppm=2 * PPM)}).check(used, "team", amounts(), cores_ppm=500_000) == ()
+    _, (alarm,) = taken("team", Usage(cores_ppm=100_000), Usage(cores_ppm=200_000))
+    assert (
+        alarm_text(alarm) == "cores of namespace team would fall below zero: 20 % given back, 10 % held; counted as 0"
+    )
+
+
+@pytest.mark.parametrize(("gflops", "cards", "fits"), [(50_000, ("slow", "fast"), "fast"), (50_000, ("slow",), "")])
+def test_cores_are_those_of_the_card_that_is_given(gflops: int, cards: tuple[str, ...], fits: str):
+    """Half of one card is all of another: a quota of cores decides which of them will do."""
+    there = {"slow": Gpu("slow", 0, compute_gflops=50_000), "fast": Gpu("fast", 1, compute_gflops=100_000)}
+    fleet = Fleet([Node(name, 64_000, 2**40, (there[name],)) for name in cards])
+    rules = Rules(quotas=Quotas({"team": Quota(max_cores_ppm=PPM // 2)}))
+    soft = CardSelector(isolation=Isolation.SOFT)
+    asked = ResourceRequirement(gpu_count=1, part=Part(compute_gflops=gflops), cards=soft)
+    request = Request("r", asked, Claim("team"))
+    assert list(find(fleet, rules, request).by_node) == ([fits] if fits else [])
+    assert decided_by_sums(fleet, rules, request) is False
+    found = offers(fleet, rules, request)
+    assert [fleet.nodes[row].name for row in range(len(cards)) if found.refused[row] < 0] == ([fits] if fits else [])
 
 
 def test_a_lowered_quota_leaves_no_room_and_none_is_owed():
@@ -419,7 +452,7 @@ def test_the_same_amounts_again_are_no_change():
 def test_each_resource_is_named_with_its_own_percentage():
     used = {"team": Usage(97_000, 0, 50_000, 990 * MIB, 3)}
     status = Quotas({"team": Q}).status(used, "team", 5.0)
-    assert status.available_percent == ("3.00", "100.00", "50.00", "1.00", "70.00")
+    assert status.available_percent == ("3.00", "100.00", "50.00", "1.00", "70.00", "100")
     assert not status.condition.ready
     assert status.condition.reason == "AlertThresholdReached"
     assert status.condition.alerts == (("requests.tflops", "3.00"), ("limits.vram", "1.00"))
@@ -527,7 +560,7 @@ class History(RuleBasedStateMachine):
             each = [(charge.compute, charge.vram) for charge in held.charges] or [(50_000, 500 * MIB)] * len(held.gpus)
             limit = held.claim.limit
             most = each if limit is None else [(limit.compute_gflops, limit.vram_bytes)] * len(each)
-            sums = expected.setdefault(held.claim.namespace, [0] * 5)
+            sums = expected.setdefault(held.claim.namespace, [0] * 6)
             for compute, vram in each:
                 sums[0] += compute
                 sums[1] += vram
@@ -535,9 +568,10 @@ class History(RuleBasedStateMachine):
                 sums[2] += compute
                 sums[3] += vram
             sums[4] += 1
+            sums[5] += sum(min(PPM, compute * 20) for compute, _ in each)
         assert {name: list(used) for name, used in self.fleet.usage.items()} == expected
         level = Quotas(parents=TREE).used(self.fleet.usage, "lab")
-        nothing = [0] * 5
+        nothing = [0] * 6
         red, blue = expected.get("red", nothing), expected.get("blue", nothing)
         assert list(level) == [one + other for one, other in zip(red, blue, strict=True)]
         assert min(level) >= 0
@@ -549,15 +583,16 @@ TestHistory = History.TestCase
 small = st.integers(0, 6)
 some_caps = st.builds(Caps, st.none() | small, st.none() | small)
 some_quota = st.builds(
-    lambda requests, workers, single, cards: Quota(
-        total_requests=requests, max_workers=workers, max_requests=single, max_gpu_count=cards
+    lambda requests, workers, single, cards, cores: Quota(
+        total_requests=requests, max_workers=workers, max_requests=single, max_gpu_count=cards, max_cores_ppm=cores
     ),
     some_caps,
     st.none() | small,
     some_caps,
     st.none() | small,
+    st.none() | small,
 )
-some_usage = st.builds(Usage, small, small, small, small, small)
+some_usage = st.builds(Usage, small, small, small, small, small, small)
 some_cards = st.lists(st.tuples(small, small), min_size=1, max_size=3)
 
 
@@ -577,19 +612,19 @@ def test_more_used_or_more_asked_is_never_less_refused(quotas, used, extra, card
     assert now >= refused(relaxed({"red": used}, {"red": extra})["red"], cards)
 
 
-@given(st.dictionaries(st.sampled_from(["red", "lab"]), some_quota), some_usage, some_cards, st.booleans())
-def test_what_is_allowed_keeps_every_total(quotas, used, cards, change):
+@given(st.dictionaries(st.sampled_from(["red", "lab"]), some_quota), some_usage, some_cards, small, st.booleans())
+def test_what_is_allowed_keeps_every_total(quotas, used, cards, cores, change):
     rules = Quotas(quotas, TREE)
     held = Usage(workers=1) if change else Usage()
     books = {"red": used.plus(held)}
     sums = sum(compute for compute, _ in cards), sum(vram for _, vram in cards)
-    asked = Usage(*sums, *sums, 1)
+    asked = Usage(*sums, *sums, 1, cores)
     if change:
-        allowed = not rules.check_change(books, "red", held, cards, count=len(cards))
+        allowed = not rules.check_change(books, "red", held, cards, count=len(cards), cores_ppm=cores)
     else:
-        allowed = not rules.check(books, "red", cards, count=len(cards))
+        allowed = not rules.check(books, "red", cards, count=len(cards), cores_ppm=cores)
     after = rules.used(with_pre_scheduled({"red": used}, {"red": asked}), "lab")
-    grown = [n > 0 for n in asked[:4]] + [not change]
+    grown = [*(n > 0 for n in asked[:4]), not change, cores > 0]
     for name in quotas:
         for cap, total, grows in zip(quotas[name].total, after, grown, strict=True):
             assert not allowed or cap is None or total <= cap or (change and not grows)

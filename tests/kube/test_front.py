@@ -19,6 +19,7 @@ from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
 from ullage.kube.client.api import ALL, Selection, WatchEvent
+from ullage.kube.client.errors import Unreachable
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import PODS, Kind
 from ullage.kube.client.lease import Candidate
@@ -247,3 +248,18 @@ async def test_a_leader_knows_what_was_bound_before_it_even_if_its_watch_is_behi
             assert behind.cluster.held(first["metadata"]["uid"]) is None
         await until(lambda: not behind.extender.unready, "it leads")
         assert behind.extender.filter(ExtenderArgs(second, node_names=["a"])).node_names == []
+
+
+async def test_what_was_not_heard_for_long_is_named_with_what_keeps_it_from_it(server: ApiServer, api: HttpKubeApi):
+    async with running(server, api) as up:
+        nodes = up.front.nodes
+        await until(lambda: not up.front.troubles(), "all is heard")
+        nodes.trouble = Unreachable("the stream broke")
+        assert up.front.troubles() == {"nodes": "the stream broke"}
+        assert up.front.troubles(60.0) == {}
+        nodes._heard_at -= 60.0
+        nodes.trouble = Unreachable("the stream broke")
+        assert up.front.troubles(60.0) == {"nodes": "the stream broke"}
+    alone = make_front(api, Candidate(api, "ullage", "default"), Rules())
+    alone.candidate.trouble = Unreachable("no answer")
+    assert alone.troubles() == {"leases": "no answer"}

@@ -18,7 +18,7 @@ from ullage.wire.hami import NVIDIA
 from ullage.wire.hami.resource_quota import quota_of
 
 pytestmark = pytest.mark.anyio
-MEMORY = "limits.nvidia.com/gpumem"
+MEMORY, CORES = "limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores"
 MIB = 2**20
 
 
@@ -46,6 +46,21 @@ def test_the_smallest_counts_and_what_is_not_named_is_free(hard: list[dict[str, 
     found = quota_of(hard, [NVIDIA])
     assert (None if found is None else found.total_limits.vram_bytes) == (None if mib is None else mib * MIB)
     assert found is None or found.max_workers is None
+
+
+@pytest.mark.parametrize(
+    ("hard", "percent"),
+    [
+        ([{CORES: "150"}], 150),
+        ([{CORES: "150", MEMORY: "4000"}, {CORES: "40"}], 40),
+        ([{CORES: "0"}], 0),
+        ([{MEMORY: "4000"}], None),
+    ],
+)
+def test_cores_are_in_percent_of_a_card(hard: list[dict[str, str]], percent: int | None):
+    found = quota_of(hard, [NVIDIA])
+    assert found is not None
+    assert found.max_cores_ppm == (None if percent is None else percent * 10_000)
 
 
 def denied(up: Running, pod: dict[str, Any]) -> str:
@@ -81,3 +96,28 @@ async def test_they_are_judged_at_creation_and_at_placement_and_follow_their_obj
         await until(lambda: len(up.front.followed.quotas.objects) == 2, "it is gone")
         assert denied(up, of_memory("new", 16_000)) == ""
         assert (await up.ask("filter", Pod=second, NodeNames=["a"]))["NodeNames"] == ["a"]
+
+
+def of_cores(name: str, percent: int | None, gpus: int = 1) -> dict[str, Any]:
+    pod = a_pod(name, gpus)
+    cores = {} if percent is None else {"nvidia.com/gpucores": str(percent)}
+    pod["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpumem": "1000", **cores}
+    return pod
+
+
+async def test_cores_of_all_cards_are_counted_at_creation_and_at_placement(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", "A0", "A1"), a_node("b", "B0"))
+    put(server, "resourcequotas", a_quota("cores", {CORES: "100"}))
+    most, none, more = put(server, "pods", of_cores("most", 30, 2), of_cores("none", None), of_cores("more", 50))
+    async with running(server, api, readers=[registered_cards()], resource_quotas=True) as up:
+        assert denied(up, of_cores("new", 50, 2)) == ""
+        assert "total.max.cores.limit" in denied(up, of_cores("new", 51, 2))
+        assert "total.max.cores.limit" in denied(up, a_pod("whole", 2))
+        assert await up.place(most, ["a"]) == "!a"
+        assert await up.place(none, ["b"]) == "!b", "it has memory alone, and counts nothing"
+        assert denied(up, of_cores("new", 40)) == ""
+        assert "60 % of 100 % used" in denied(up, of_cores("new", 41))
+        assert "ResourceQuotaNotFit" in await up.place(more, ["a", "b"])
+        server.do(lambda: server.rules.delete(("pods", "default", "most"), {"gracePeriodSeconds": 0}))
+        await until(lambda: up.front.cluster.held(most["metadata"]["uid"]) is None, "it is gone")
+        assert await up.place(more, ["a"]) == "!a"

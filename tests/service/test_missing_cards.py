@@ -29,8 +29,8 @@ CARDS = tuple(
 )
 NODE = Node("n1", 8000, 64 * GIB, CARDS)
 OTHER = Node("n2", 8000, 64 * GIB, (replace(CARDS[0], uuid="h0"),))
-WHOLE = Usage(100_000, 40 * GIB, 100_000, 40 * GIB, 1)
-HALF = Usage(50_000, 20 * GIB, 80_000, 30 * GIB, 1)
+WHOLE = Usage(100_000, 40 * GIB, 100_000, 40 * GIB, 1, 1_000_000)
+HALF = Usage(50_000, 20 * GIB, 80_000, 30 * GIB, 1, 500_000)
 
 
 def nobody() -> None:

@@ -59,6 +59,9 @@ LOOK_AGAIN_S = 5.0
 TELL_S = 0.5
 """Between looks at what there is to log."""
 
+BEHIND_S = 180.0
+"""A kind that was not heard for so long is told of though questions are answered; servers speak about each minute."""
+
 DRAIN_S = 5
 """How long questions that were asked before the end are still answered."""
 
@@ -269,11 +272,14 @@ async def _tell(front: Front) -> None:
         if front.candidate.epoch != term:
             term = front.candidate.epoch
             log.info("kube.leading" if term else "kube.following", identity=front.candidate.identity, epoch=term)
-        unready, troubles = front.extender.unready, front.troubles
-        if (now := (unready, tuple(troubles) if unready else ())) != said:
+        unready = front.extender.unready
+        troubles = front.troubles(0.0 if unready else BEHIND_S)
+        if (now := (unready, tuple(troubles))) != said:
             said = now
             if unready:
                 log.warning("kube.not-ready", why=unready, trouble=troubles)
+            elif troubles:
+                log.warning("kube.behind", trouble=troubles)
             else:
                 log.info("kube.ready")
         await asyncio.sleep(TELL_S)

@@ -140,7 +140,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     of the annotations and labels of pods. Who leads is told by the Lease `lease` in `lease_namespace` (its own
     namespace if nothing is said). `node_label_selector` says which nodes count;
     `topologies` whether the cluster has Numatopology objects, without which nothing is decided then;
-    `resource_quotas` whether `limits.nvidia.com/gpumem` in ResourceQuotas counts, which it must be allowed to list.
+    `resource_quotas` whether `limits.nvidia.com/gpumem` and `gpucores` in ResourceQuotas count, which it must be
+    allowed to list.
 
     kube-scheduler asks at `http_bind`: over TLS with `cert_file` and `key_file`, and only those with a certificate of
     `client_ca_file` if there is one. The API server asks the webhook at `webhook_bind`, over TLS always; without it

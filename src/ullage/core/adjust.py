@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ullage.core.filters import needs_capacity
-from ullage.core.fleet import Fleet
+from ullage.core.fleet import Fleet, share_of
 from ullage.core.selection import Refusal, Rules, amounts_on, part_of
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import Amounts, Request
@@ -94,6 +94,7 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> A
         [need for need, _ in counted],
         [limit for _, limit in counted],
         len(cards),
+        sum(_cores(fleet, after, position, card) for position, card in enumerate(cards)),
     )
     if refused:
         return Refusal(refused)
@@ -170,6 +171,12 @@ def _counted(fleet: Fleet, allocation: Allocation, position: int, card: int) -> 
     assert allocation.claim is not None
     request = Request(allocation.id, allocation.requirement, allocation.claim)
     return amounts_on(fleet, card, request, allocation.charges[position] if allocation.charges else None)
+
+
+def _cores(fleet: Fleet, allocation: Allocation, position: int, card: int) -> int:
+    """What of a card an allocation counts for, in millionths."""
+    charge = allocation.charges[position] if allocation.charges else None
+    return PPM if charge is None else share_of(charge.compute, _total(fleet, card)[0])
 
 
 @dataclass(frozen=True, slots=True)

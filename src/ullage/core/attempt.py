@@ -64,7 +64,7 @@ class Look:
     def of(cls, fleet: Fleet, rules: Rules, request: Request, now: float, budgets: Budgets) -> Look:
         """A look at the books as they are now."""
         bound = bool(rules.quotas.levels(request.claim.namespace)) or bool(rules.oversubscription)
-        same = not bound or same_on_all_cards(request)
+        same = not bound or (same_on_all_cards(request) and not rules.quotas.count_cores(request.claim.namespace))
         sums = summable(rules, request) and quota_allows(fleet, rules, request, 1)
         clearing = Clearing(fleet, rules, request, now, budgets) if sums else None
         return cls(fleet, rules, request, now, budgets, dict(fleet.usage), same, clearing)

@@ -13,7 +13,7 @@ from ullage.core.fleet import Column, Fleet, Usage
 from ullage.core.kernel import columns as at
 from ullage.core.placement import table_of
 from ullage.core.quota import with_pre_scheduled
-from ullage.core.selection import Rules, amounts_on
+from ullage.core.selection import Rules, amounts_on, cores_on
 from ullage.core.shape import shape_of
 from ullage.model.claim import Request
 from ullage.model.part import Isolation
@@ -50,11 +50,11 @@ def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bo
         return True
     allowed = shape_of(fleet, request.requirement).rows[1:, at.ALLOWED]
     kinds = [card for kind, card in enumerate(fleet.kinds) if allowed[kind]]
-    for need, limit in {amounts_on(fleet, card, request) for card in kinds}:
-        each = Usage(count * need[0], count * need[1], count * limit[0], count * limit[1], 1)
+    for (need, limit), cores in {(amounts_on(fleet, card, request), cores_on(fleet, card, request)) for card in kinds}:
+        each = Usage(count * need[0], count * need[1], count * limit[0], count * limit[1], 1, count * cores)
         before = Usage(*(amount * (units - 1) for amount in each))
         used = with_pre_scheduled(fleet.usage, {namespace: before})
-        if rules.quotas.check(used, namespace, [need] * count, [limit] * count, count):
+        if rules.quotas.check(used, namespace, [need] * count, [limit] * count, count, count * cores):
             return False
     return True
 

@@ -57,13 +57,17 @@ _KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uui
 
 
 class Usage(NamedTuple):
-    """What the requests of one namespace hold: GFLOPS and bytes asked, and at most used; workers."""
+    """What the requests of one namespace hold: GFLOPS and bytes asked, and at most used; workers; millionths of cards.
+
+    The last is the compute of cards of any kind, also of those whose GFLOPS are not known.
+    """
 
     compute_request: int = 0
     vram_request: int = 0
     compute_limit: int = 0
     vram_limit: int = 0
     workers: int = 0
+    cores_ppm: int = 0
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:
         """The sum (or the difference, with `sign` -1)."""
@@ -601,25 +605,32 @@ def _is_full(gpu: Gpu, charge: Charge, users: int) -> bool:
     return parts and gpu.max_users is not None and users >= gpu.max_users
 
 
+def share_of(compute: int, total: int) -> int:
+    """What compute is of a card that has so much, in millionths of it, rounded up; no more than all of it."""
+    return min(PPM, -(-compute * PPM // max(1, total)))
+
+
 def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
     """What an allocation on these cards counts; see `Fleet.usage_of`."""
     limit, charges = allocation.claim.limit if allocation.claim else None, allocation.charges
-    compute = vram = compute_limit = vram_limit = 0
+    compute = vram = compute_limit = vram_limit = cores = 0
     for position, gpu in enumerate(gpus):
         if charges:
             charge = charges[position]
             compute += charge.compute if gpu is None or gpu.compute_gflops is not None else 0
             vram += charge.vram if gpu is None or gpu.vram_bytes is not None else 0
+            cores += share_of(charge.compute, PPM if gpu is None else gpu.compute)
         elif gpu is not None:
             compute += gpu.compute_gflops or 0
             vram += gpu.vram_bytes or 0
+        cores += 0 if charges else PPM
         if limit is not None:
             most = limit.compute_gflops or limit.compute_ppm * (0 if gpu is None else gpu.compute) // PPM
             compute_limit += most if gpu is None or gpu.compute_gflops is not None else 0
             vram_limit += limit.vram_bytes if gpu is None or gpu.vram_bytes is not None else 0
     if limit is None:
         compute_limit, vram_limit = compute, vram
-    return Usage(compute, vram, compute_limit, vram_limit, 1)
+    return Usage(compute, vram, compute_limit, vram_limit, 1, cores)
 
 
 def _as_numbers(rows: at.Rows) -> memoryview:

@@ -38,6 +38,7 @@ TOTAL = (
     Code.QUOTA_TOTAL_COMPUTE_LIMIT,
     Code.QUOTA_TOTAL_VRAM_LIMIT,
     Code.QUOTA_TOTAL_WORKERS,
+    Code.QUOTA_TOTAL_CORES,
 )
 """Codes of `Quota.total`, in order. Their cure is `QUOTA`: what the namespace gives back helps, as does a new cap."""
 
@@ -113,6 +114,10 @@ class Quotas:
             names.append(self.parents[names[-1]])
         return tuple(name for name in names if name in self.quotas)
 
+    def count_cores(self, namespace: str) -> bool:
+        """Whether any of those counts compute in millionths of cards, which may be more on one card than another."""
+        return any(self.quotas[level].max_cores_ppm is not None for level in self.levels(namespace))
+
     def used(self, used: Used, name: str) -> Usage:
         """What the name and everything below it holds."""
         total = used.get(name, _NOTHING)
@@ -134,12 +139,19 @@ class Quotas:
     # --- may it ---
 
     def check(
-        self, used: Used, namespace: str, request: PerCard, limit: PerCard | None = None, count: int = 1
+        self,
+        used: Used,
+        namespace: str,
+        request: PerCard,
+        limit: PerCard | None = None,
+        count: int = 1,
+        cores_ppm: int = 0,
     ) -> tuple[Rejection, ...]:
         """All that speaks against one more worker; empty if it is allowed, else the first one decides.
 
         Caps on one request come before totals, and of equal codes the namespace's own before those above
-        it. Without a `limit` the request is the limit.
+        it. Without a `limit` the request is the limit. `cores_ppm` is the compute of all its cards, in millionths
+        of one.
 
         Raises:
             InvalidRequest: the amounts are not of `count` cards, or are a percentage (see `Part.on`).
@@ -148,11 +160,18 @@ class Quotas:
         levels = self.levels(namespace)
         if not levels:
             return ()
-        asked = asked_of(request, limit, count)
+        asked = asked_of(request, limit, count, cores_ppm)
         return (*self._singles(levels, asked), *self._totals(used, levels, asked.total))
 
     def check_change(
-        self, used: Used, namespace: str, held: Usage, request: PerCard, limit: PerCard | None = None, count: int = 1
+        self,
+        used: Used,
+        namespace: str,
+        held: Usage,
+        request: PerCard,
+        limit: PerCard | None = None,
+        count: int = 1,
+        cores_ppm: int = 0,
     ) -> tuple[Rejection, ...]:
         """All that speaks against a worker of other amounts, where `held` is what it counts as in `used` now.
 
@@ -162,13 +181,13 @@ class Quotas:
         levels = self.levels(namespace)
         if not levels:
             return ()
-        asked = asked_of(request, limit, count)
+        asked = asked_of(request, limit, count, cores_ppm)
         change = asked.total.plus(held, -1)._replace(workers=0)
         return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
 
     def allow(self, used: Used, levels: Iterable[str], asked: Asked) -> bool:
         """Whether those of these levels have nothing against it: `check`, without saying why not."""
-        compute, vram, compute_limit, vram_limit, workers = asked.total
+        compute, vram, compute_limit, vram_limit, workers, cores = asked.total
         for level in levels:
             single, total = self._bounds[level]
             held = self.used(used, level)
@@ -178,6 +197,7 @@ class Quotas:
                 or held[2] + compute_limit > total[2]
                 or held[3] + vram_limit > total[3]
                 or held[4] + workers > total[4]
+                or held[5] + cores > total[5]
                 or not all(map(le, asked.single, single))
             ):
                 return False
@@ -231,7 +251,7 @@ class Quotas:
         """How the namespace stands. What did not change since `before` is the same, times included."""
         held, alarms = taken(namespace, self.used(used, namespace), Usage())
         quota = self.quotas.get(namespace)
-        caps: TotalCaps = (None,) * 5 if quota is None else quota.total
+        caps: TotalCaps = (None,) * len(RESOURCES) if quota is None else quota.total
         left = AvailablePercent(*(available_percent(cap, n) for cap, n in zip(caps, held, strict=True)))
         condition = _condition(quota or Quota(), left, now, before.condition if before else None)
         status = QuotaStatus(held, left, condition, alarms, self.faults.get(namespace), now)
@@ -246,6 +266,7 @@ class AvailablePercent(NamedTuple):
     compute_limit: str
     vram_limit: str
     workers: str
+    cores: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +343,7 @@ def _within(amounts: Iterable[int], caps: TotalCaps) -> bool:
     return True
 
 
-def asked_of(request: PerCard, limit: PerCard | None, count: int) -> Asked:
+def asked_of(request: PerCard, limit: PerCard | None, count: int, cores_ppm: int = 0) -> Asked:
     """What a worker on `count` cards asks of the quotas; without a `limit` the request is the limit.
 
     Raises:
@@ -333,7 +354,7 @@ def asked_of(request: PerCard, limit: PerCard | None, count: int) -> Asked:
         raise invalid("count", count, "at least one card is needed")
     most, total = _largest_and_sum("request", request, count)
     most_limit, total_limit = (most, total) if limit is None else _largest_and_sum("limit", limit, count)
-    return Asked((*most, *most_limit, count), Usage(*total, *total_limit, 1))
+    return Asked((*most, *most_limit, count), Usage(*total, *total_limit, 1, cores_ppm))
 
 
 def _largest_and_sum(name: str, amounts: PerCard, count: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -16,7 +16,7 @@ import numpy as np
 from ullage.core.alike import By, Cards, cards_of
 from ullage.core.capacity import limit_on, refuses_limit
 from ullage.core.filters import AFFINITY, CARD, Filter, Kind, Stage, charges_on
-from ullage.core.fleet import Fleet
+from ullage.core.fleet import Fleet, share_of
 from ullage.core.kernel import columns
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.partition import fit
@@ -181,6 +181,13 @@ def amounts_on(
     return (need[0] * known[0], need[1] * known[1]), (most[0] * known[0], most[1] * known[1])
 
 
+def cores_on(fleet: Fleet, card: int, request: Request, held: Charge | None = None) -> int:
+    """What a request counts for on a card in quotas of compute in millionths of cards; `held` as in `amounts_on`."""
+    total = int(fleet.compute_total[card]), int(fleet.vram_total[card])
+    compute = held.compute if held is not None else _need(fleet, card, request.requirement, total)[0]
+    return share_of(compute, total[0])
+
+
 def _need(fleet: Fleet, card: int, asked: ResourceRequirement, total: tuple[int, int]) -> tuple[int, int]:
     if asked.cards.isolation is Isolation.PARTITIONED:
         found = fit(fleet, card, asked)
@@ -205,6 +212,7 @@ def check_quota(
         [need for need, _ in amounts],
         [limit for _, limit in amounts],
         request.requirement.gpu_count,
+        sum(cores_on(fleet, card, request) for card in cards),
     )
 
 
@@ -290,7 +298,8 @@ def asked_on(fleet: Fleet, request: Request, cards: Sequence[int]) -> Asked:
     """What the request counts for in quotas on these cards, as many as it asks for."""
     amounts = [amounts_on(fleet, card, request) for card in cards]
     needs, limits = [need for need, _ in amounts], [limit for _, limit in amounts]
-    return asked_of(needs, limits, request.requirement.gpu_count)
+    cores = sum(cores_on(fleet, card, request) for card in cards)
+    return asked_of(needs, limits, request.requirement.gpu_count, cores)
 
 
 def decided_by_sums(fleet: Fleet, rules: Rules, request: Request) -> bool:
@@ -400,7 +409,7 @@ def _quota_of(
     answers: dict[object, tuple[Rejection, ...]] = {}
 
     def check(card: int) -> tuple[Rejection, ...]:
-        key = amounts_on(fleet, card, request)
+        key = amounts_on(fleet, card, request), cores_on(fleet, card, request)
         if key not in answers:
             answers[key] = check_quota(fleet, rules, request, [card] * request.requirement.gpu_count, used)
         node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid

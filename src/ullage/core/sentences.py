@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ullage.core.world import Demand
-from ullage.model.quantity import format_bytes, format_decimal
+from ullage.model.quantity import PPM, format_bytes, format_decimal
 from ullage.model.quota import WHOLE_PERCENT, QuotaAlarm, QuotaCondition
 from ullage.model.rejection import Code, Cure, QuotaFigures, Rejection
 from ullage.model.resources import show_milli
@@ -86,6 +86,7 @@ CURES: dict[Code, Cure] = {
     Code.QUOTA_TOTAL_COMPUTE_LIMIT: Cure.QUOTA,
     Code.QUOTA_TOTAL_VRAM_LIMIT: Cure.QUOTA,
     Code.QUOTA_TOTAL_WORKERS: Cure.QUOTA,
+    Code.QUOTA_TOTAL_CORES: Cure.QUOTA,
 }
 """What kind of change helps; a code that is not here is no obstacle.
 
@@ -171,6 +172,7 @@ MEANINGS: dict[Code, str] = {
     Code.QUOTA_TOTAL_COMPUTE_LIMIT: "the compute limits of its namespace would be above the quota",
     Code.QUOTA_TOTAL_VRAM_LIMIT: "the vram limits of its namespace would be above the quota",
     Code.QUOTA_TOTAL_WORKERS: "its namespace has as many workers as its quota allows",
+    Code.QUOTA_TOTAL_CORES: "the compute of all cards of its namespace, in percent of a card, would be above the quota",
 }
 """One sentence per code, also the reference table."""
 
@@ -334,7 +336,14 @@ def _show_resource(resource: str, amount: int) -> str:
     """An amount of one of `RESOURCES` in the unit of its name."""
     if resource.endswith(".tflops"):
         return show_milli(amount)
+    if resource == "cores":
+        return _show_cores(amount)
     return format_bytes(amount) if resource.endswith(".vram") else str(amount)
+
+
+def _show_cores(ppm: int) -> str:
+    """Millionths of cards, in percent of one."""
+    return f"{ppm * WHOLE_PERCENT / PPM:g} %"
 
 
 def show_amount(code: Code, amount: int) -> str:
@@ -345,4 +354,6 @@ def show_amount(code: Code, amount: int) -> str:
         return format_decimal(amount)
     if code in _GFLOPS:
         return f"{show_milli(amount)} TFLOPS"
+    if code is Code.QUOTA_TOTAL_CORES:
+        return _show_cores(amount)
     return show_milli(amount) if code is Code.CPU else str(amount)

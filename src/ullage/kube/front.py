@@ -81,11 +81,12 @@ class Front:
         """All namespaces."""
         return self.followed.namespaces
 
-    @property
-    def troubles(self) -> dict[str, str]:
-        """Why what is followed is not heard now, by kind, and why the lease could not be looked at."""
-        found = [(each.kind.plural, each.trouble) for each in self.followed.all]
-        return {name: error.message for name, error in (*found, ("leases", self.candidate.trouble)) if error}
+    def troubles(self, silent_s: float = 0.0) -> dict[str, str]:
+        """Why what is followed was not heard for so long, by kind, and why nobody could look whether we may lead."""
+        found = [(each.kind.plural, each.trouble) for each in self.followed.all if each.age_s >= silent_s]
+        if self.candidate.epoch is None:
+            found.append(("leases", self.candidate.trouble))
+        return {name: error.message for name, error in found if error}
 
     async def run(self) -> None:
         """Follow the cluster, and try to lead it; what fails ends all of it."""

@@ -29,10 +29,12 @@ class NamespaceQuotas:
     def _hear(self, news: News[ResourceQuota]) -> None:
         found = news.last if isinstance(news, Removed) else news.new
         namespace, name = found.key
-        there = self._hard.setdefault(namespace, {})
+        there = self._hard.pop(namespace, {})
         there.pop(name, None)
         if not isinstance(news, Removed) and not found.spec.scopes and not found.spec.scope_selector:
             there[name] = found.spec.hard or {}
+        if there:
+            self._hard[namespace] = there
         try:
             self._cluster.set_quota(namespace, quota_of(there.values(), self._words))
         except InvalidRequest as error:

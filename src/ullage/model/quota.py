@@ -14,10 +14,10 @@ MAX_WORKERS = 32_768
 ALERT_THRESHOLD_PERCENT = 95
 WHOLE_PERCENT = 100
 
-RESOURCES = ("requests.tflops", "requests.vram", "limits.tflops", "limits.vram", "workers")
+RESOURCES = ("requests.tflops", "requests.vram", "limits.tflops", "limits.vram", "workers", "cores")
 """Names of what the totals of a quota count, in their order."""
 
-TotalCaps = tuple[int | None, int | None, int | None, int | None, int | None]
+TotalCaps = tuple[int | None, ...]
 """One cap per name in `RESOURCES`."""
 
 
@@ -33,7 +33,8 @@ class Caps:
 class Quota:
     """The totals cap what all requests of a namespace hold together, the others cap each card of one request.
 
-    None is unlimited, 0 allows nothing. The defaults take the place of what a request leaves out (see
+    None is unlimited, 0 allows nothing. `max_cores_ppm` caps the compute of cards of any kind together, in millionths
+    of one card. The defaults take the place of what a request leaves out (see
     `with_defaults`). Below 100 - `alert_threshold_percent` percent left, the quota raises an alert.
 
     Raises:
@@ -50,6 +51,7 @@ class Quota:
     default_requests: Amounts | None = None
     default_limits: Amounts | None = None
     alert_threshold_percent: int = ALERT_THRESHOLD_PERCENT
+    max_cores_ppm: int | None = None
 
     def __post_init__(self) -> None:
         for field in ("total_requests", "total_limits", "max_requests", "max_limits"):
@@ -57,6 +59,7 @@ class Quota:
             _check(f"{field}.compute_gflops", caps.compute_gflops)
             _check(f"{field}.vram_bytes", caps.vram_bytes)
         _check("max_workers", self.max_workers)
+        _check("max_cores_ppm", self.max_cores_ppm)
         _check("max_gpu_count", self.max_gpu_count)
         threshold = self.alert_threshold_percent
         if not _is_whole(threshold) or not 0 <= threshold <= WHOLE_PERCENT:
@@ -76,7 +79,7 @@ class Quota:
     @property
     def total(self) -> TotalCaps:
         """Caps of the namespace, in the order of `RESOURCES`."""
-        return (*_both(self.total_requests), *_both(self.total_limits), self.max_workers)
+        return (*_both(self.total_requests), *_both(self.total_limits), self.max_workers, self.max_cores_ppm)
 
     def with_defaults(self, request: Amounts, limit: Amounts | None) -> tuple[Amounts, Amounts | None]:
         """A request as it is admitted: what it leaves at zero is filled, and never against what it says.

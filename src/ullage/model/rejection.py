@@ -99,6 +99,7 @@ class Code(StrEnum):
     QUOTA_TOTAL_COMPUTE_LIMIT = "total.max.tflops.limit"
     QUOTA_TOTAL_VRAM_LIMIT = "total.max.vram.limit"
     QUOTA_TOTAL_WORKERS = "total.max.workers.limit"
+    QUOTA_TOTAL_CORES = "total.max.cores.limit"
 
 
 _OF_ZONES = frozenset(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ullage.core.allocator import Allocator, Decision
 from ullage.core.filters import Stage
 from ullage.core.fleet import Fleet
-from ullage.core.selection import Candidates, Choice, Refusal, Scores, amounts_on, check_quota
+from ullage.core.selection import Candidates, Choice, Refusal, Scores, amounts_on, check_quota, cores_on
 from ullage.core.sentences import MEANINGS, reject_text
 from ullage.core.topology.warning import weaker_predictions
 from ullage.model.allocation import AllocationState
@@ -216,7 +216,9 @@ class _Simulation:
     def _quota(self) -> wire.QuotaVerdict:
         """All that the quotas say, on each kind of card that the request counts differently on."""
         fleet, rules, request = self._fleet, self._allocator.rules, self._request
-        kinds = {amounts_on(fleet, card, request): card for card in range(len(fleet.cards))}
+        kinds = {
+            (amounts_on(fleet, card, request), cores_on(fleet, card, request)): card for card in range(len(fleet.cards))
+        }
         said = [check_quota(fleet, rules, request, [card] * request.requirement.gpu_count) for card in kinds.values()]
         refusals = dict.fromkeys(rejection for rejections in said for rejection in rejections)
         return wire.QuotaVerdict(

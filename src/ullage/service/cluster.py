@@ -38,6 +38,7 @@ from ullage.model.nomination import Nomination
 from ullage.model.part import Isolation, Part
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
+from ullage.model.quantity import PPM
 from ullage.model.quota import Quota
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
@@ -409,6 +410,7 @@ class Cluster:
             Amounts(part.compute_gflops, part.vram_bytes),
             None if limit is None else Amounts(limit.compute_gflops, limit.vram_bytes),
             requirement.gpu_count,
+            requirement.gpu_count * (PPM if requirement.whole else part.compute_ppm),
         )
         return refused[0] if refused else None
 

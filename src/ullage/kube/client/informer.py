@@ -10,7 +10,6 @@ import asyncio
 import math
 import random
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -82,7 +81,7 @@ class Informer(Generic[T]):
         self._handlers: list[Handler[T]] = []
         self._version: str | None = None
         self._listed_at = self._heard_at = -math.inf
-        self._recent: deque[tuple[str, ...]] = deque(maxlen=_REMEMBERED)
+        self._recent: dict[tuple[str, ...], None] = {}  # in the order in which they came
         self._heard = 0  # lines of watches
         self._synced = asyncio.Event()
         self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
@@ -173,7 +172,9 @@ class Informer(Generic[T]):
             name = (event.type.value, *item.state)
             if name in self._recent:
                 return
-            self._recent.append(name)
+            self._recent[name] = None
+            if len(self._recent) > _REMEMBERED:
+                del self._recent[next(iter(self._recent))]
             if event.type is not EventType.DELETED:
                 self._put(item)
             elif (known := self._objects.get(item.key)) and known.metadata.uid == item.metadata.uid:

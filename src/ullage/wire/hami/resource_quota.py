@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.quota import Caps, Quota
-from ullage.wire.hami.containers import MIB
+from ullage.wire.hami.containers import MIB, WHOLE
 from ullage.wire.hami.words import Words
 from ullage.wire.kubernetes_quantity import parse_quantity
 
@@ -13,20 +14,30 @@ _MOST_MIB = 2**30
 
 
 def quota_of(hard: Iterable[Mapping[str, str]], words: Iterable[Words]) -> Quota | None:
-    """The quota that these come to together: of each amount the smallest; None if none is about memory of cards.
+    """The quota that these come to together: of each amount the smallest; None if none is about parts of cards.
 
     `hard` are those of the quotas of one namespace. `limits.nvidia.com/gpumem` (and the like of other vendors) is in
-    MiB; 0 allows nothing. Whole cards (`requests.nvidia.com/gpu`) are counted by the API server when a pod is created.
+    MiB, `limits.nvidia.com/gpucores` in percent of a card; 0 allows nothing. Whole cards (`requests.nvidia.com/gpu`)
+    are counted by the API server when a pod is created.
 
     Raises:
         InvalidRequest: an amount cannot be read.
 
     """
-    told = list(hard)
+    told, words = list(hard), list(words)
+    memory = _smallest(told, {f"limits.{one.memory}": one.memory_factor * MIB for one in words}, _MOST_MIB)
+    cores = _smallest(told, dict.fromkeys((f"limits.{one.cores}" for one in words), PPM // WHOLE), MAX_INT32)
+    if memory is None and cores is None:
+        return None
+    return Quota(total_limits=Caps(vram_bytes=memory), max_workers=None, max_cores_ppm=cores)
+
+
+def _smallest(told: Iterable[Mapping[str, str]], units: Mapping[str, int], most: int) -> int | None:
+    """The smallest amount that is told under any of these keys, each in its unit; None if none is."""
     amounts = [
-        parse_quantity(each[key], key, maximum=_MOST_MIB) * one.memory_factor * MIB
-        for one in words
+        parse_quantity(each[key], key, maximum=most) * unit
         for each in told
-        if (key := f"limits.{one.memory}") in each
+        for key, unit in units.items()
+        if key in each
     ]
-    return Quota(total_limits=Caps(vram_bytes=min(amounts)), max_workers=None) if amounts else None
+    return min(amounts, default=None)
