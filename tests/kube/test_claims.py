@@ -545,7 +545,7 @@ async def test_many_that_ask_alike_are_refused_by_one_look(server: ApiServer, ap
         front.claims.claiming._tell = said.append
         await until(lambda: {event.pod for event in said} == set(names), "all are told")
         assert len({event.message for event in said}) == 1
-        page = FrontMetrics(front).render().decode()
+        page = (await FrontMetrics(front).page()).decode()
         assert "ullage_kube_claims_waiting 6.0" in page
         assert 'ullage_kube_mirror_age_seconds{kind="resourceclaims"}' in page
         put(server, "pods", claiming("q", "small"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +18,7 @@ from tests.kube.at_work import at_work
 from tests.kube.conftest import until
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
+from ullage.kube import metrics
 from ullage.kube.app import make_app
 from ullage.kube.client.api import ALL, Selection, WatchEvent
 from ullage.kube.client.errors import Unreachable
@@ -263,3 +265,30 @@ async def test_what_was_not_heard_for_long_is_named_with_what_keeps_it_from_it(s
     alone = make_front(api, Candidate(api, "ullage", "default"), Rules())
     alone.candidate.trouble = Unreachable("no answer")
     assert alone.troubles() == {"leases": "no answer"}
+
+
+async def test_questions_are_answered_while_metrics_are_written_down(
+    server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
+):
+    put(server, "nodes", a_node("a", 1))
+    first, second = put(server, "pods", a_pod("first"), a_pod("second"))
+    async with running(server, api) as up:
+        assert await up.place(first, ["a"]) == "!a"
+        began, go_on, write = threading.Event(), threading.Event(), metrics._written
+
+        def slowly(books: metrics.Books) -> bytes:
+            began.set()
+            assert go_on.wait(30)
+            return write(books)
+
+        monkeypatch.setattr(metrics, "_written", slowly)
+        page = asyncio.create_task(metrics.FrontMetrics(up.front).page())
+        await until(began.is_set, "it is written")
+        server.do(lambda: server.rules.delete(("pods", "default", "first"), {"gracePeriodSeconds": 0}))
+        await until(lambda: up.front.cluster.held(first["metadata"]["uid"]) is None, "it is gone")
+        assert await up.place(second, ["a"]) == "!a"
+        go_on.set()
+        told = (await page).decode()
+        assert 'hami_vgpu_core_allocated_ratio{device_uuid="a/nvidia.com/gpu/0",namespace="default"' in told
+        assert 'pod="first"' in told
+        assert 'pod="second"' not in told

@@ -253,7 +253,7 @@ async def _served(servers: dict[str, _Server]) -> AsyncIterator[dict[str, _Serve
 
 def _metrics_app(metrics: FrontMetrics, front: Front) -> Starlette:
     async def page(_: Request) -> Response:
-        return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(await metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def ready(_: Request) -> Response:
         return PlainTextResponse(front.extender.unready or "ok", 503 if front.extender.unready else 200)

@@ -1,12 +1,18 @@
 """Numbers of the front for Prometheus: calls as they are answered, everything else from the books at each scrape.
 
+Cards take long to write down, a second for some thousands: that is done beside the loop, on a copy of the books, so
+that no question waits for it.
+
 What HAMi's scheduler tells has its names and labels here, so that dashboards go on: memory in bytes, compute of a
 card in percent of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -27,10 +33,10 @@ _PERCENT = 100
 
 
 class FrontMetrics:
-    """`call` is the meter of the applications; `render` is the page that is scraped."""
+    """`call` is the meter of the applications; `page` is what is scraped."""
 
     def __init__(self, front: Front) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
+        self._cluster, self._registry = front.cluster, CollectorRegistry(auto_describe=False)
         self._seconds = Histogram(
             "ullage_kube_call_seconds",
             "How long a question was answered for",
@@ -44,16 +50,16 @@ class FrontMetrics:
         )  # fmt: skip
         self._registry.register(FrontCollector(front))
         self._registry.register(QueueCollector(front))
-        self._registry.register(CardCollector(front))
 
     def call(self, verb: str, seconds: float, outcome: str) -> None:
         """A question was answered."""
         self._seconds.labels(verb).observe(seconds)
         self._calls.labels(verb, outcome).inc()
 
-    def render(self) -> bytes:
-        """The page."""
-        return generate_latest(self._registry)
+    async def page(self) -> bytes:
+        """All that there is to tell."""
+        books = Books.of(self._cluster.allocator.fleet)
+        return generate_latest(self._registry) + await asyncio.to_thread(_written, books)
 
 
 class FrontCollector(Collector):
@@ -138,20 +144,57 @@ class QueueCollector(Collector):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The cards and who holds them at one moment, which nobody changes any more.
+
+    Per card: its node, its GFLOPS and bytes (millionths where they are not known), and what of them is held.
+    """
+
+    cards: Sequence[Gpu]
+    nodes: Sequence[str]
+    compute: Sequence[int]
+    compute_held: Sequence[int]
+    vram: Sequence[int]
+    vram_held: Sequence[int]
+    card_of: Mapping[str, int]
+    ledger: Sequence[Allocation]
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> Self:
+        """A copy."""
+        compute, vram = fleet.compute_total, fleet.vram_total
+        return cls(
+            fleet.cards,
+            [fleet.nodes[row].name for row in fleet.card_row.tolist()],
+            compute.tolist(),
+            (compute - fleet.compute_free).tolist(),
+            vram.tolist(),
+            (vram - fleet.vram_free).tolist(),
+            fleet.card_of,
+            list(fleet.ledger.values()),
+        )
+
+
 class CardCollector(Collector):
     """Cards and who holds them, as HAMi's scheduler tells it; nothing of what a card does not know of itself."""
 
-    def __init__(self, front: Front) -> None:
-        self._cluster = front.cluster
+    def __init__(self, books: Books) -> None:
+        self._books = books
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        fleet = self._cluster.allocator.fleet
-        yield from _cards(fleet)
-        yield from _pods(fleet)
+        yield from _cards(self._books)
+        yield from _pods(self._books)
 
 
-def _cards(fleet: Fleet) -> Iterator[Metric]:
+def _written(books: Books) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(CardCollector(books))
+    return generate_latest(registry)
+
+
+def _cards(books: Books) -> Iterator[Metric]:
     def family(name: str, meaning: str, labels: list[str]) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"hami_{name}", meaning, labels=labels)
 
@@ -166,18 +209,18 @@ def _cards(fleet: Fleet) -> Iterator[Metric]:
         [*_TYPED, "device_cores", "device_memory_limit"],
     )  # fmt: skip
     holders: dict[str, int] = {}
-    for allocation in fleet.ledger.values():
+    for allocation in books.ledger:
         for uuid in allocation.gpus:
             holders[uuid] = holders.get(uuid, 0) + 1
-    for card, gpu in enumerate(fleet.cards):
-        labels = [fleet.nodes[fleet.card_row[card]].name, gpu.uuid, str(gpu.index)]
+    for card, gpu in enumerate(books.cards):
+        labels = [books.nodes[card], gpu.uuid, str(gpu.index)]
         typed = [*labels, gpu.model or gpu.vendor or ""]
-        percent = _percent(int(fleet.compute_total[card] - fleet.compute_free[card]), int(fleet.compute_total[card]))
+        percent = _percent(books.compute_held[card], books.compute[card])
         cores.add_metric(typed, _PERCENT)
         busy.add_metric(typed, percent)
         users.add_metric(typed, holders.get(gpu.uuid, 0))
         if gpu.vram_bytes is not None:
-            held = int(fleet.vram_total[card] - fleet.vram_free[card])
+            held = books.vram_held[card]
             limit.add_metric(typed, gpu.vram_bytes)
             taken.add_metric([*typed, f"{percent:.0f}"], held)
             part.add_metric(labels, held / gpu.vram_bytes)
@@ -185,7 +228,7 @@ def _cards(fleet: Fleet) -> Iterator[Metric]:
     yield from (limit, cores, taken, busy, users, part, overview)
 
 
-def _pods(fleet: Fleet) -> Iterator[Metric]:
+def _pods(books: Books) -> Iterator[Metric]:
     labels = ["namespace", "node", "pod", "device_uuid"]
     memory = GaugeMetricFamily("hami_vgpu_memory_allocated_bytes", "Memory of a card that a pod holds", labels=labels)
     cores = GaugeMetricFamily(
@@ -195,36 +238,36 @@ def _pods(fleet: Fleet) -> Iterator[Metric]:
         "hami_node_gpu_mig_instance_info", "Slices of hardware that pods hold",
         labels=[*_CARD, "profile", "placement_start", "placement_size"],
     )  # fmt: skip
-    for allocation in fleet.ledger.values():
+    for allocation in books.ledger:
         claim = allocation.claim
         if claim is None:
             continue
-        for gpu, vram, ppm in _held(fleet, allocation):
+        for gpu, vram, ppm in _held(books, allocation):
             who = [claim.namespace, allocation.node, claim.pod, gpu.uuid]
             cores.add_metric(who, ppm * _PERCENT / PPM)
             if gpu.vram_bytes is not None:
                 memory.add_metric(who, vram)
         for uuid, charge in zip(allocation.gpus, allocation.charges, strict=False):
             slot = charge.slot
-            if slot is not None and slot.start is not None and slot.end is not None and uuid in fleet.card_of:
-                index = str(fleet.cards[fleet.card_of[uuid]].index)
+            if slot is not None and slot.start is not None and slot.end is not None and uuid in books.card_of:
+                index = str(books.cards[books.card_of[uuid]].index)
                 place = [slot.template, str(slot.start), str(slot.end - slot.start)]
                 instances.add_metric([allocation.node, uuid, index, *place], 1)
     yield from (memory, cores, instances)
 
 
-def _held(fleet: Fleet, allocation: Allocation) -> Iterator[tuple[Gpu, int, int]]:
+def _held(books: Books, allocation: Allocation) -> Iterator[tuple[Gpu, int, int]]:
     """Each card with the bytes, and the millionths of its compute, that are held of it."""
     for place, uuid in enumerate(allocation.gpus):
-        card = fleet.card_of.get(uuid)
+        card = books.card_of.get(uuid)
         if card is None:
             continue
-        vram, compute = int(fleet.vram_total[card]), int(fleet.compute_total[card])
+        vram, compute = books.vram[card], books.compute[card]
         if allocation.charges:
             charge = allocation.charges[place]
-            yield fleet.cards[card], charge.vram, charge.compute * PPM // max(1, compute)
+            yield books.cards[card], charge.vram, charge.compute * PPM // max(1, compute)
         else:
-            yield fleet.cards[card], vram, PPM
+            yield books.cards[card], vram, PPM
 
 
 def _percent(part: int, whole: int) -> float:
