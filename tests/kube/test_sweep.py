@@ -6,7 +6,7 @@ import pytest
 
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
-from tests.kube.hosting import TURNS, a_machine, hosting, pod_of
+from tests.kube.hosting import TURNS, Hosting, a_machine, hosting, pod_of
 from tests.kube.test_front import cards_of, put
 from ullage.core.selection import Rules
 from ullage.kube.bindings.front import BindingTerms
@@ -30,6 +30,7 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
         front = up.front
         for pod, node in zip(pods, ("a", "a", "b"), strict=True):
             assert await up.place(pod, [node]) == f"!{node}"
+        await _heard(up, "gone", "stays", "silent")
         vanished = VanishedCards(0, grace_s=60)
         sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.tell, clock=lambda: now[0])
         (lost,) = cards_of(server, "gone")
@@ -58,6 +59,7 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
         front = up.front
         for pod in (guarded, free):
             assert await up.place(pod, ["a"]) == "!a"
+        await _heard(up, "guarded", "free")
         await until(lambda: _phases(server) == {"Running"}, "both run")
         now, vanished = [0.0], VanishedCards(0, grace_s=0, most=1)
         sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.tell, clock=lambda: now[0])
@@ -85,6 +87,7 @@ async def test_a_card_that_a_driver_tells_again_is_back_though_its_node_is_as_it
     async with hosting(server, api, BindingTerms(Scope.LABELLED)) as up:
         front = up.front
         assert await up.place(pod, ["a"]) == "!a"
+        await _heard(up, "p")
         (card,) = cards_of(server, "p")
         await until(lambda: front.pods.objects["default", "p"].spec.node_name == "a", "the watch tells where it is")
         there, now = [Gpu("another", 0)], [0.0]
@@ -98,6 +101,12 @@ async def test_a_card_that_a_driver_tells_again_is_back_though_its_node_is_as_it
         mirror.describe_again("a")
         await sweep.look()
         assert _alive(server, "p")
+
+
+async def _heard(up: Hosting, *names: str) -> None:
+    """The front has heard that these pods are on their nodes."""
+    pods = up.front.pods.objects
+    await until(lambda: all(pods["default", name].spec.node_name for name in names), "they are heard of")
 
 
 def _budget(app: str) -> dict:

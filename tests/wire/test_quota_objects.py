@@ -68,7 +68,7 @@ def test_what_is_not_said_is_unlimited_but_for_workers(spec):
     assert quota == Quota()
     assert (quota.max_workers, quota.alert_threshold_percent) == (32768, 95)
     assert quota.single == (None,) * 5
-    assert quota.total == (None, None, None, None, 32768)
+    assert quota.total == (None, None, None, None, 32768, None)
 
 
 def test_zero_is_unset_for_one_request_and_nothing_for_the_total():

@@ -20,6 +20,9 @@ from ullage.server.routes import Endpoint
 from ullage.service.service import Service
 from ullage.wire import allocation as wire
 
+_SHOWN = RESOURCES[:-1]
+"""What quotas that are put here may cap: cores are for ResourceQuotas of Kubernetes alone."""
+
 
 class QuotaApi:
     """Handlers over one service."""
@@ -111,7 +114,7 @@ def _quota_body(namespace: str, quota: Quota, status: QuotaStatus, assumed: Usag
         alert_threshold_percent=quota.alert_threshold_percent,
         used=_use(status.used),
         assumed=_use(assumed),
-        available_percent=dict(zip(RESOURCES, status.available_percent, strict=True)),
+        available_percent=dict(zip(_SHOWN, status.available_percent, strict=False)),
         ready=status.condition.ready,
         reason=status.condition.reason,
         message=condition_text(status.condition),
