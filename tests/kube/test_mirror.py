@@ -19,6 +19,7 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.holding import Holding as PinnedTo
 from ullage.model.holding import PodHolding, Use
+from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
@@ -226,6 +227,26 @@ def test_a_pod_of_another_scheduler_gets_its_cards_when_there_is_room():
     assert world.held == {"foreign": ("A0",)}
     world.nodes.put(a_node("later", "L0"))
     assert world.held == {"foreign": ("A0",), "early": ("L0",)}
+
+
+@pytest.mark.parametrize("against", ["quota", "labels", "zones"])
+def test_a_pod_that_is_on_a_machine_holds_cards_there_whatever_speaks_against_it(against: str):
+    world = World(a_node("a", "A0", "A1"))
+    pod = a_pod("foreign", "a", **({"numa_pairs": "gpu~intel.com/sriov=required"} if against == "zones" else {}))
+    if against == "quota":
+        world.cluster.set_quota("default", Quota(total_limits=Caps(vram_bytes=0), max_workers=None, max_cores_ppm=0))
+    elif against == "labels":
+        pod["spec"]["nodeSelector"] = {"disk": "fast"}
+    asked = read_pod({**pod, "metadata": {**pod["metadata"], "uid": "uid-foreign"}})
+    assert asked is not None
+    assert not world.cluster.offers(asked.request, ["a"], expected=False).names, "it would not be sent there"
+    world.pods.put(pod)
+    assert len(world.held["foreign"]) == 1
+    assert world.free("a", 2) == ()
+    assert world.troubles == []
+    if against == "quota":
+        other = Request("other", ResourceRequirement(gpu_count=1), Claim("default"))
+        assert not world.cluster.offers(other, ["a"], expected=False).names, "the quota still counts"
 
 
 def test_who_waits_is_looked_at_when_somebody_left_its_own_machine(monkeypatch: pytest.MonkeyPatch):

@@ -24,10 +24,13 @@ from ullage.core.fleet import Beside, Column, Fleet
 from ullage.core.observation import Observation, foreign_id
 from ullage.core.offers import NodeRefusal
 from ullage.core.preemption import Preemption, fits_after
+from ullage.core.quota import Quotas
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.uneven import lacking
 from ullage.core.victims import NO_BUDGETS, Budgets
+from ullage.model.affinity import ANY_NODE
+from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Amounts, Claim, Request
 from ullage.model.error import Conflict, invalid
@@ -42,6 +45,7 @@ from ullage.model.quantity import PPM
 from ullage.model.quota import Quota
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
+from ullage.model.topology import ZonePolicy
 
 EXPECTED_S = 10.0
 """How long the place is kept that a request will probably have; a scheduler binds within a second or two."""
@@ -234,19 +238,26 @@ class Cluster:
     def stand_in(self, request: Request, node: str) -> bool:
         """Hold the best cards for one that somebody else has sent to a node; whether there are enough.
 
-        It is there: where it has not the room beside cards by these books, they say of cards alone what it has.
+        It is there: what speaks against it by these books, but that there are no such cards, says not that it is not.
         """
         if node not in self.allocator.fleet.row_of:
             return False
-        if isinstance(self.reserve(request, node), Refusal):
-            self.allocator.set_beside(node, Beside())
-            cards = replace(request.requirement, cpu_milli=0, memory_bytes=0)
-            refused = isinstance(self.reserve(replace(request, requirement=cards), node), Refusal)
-            self._enter_beside(node)
-            if refused:
-                return False
+        if isinstance(self.reserve(request, node), Refusal) and not self._reserve_anyhow(request, node):
+            return False
         self.confirm(request.uid)
         return True
+
+    def _reserve_anyhow(self, request: Request, node: str) -> bool:
+        """Reserve cards whatever quotas, labels of the node, its zones, and its room beside cards say of it."""
+        rules, asked = self.allocator.rules, request.requirement
+        cards = replace(asked, cpu_milli=0, memory_bytes=0, nodes=ANY_NODE, alignment=Alignment(ZonePolicy.NONE))
+        self.allocator.set_beside(node, Beside())
+        self.allocator.rules = replace(rules, quotas=Quotas(), oversubscription={})
+        try:
+            return not isinstance(self.reserve(replace(request, requirement=cards), node), Refusal)
+        finally:
+            self.allocator.rules = rules
+            self._enter_beside(node)
 
     # --- decisions ---
 
