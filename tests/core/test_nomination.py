@@ -68,6 +68,20 @@ def test_room_is_kept_for_a_nominated_request(facts, own, holds):
     assert isinstance(choose_beside(books.fleet, Rules(), ask("tflops=20", **both[1]), nominations), Choice)
 
 
+def test_who_comes_first_keeps_its_equals_out_but_who_came_before_it():
+    books = Books(a_node("n", a_card("n-0")))
+    first, second = (Nomination(ask("tflops=80", uid, priority=10), "n", first_come=True) for uid in ("p", "q"))
+    nominations = nominated(first, second)
+
+    def ahead(uid: str, priority: int = 10) -> list[str]:
+        found = nominations.before(books.fleet, ask("tflops=80", uid, priority=priority))
+        return [entry.request.uid for entry in found]
+
+    assert (ahead("p"), ahead("q"), ahead("new"), ahead("new", 11)) == ([], ["p"], ["p", "q"], [])
+    nominations = nominated(second, replace(first, first_come=False))
+    assert (ahead("p"), ahead("q"), ahead("new")) == (["q"], [], ["q"])
+
+
 def test_room_is_kept_until_the_request_is_placed_or_gone():
     books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
     nominations = nominated(Nomination(ask("gpu=2,tflops=80", "first", priority=11), "n", since=NOW))

@@ -106,6 +106,7 @@ async def pressed(server: ApiServer, api: HttpKubeApi, nodes: int = 1) -> AsyncI
             front.mirror,
             front.candidate,
             front.pods,
+            front.nodes,
             front.followed.budgets.objects.values,
             front.extender.read_pod,
             front.events.tell,
@@ -184,6 +185,7 @@ async def test_a_budget_that_was_used_up_meanwhile_keeps_all_of_them(server: Api
             it.up.front.mirror,
             it.up.front.candidate,
             it.up.front.pods,
+            it.up.front.nodes,
             tuple,  # it has heard of none
             it.up.front.extender.read_pod,
             it.up.front.events.tell,

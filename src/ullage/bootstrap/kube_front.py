@@ -183,6 +183,7 @@ def make_front(
             mirror,
             candidate,
             followed.pods,
+            followed.nodes,
             followed.budgets.objects.values,
             asked,
             events.tell,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ullage.core.filters import CARD, EXCLUSION, Stage, charge_on, charges_on
 from ullage.core.fleet import Fleet
@@ -59,13 +60,18 @@ class Nominations:
         return tuple(entry.request.uid for entry in self.entries if entry.since + NOMINATED_TTL_S <= now)
 
     def before(self, fleet: Fleet, request: Request) -> list[Nomination]:
-        """Those whose room this request must leave alone: of higher priority, or of its gang and equal to it."""
+        """Those whose room this request must leave alone: of higher priority, or of its gang and equal to it.
+
+        Of those that are `first_come` also whoever is equal to it and was nominated before it.
+        """
         if not self.entries:
             return []
+        earlier = {entry.request.uid for entry in takewhile(lambda e: e.request.uid != request.uid, self.entries)}
         return [
             entry
             for entry in self.waiting(fleet)
-            if entry.request.uid != request.uid and (entry.hold or _comes_before(entry.request.claim, request.claim))
+            if entry.request.uid != request.uid
+            and (entry.hold or _comes_before(entry, request.claim, earlier=entry.request.uid in earlier))
         ]
 
 
@@ -223,9 +229,12 @@ def _left_beside(fleet: Fleet, card: int, request: Request) -> float:
     return compute_left + (int(fleet.vram_free[card]) - vram) / max(1, int(fleet.vram_total[card]))
 
 
-def _comes_before(claim: Claim, other: Claim) -> bool:
+def _comes_before(entry: Nomination, other: Claim, *, earlier: bool) -> bool:
+    claim = entry.request.claim
     if claim.priority != other.priority:
         return claim.priority > other.priority
+    if entry.first_come and earlier:
+        return True
     return claim.gang is not None and other.gang is not None and claim.gang.key == other.gang.key
 
 

@@ -12,16 +12,16 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ullage.core.preemption import Preemption
 from ullage.core.victims import Budgets
 from ullage.kube.client.changes import Evict, Patch, PatchType
-from ullage.kube.client.errors import VersionConflict
-from ullage.kube.client.informer import Informer, News, Removed
+from ullage.kube.client.errors import Unreachable, VersionConflict
+from ullage.kube.client.informer import Changed, Informer, News, Removed
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.lease import Candidate, clock_s
-from ullage.kube.client.objects import Pod, PodDisruptionBudget
+from ullage.kube.client.lease import Candidate, NotLeading, clock_s
+from ullage.kube.client.objects import Node, Pod, PodDisruptionBudget
 from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.kube.mirror import Mirror, Trouble
@@ -46,6 +46,9 @@ KEPT_S = 120.0
 HEARD_S = 300.0
 """So long what a scheduler asked counts: then it has asked again, or the pod is gone."""
 
+_TRIES = 3
+"""Nodes on which it is asked, in one round, whether those may leave who hold what a pod needs."""
+
 _AT_ONCE = 100
 """Nodes that are looked at before anybody else is answered."""
 
@@ -58,11 +61,15 @@ Wanted = Sequence[tuple[Request, Sequence[str]]]
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pod that was refused on all nodes: when that was heard last, and when something may be done (seconds)."""
+    """A pod that was refused on all nodes: when that was heard last, and when something may be done (seconds).
+
+    `refused` are nodes where the API server did not let those leave who would have had to.
+    """
 
     wanted: Wanted
     heard: float
     not_before: float
+    refused: set[str] = field(default_factory=set)
 
     @property
     def claim(self) -> Claim:
@@ -91,6 +98,7 @@ class Preemptor:
         mirror: Mirror,
         candidate: Candidate,
         pods: Informer[Pod],
+        nodes: Informer[Node],
         budgets: Callable[[], Iterable[PodDisruptionBudget]],
         read_pod: ReadPod,
         tell: Tell,
@@ -109,7 +117,10 @@ class Preemptor:
         """Pods that gave way, since the start."""
         self._lowest = -math.inf
         self._nodes: Sequence[str] = ()
+        self._changed: dict[str, float] = {}
+        """When nodes were told to be others than before: what a scheduler thought of them then no longer counts."""
         pods.subscribe(self._on_pod)
+        nodes.subscribe(self._on_node)
 
     # --- what kube-scheduler was told ---
 
@@ -186,37 +197,72 @@ class Preemptor:
                 self._trouble("Pod", f"{entry.claim.namespace}/{entry.claim.pod}", error)
 
     def _waits(self, claim: Claim) -> bool:
-        """Whether a pod is still to be placed, and others may be evicted for it."""
+        """Whether a pod is still to be placed, and others may be evicted for it.
+
+        They may be for a priority that its cluster gave it, not for a quality of service: anybody may ask for that.
+        """
         pod = self._pods.objects.get((claim.namespace, claim.pod))
         if pod is None or pod.metadata.uid != claim.pod_uid or not _is_unplaced(pod):
             return False
-        return pod.spec.preemption_policy != "Never"
+        return pod.spec.preemption_policy != "Never" and (pod.spec.priority or 0) >= claim.priority
 
     async def _see_to(self, epoch: int, entry: _Waiting) -> None:
-        found = await self._cheapest(entry.wanted)
-        if found is None:
-            return
-        request, preemption = found
-        leaving = [self._pod_of(uid) for uid in preemption.uids]
-        evictions = [Evict(*pod.key, pod.metadata.uid) for pod in leaving if pod is not None]
-        if len(evictions) < len(leaving):
-            return  # the books are ahead of what was heard of pods, or behind
+        for _ in range(_TRIES):
+            found = await self._cheapest(entry)
+            if found is None:
+                entry.refused.clear()
+                return
+            request, preemption = found
+            leaving = [self._pod_of(uid) for uid in preemption.uids]
+            evictions = [Evict(*pod.key, pod.metadata.uid) for pod in leaving if pod is not None]
+            if len(evictions) < len(leaving):
+                return  # the books are ahead of what was heard of pods, or behind
+            if await self._may_leave(epoch, evictions):
+                await self._make_room(epoch, entry, request, preemption, evictions)
+                return
+            entry.refused.add(preemption.choice.node)
+
+    async def _may_leave(self, epoch: int, evictions: Iterable[Evict]) -> bool:
+        """Whether the API server lets all of them leave, each on its own; who is gone by now may."""
         for each in evictions:
-            await self._candidate.write(epoch, replace(each, dry_run=True))
+            try:
+                await self._candidate.write(epoch, replace(each, dry_run=True))
+            except (NotLeading, Unreachable):
+                raise
+            except UllageError as error:
+                self._trouble("Pod", f"{each.namespace}/{each.name}", error)
+                return False
+        return True
+
+    async def _make_room(
+        self, epoch: int, entry: _Waiting, request: Request, preemption: Preemption, evictions: Sequence[Evict]
+    ) -> None:
         node, claim = preemption.choice.node, entry.claim
-        await self._say(epoch, (claim.namespace, claim.pod), claim.pod_uid, node)
+        pod = claim.namespace, claim.pod
+        if not self._still(entry):
+            return
+        await self._say(epoch, pod, claim.pod_uid, node)
+        kept = self._kept[request.uid] = _Kept(pod, node, self._clock())  # given up at once, unless somebody leaves
+        if not self._still(entry):
+            return
         self._cluster.give_way(request, preemption)
-        self._kept[request.uid] = _Kept((claim.namespace, claim.pod), node, self._clock() + KEPT_S)
         names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
         said = f"{names} give way to it on {node}"
-        self._tell(PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.MAKES_ROOM, said))
+        self._tell(PodEvent(*pod, claim.pod_uid, Reason.MAKES_ROOM, said))
         for each in evictions:
             await self._evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
+        kept.until = self._clock() + KEPT_S
+
+    def _still(self, entry: _Waiting) -> bool:
+        """Whether nothing was found for a pod while something was awaited."""
+        claim = entry.claim
+        return self._waiting.get(claim.pod_uid) is entry and self._waits(claim) and not self._promised(claim.pod_uid)
 
     async def _evict(self, epoch: int, eviction: Evict, message: str) -> None:
         with suppress(NotFound):
             await self._candidate.write(epoch, eviction)
             self.evicted += 1
+            self._cluster.leaving(eviction.uid)
             self._tell(PodEvent(eviction.namespace, eviction.name, eviction.uid, Reason.PREEMPTED, message))
 
     async def _say(self, epoch: int, pod: tuple[str, str], uid: str, node: str | None) -> None:
@@ -224,24 +270,30 @@ class Preemptor:
         body = {"metadata": {"uid": uid, "annotations": {self._key: node}}}
         await self._candidate.write(epoch, Patch(PODS, pod[1], body, pod[0], PatchType.MERGE))
 
-    async def _cheapest(self, wanted: Wanted) -> tuple[Request, Preemption] | None:
+    async def _cheapest(self, entry: _Waiting) -> tuple[Request, Preemption] | None:
         """The cheapest victims on one node, none of them beyond its budget; None if nobody helps or need leave."""
-        for request, nodes in wanted:
-            self._mirror.settle()
-            if self._cluster.held(request.uid) is not None or self._promised(request.uid):
-                return None
-            if self._cluster.makes_room(request, nodes) is not None:
-                return None
-            able = self._cluster.with_lower_priority(request, nodes)
+        self._mirror.settle()
+        uid = entry.claim.pod_uid
+        if self._cluster.held(uid) is not None or self._promised(uid):
+            return None
+        if any(self._cluster.makes_room(request, nodes) is not None for request, nodes in entry.wanted):
+            return None
+        left = self._left()
+        for request, nodes in entry.wanted:
+            able = [node for node in self._cluster.with_lower_priority(request, nodes) if self._counts(entry, node)]
             for start in range(0, len(able), _AT_ONCE):
-                best = self._cheapest_on(request, able[start : start + _AT_ONCE])
+                best = self._cheapest_on(request, able[start : start + _AT_ONCE], left)
                 if best is not None:
                     return request, best
                 await self._pause(0)
+                self._mirror.settle()
         return None
 
-    def _cheapest_on(self, request: Request, nodes: Sequence[str]) -> Preemption | None:
-        found = self._cluster.victims(request, dict.fromkeys(nodes, ()), self._left()).values()
+    def _counts(self, entry: _Waiting, node: str) -> bool:
+        return node not in entry.refused and self._changed.get(node, -math.inf) < entry.heard
+
+    def _cheapest_on(self, request: Request, nodes: Sequence[str], left: Budgets) -> Preemption | None:
+        found = self._cluster.victims(request, dict.fromkeys(nodes, ()), left).values()
         costs = {each.cost: each for each in found if each.cost is not None and not each.cost.violations}
         best = costs[min(costs)] if costs else None
         return best if best is not None and best.victims else None  # without victims there is room by now
@@ -281,6 +333,13 @@ class Preemptor:
             self._waiting.pop(pod.metadata.uid, None)
             self._drop(pod.metadata.uid)
 
+    def _on_node(self, news: News[Node]) -> None:
+        match news:
+            case Removed(last):
+                self._changed.pop(last.metadata.name, None)
+            case Changed(last, new) if _kind_of(last) != _kind_of(new):
+                self._changed[new.metadata.name] = self._clock()
+
     def _drop(self, uid: str) -> None:
         if self._kept.pop(uid, None) is not None:
             self._cluster.withdraw(uid)
@@ -288,3 +347,8 @@ class Preemptor:
 
 def _is_unplaced(pod: Pod) -> bool:
     return not (pod.spec.node_name or pod.finished or pod.terminating)
+
+
+def _kind_of(node: Node) -> tuple[object, object]:
+    """What of a node decides who may come: its taints and labels."""
+    return node.document.get("spec"), node.metadata.labels

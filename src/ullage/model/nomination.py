@@ -16,7 +16,8 @@ class Nomination:
     With `gpus` (and what it takes of them, nothing said for whole ones) it is kept there; without, on
     the cards that fit best. `since` is when it was nominated or last asked for again (seconds), `victims`
     who was evicted for it. A `hold` keeps everybody else out, whatever their priority, and the request goes
-    where it is; it may be of one that still leaves another place (see `core/consolidation.py`).
+    where it is; it may be of one that still leaves another place (see `core/consolidation.py`). One that is
+    `first_come` keeps those of its own priority out too, but who was nominated before it.
     """
 
     request: Request
@@ -26,3 +27,4 @@ class Nomination:
     charges: tuple[Charge, ...] = ()
     victims: tuple[Victim, ...] = ()
     hold: bool = False
+    first_come: bool = False

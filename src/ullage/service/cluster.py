@@ -21,12 +21,14 @@ import numpy.typing as npt
 from ullage.core.allocator import Allocator
 from ullage.core.filters import charge_on
 from ullage.core.fleet import Beside, Column, Fleet
+from ullage.core.nomination import kept, let_leave
 from ullage.core.observation import Observation, foreign_id
 from ullage.core.offers import NodeRefusal
 from ullage.core.preemption import Preemption, fits_after
 from ullage.core.quota import Quotas
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
+from ullage.core.trial import trial
 from ullage.core.uneven import lacking
 from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.affinity import ANY_NODE
@@ -430,8 +432,8 @@ class Cluster:
     ) -> dict[str, Preemption]:
         """Per node who must leave so that the request fits, among those that the scheduler would evict there first.
 
-        Where these are too few, or not who holds what is needed, any of the node may be named; nodes where nobody
-        who may be evicted helps are left out.
+        Those who leave anyway count as gone; if that is enough, nobody must. Where these are too few, or not who holds
+        what is needed, any of the node may be named; nodes where nobody who may be evicted helps are left out.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known.
@@ -442,29 +444,37 @@ class Cluster:
             row = books.fleet.row_of.get(node)
             if row is None:
                 continue
-            there = books.fleet.card_holders(books.fleet.cards_on(row))
-            for some in ([uid for uid in uids if uid in there], there):
-                outcome = books.check_single_node_preempt(request, node, some, self._now(), budgets)
-                if isinstance(outcome, Preemption):
-                    found[node] = outcome
-                    break
+            with trial(books.fleet):
+                let_leave(books.fleet, row)
+                there = books.fleet.card_holders(books.fleet.cards_on(row))
+                for some in ([uid for uid in uids if uid in there], there):
+                    outcome = books.check_single_node_preempt(request, node, some, self._now(), budgets)
+                    if isinstance(outcome, Preemption):
+                        found[node] = outcome
+                        break
         return found
 
     def makes_room(self, request: Request, nodes: Iterable[str]) -> str | None:
-        """One of these nodes where a request fits when those are gone who leave it anyway."""
+        """One of these nodes where a request fits, beside the room that is kept, when those who leave are gone."""
         books, asked = self.allocator, set(nodes)
         fleet = books.fleet
         leaving = sorted({fleet.ledger[uid].node for uid in fleet.leaving} & asked & fleet.row_of.keys())
-        fits = (node for node in leaving if fits_after(fleet, books.rules, request, fleet.row_of[node]))
-        return next(fits, None)
+        if not leaving:
+            return None
+        with kept(fleet, books.nominations.before(fleet, request)):
+            fits = (node for node in leaving if fits_after(fleet, books.rules, request, fleet.row_of[node]))
+            return next(fits, None)
 
     def give_way(self, request: Request, preemption: Preemption) -> None:
-        """Keep the room for a request that its victims leave: nobody of lower priority is offered it."""
-        self.promise(preemption.nomination(request, self._now()))
+        """Keep the room for a request that its victims leave.
+
+        Nobody of lower priority is offered it, nor one of its own for whom nobody gave way before.
+        """
+        self.promise(replace(preemption.nomination(request, self._now()), first_come=True))
 
     def keep_room(self, request: Request, node: str) -> None:
         """As `give_way`, where it is only known on which node: the cards are those that fit best."""
-        self.promise(Nomination(request, node, self._now()))
+        self.promise(Nomination(request, node, self._now(), first_come=True))
 
     def leaves(self, node: str) -> bool:
         """Whether somebody leaves this node."""

@@ -77,6 +77,7 @@ class PodSpec(Struct, frozen=True, rename="camel"):
 
     node_name: str = ""
     scheduler_name: str = ""
+    priority: int | None = None
     preemption_policy: str = ""
     scheduling_gates: tuple[Gate, ...] | None = None
     scheduling_group: Group | None = None
