@@ -284,7 +284,7 @@ class Preemptor:
             for start in range(0, len(able), _AT_ONCE):
                 best = self._cheapest_on(request, able[start : start + _AT_ONCE], left)
                 if best is not None:
-                    return request, best
+                    return (request, best) if best.victims else None  # without victims there is room by now
                 await self._pause(0)
                 self._mirror.settle()
         return None
@@ -295,8 +295,7 @@ class Preemptor:
     def _cheapest_on(self, request: Request, nodes: Sequence[str], left: Budgets) -> Preemption | None:
         found = self._cluster.victims(request, dict.fromkeys(nodes, ()), left).values()
         costs = {each.cost: each for each in found if each.cost is not None and not each.cost.violations}
-        best = costs[min(costs)] if costs else None
-        return best if best is not None and best.victims else None  # without victims there is room by now
+        return costs[min(costs)] if costs else None
 
     def _left(self) -> Budgets:
         return budgets_of(self._budgets(), self._cluster.allocator.fleet.ledger.values())
