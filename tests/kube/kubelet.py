@@ -23,6 +23,7 @@ class Kubelets:
         self._pods.subscribe(self._hear)
         self._work: asyncio.Queue[Pod] = asyncio.Queue()
         self._dead: set[str] = set()
+        self.starting = "", ""  # the pod that was last about to start
         self.may_start, self.may_end = asyncio.Event(), asyncio.Event()
         self.may_start.set()
         self.may_end.set()
@@ -82,13 +83,16 @@ class Kubelets:
                     await self.may_end.wait()
                     await self._api.write(Delete(PODS, name, namespace, pod.metadata.uid, grace_s=0))
                 elif pod.status.phase == "Pending":
+                    self.starting = pod.key
                     await self.may_start.wait()
                     running = {"phase": "Running", "conditions": _condition("Ready", "True")}
-                    await self._api.write(_status(PODS, name, running, namespace))
+                    await self._api.write(_status(PODS, name, running, namespace, pod.metadata.resource_version))
 
 
-def _status(kind: Any, name: str, status: dict[str, Any], namespace: str = "") -> Change:
-    return Patch(kind, name, {"status": status}, namespace, PatchType.STRATEGIC, "status")
+def _status(kind: Any, name: str, status: dict[str, Any], namespace: str = "", version: str = "") -> Change:
+    """A new status; with a `version` only if the object still has it: one that has ended never starts again."""
+    body = {"status": status} | ({"metadata": {"resourceVersion": version}} if version else {})
+    return Patch(kind, name, body, namespace, PatchType.STRATEGIC, "status")
 
 
 def _condition(name: str, status: str) -> list[dict[str, str]]:

@@ -164,7 +164,7 @@ async def test_a_claim_of_several_cards_with_a_constraint_is_followed(plane: Con
 async def test_a_node_without_room_for_the_rest_of_a_pod_is_given_up_by_the_scheduler_and_the_books_follow(
     plane: ControlPlane,
 ):
-    """CPUs that pods without cards have are not in our books: the scheduler gives the claim back, and makes its own."""
+    """Ports of a node are not in our books: the scheduler gives the claim back, and makes its own."""
     async with looking(plane) as (api, seen), leading(api) as front:
         await api.write(Create(RESOURCE_CLAIMS, a_claim("probe"), "default"))
         await api.write(Create(PODS, claiming("probe", "probe"), "default"))
@@ -175,10 +175,11 @@ async def test_a_node_without_room_for_the_rest_of_a_pod_is_given_up_by_the_sche
         devices: list[str] = []
         seen.claims.subscribe(lambda _: devices.append(seen.device("one")))
 
-        full = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "63"}}}
+        port = {"containerPort": 80, "hostPort": 8080}
+        full = {"name": "c", "image": "x", "ports": [port]}
         where = {"nodeName": usual, "schedulingGates": [], "containers": [full]}
         await api.write(Create(PODS, claiming("full", **where), "default"))
-        asking = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "4"}, "claims": [{"name": "c0"}]}}
+        asking = {"name": "c", "image": "x", "ports": [port], "resources": {"claims": [{"name": "c0"}]}}
         await api.write(Create(RESOURCE_CLAIMS, a_claim("one"), "default"))
         await api.write(Create(PODS, claiming("p", "one", containers=[asking]), "default"))
         await until(lambda: bool(seen.node("p")), "the pod is bound", 60)

@@ -43,6 +43,21 @@ async def test_pods_live_and_end(cluster: Cluster) -> None:
         await until(lambda: mirror.objects[namespace, "job"].finished, "it ended by itself")
 
 
+async def test_a_pod_that_has_ended_never_starts_again(cluster: Cluster) -> None:
+    api, namespace, node = cluster.api, cluster.namespace, f"{cluster.namespace}-n1"
+    mirror: Informer[Pod] = Informer(api, PODS, Selection(namespace))
+    async with Kubelets(api) as kubelets, running(mirror):
+        await kubelets.join(node)
+        kubelets.may_start.clear()
+        await api.write(Create(PODS, bodies.pod("ended", node=node), namespace))
+        await until(lambda: kubelets.starting == (namespace, "ended"), "it is about to start")
+        await kubelets.finish(namespace, "ended")
+        kubelets.may_start.set()
+        await api.write(Create(PODS, bodies.pod("next", node=node), namespace))
+        await until(lambda: _phase(mirror, namespace, "next") == "Running", "the next one runs")
+        assert (await api.get(PODS, "ended", namespace)).finished
+
+
 async def test_a_node_that_is_lost_neither_starts_nor_ends_pods(cluster: Cluster) -> None:
     api, namespace, node = cluster.api, cluster.namespace, f"{cluster.namespace}-n1"
     mirror: Informer[Pod] = Informer(api, PODS, Selection(namespace))
