@@ -214,8 +214,12 @@ async def test_a_term_that_cannot_begin_is_tried_again_ever_later_until_it_does(
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
+        assert why() == ("lost" if up.mirror.term is None else "")
         if up.mirror.term is not None:
             await asyncio.Event().wait()
+
+    def why() -> str:
+        return "" if takeover.trouble is None else takeover.trouble.message
 
     takeover = Takeover(up.candidate, up.mirror, up.doubts, up.followed, None, read_pod, pause=pause)
     work = asyncio.create_task(takeover.run())

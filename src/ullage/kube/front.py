@@ -82,10 +82,12 @@ class Front:
         return self.followed.namespaces
 
     def troubles(self, silent_s: float = 0.0) -> dict[str, str]:
-        """Why what is followed was not heard for so long, by kind, and why nobody could look whether we may lead."""
+        """Why what is followed was not heard for so long, by kind; why it does not lead, or cannot begin to."""
         found = [(each.kind.plural, each.trouble) for each in self.followed.all if each.age_s >= silent_s]
         if self.candidate.epoch is None:
             found.append(("leases", self.candidate.trouble))
+        elif self.candidate.epoch != self.mirror.term:
+            found.append(("takeover", self.takeover.trouble))
         return {name: error.message for name, error in found if error}
 
     async def run(self) -> None:

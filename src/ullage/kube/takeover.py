@@ -41,6 +41,8 @@ class Takeover:
         self._candidate, self._mirror, self._doubts = candidate, mirror, doubts
         self._followed, self._claims = followed, claims
         self._read_pod, self._begun, self._pause = read_pod, begun, pause
+        self.trouble: UllageError | None = None
+        """Why the last term has not begun."""
 
     async def run(self) -> None:
         """Read all that is there, and begin terms until it is cancelled."""
@@ -60,7 +62,7 @@ class Takeover:
         """Begin a term with all that was bound before it: a watch may be behind what another leader wrote.
 
         A leader that did not let go of its own accord may have sent binds that are still to come. Whether it has
-        begun: if not, whoever failed says why, and nothing is decided.
+        begun: if not, `trouble` says why, and nothing is decided.
         """
         if self._mirror.term == epoch:
             return True
@@ -72,8 +74,10 @@ class Takeover:
             self._candidate.check(epoch)
             if self._claims is not None:
                 await self._claims.catch_up()
-        except UllageError:
+        except UllageError as error:
+            self.trouble = error
             return False
+        self.trouble = None
         self._begun()
         self._mirror.term = epoch
         return True

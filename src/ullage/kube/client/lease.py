@@ -3,7 +3,8 @@
 A lease is not a lock: a process that was paused wakes up and goes on writing. So every write is made under
 the epoch of the term that decided it, and refused as soon as that term is over (`Candidate.write`, `Candidate.check`).
 Expiry is judged by how long the record has not changed, by this machine's own clock that no one sets; times
-in the record are for people.
+in the record are for people. Who deletes the record while somebody leads undoes that: a process that never saw it
+takes it for the first one, at once, while the other leads until its next renewal.
 """
 
 from __future__ import annotations
