@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import httpx2
 import pytest
 import trustme
 
-from tests.kube.api_server import ApiServer
+from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.live_front import LiveFront
 from tests.kube.test_front import a_node, a_pod, binding, cards_of, put
@@ -70,6 +72,34 @@ def test_what_is_bound_is_known_after_the_end_and_after_a_kill(server: ApiServer
     assert lease(server)["leaseTransitions"] > lease_spec["leaseTransitions"]
     assert "ExclusiveDeviceAllocateConflict" in str(ask(up, "filter", Pod=third, NodeNames=["a"])["FailedNodes"])
     assert up.end() == 0
+
+
+def test_a_bind_that_is_under_way_is_finished_before_the_process_lets_go_and_ends(
+    server: ApiServer, front: Start
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    (pod,) = put(server, "pods", a_pod("p"))
+    up = front().wait_ready()
+    port = int(up.url("extender").rsplit(":", 1)[1])
+
+    def takes_no_more() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    def told_to_end() -> None:
+        assert up.process is not None
+        up.process.send_signal(signal.SIGTERM)
+        wait_until(takes_no_more, "it takes no new question", 20)
+
+    server.canned.append(Canned("POST", "/binding", 201, carried_out=True, then=told_to_end))
+    assert ask(up, "bind", **binding(pod, "a"))["Error"] == ""
+    assert up.process is not None
+    assert up.process.wait(60) == 0
+    assert cards_of(server, "p")
+    assert not lease(server).get("holderIdentity"), "nobody has to wait for the lease to run out"
 
 
 def test_it_is_not_ready_before_it_has_heard_of_the_cluster(server: ApiServer, front: Start) -> None:
