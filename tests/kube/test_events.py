@@ -75,3 +75,25 @@ async def test_only_the_leader_tells_and_not_without_end(
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
     assert sorted(message for _, _, message in told(server)) == ["one", "two"]
+
+
+async def test_what_was_left_out_is_written_when_it_is_told_again(
+    server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MOST_WAITING", 1)
+    candidate = Candidate(api, "ullage", "default")
+    teller = PodEvents(candidate, clock=Clock())
+    await candidate.attempt()
+    one, two = (PodEvent("default", "p", "u", Reason.CARD_MISSING, message) for message in ("one", "two"))
+    server.canned.append(Canned("POST", "/events", 403, times=1))
+    teller.tell(one)
+    teller.tell(two)
+    assert teller.left_out == 1
+    writing = asyncio.create_task(teller.run())
+    await until(lambda: teller.left_out == 2, "the first is refused, the second had no room")
+    for number, event in enumerate((one, two), 1):
+        teller.tell(event)
+        await until(lambda number=number: len(told(server)) == number, "it is written this time")
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    assert [message for _, _, message in told(server)] == ["one", "two"]

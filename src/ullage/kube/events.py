@@ -99,7 +99,7 @@ class PodEvents:
         try:
             self._waiting.put_nowait(event)
         except asyncio.QueueFull:
-            self.left_out += 1
+            self._leave_out(event)
 
     async def run(self) -> None:
         """Write what is told."""
@@ -111,8 +111,13 @@ class PodEvents:
             try:
                 await self._candidate.write(epoch, Create(EVENTS, self._body(event), event.namespace))
             except UllageError:
-                self.left_out += 1
+                self._leave_out(event)
             await self._pause(GAP_S)
+
+    def _leave_out(self, event: PodEvent) -> None:
+        """Whoever tells it again tells it for the first time."""
+        self.left_out += 1
+        self._told.pop(event, None)
 
     def _is_old(self, event: PodEvent) -> bool:
         now, last = self._clock(), self._told.get(event)
