@@ -12,6 +12,7 @@ from tests.kube.test_front import Running, a_pod, put, running
 from tests.kube.test_mirror import a_node
 from ullage.kube.cards import registered_cards
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.metrics import FrontMetrics
 from ullage.kube.webhook.admission import over_quota
 from ullage.wire.dialect import read_pod
 from ullage.wire.hami import NVIDIA
@@ -121,3 +122,19 @@ async def test_cores_of_all_cards_are_counted_at_creation_and_at_placement(serve
         server.do(lambda: server.rules.delete(("pods", "default", "most"), {"gracePeriodSeconds": 0}))
         await until(lambda: up.front.cluster.held(most["metadata"]["uid"]) is None, "it is gone")
         assert await up.place(more, ["a"]) == "!a"
+
+
+async def test_what_is_held_of_quotas_is_told_as_dashboards_of_hami_expect_it(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", "A0", "A1"))
+    put(server, "resourcequotas", a_quota("both", {CORES: "150", MEMORY: "6000"}))
+    (pod,) = put(server, "pods", of_cores("p", 30, 2))
+    async with running(server, api, readers=[registered_cards()], resource_quotas=True) as up:
+        metrics = FrontMetrics(up.front)
+        for memory, cores in ((0, 0), (2000, 60)):
+            told = (await metrics.page()).decode().splitlines()
+            of = 'hami_resource_quota_{}{{{}namespace="default",quota_name="nvidia.com/{}"}} {:.1f}'.format
+            assert of("used", 'limit="6000",', "gpumem", memory) in told
+            assert of("used", 'limit="150",', "gpucores", cores) in told
+            assert of("limit", "", "gpumem", 6000) in told
+            assert of("limit", "", "gpucores", 150) in told
+            assert cores or await up.place(pod, ["a"]) == "!a"

@@ -100,8 +100,7 @@ def make_front(
 
     cluster = Cluster(rules, clock, now)
     followed = Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas)
-    if followed.quotas is not None:
-        NamespaceQuotas(cluster, followed.quotas, pods.hami, trouble)
+    quotas = None if followed.quotas is None else NamespaceQuotas(cluster, followed.quotas, pods.hami, trouble)
     devices = Devices(cluster, settings.card_drivers, clock=clock, trouble=trouble)
     readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
     hypernodes = HyperNodes(api, followed.nodes, trouble)
@@ -234,6 +233,7 @@ def make_front(
         turns=turns,
         groups=groups,
         hypernodes=hypernodes,
+        quotas=quotas,
         claims=claims,
         bindings=bindings,
         preemptor=preemptor,

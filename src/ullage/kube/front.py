@@ -22,6 +22,7 @@ from ullage.kube.preemption import Preemptor
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.kube.queues.turns import TurnKeeper
+from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
 from ullage.service.cluster import Cluster
@@ -61,6 +62,7 @@ class Front:
     turns: TurnKeeper
     groups: PodGroups
     hypernodes: HyperNodes
+    quotas: NamespaceQuotas | None = None
     claims: FrontClaims | None = None
     bindings: FrontBindings | None = None
     preemptor: Preemptor | None = None

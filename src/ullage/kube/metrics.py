@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from ullage.core.fleet import Fleet
 from ullage.kube.front import Front
+from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.model.allocation import Allocation
 from ullage.model.binding import BindingState
 from ullage.model.gpu import Gpu
@@ -50,6 +51,8 @@ class FrontMetrics:
         )  # fmt: skip
         self._registry.register(FrontCollector(front))
         self._registry.register(QueueCollector(front))
+        if front.quotas is not None:
+            self._registry.register(QuotaCollector(front.quotas))
 
     def call(self, verb: str, seconds: float, outcome: str) -> None:
         """A question was answered."""
@@ -142,6 +145,25 @@ class QueueCollector(Collector):
         yield CounterMetricFamily(
             "ullage_kube_gate_writes_failed", "Writes of gates and reasons that failed", self._turns.failed
         )
+
+
+class QuotaCollector(Collector):
+    """ResourceQuotas of namespaces and what is held of them as HAMi tells it: in MiB, and in percent of cards."""
+
+    def __init__(self, quotas: NamespaceQuotas) -> None:
+        self._quotas = quotas
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        names = ["namespace", "quota_name"]
+        used = GaugeMetricFamily(
+            "hami_resource_quota_used", "What a namespace holds of a ResourceQuota", labels=[*names, "limit"]
+        )
+        limit = GaugeMetricFamily("hami_resource_quota_limit", "What a namespace may hold in all", labels=names)
+        for namespace, each in self._quotas.figures():
+            used.add_metric([namespace, each.resource, str(each.limit)], each.used)
+            limit.add_metric([namespace, each.resource], each.limit)
+        yield from (used, limit)
 
 
 @dataclass(frozen=True, slots=True)

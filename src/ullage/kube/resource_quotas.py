@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from ullage.core.fleet import Usage
 from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import ResourceQuota
 from ullage.kube.mirror import Trouble
 from ullage.model.error import InvalidRequest
 from ullage.service.cluster import Cluster
-from ullage.wire.hami.resource_quota import quota_of
+from ullage.wire.hami.resource_quota import Figures, figures_of, quota_of
 from ullage.wire.hami.words import Words
 
 
@@ -25,6 +26,14 @@ class NamespaceQuotas:
         self._cluster, self._words, self._trouble = cluster, words, trouble
         self._hard: dict[str, dict[str, dict[str, str]]] = {}
         quotas.subscribe(self._hear)
+
+    def figures(self) -> Iterator[tuple[str, Figures]]:
+        """How each namespace stands that has a quota, in the words of the first vendor."""
+        books = self._cluster.allocator
+        for namespace, quota in sorted(books.rules.quotas.quotas.items()):
+            used = books.fleet.usage.get(namespace, Usage())
+            for each in figures_of(quota, used.vram_limit, used.cores_ppm, self._words[0]):
+                yield namespace, each
 
     def _hear(self, news: News[ResourceQuota]) -> None:
         found = news.last if isinstance(news, Removed) else news.new

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.quota import Caps, Quota
@@ -30,6 +31,24 @@ def quota_of(hard: Iterable[Mapping[str, str]], words: Iterable[Words]) -> Quota
     if memory is None and cores is None:
         return None
     return Quota(total_limits=Caps(vram_bytes=memory), max_workers=None, max_cores_ppm=cores)
+
+
+class Figures(NamedTuple):
+    """How a namespace stands with one amount of its quota, by the name of the resource and in its unit."""
+
+    resource: str
+    limit: int
+    used: int
+
+
+def figures_of(quota: Quota, vram_bytes: int, cores_ppm: int, words: Words) -> Iterator[Figures]:
+    """What of a quota is used in the words of one vendor; these bytes of cards and millionths of cards are held."""
+    for resource, cap, held, unit in (
+        (words.memory, quota.total_limits.vram_bytes, vram_bytes, words.memory_factor * MIB),
+        (words.cores, quota.max_cores_ppm, cores_ppm, PPM // WHOLE),
+    ):
+        if cap is not None:
+            yield Figures(resource, cap // unit, -(-held // unit))
 
 
 def _smallest(told: Iterable[Mapping[str, str]], units: Mapping[str, int], most: int) -> int | None:
