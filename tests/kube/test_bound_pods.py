@@ -104,6 +104,27 @@ async def test_a_pod_of_two_owners_bindings_is_refused_and_both_say_so(server: A
             assert "alice" in notes["ullage.io/binding-reason"]
 
 
+async def test_who_waits_for_a_binding_is_asked_about_again_when_it_comes(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
+    pod, other = put(server, "pods", pod_of("p"), pod_of("other", owner="bob"))
+
+    def woken(name: str) -> bool:
+        notes = server.do(lambda: server.rules.get(("pods", "default", name)))["metadata"].get("annotations", {})
+        return "ullage.io/bindings-changed" in notes
+
+    async with hosting(server, api) as up:
+        for each in (pod, other):
+            assert (await up.offered(each, "a"))["FailedAndUnresolvableNodes"] == {"a": "not-bound"}
+        put(server, "gpubindings", a_binding("x", "g1", owner="alice", namespace="default"))
+        await until(lambda: woken("p"), "its scheduler hears that something has changed")
+        assert await up.place(pod, ["a"]) == "!a"
+        assert not woken("other")
+        writes = len([path for method, path in server.asked if method == "PATCH" and path.endswith("/pods/p")])
+        put(server, "gpubindings", a_binding("y", "g2", owner="bob", namespace="default"))
+        await until(lambda: woken("other"), "the other one, too")
+        assert len([path for method, path in server.asked if method == "PATCH" and path.endswith("/pods/p")]) == writes
+
+
 async def test_35_memory_is_mib_and_replaces_what_a_pod_asks(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": SLICED, "g2": SLICED}))
     put(server, "gpubindings", a_binding("x", "g1", memory="8192"), a_binding("y", "g2", app="other"))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ullage.core.binding.permit import Hindrance, Place, Refused
 from ullage.kube.bindings.occupants import Identity, identity
 from ullage.kube.bindings.store import KubeBindings
+from ullage.kube.client.changes import Patch
 from ullage.kube.client.informer import Informer
-from ullage.kube.client.objects import Namespace
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.objects import Namespace, Pod
 from ullage.model.binding import Binding, Tenant
-from ullage.model.error import Conflict
+from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.request import ResourceRequirement
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.gpubinding import APP_LABEL, consume_of
@@ -21,6 +24,13 @@ from ullage.wire.pod.bind import BINDINGS
 
 SCOPE_LABEL = f"{DOMAIN}/gpu-bindings"
 """The label of a namespace that says whether bindings count there: `enabled` or `disabled`."""
+
+
+WOKEN = "bindings-changed"
+"""The annotation, under the domain, that is written on a pod that waited for a binding: its scheduler asks again."""
+
+MOST_WAITING = 4096
+"""Pods that are told when their bindings come; others are asked about again sooner or later."""
 
 
 class Scope(StrEnum):
@@ -86,6 +96,7 @@ class Gate:
     def __init__(self, bindings: KubeBindings, namespaces: Informer[Namespace], scope: Scope, domain: str) -> None:
         self._bindings, self._namespaces, self._scope, self._domain = bindings, namespaces, scope, domain
         self._torn: dict[Identity, Tenant] = {}
+        self._waiting: OrderedDict[tuple[str, str], PodRequest] = OrderedDict()
 
     @property
     def unready(self) -> str:
@@ -120,6 +131,8 @@ class Gate:
         if note and identity(tenant) not in self._torn and claims.conflict(tenant):
             self._torn[identity(tenant)] = tenant
             self._bindings.wake()
+        if note:
+            self._expect(asked, placed=bool(found.places))
         helps = {node: _text(why) for node, why in found.refused.items() if why.helps}
         never = {node: _text(why) for node, why in found.refused.items() if not why.helps}
         rest = (node for node in nodes if node not in found.places and node not in found.refused)
@@ -127,6 +140,34 @@ class Gate:
         amounts = {node: place.uneven(asked.requirement) for node, place in found.places.items()}
         uneven = {node: vram for node, vram in amounts.items() if vram}
         return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places, uneven)
+
+    def _expect(self, asked: PodRequest, *, placed: bool) -> None:
+        key = asked.claim.namespace, asked.claim.pod
+        self._waiting.pop(key, None)
+        if not placed:
+            self._waiting[key] = asked
+            if len(self._waiting) > MOST_WAITING:
+                self._waiting.popitem(last=False)
+
+    def woken(self, pods: Mapping[tuple[str, str], Pod], nodes: Collection[str]) -> Iterator[Patch]:
+        """What tells the scheduler of pods that had no card by their bindings, and have one by now, to ask again.
+
+        Nothing else would: to a scheduler nothing has changed.
+        """
+        for key, asked in list(self._waiting.items()):
+            pod = pods.get(key)
+            if pod is None or pod.metadata.uid != asked.uid or pod.spec.node_name:
+                self._waiting.pop(key, None)
+            elif self._has_place(pod, asked, nodes):
+                self._waiting.pop(key, None)
+                notes = {f"{self._domain}/{WOKEN}": pod.metadata.resource_version}
+                yield Patch(PODS, key[1], {"metadata": {"uid": asked.uid, "annotations": notes}}, key[0])
+
+    def _has_place(self, pod: Pod, asked: PodRequest, nodes: Collection[str]) -> bool:
+        try:
+            return bool(self.admit(pod.document, asked, list(nodes), note=False).asked)
+        except InvalidRequest:
+            return False  # its labels cannot be read any more
 
     def whole_cards(self, pod: Document, uid: str) -> frozenset[str] | None:
         """The cards that claims of a pod may be given; None for any, where bindings do not count.

@@ -203,6 +203,11 @@ class KubeBindings:
         return tenant_in(pod, self._sources.namespaces.objects)
 
     @property
+    def pods(self) -> Mapping[tuple[str, str], Pod]:
+        """All pods."""
+        return self._sources.pods.objects
+
+    @property
     def synced(self) -> bool:
         """Whether all that counts has been heard."""
         sources = self._sources

@@ -98,6 +98,9 @@ class Upkeep:
         found = None if allocations is None else allocations.change(ledger, self._bindings.imports)
         if found is not None:
             yield found
+        names = [name for _, name in self._nodes.objects]
+        for change in list(self._gate.woken(self._bindings.pods, names)):
+            yield change
 
     async def _write(self, epoch: int, change: Change) -> None:
         try:
