@@ -207,7 +207,7 @@ async def test_claims_that_kube_scheduler_allocated_on_cards_of_others_are_told(
             ("theirs", uids["theirs"], "CardBoundElsewhere")
         }
         assert told[0].message == "claim theirs has GPU-a-0, which is bound to comfyui of alice"
-        assert b"ullage_kube_binding_intruders 1.0" in FrontMetrics(front).render()
+        assert b"ullage_kube_binding_intruders 1.0" in await FrontMetrics(front).page()
         (problem,) = (await front.bindings.store.cluster()).problems
         assert problem.item == "default/theirs"
         edit(server, "resourceclaims", "theirs", allocation=None, reservedFor=None)
