@@ -12,6 +12,8 @@ import yaml
 
 from tests.docs.test_examples import ROOT, blocks
 from tests.kube.api_server import ApiServer
+from tests.kube.claims import GATE, a_class, allocated, cards, edit, gated
+from tests.kube.claims import a_node as a_node_with_claims
 from tests.kube.conftest import anyio_backend, api, client, server, until  # noqa: F401 - the fixtures
 from tests.kube.hami_node import PHASE, HamiNode, hami_node
 from tests.kube.test_front import a_node, cards_of, put, running
@@ -173,3 +175,24 @@ async def test_the_plugin_hands_out_the_part(server: ApiServer, api: HttpKubeApi
     assert (
         server.do(lambda: server.rules.get(("pods", "default", "part")))["metadata"]["annotations"][PHASE] == "success"
     )
+
+
+@pytest.mark.anyio
+@pytest.mark.timeout(900)
+async def test_the_claim_gets_two_cards_of_one_zone(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811
+    pytest.importorskip("cel_expr_python", reason="cel-expr-python is in the lock, and not installed here")
+    template, pod = objects(CLAIM)
+    put(server, "deviceclasses", a_class("gpu.nvidia.com"))
+    put(server, "nodes", a_node_with_claims("a"))
+    put(server, "resourceslices", cards("a", 4, zones=2))
+    pod |= {"metadata": pod["metadata"] | {"namespace": "default"}, "status": {"phase": "Pending"}}
+    pod["spec"]["schedulingGates"] = [{"name": GATE}]
+    (asked,) = put(server, "pods", pod)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": asked["metadata"]["uid"], "controller": True}
+    metadata = {"name": "train-cards", "namespace": "default", "ownerReferences": [owner]}
+    put(server, "resourceclaims", {"metadata": metadata, "spec": template["spec"]["spec"]})
+    made = {"name": "cards", "resourceClaimName": "train-cards"}  # as the cluster makes a claim from its template
+    edit(server, "pods", "train", resourceClaimStatuses=[made])
+    async with running(server, api):
+        await until(lambda: not gated(server, "train"), "it is let go")
+    assert sorted(allocated(server, "train-cards")) in (["a/gpu-0", "a/gpu-1"], ["a/gpu-2", "a/gpu-3"])
