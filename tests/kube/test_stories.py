@@ -6,9 +6,8 @@ Every story plays in this process, with a small scheduler, and before a real con
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +31,6 @@ from ullage.model.error import UllageError
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
 NODES, CARDS, PODS_OF_ALL = 500, 4, 2000
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +109,10 @@ async def test_two_thousand_pods_on_five_hundred_machines(play: Stage) -> None:
     await play.machines(NODES, CARDS)
     await asyncio.to_thread((await play.front()).wait_ready)
     pods = mixed(PODS_OF_ALL)
-    began = time.perf_counter()
     await play.submit(pods)
     held = await play.placed(len(pods), 300)
-    took = time.perf_counter() - began
     asked = {(each["metadata"]["namespace"], each["metadata"]["name"]): _cards(each) for each in pods}
-    got = {key: sum((namespace, name) == key for namespace, name, _ in held) for key in list(asked)[:50]}
-    assert got == {key: asked[key] for key in got}
-    assert len(held) == sum(asked.values())
-    log.info("%d pods in %.1f s, %.0f a second", len(pods), took, len(pods) / took)
+    assert Counter((namespace, name) for namespace, name, _ in held) == asked
 
 
 def _cards(pod: dict[str, Any]) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import time
 
 import httpx2
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.system.live_server import LiveServer
+from tests.system.live_server import LiveServer, wait_until
 
 FUNCTION = {"application": "function", "resreq": "cpu=1,mem=256m"}
 
@@ -157,9 +156,7 @@ def test_a_running_task_can_be_cancelled_and_a_session_only_then_closed(http: ht
     session = opened(http, application="command")
     tasks = {"inputs": [base64.b64encode(program("sleep", "300")).decode()], "key": "k"}
     http.post(f"/v1/sessions/{session}/tasks", json=tasks)
-    ends_at = time.monotonic() + 30
-    while http.get(f"/v1/sessions/{session}").json()["running"] == 0:
-        assert time.monotonic() < ends_at
+    wait_until(lambda: http.get(f"/v1/sessions/{session}").json()["running"] > 0, "it runs")
     assert refusal(http.post(f"/v1/sessions/{session}/close"))[:2] == (409, "tasks-running")
     assert refusal(http.delete(f"/v1/sessions/{session}"))[:2] == (409, "session-open")
     assert http.post(f"/v1/sessions/{session}/tasks/1/cancel").json()["state"] == "cancelled"

@@ -113,7 +113,7 @@ class Extender:
             self.tell(_unplaced(asked, {**why, **never}, admitted.short))
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
-        """How good each node is, from 0 to 10; the best alone has 10."""
+        """How good each node is, from 0 to 10; only the best have 10."""
         names = args.offered()
         asked = self.read_pod(args.pod)
         if asked is None:

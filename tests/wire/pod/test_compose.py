@@ -70,7 +70,6 @@ LAUGHS = "kind: Pod\na: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 def test_yaml_is_read_as_the_same_pod():
-    pytest.importorskip("yaml")
     assert parse_pod("kind: Pod\nmetadata:\n  name: serve-0\n") == {"kind": "Pod", "metadata": {"name": "serve-0"}}
 
 
@@ -88,7 +87,6 @@ def test_yaml_is_read_as_the_same_pod():
     ids=["broken", "a tag", "aliases", "itself", "brackets", "dashes", "long"],
 )
 def test_yaml_that_is_no_plain_document_is_refused(body, said):
-    pytest.importorskip("yaml")
     with pytest.raises(InvalidRequest, match=said):
         parse_pod(body)
 
