@@ -17,10 +17,13 @@ from tests.kube.claims import a_node as a_node_with_claims
 from tests.kube.conftest import anyio_backend, api, client, server, until  # noqa: F401 - the fixtures
 from tests.kube.hami_node import PHASE, HamiNode, hami_node
 from tests.kube.test_front import a_node, cards_of, put, running
+from tests.kube.test_webhook import admitted
 from ullage.bootstrap.settings import read_settings
 from ullage.kube.cards import registered_cards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.events import Reason
+from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
+from ullage.wire.pod.gate import gate_of
 
 schemas = pytest.importorskip(
     "kubernetes_validate", reason="kubernetes-validate is in the lock, and not installed here"
@@ -67,7 +70,7 @@ def has(names: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", [INSTALL, CLAIM, BIND])
+@pytest.mark.parametrize("page", [INSTALL, WAIT, CLAIM, BIND])
 def test_objects_are_what_a_cluster_takes(page: str) -> None:
     found = objects(page)
     assert found
@@ -99,14 +102,14 @@ def test_values_to_look_at_are_those_of_the_chart() -> None:
 
 
 def test_the_chart_takes_the_values_for_queues(tmp_path: Path) -> None:
-    (given,) = documents(WAIT)
+    given, _ = documents(WAIT)
     texts = helm.Chart.load(CHART).render(given, name="ullage", namespace="gpus").values()
     made = [each for text in texts for each in yaml.safe_load_all(text) if each]
     (file,) = (each["data"]["ullage.toml"] for each in made if "ullage.toml" in each.get("data", ()))
     (tmp_path / "ullage.toml").write_text(file)
     read = read_settings(tmp_path / "ullage.toml")
     assert read.kube.queues == "named"
-    assert [(queue.name, queue.weight) for queue in read.share_tree()] == [("research", 2)]
+    assert [(queue.name, queue.weight) for queue in read.share_tree()] == [("research", 2), ("vision", 1)]
 
 
 @pytest.mark.parametrize("page", [PLACE, WAIT, CLAIM, BIND])
@@ -117,6 +120,14 @@ def test_settings_are_read(tmp_path: Path, page: str) -> None:
         file = tmp_path / "ullage.toml"
         file.write_text(text)
         read_settings(file)
+
+
+def test_the_pod_in_a_queue_waits_behind_a_gate(tmp_path: Path) -> None:
+    (pod,), (text,) = objects(WAIT), blocks(WAIT, "toml")
+    (tmp_path / "ullage.toml").write_text(text)
+    read = read_settings(tmp_path / "ullage.toml")
+    webhook = Webhook(AdmissionSettings(queues=read.kube.queues, tree=read.share_tree()))
+    assert admitted(pod, webhook)["spec"]["schedulingGates"] == [{"name": gate_of("ullage.io")}]
 
 
 def test_a_scheduler_of_ones_own_asks_as_that_of_the_chart() -> None:
