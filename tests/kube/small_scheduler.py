@@ -1,7 +1,8 @@
 """As much of kube-scheduler as its extender sees: one pod after the other, bindings beside that, and who gives way.
 
 It counts whole cards itself, as kube-scheduler counts a resource of a device plugin, and leaves parts of cards to
-the extender. It runs where there is no kube-scheduler.
+the extender. It keeps to the node of claims that are allocated, and allocates none. It runs where there is no
+kube-scheduler.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import httpx2
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Delete, Patch, PatchType
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
-from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.client.kinds import NODES, PODS, RESOURCE_CLAIMS
 from ullage.kube.client.objects import Node, Pod
 from ullage.model.error import UllageError
 
@@ -30,6 +31,7 @@ class SmallScheduler:
     def __init__(self, api: KubeApi, url: str) -> None:
         self._api, self._url = api, url
         self._nodes, self._pods = Informer(api, NODES), Informer(api, PODS)
+        self._claims = Informer(api, RESOURCE_CLAIMS)
         self._waiting: dict[str, Document] = {}  # by uid, those without a node
         self._on: defaultdict[str, dict[str, Document]] = defaultdict(dict)  # by node and uid
         self._tries: defaultdict[str, int] = defaultdict(int)
@@ -44,7 +46,7 @@ class SmallScheduler:
         self._http = await self._stack.enter_async_context(
             httpx2.AsyncClient(base_url=self._url, timeout=5, trust_env=False)
         )
-        for work in (self._nodes.run(), self._pods.run(), self._run()):
+        for work in (self._nodes.run(), self._pods.run(), self._claims.run(), self._run()):
             self._stack.push_async_callback(_end, asyncio.create_task(work))
         return self
 
@@ -142,7 +144,23 @@ class SmallScheduler:
         self._not_before[uid] = asyncio.get_running_loop().time() + pause
 
     def _has_room(self, node: Node, pod: Document) -> bool:
-        return _takes_pods(node) and not self._lacking(node, pod, list(self._on[node.metadata.name].values()))
+        return (
+            self._may_use_claims(node, pod)
+            and _takes_pods(node)
+            and not self._lacking(node, pod, list(self._on[node.metadata.name].values()))
+        )
+
+    def _may_use_claims(self, node: Node, pod: Document) -> bool:
+        namespace = pod["metadata"]["namespace"]
+        for each in pod["spec"].get("resourceClaims", ()):
+            claim = self._claims.objects.get((namespace, each["resourceClaimName"]))
+            allocation = None if claim is None else claim.document.get("status", {}).get("allocation")
+            if allocation is None:
+                return False
+            terms = allocation.get("nodeSelector", {}).get("nodeSelectorTerms", ())
+            if terms and node.metadata.name not in terms[0]["matchFields"][0]["values"]:
+                return False
+        return True
 
     def _lacking(self, node: Node, pod: Document, there: list[Document]) -> int:
         """Whole cards that are too few for a pod, beside those that are there."""
