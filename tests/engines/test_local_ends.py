@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -196,6 +198,24 @@ def test_a_launch_while_there_is_no_warden_reaches_the_next_one(tmp_path: Path) 
             await recorder.first(Registered)
 
     asyncio.run(main())
+
+
+def test_a_warden_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, left = asyncio.create_subprocess_exec, [OSError(errno.EAGAIN, "no process is left")] * 2
+
+    async def scarce(*arguments: Any, **more: Any) -> asyncio.subprocess.Process:
+        if left:
+            raise left.pop()
+        return await start(*arguments, **more)
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
+        async with opened(tmp_path / "data") as recorder:
+            recorder.launch()
+            await recorder.first(Registered)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert not left
 
 
 def test_what_is_handed_to_a_worker_that_was_just_killed_is_dropped(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class WardenLink:
     async def _keep(self) -> None:
         pause = _PAUSE_S
         while await self._live():
-            _log.warning("the warden ended; what it looked after is killed, and a new one is started")
+            _log.warning("there is no warden; what one looked after is killed, and a new one is started")
             self._waiting.clear()  # meant for the one that died
             self._on_lost()
             pause = _PAUSE_S if self._spoke else min(2 * pause, _PAUSE_MAX_S)
@@ -77,7 +77,11 @@ class WardenLink:
     async def _live(self) -> bool:
         """One warden from start to end; whether another one is to follow."""
         self._spoke = False
-        process = await self._spawn()
+        try:
+            process = await self._spawn()
+        except OSError as error:  # no process or no memory is left: perhaps there is soon
+            _log.warning("the warden cannot be started: %s", error.strerror)
+            return not self._closing
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
