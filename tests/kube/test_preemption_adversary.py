@@ -161,3 +161,31 @@ async def test_nobody_leaves_a_node_that_takes_nobody_by_now(server: ApiServer, 
         nodes = it.up.front.nodes.objects
         await until(lambda: all(nodes["", n].document["spec"] == spec for n, spec in specs.items()), "it is told")
         assert await it.look(PATIENCE_S) == {"three"}
+
+
+async def test_of_two_on_a_card_the_one_leaves_whose_budget_allows_it(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("kept", 50, 1), a_part("dear", 50, 2))
+        place = {"namespace": "default", "name": "b"}
+        put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "kept"}), "metadata": place})
+        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
+        it.create(a_part("urgent", 50, URGENT))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "a") == []
+        assert await it.look(PATIENCE_S) == {"dear"}
+
+
+async def test_many_at_once_get_all_there_is_in_one_round_and_no_more(server: ApiServer, api: HttpKubeApi):
+    """Some find room that those leave beside whom others went: it is promised to them, and nobody else counts on it."""
+    async with pressed(server, api, nodes=3) as it:
+        for node in "abc":
+            await it.place(node, a_part(f"on-{node}", 100, 1))
+        names = [f"urgent{number}" for number in range(8)]
+        it.create(*(a_part(name, 50, URGENT) for name in names))
+        await it.preemptor.look()
+        for name in names:
+            assert await it.ask(name, "a", "b", "c") == []
+        gone = await it.look(PATIENCE_S)
+        assert gone == {"on-a", "on-b", "on-c"}
+        promised = [name for name in names if "ullage.io/room-on" in it.now(name)["metadata"]["annotations"]]
+        assert len(promised) == 6

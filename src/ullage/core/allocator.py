@@ -37,6 +37,7 @@ from ullage.core.preemption import (
     NoPreemption,
     Preemption,
     Released,
+    check_nodes_preempt,
     check_single_node_preempt,
     filter_with_preempt,
     preempt,
@@ -257,6 +258,21 @@ class Allocator:
         self._require_ready()
         self.check_names(request)
         return check_single_node_preempt(self.fleet, self.rules, request, node, victims, now, budgets, self.nominations)
+
+    def check_nodes_preempt(
+        self, request: Request, candidates: Mapping[str, Sequence[str]], now: float, budgets: Budgets = NO_BUDGETS
+    ) -> dict[str, Preemption]:
+        """Per node who must go so that the request fits, of those named there if that is enough, else of all there.
+
+        Those who leave anyway count as gone; nodes that are not known, or where nobody helps, are left out.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        self._require_ready()
+        self.check_names(request)
+        return check_nodes_preempt(self.fleet, self.rules, request, candidates, now, budgets, self.nominations)
 
     def preempt(self, request: Request, now: float, budgets: Budgets = NO_BUDGETS) -> Preemption | NoPreemption:
         """Whom to evict so that the request fits. Changes nothing: evicting them is for whoever runs them.

@@ -136,7 +136,13 @@ class Clearing:
         known = [self._occupancy.number(*key) for key in budgets.left]
         of = np.full(self._occupancy.names + 1, -1)  # the last is for those of no workload
         of[known] = np.arange(len(known))
-        return of[workloads], np.array(list(budgets.left.values()), np.int64)
+        numbers = of[workloads]
+        if budgets.of:
+            number = {key: n for n, key in enumerate(budgets.left)}
+            for entry, allocation in enumerate(self._there.who):
+                if (key := budgets.of.get(allocation.id)) is not None:
+                    numbers[entry] = number.get(key, -1)
+        return numbers, np.array(list(budgets.left.values()), np.int64)
 
     def _locked(self) -> Rows:
         """The cards whose lock stays although all their users go."""

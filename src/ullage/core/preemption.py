@@ -7,7 +7,7 @@ the caller's clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ullage.core.attempt import Attempt, Look, attempt_on, choice_of, eligible_of, find_open, lock_stays, refusal_of
@@ -121,6 +121,39 @@ def check_single_node_preempt(
         if attempt.refusal is not None:
             return _nobody_helps(attempt.refusal, (attempt,))
         return Preemption(choice_of(look, attempt), attempt.victims, attempt.cost, (attempt,))
+
+
+def check_nodes_preempt(
+    fleet: Fleet,
+    rules: Rules,
+    request: Request,
+    candidates: Mapping[str, Sequence[str]],
+    now: float,
+    budgets: Budgets = NO_BUDGETS,
+    nominations: Nominations = NO_NOMINATIONS,
+) -> dict[str, Preemption]:
+    """Per node who must go, of those named there if that is enough, else of all that hold its cards.
+
+    Those who leave a node anyway count as gone. Nodes that are not known, or where nobody helps, are left out.
+    """
+    rows = {node: row for node in candidates if (row := fleet.row_of.get(node)) is not None}
+    found: dict[str, Preemption] = {}
+    with trial(fleet):
+        for row in rows.values():
+            let_leave(fleet, row)
+        holders = {node: fleet.card_holders(fleet.cards_on(row)) for node, row in rows.items()}
+        with kept(fleet, nominations.before(fleet, request)):
+            look = Look.of(fleet, rules, request, now, budgets)
+            for node, row in rows.items():
+                there = [fleet.ledger[uid] for uid in holders[node]]
+                first = frozenset(candidates[node])
+                for some in ([each for each in there if each.id in first], there):
+                    attempt = attempt_on(look, row, *eligible_of(look, some))
+                    if attempt.refusal is None:
+                        choice = choice_of(look, attempt)
+                        found[node] = Preemption(choice, attempt.victims, attempt.cost, (attempt,))
+                        break
+    return found
 
 
 def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int) -> int:

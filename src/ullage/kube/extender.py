@@ -132,7 +132,7 @@ class Extender:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
         self._settled()
         found: dict[str, Preemption] = {}
-        held = self.cluster.allocator.fleet.ledger
+        held = {each.id: each for each in self.cluster.holders_on(candidates)}
         budgets = budgets_of(self.budgets(), held.values())
         for request, nodes in _requests(self._admit(args.pod, asked, list(candidates))):
             found |= self.cluster.victims(request, {node: candidates[node] for node in nodes}, budgets)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ullage.core.preemption import Preemption
-from ullage.core.victims import Budgets
 from ullage.kube.client.changes import Evict, Patch, PatchType
 from ullage.kube.client.errors import Unreachable, VersionConflict
 from ullage.kube.client.informer import Changed, Informer, News, Removed
@@ -116,7 +117,6 @@ class Preemptor:
         self.evicted = 0
         """Pods that gave way, since the start."""
         self._lowest = -math.inf
-        self._nodes: Sequence[str] = ()
         self._changed: dict[str, float] = {}
         """When nodes were told to be others than before: what a scheduler thought of them then no longer counts."""
         pods.subscribe(self._on_pod)
@@ -143,13 +143,10 @@ class Preemptor:
         elif uid in self._waiting:
             self._waiting[uid].not_before = self._clock() + AGAIN_S
 
-    def _shared(self, wanted: Wanted) -> Wanted:
-        """The same with the list of names that the last one has, where it is alike: there may be thousands of them."""
-        found = []
-        for request, nodes in wanted:
-            self._nodes = nodes if nodes != self._nodes else self._nodes
-            found.append((request, self._nodes))
-        return found
+    @staticmethod
+    def _shared(wanted: Wanted) -> Wanted:
+        """The same with names of which there is one each: many pods ask about thousands."""
+        return [(request, tuple(map(sys.intern, nodes))) for request, nodes in wanted]
 
     # --- what is done about it ---
 
@@ -226,7 +223,8 @@ class Preemptor:
         """Whether the API server lets all of them leave, each on its own; who is gone by now may."""
         for each in evictions:
             try:
-                await self._candidate.write(epoch, replace(each, dry_run=True))
+                with suppress(NotFound, VersionConflict):  # it is gone
+                    await self._candidate.write(epoch, replace(each, dry_run=True))
             except (NotLeading, Unreachable):
                 raise
             except UllageError as error:
@@ -246,20 +244,21 @@ class Preemptor:
         if not self._still(entry):
             return
         self._cluster.give_way(request, preemption)
-        names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
-        said = f"{names} give way to it on {node}"
-        self._tell(PodEvent(*pod, claim.pod_uid, Reason.MAKES_ROOM, said))
+        if evictions:
+            names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
+            self._tell(PodEvent(*pod, claim.pod_uid, Reason.MAKES_ROOM, f"{names} give way to it on {node}"))
         for each in evictions:
             await self._evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
         kept.until = self._clock() + KEPT_S
 
     def _still(self, entry: _Waiting) -> bool:
         """Whether nothing was found for a pod while something was awaited."""
-        claim = entry.claim
-        return self._waiting.get(claim.pod_uid) is entry and self._waits(claim) and not self._promised(claim.pod_uid)
+        claim, uid = entry.claim, entry.claim.pod_uid
+        held = self._cluster.held(uid) is not None or self._promised(uid)
+        return self._waiting.get(uid) is entry and self._waits(claim) and not held
 
     async def _evict(self, epoch: int, eviction: Evict, message: str) -> None:
-        with suppress(NotFound):
+        with suppress(NotFound, VersionConflict):
             await self._candidate.write(epoch, eviction)
             self.evicted += 1
             self._cluster.leaving(eviction.uid)
@@ -271,34 +270,40 @@ class Preemptor:
         await self._candidate.write(epoch, Patch(PODS, pod[1], body, pod[0], PatchType.MERGE))
 
     async def _cheapest(self, entry: _Waiting) -> tuple[Request, Preemption] | None:
-        """The cheapest victims on one node, none of them beyond its budget; None if nobody helps or need leave."""
-        self._mirror.settle()
-        uid = entry.claim.pod_uid
-        if self._cluster.held(uid) is not None or self._promised(uid):
+        """Where it will fit when those are gone who leave anyway, else the cheapest victims on one node.
+
+        None if nobody helps, none of them would keep within its budget, or it has a place by now.
+        """
+        if not self._still(entry):
             return None
-        if any(self._cluster.makes_room(request, nodes) is not None for request, nodes in entry.wanted):
-            return None
-        left = self._left()
-        for request, nodes in entry.wanted:
-            able = [node for node in self._cluster.with_lower_priority(request, nodes) if self._counts(entry, node)]
-            for start in range(0, len(able), _AT_ONCE):
-                best = self._cheapest_on(request, able[start : start + _AT_ONCE], left)
-                if best is not None:
-                    return (request, best) if best.victims else None  # without victims there is room by now
-                await self._pause(0)
+        for anyway in (True, False):
+            for request, nodes in entry.wanted:
                 self._mirror.settle()
+                able = self._cluster.being_left(nodes) if anyway else self._cluster.with_lower_priority(request, nodes)
+                able = [node for node in able if self._counts(entry, node)]
+                for start in range(0, len(able), _AT_ONCE):
+                    began = time.perf_counter()
+                    best = self._cheapest_on(request, able[start : start + _AT_ONCE], anyway=anyway)
+                    if best is not None:
+                        return (request, best) if anyway or best.victims else None
+                    await self._pause(time.perf_counter() - began)  # others get as much time
+                    if not self._still(entry):
+                        return None
+                    self._mirror.settle()
         return None
 
     def _counts(self, entry: _Waiting, node: str) -> bool:
         return node not in entry.refused and self._changed.get(node, -math.inf) < entry.heard
 
-    def _cheapest_on(self, request: Request, nodes: Sequence[str], left: Budgets) -> Preemption | None:
+    def _cheapest_on(self, request: Request, nodes: Sequence[str], *, anyway: bool) -> Preemption | None:
+        """With `anyway` one where nobody need leave who does not anyway; else such a one first: there is room by now."""
+        left = budgets_of(self._budgets(), self._cluster.holders_on(nodes))
         found = self._cluster.victims(request, dict.fromkeys(nodes, ()), left).values()
+        room = next((each for each in found if not each.victims), None)
+        if anyway or room is not None:
+            return room
         costs = {each.cost: each for each in found if each.cost is not None and not each.cost.violations}
         return costs[min(costs)] if costs else None
-
-    def _left(self) -> Budgets:
-        return budgets_of(self._budgets(), self._cluster.allocator.fleet.ledger.values())
 
     def _promised(self, uid: str) -> bool:
         return self._cluster.allocator.nominations.of(uid) is not None
@@ -340,7 +345,8 @@ class Preemptor:
                 self._changed[new.metadata.name] = self._clock()
 
     def _drop(self, uid: str) -> None:
-        if self._kept.pop(uid, None) is not None:
+        known = self._cluster.allocator.nominations.of(uid)
+        if self._kept.pop(uid, None) is not None and known is not None and known.first_come:
             self._cluster.withdraw(uid)
 
 

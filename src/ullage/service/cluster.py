@@ -21,14 +21,12 @@ import numpy.typing as npt
 from ullage.core.allocator import Allocator
 from ullage.core.filters import charge_on
 from ullage.core.fleet import Beside, Column, Fleet
-from ullage.core.nomination import kept, let_leave
 from ullage.core.observation import Observation, foreign_id
 from ullage.core.offers import NodeRefusal
-from ullage.core.preemption import Preemption, fits_after
+from ullage.core.preemption import Preemption
 from ullage.core.quota import Quotas
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
-from ullage.core.trial import trial
 from ullage.core.uneven import lacking
 from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.affinity import ANY_NODE
@@ -439,31 +437,18 @@ class Cluster:
             Unavailable: not ready. NotFound: the pool is not known.
 
         """
-        books, found = self.allocator, dict[str, Preemption]()
-        for node, uids in candidates.items():
-            row = books.fleet.row_of.get(node)
-            if row is None:
-                continue
-            with trial(books.fleet):
-                let_leave(books.fleet, row)
-                there = books.fleet.card_holders(books.fleet.cards_on(row))
-                for some in ([uid for uid in uids if uid in there], there):
-                    outcome = books.check_single_node_preempt(request, node, some, self._now(), budgets)
-                    if isinstance(outcome, Preemption):
-                        found[node] = outcome
-                        break
-        return found
+        return self.allocator.check_nodes_preempt(request, candidates, self._now(), budgets)
 
-    def makes_room(self, request: Request, nodes: Iterable[str]) -> str | None:
-        """One of these nodes where a request fits, beside the room that is kept, when those who leave are gone."""
-        books, asked = self.allocator, set(nodes)
-        fleet = books.fleet
-        leaving = sorted({fleet.ledger[uid].node for uid in fleet.leaving} & asked & fleet.row_of.keys())
-        if not leaving:
-            return None
-        with kept(fleet, books.nominations.before(fleet, request)):
-            fits = (node for node in leaving if fits_after(fleet, books.rules, request, fleet.row_of[node]))
-            return next(fits, None)
+    def holders_on(self, nodes: Iterable[str]) -> list[Allocation]:
+        """What is held on these nodes."""
+        fleet = self.allocator.fleet
+        rows = [fleet.row_of[node] for node in nodes if node in fleet.row_of]
+        return [fleet.ledger[uid] for row in rows for uid in fleet.card_holders(fleet.cards_on(row))]
+
+    def being_left(self, nodes: Iterable[str]) -> list[str]:
+        """Those of these nodes that somebody leaves."""
+        fleet = self.allocator.fleet
+        return sorted({fleet.ledger[uid].node for uid in fleet.leaving}.intersection(nodes))
 
     def give_way(self, request: Request, preemption: Preemption) -> None:
         """Keep the room for a request that its victims leave.
