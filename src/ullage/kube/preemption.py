@@ -296,7 +296,7 @@ class Preemptor:
         return node not in entry.refused and self._changed.get(node, -math.inf) < entry.heard
 
     def _cheapest_on(self, request: Request, nodes: Sequence[str], *, anyway: bool) -> Preemption | None:
-        """With `anyway` one where nobody need leave who does not anyway; else such a one first: there is room by now."""
+        """One where nobody need leave who does not anyway, else (but with `anyway`) the one where that costs least."""
         left = budgets_of(self._budgets(), self._cluster.holders_on(nodes))
         found = self._cluster.victims(request, dict.fromkeys(nodes, ()), left).values()
         room = next((each for each in found if not each.victims), None)
