@@ -161,33 +161,46 @@ async def test_a_claim_of_several_cards_with_a_constraint_is_followed(plane: Con
         assert len(seen.status("two")["allocation"]["devices"]["results"]) == 2
 
 
-async def test_a_node_without_room_for_the_rest_of_a_pod_is_given_up_by_the_scheduler_and_the_books_follow(
-    plane: ControlPlane,
-):
-    """Ports of a node are not in our books: the scheduler gives the claim back, and makes its own."""
-    async with looking(plane) as (api, seen), leading(api) as front:
-        await api.write(Create(RESOURCE_CLAIMS, a_claim("probe"), "default"))
-        await api.write(Create(PODS, claiming("probe", "probe"), "default"))
-        await until(lambda: bool(seen.node("probe")), "the pod is bound", 60)
-        usual = seen.node("probe")
-        await api.write(Delete(PODS, "probe", "default", grace_s=0))
-        await remove(api, RESOURCE_CLAIMS, seen.claims.objects["default", "probe"])
-        devices: list[str] = []
-        seen.claims.subscribe(lambda _: devices.append(seen.device("one")))
+async def usual(api: HttpKubeApi, seen: Seen) -> str:
+    """The node that a pod with a claim goes to while nobody else is there."""
+    await api.write(Create(RESOURCE_CLAIMS, a_claim("probe"), "default"))
+    await api.write(Create(PODS, claiming("probe", "probe"), "default"))
+    await until(lambda: bool(seen.node("probe")), "the pod is bound", 60)
+    node = seen.node("probe")
+    await api.write(Delete(PODS, "probe", "default", grace_s=0))
+    await remove(api, RESOURCE_CLAIMS, seen.claims.objects["default", "probe"])
+    return node
 
-        port = {"containerPort": 80, "hostPort": 8080}
-        full = {"name": "c", "image": "x", "ports": [port]}
-        where = {"nodeName": usual, "schedulingGates": [], "containers": [full]}
-        await api.write(Create(PODS, claiming("full", **where), "default"))
-        asking = {"name": "c", "image": "x", "ports": [port], "resources": {"claims": [{"name": "c0"}]}}
-        await api.write(Create(RESOURCE_CLAIMS, a_claim("one"), "default"))
-        await api.write(Create(PODS, claiming("p", "one", containers=[asking]), "default"))
-        await until(lambda: bool(seen.node("p")), "the pod is bound", 60)
-        assert seen.node("p") != usual
-        assert [device.partition("/")[0] for device in dict.fromkeys(devices) if device != "/"] == [
-            usual,
-            seen.node("p"),
-        ]
+
+async def beside(api: HttpKubeApi, seen: Seen, node: str, **container: Any) -> list[str]:
+    """Nodes of devices that a claim had, one after the other, whose pod asks for the same as one on that node."""
+    devices: list[str] = []
+    seen.claims.subscribe(lambda _: devices.append(seen.device("one").partition("/")[0]))
+    main = {"name": "c", "image": "x", **container}
+    there = {"nodeName": node, "schedulingGates": [], "containers": [main]}
+    await api.write(Create(PODS, claiming("there", **there), "default"))
+    await until(lambda: seen.node("there") == node, "the other pod is there")
+    asking = {**main, "resources": {**main.get("resources", {}), "claims": [{"name": "c0"}]}}
+    await api.write(Create(RESOURCE_CLAIMS, a_claim("one"), "default"))
+    await api.write(Create(PODS, claiming("p", "one", containers=[asking]), "default"))
+    await until(lambda: bool(seen.node("p")), "the pod is bound", 60)
+    assert seen.node("p") != node
+    return [node for node in dict.fromkeys(devices) if node]
+
+
+async def test_a_node_whose_cpu_pods_without_cards_have_is_not_chosen(plane: ControlPlane):
+    async with looking(plane) as (api, seen), leading(api):
+        node = await usual(api, seen)
+        chosen = await beside(api, seen, node, resources={"requests": {"cpu": "40"}})
+        assert chosen == [seen.node("p")], "kube-scheduler had nothing to give up"
+
+
+async def test_a_node_that_the_scheduler_refuses_is_given_up_by_it_and_the_books_follow(plane: ControlPlane):
+    """Ports of hosts are not in our books: the scheduler gives the claim back, and makes its own."""
+    async with looking(plane) as (api, seen), leading(api) as front:
+        node = await usual(api, seen)
+        chosen = await beside(api, seen, node, ports=[{"containerPort": 80, "hostPort": 8080}])
+        assert chosen == [node, seen.node("p")]
 
         def books() -> list[str]:
             front.mirror.settle()
