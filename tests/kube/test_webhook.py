@@ -147,6 +147,13 @@ def test_what_only_a_scheduler_writes_is_taken_off_whoever_places_the_pod(spec: 
     assert len(answer["warnings"]) == len(forged)
 
 
+def test_a_request_that_is_misspelt_is_told_of() -> None:
+    answer = answered(a_pod({"ullage.io/gpu-cuont": "1"}))
+    assert answer["warnings"] == [
+        "metadata.annotations.ullage.io/gpu-cuont: nobody reads it; did you mean ullage.io/gpu-count?"
+    ]
+
+
 def test_pods_and_namespaces_that_are_to_be_ignored_are() -> None:
     wrong = {"containers": [asking({"privileged": True})]}
     assert "patch" not in answered(a_pod(labels={"hami.io/webhook": "ignore"}, **wrong))

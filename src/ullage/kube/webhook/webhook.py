@@ -25,6 +25,7 @@ from ullage.wire.json_patch import Patch
 from ullage.wire.pod import PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
+from ullage.wire.unread import unread
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """What an API server writes where a pod names no scheduler."""
@@ -106,7 +107,8 @@ class Webhook:
             raise _ResultChanged(f"metadata.annotations.{taken[0]}: only a scheduler writes it; leave it out")
         for key in taken:
             patch.remove("metadata", "annotations", key)
-        warnings = tuple(f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
+        told = (f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
+        warnings = *told, *unread(_annotations(pod), self.settings.pods.domain)
         spec = mapping(pod.get("spec"), "spec")
         if ignores(_labels(pod)) or not self._is_ours(spec):
             return patch, warnings
