@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -662,3 +663,21 @@ async def test_where_there_is_no_room_for_both_nothing_is_allocated(server: ApiS
         assert told[-1].message == "its claims cannot be allocated: 2 of 2 nodes: no-room-for-both"
     assert gated(server, "p")
     assert allocated(server, "one") == []
+
+
+async def test_a_claim_that_cannot_be_read_any_more_keeps_nobody_else_waiting(server: ApiServer, api: HttpKubeApi):
+    furnish(server, a=2)
+    (broken,) = put(server, "resourceclaims", a_claim("broken"))
+    put(server, "resourceclaims", a_claim("one"))
+    uid, trouble = broken["metadata"]["uid"], list[Any]()
+    async with running(api, trouble) as front:
+        assert front.claims is not None
+        devices = front.claims.claiming._claims.devices
+        await until(lambda: devices.named("default", "broken") is not None, "it is known")
+        edit(server, "resourceclaims", "broken", allocation={"nodeSelector": "of another version"})
+        await until(lambda: bool(trouble), "it is told that it cannot be read")
+        devices.keep(uid, ())
+        devices._flights[uid] = replace(devices._flights[uid], until=0.0)  # it was written, and nothing was heard
+        put(server, "pods", claiming("p", "one"))
+        await let_go(server, "p")
+        assert devices.is_kept(uid), "it is held as it was"

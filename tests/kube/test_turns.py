@@ -340,3 +340,39 @@ async def test_the_queue_of_a_pod_is_that_of_its_namespace_if_it_names_none(
             "other": 1,
         }
         assert GPU in str(bodies[0])
+
+
+class Losing:
+    """Writes of a candidate, of which the first on a pod that waits fails after something else happened."""
+
+    def __init__(self, candidate: Candidate, meanwhile: Callable[[], None]) -> None:
+        self._candidate, self._meanwhile, self.lost = candidate, meanwhile, 0
+
+    @property
+    def epoch(self) -> int | None:
+        return self._candidate.epoch
+
+    async def write(self, epoch: int, change: Any) -> bytes:
+        if "queue-waits" in str(change) and not self.lost:
+            self.lost += 1
+            self._meanwhile()
+            raise UllageError("no answer")
+        return await self._candidate.write(epoch, change)
+
+
+async def test_another_reason_that_comes_while_the_last_one_is_lost_is_told(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    put(server, "pods", waiting("p"))
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"p"}, "the first goes")
+        keeper = up.front.turns
+        (pod,) = put(server, "pods", waiting("q"))
+
+        def meanwhile() -> None:
+            keeper._to_tell[pod["metadata"]["uid"]] = ("another", "another: reason")
+
+        keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]
+        await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]
+        await up.told("q", "insufficient-gpu: no node has enough free GPUs; 1 of 1 in queue x")

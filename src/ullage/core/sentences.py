@@ -275,8 +275,8 @@ def reject_text(rejection: Rejection) -> str:
         return f"{MEANINGS[rejection.code]}: {_zone_numbers(rejection)}"
     if rejection.mode is not None:
         return f"{MEANINGS[rejection.code]}: {rejection.mode.value}"
-    if rejection.code not in _SHORT:
-        return MEANINGS[rejection.code]
+    if rejection.code not in _SHORT or not rejection.needed:
+        return MEANINGS[rejection.code]  # it was not said how much
     needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
     return f"needs {needed} {_SHORT[rejection.code]}, {rejection.gpu or ''} {verb} {had}".replace(",  ", ", ")

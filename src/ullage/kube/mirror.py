@@ -30,6 +30,7 @@ from ullage.model.resources import MILLI
 from ullage.service.bystanders import Bystanders
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
+from ullage.wire.document import Document
 from ullage.wire.pod import DOMAIN, ReadPod, named_cards, read_allocation
 from ullage.wire.pod.containers import bound_spec, pod_amount
 from ullage.wire.topology.numatopology import read_numatopology
@@ -235,7 +236,7 @@ class Mirror:
 
     def expect(self, pod: Pod, node: str) -> None:
         """Whoever places a pod has to send it to this node: what it needs there beside cards is not free until then."""
-        self._count(pod, node)
+        self._count(pod, pod.document, node)
 
     def _enter(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
@@ -256,8 +257,9 @@ class Mirror:
             if found is not None:
                 self._hold((pod, found))
             else:
-                self._stand_in(pod)
-                self._count(pod)
+                document = pod.document
+                self._stand_in(pod, document)
+                self._count(pod, document, node)
         if pod.terminating:
             self._cluster.leaving(uid)
 
@@ -300,14 +302,14 @@ class Mirror:
             if found.requirement.cpu_milli or found.requirement.memory_bytes:
                 self._bystanders.drop(found.id)
             else:
-                self._count(pod)  # what it names was read, and perhaps no more of it
+                self._count(pod, pod.document, found.node)  # what it names was read, and perhaps no more of it
             if (error := contradicted.get(found.id)) is not None:
                 self._tell(pod, error)
 
-    def _count(self, pod: Pod, node: str = "") -> None:
+    def _count(self, pod: Pod, document: Document, node: str) -> None:
         """Count what a pod has of its node beside what it holds by the books; claims have the place of their pod."""
         try:
-            spec = bound_spec(pod.document)
+            spec = bound_spec(document)
             has = Beside(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1), not spec.get("resourceClaims"))
         except InvalidRequest as error:
             self._tell(pod, error)
@@ -315,13 +317,13 @@ class Mirror:
         if (held := self._cluster.held(pod.metadata.uid)) is not None:
             known = held.requirement
             has = Beside(max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes))
-        self._bystanders.put(pod.metadata.uid, pod.spec.node_name or node, has)
+        self._bystanders.put(pod.metadata.uid, node, has)
 
-    def _stand_in(self, pod: Pod) -> None:
+    def _stand_in(self, pod: Pod, document: Document) -> None:
         """Hold cards for a pod that does not say which it has."""
         self._waiting.pop(pod.metadata.uid, None)
         try:
-            asked = self._read_pod(pod.document)
+            asked = self._read_pod(document)
             if asked is None or self._cluster.stand_in(asked.request, pod.spec.node_name):
                 return
             if pod.spec.node_name in self._machines:

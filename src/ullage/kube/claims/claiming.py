@@ -31,7 +31,7 @@ from ullage.kube.mirror import Mirror, Trouble
 from ullage.model.affinity import NODE_NAME, Operator
 from ullage.model.claim import Request
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
-from ullage.model.error import NotFound, UllageError
+from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.model.resources import MILLI
 from ullage.model.topology import ZonePolicy
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
@@ -157,7 +157,11 @@ class Claiming:
                     return  # it frees nothing
             case Removed(last):
                 self._forget(last)
-                if not last.spec.node_name and last.spec.scheduler_name == self._scheduler:
+                if (
+                    not last.spec.node_name
+                    and last.spec.scheduler_name == self._scheduler
+                    and pod_claims(last.document)
+                ):
                     self._left[last.metadata.uid] = last
         self._devices.changed.set()
 
@@ -176,7 +180,11 @@ class Claiming:
         if self._term != epoch:
             await self._release_abandoned(epoch)
         for claim in devices.kept() if self._term != epoch else devices.overdue():
-            await self._read(claim)
+            try:
+                await self._read(claim)
+            except InvalidRequest as error:  # what was written is held until it can be read again
+                devices.told(claim.uid)
+                self._trouble("ResourceClaim", f"{claim.namespace}/{claim.name}", error)
         self._term = epoch
         self._refused.clear()
         for uid, pod in list(self._left.items()):
@@ -201,13 +209,13 @@ class Claiming:
         for pod in self._waiting.values():
             try:
                 asked = self._read_pod(pod)
+                named = (devices.named(pod.metadata.namespace, each.claim) for each in asked.claims if each.claim)
+                claims = tuple(claim for claim in named if claim is not None)
+                turns.append(self._claims.turn(replace(asked.pod, claims=claims)))
             except UllageError as error:
                 self._say(pod, f"{error.code}: {error.message}")
-                continue
-            named = (devices.named(pod.metadata.namespace, each.claim) for each in asked.claims if each.claim)
-            claims = tuple(claim for claim in named if claim is not None)
-            turns.append(self._claims.turn(replace(asked.pod, claims=claims)))
-            found[pod.metadata.uid] = pod, asked
+            else:
+                found[pod.metadata.uid] = pod, asked
         return [found[uid] for uid in self._in_order(turns)]
 
     def _read_pod(self, pod: Pod) -> _Asked:

@@ -258,7 +258,8 @@ class TurnKeeper:
         except UllageError:
             self.failed += 1
             return False
-        self._written[uid] = pod.metadata.resource_version
+        if uid in self._pods:
+            self._written[uid] = pod.metadata.resource_version
         if node:
             self._tell_of(uid, Reason.LET_GO, f"it is its turn; {node} has room for it")
         return True
@@ -304,7 +305,10 @@ class TurnKeeper:
                 continue
             uid = next(iter(self._to_tell))
             code, text = self._to_tell.pop(uid)
-            if self._told[uid].code != code:
+            known = self._told.get(uid)
+            if known is None:
+                continue  # what was told last did not arrive: that is compared first
+            if known.code != code:
                 self._tell_of(uid, Reason.WAITING, text.partition("; ")[0])
             self._told[uid] = _Told(code, text, self._clock())
             pod = self._pods[uid]

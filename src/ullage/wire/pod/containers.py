@@ -46,7 +46,10 @@ def bound_spec(pod: Document) -> Document:
         each.get("name"): each
         for name in ("containerStatuses", "initContainerStatuses")
         for _, each in mappings(status.get(name), f"status.{name}")
+        if "resources" in each or "allocatedResources" in each
     }
+    if not given:
+        return spec
     refused = any(
         each.get("type") == "PodResizePending" and each.get("reason") == "Infeasible"
         for _, each in mappings(status.get("conditions"), "status.conditions")
