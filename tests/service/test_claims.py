@@ -25,7 +25,7 @@ from ullage.model.device_claim import (
     DeviceResult,
     Wanted,
 )
-from ullage.model.error import InvalidRequest, UllageError
+from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import CardSelector
@@ -608,3 +608,16 @@ def test_what_is_known_of_a_node_is_what_a_fresh_look_finds_whatever_has_changed
         for count, name in ((4, DRIVER), (1, "nic"), (2, DRIVER), (1, "far")):
             one = pod(claim("new", of(count, device_class=name)), cpu_milli=2000)
             assert changes.world.claims.place(one) == changes.fresh().place(one)
+
+
+def test_a_device_that_was_taken_while_others_were_looked_at_is_given_to_nobody_else():
+    adapters = [SliceDevice("nic", node, "nic-0", node) for node in "ab"]
+    world = World(*(Pool("nic", each.node, (each,)) for each in adapters))
+    placed = world.place(claim("one", of(1)))
+    world.devices.set_claim(claim("other", allocation=results(placed.picks[0].device)))
+    with pytest.raises(Conflict, match="was taken meanwhile"):
+        world.claims.hold(placed)
+    assert not world.devices.is_kept("one")
+    again = world.place(claim("one", of(1)))
+    assert again.node != placed.node
+    assert world.claims.hold(again) is None

@@ -20,7 +20,7 @@ from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.device_claim import DeviceClaim, DeviceClass, DeviceResult, Wanted
-from ullage.model.error import InvalidRequest, UllageError
+from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.part import ANY_CARD, CardSelector
 from ullage.model.rejection import Code
 from ullage.model.request import MAX_CARDS, ResourceRequirement
@@ -161,9 +161,10 @@ class Claims:
         """Keep what was chosen until `told`, or `drop`; None if all of it is kept, else why nothing is.
 
         Raises:
-            NotFound: a card is not there any more; nothing is kept.
+            NotFound: a card is not there any more. Conflict: a device was taken since it was chosen. Nothing is kept.
 
         """
+        self._check_free(placement)
         try:
             for number, claim in enumerate(placement.claims):
                 picks = placement.picks_of(number)
@@ -177,6 +178,15 @@ class Claims:
             self._drop(placement)
             raise
         return None
+
+    def _check_free(self, placement: ClaimPlacement) -> None:
+        use = self.devices.use_of(self.devices.pools_of(placement.node))
+        for pick in placement.picks:
+            if pick.admin:
+                continue
+            if not use.fits(pick.device, pick.consumed):
+                raise Conflict(f"{'/'.join(pick.device.id)} was taken meanwhile", code="device-taken")
+            use.take(pick.device, pick.consumed)
 
     def _drop(self, placement: ClaimPlacement) -> None:
         for claim in placement.claims:
