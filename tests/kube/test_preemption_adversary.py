@@ -189,3 +189,33 @@ async def test_many_at_once_get_all_there_is_in_one_round_and_no_more(server: Ap
         assert gone == {"on-a", "on-b", "on-c"}
         promised = [name for name in names if "ullage.io/room-on" in it.now(name)["metadata"]["annotations"]]
         assert len(promised) == 6
+
+
+async def test_of_many_that_ask_alike_in_vain_one_is_looked_at(
+    server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
+):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("kept", 100, 1))
+        place = {"namespace": "default", "name": "b"}
+        put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "kept"}), "metadata": place})
+        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
+        alike = [a_part(f"urgent{number}", 50, URGENT) for number in range(3)]
+        other = a_part("other", 60, URGENT)
+        for pod in alike:
+            pod["metadata"]["labels"] = {"app": "urgent"}
+        it.create(*alike, other)
+        await it.preemptor.look()
+        for name in ("urgent0", "urgent1", "urgent2", "other"):
+            assert await it.ask(name, "a") == []
+        looked: list[str] = []
+        victims = it.up.front.cluster.victims
+
+        def counting(request: Any, *args: Any) -> Any:
+            looked.append(request.claim.pod)
+            return victims(request, *args)
+
+        monkeypatch.setattr(it.up.front.cluster, "victims", counting)
+        assert await it.look(PATIENCE_S) == set()
+        assert len(looked) == 2
+        assert await it.look(AGAIN_S) == set()
+        assert len(looked) == 4, "in the next round it may be otherwise"

@@ -147,7 +147,8 @@ def check_nodes_preempt(
             for node, row in rows.items():
                 there = [fleet.ledger[uid] for uid in holders[node]]
                 first = frozenset(candidates[node])
-                for some in ([each for each in there if each.id in first], there):
+                named = [each for each in there if each.id in first]
+                for some in (named, there) if named else (there,):
                     attempt = attempt_on(look, row, *eligible_of(look, some))
                     if attempt.refusal is None:
                         choice = choice_of(look, attempt)

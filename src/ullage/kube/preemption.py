@@ -12,7 +12,7 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -50,7 +50,7 @@ HEARD_S = 300.0
 _TRIES = 3
 """Nodes on which it is asked, in one round, whether those may leave who hold what a pod needs."""
 
-_AT_ONCE = 100
+_AT_ONCE = 25
 """Nodes that are looked at before anybody else is answered."""
 
 _MOST = 256
@@ -75,6 +75,12 @@ class _Waiting:
     @property
     def claim(self) -> Claim:
         return self.wanted[0][0].claim
+
+    @property
+    def alike(self) -> Hashable:
+        """The same for all that ask for the same on the same nodes, with the same right to it."""
+        claim = replace(self.claim, pod="", pod_uid="", created_at=0.0, labels={})
+        return tuple((replace(request, uid="any", claim=claim), frozenset(nodes)) for request, nodes in self.wanted)
 
     @property
     def rank(self) -> tuple[int, float, str]:
@@ -117,6 +123,8 @@ class Preemptor:
         self.evicted = 0
         """Pods that gave way, since the start."""
         self._lowest = -math.inf
+        self._in_vain: set[Hashable] = set()
+        """What was asked in this round where nobody helps: of pods that ask alike one is looked at."""
         self._changed: dict[str, float] = {}
         """When nodes were told to be others than before: what a scheduler thought of them then no longer counts."""
         pods.subscribe(self._on_pod)
@@ -179,6 +187,7 @@ class Preemptor:
         epoch = self._candidate.epoch
         if epoch is None or self._mirror.term != epoch:
             return
+        self._in_vain.clear()
         self._lowest = self._cluster.lowest_priority
         await self._keep_no_longer(epoch)
         for entry in sorted(self._waiting.values(), key=lambda each: each.rank):
@@ -204,9 +213,13 @@ class Preemptor:
         return pod.spec.preemption_policy != "Never" and (pod.spec.priority or 0) >= claim.priority
 
     async def _see_to(self, epoch: int, entry: _Waiting) -> None:
+        if entry.alike in self._in_vain:
+            return
         for _ in range(_TRIES):
             found = await self._cheapest(entry)
             if found is None:
+                if self._still(entry) and not entry.refused:
+                    self._in_vain.add(entry.alike)
                 entry.refused.clear()
                 return
             request, preemption = found
