@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -25,6 +27,14 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 """Where a pod finds the namespace that it runs in."""
 
 _MOST_PORT = 65_535
+
+_DNS = r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
+_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_KEY, _VALUE = rf"(?:{_DNS}/)?{_WORD}", rf"(?:{_WORD})?"
+_SET = rf"\(\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*\)"
+_CONDITION = rf"\s*(?:!\s*{_KEY}|{_KEY}(?:\s*(?:=|==|!=)\s*{_VALUE}|\s+(?:in|notin)\s*{_SET}|\s*[<>]\s*\d+)?)\s*"
+_SELECTOR = re.compile(rf"{_CONDITION}(?:,{_CONDITION})*")
+_NAME = re.compile(_DNS)
 
 
 class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -226,13 +236,25 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise invalid("kube.client_ca_file", self.client_ca_file, "clients are known over TLS; name kube.cert_file")
         if self.webhook_bind is not None and self.webhook_cert_file is None:
             raise invalid("kube.webhook_bind", self.webhook_bind, "API servers want TLS; name kube.webhook_cert_file")
+        self._check_names()
         self._check_amounts()
+
+    def _check_names(self) -> None:
+        """Nothing that an API server refuses each time: it would wait for good for what never comes."""
+        may_be_empty = "scheduler_name", "runtime_class"
+        for name in ("domain", "lease", "lease_namespace", *may_be_empty):
+            text = getattr(self, name)
+            if text is not None and not _NAME.fullmatch(text) and not (text == "" and name in may_be_empty):
+                raise invalid(f"kube.{name}", text, "use small letters, digits, '-' and '.'")
+        if self.node_label_selector and not _SELECTOR.fullmatch(self.node_label_selector):
+            fix = "write a label selector such as gpu=on,zone in (a,b),!old"
+            raise invalid("kube.node_label_selector", self.node_label_selector, fix)
 
     def _check_amounts(self) -> None:
         if self.cleanup_startup_delay is not None and parse_duration(self.cleanup_startup_delay) is None:
             raise invalid("kube.cleanup_startup_delay", self.cleanup_startup_delay, "write a duration such as 10m")
         for name in ("timeout_s", "node_lock_timeout_s"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise invalid(f"kube.{name}", getattr(self, name), "seconds above 0 are needed")
         none = {
             "default_memory": "nothing is said",
@@ -240,7 +262,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "node_lock_retry_s": "nobody waits",
         }
         for name, meaning in none.items():
-            if not getattr(self, name) >= 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise invalid(f"kube.{name}", getattr(self, name), f"0 ({meaning}) or more is needed")
 
     def check_bindings(self) -> None:
@@ -322,7 +344,7 @@ class Address:
         """
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
-        plain = port.isascii() and port.isdigit() and int(port) <= _MOST_PORT
-        if not colon or not plain or (":" in host and not bracketed):
+        plain = port.isascii() and port.isdigit() and len(port) <= len(str(_MOST_PORT)) and int(port) <= _MOST_PORT
+        if not colon or not plain or not host.isprintable() or (":" in host and not bracketed):
             raise invalid(field, text, "write HOST:PORT, such as 127.0.0.1:8080, or :8080 for all addresses")
         return cls(host.strip("[]"), int(port))

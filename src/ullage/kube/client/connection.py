@@ -41,7 +41,10 @@ def connect(kubeconfig: Path | None = None, context: str | None = None) -> httpx
         return _client(found.get(context))
     except (ConfigError, AttributeError, LookupError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
         where = "the environment" if kubeconfig is None else str(kubeconfig)
-        message = f"kubeconfig: {where} cannot be used: {error}"
+        said = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, (AttributeError, TypeError)):
+            said = "a part of it, or all, is not of the form of a kubeconfig"
+        message = f"kubeconfig: {where} cannot be used: {said}"
         raise InvalidRequest(message, code="kube-config", field="kubeconfig") from None
 
 
