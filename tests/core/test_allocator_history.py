@@ -440,5 +440,5 @@ class History(RuleBasedStateMachine):
         assert self.allocator.unused_nodes() == with_cards - held
 
 
-History.TestCase.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+History.TestCase.settings = settings(max_examples=120, stateful_step_count=30)
 test_any_history_of_operations = History.TestCase

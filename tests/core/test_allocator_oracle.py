@@ -416,7 +416,7 @@ def as_sets(by_node: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     return {name: set(uuids) for name, uuids in by_node.items()}
 
 
-many = settings(max_examples=200, deadline=None)
+many = settings(max_examples=200)
 
 
 # --- agreement ---
@@ -541,7 +541,7 @@ def test_a_choice_among_given_cards_is_that_of_the_oracle_on_these_cards(world, 
     assert allocator.select(request_, shuffled) == allocator.select(request_, found)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(worlds(), st.lists(requests(), min_size=1, max_size=3), st.data())
 def test_one_request_after_the_other_goes_where_the_oracle_says(world, shapes, data):
     """Tables follow the books row by row; the oracle looks at everything again."""

@@ -307,7 +307,7 @@ def most(name: str) -> tuple[int, int]:
     return compute * 110 // 100, vram + one.memory_bytes * 50 // 100 + DISKS.get(name, 0) * 50 // 100
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(wanted, min_size=1, max_size=14))
 def test_limits_never_exceed_virtual_capacity_and_every_way_to_ask_agrees(steps):
     bounded = allocating(*NODES, oversubscription=SECTIONS, disks=DISKS)

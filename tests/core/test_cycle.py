@@ -324,7 +324,7 @@ def carry_out(now: World, plan: Plan, turn: int) -> World:
     return World(fleet, tuple(demands), views, now.queues)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(busy_worlds(), busy_worlds())
 def test_constant_demand_comes_to_rest(first, then):
     """No ping-pong: also when the demand that made the present holdings was another one."""
@@ -347,7 +347,7 @@ def test_constant_demand_comes_to_rest(first, then):
     raise AssertionError(f"still at it: {plan.actions}")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(busy_worlds(), st.integers(0, 2))
 def test_deciding_changes_nothing_and_is_the_same_twice(given_world, turns):
     nodes, demands, queues = given_world
@@ -488,7 +488,7 @@ def test_a_queue_at_its_limit_is_told_as_a_quota():
     assert (reasons.code, reasons.cure, reasons.suggestions) == (Code.QUEUE_LIMIT, Cure.QUOTA, ())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(busy_worlds(), st.integers(1, 8), st.integers(0, 3), st.booleans())
 def test_a_suggested_request_really_fits(given_world, cpu, gpu, full):
     nodes, demands, queues = given_world

@@ -391,7 +391,7 @@ def meets(constraint, devices):
     return not sets or bool(set.intersection(*sets))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(drawn_devices, st.integers(0, 5), claims_)
 def test_found_is_what_a_search_through_everything_finds(drawn, total, asked):
     devices, counters = build(drawn, total)
@@ -412,7 +412,7 @@ def test_found_is_what_a_search_through_everything_finds(drawn, total, asked):
             assert wanted.count is None or len(devices_) == wanted.count
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(drawn_devices, st.integers(0, 5), claims_)
 def test_a_search_leaves_the_books_as_it_found_them(drawn, total, asked):
     devices, counters = build(drawn, total)

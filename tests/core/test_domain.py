@@ -157,7 +157,7 @@ def test_the_gang_says_so_to_all_of_its_members():
     assert gangs.domain("g") == "rack"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=3), min_size=1, max_size=3),
     st.integers(1, 14),

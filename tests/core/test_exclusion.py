@@ -43,7 +43,7 @@ def fleet_of(found: list[dict[str, str]], cordoned: int = -1) -> Fleet:
     return Fleet(Node(f"n{k}", 1000, 1 << 30, labels=each, cordoned=k == cordoned) for k, each in enumerate(found))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(labels, max_size=20), st.lists(affinities, min_size=1, max_size=3))
 def test_masks_and_the_rule_for_one_node_agree(found, asked):
     nodes = fleet_of(found).nodes
@@ -55,7 +55,7 @@ def test_masks_and_the_rule_for_one_node_agree(found, asked):
             assert exclusion.bonus(affinity).tolist() == [affinity.bonus(node.name, node.labels) for node in nodes]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(labels, min_size=1, max_size=9), affinities, st.integers(-1, 8))
 def test_a_table_has_room_where_the_terms_allow_and_ranks_by_the_preferred_ones(found, affinity, cordoned):
     fleet = fleet_of(found, cordoned)

@@ -140,7 +140,7 @@ class Journal(RuleBasedStateMachine):
             assert content(self.fleet.emptied()) == content(Fleet(NODES))
 
 
-Journal.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+Journal.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
 test_any_history_of_trials = Journal.TestCase
 
 

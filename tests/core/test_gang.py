@@ -737,7 +737,7 @@ class Histories(RuleBasedStateMachine):
             assert (fleet.compute_free >= 0).all()
 
 
-Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestHistories = Histories.TestCase
 
 

@@ -303,7 +303,7 @@ def test_what_a_nominated_request_may_use_at_most_is_promised_to_nobody_else(com
 texts = st.sampled_from(["tflops=20,vram=2g", "tflops=60,vram=4g", "gpu=2,tflops=30,vram=2g", "gpu=1"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(texts, st.integers(0, 3)), min_size=1, max_size=12),
     st.tuples(st.sampled_from(["tflops=70,vram=8g", "gpu=2,tflops=70,vram=8g", "gpu=1"]), st.integers(1, 4)),

@@ -185,5 +185,5 @@ class Observed(RuleBasedStateMachine):
         assert all(not self.books.fleet.ledger[uid].observed for uid in late)
 
 
-Observed.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+Observed.TestCase.settings = settings(max_examples=50, stateful_step_count=25)
 test_any_history_of_what_nodes_show = Observed.TestCase

@@ -495,7 +495,7 @@ class Oracle:
 
 
 @pytest.mark.parametrize("profile", [*SHIPPED.entries, *TABLE.entries, CHECKS.entries[1]], ids=lambda p: p.name)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_history_is_what_slots_and_groups_allow_and_never_refused_by_rounding(profile, data):
     widest = max(template.memory_bytes for template in profile.templates)

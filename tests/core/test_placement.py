@@ -178,7 +178,7 @@ def test_what_is_short_is(resreq, held, batch, expected):
 requests = st.builds(ResourceRequirement.of, cpu=st.integers(1, 4), memory=st.just(0), gpu=st.integers(0, 2))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3)), min_size=1, max_size=4),
     st.lists(requests, max_size=25),
@@ -239,7 +239,7 @@ def fleet_with(kinds: list[list[dict[str, object]]]) -> Fleet:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     fleets,
     st.lists(st.tuples(of_cards, st.integers(0, 8), st.booleans(), st.booleans()), max_size=16),
@@ -264,7 +264,7 @@ def test_numbers_decide_as_the_filters_explain(kinds, history, looks):
     agree(fleet, looks)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(fleets, st.lists(st.tuples(of_cards, st.integers(0, 2), st.booleans()), max_size=16))
 def test_columns_after_placements_are_inventory_minus_ledger(kinds, history):
     """Whoever chose: the compiled loop that charges what it takes, or the filters."""

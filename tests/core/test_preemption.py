@@ -529,7 +529,7 @@ def subsets(uids: list[str]) -> list[tuple[str, ...]]:
     return list(chain.from_iterable(combinations(uids, n) for n in range(len(uids) + 1)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(worlds())
 def test_against_every_subset_of_victims(world):
     books, rules, request, budgets = world
@@ -582,7 +582,7 @@ def price(fleet: Fleet, budgets: Budgets, node: str, gone: frozenset[str]) -> Co
     return Cost(beyond, highest, total, len(gone), NOW - oldest, node)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(worlds())
 def test_no_set_on_any_node_is_cheaper(world):
     """Where no quota decides, the answer costs as much as that of an exact solver: every subset of every node."""
@@ -601,7 +601,7 @@ def test_no_set_on_any_node_is_cheaper(world):
     assert found.cost == min(costs)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds(), st.data())
 def test_one_node_with_any_victims_against_every_subset_of_them(world, data):
     books, rules, request, budgets = world

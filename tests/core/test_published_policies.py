@@ -105,7 +105,7 @@ class Shares:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(fleet=fleets(), arrivals=st.lists(tasks(), min_size=1, max_size=25))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_decision_is_the_first_best(name, fleet, arrivals):
     mix = typical_workload(arrivals)
     strategy, shares = published(name, mix.on(fleet), 1), Shares(fleet, mix)
@@ -122,7 +122,7 @@ def test_every_decision_is_the_first_best(name, fleet, arrivals):
 
 
 @given(fleet=fleets(), arrivals=st.lists(tasks(), min_size=1, max_size=25), seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_random_places_whatever_fits_and_repeats_itself(fleet, arrivals, seed):
     def run() -> list[tuple[str, tuple[str, ...]] | None]:
         books = Fleet(fleet.nodes)

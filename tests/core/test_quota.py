@@ -577,7 +577,7 @@ class History(RuleBasedStateMachine):
         assert min(level) >= 0
 
 
-History.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+History.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
 TestHistory = History.TestCase
 
 small = st.integers(0, 6)

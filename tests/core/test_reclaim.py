@@ -101,13 +101,13 @@ def the_old_way(reclaim: Reclaim, claimant: Demand, outlook: Placer, vacant: Pla
     return chosen
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(worlds())
 def test_victims_are_those_of_trying_again_after_each(world):
     assert_as_the_old_way(world)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds(PARTS, isolation_policy=IsolationPolicy.DYNAMIC), st.sampled_from([1, 2]))
 def test_cards_that_keep_the_mode_of_their_users_and_many_rounds_change_nothing(world, few):
     with mock.patch.object(yielding, "_FEW", few):

@@ -238,14 +238,14 @@ def small_worlds(draw):
     return node, demands
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(small_worlds())
 def test_filling_equals_the_slow_oracle(world):
     node, demands = world
     assert deserve([node], *demands) == slow_drf(node, demands)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(small_worlds(), st.randoms(use_true_random=False), st.integers(1, 3))
 def test_the_order_of_input_changes_nothing(world, random, copies):
     node, demands = world

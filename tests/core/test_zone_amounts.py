@@ -161,7 +161,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps=REQUESTS,
     layout=st.sampled_from(

@@ -279,5 +279,5 @@ class ZoneHistory(RuleBasedStateMachine):
         assert first == second
 
 
-ZoneHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+ZoneHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 test_any_history_on_zones = ZoneHistory.TestCase

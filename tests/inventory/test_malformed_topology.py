@@ -202,7 +202,7 @@ def test_names_that_are_no_addresses_are_passed_over(tmp_path):
     assert [gpu.zones for gpu in read(tmp_path, library).cards] == [(0,)] * 4 + [(1,)] * 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(FILES), st.binary(max_size=200) | st.text("0123456789-, x\n", max_size=40).map(str.encode))
 def test_nothing_that_is_written_anywhere_is_a_crash(tmp_path_factory, name, content):
     root = tmp_path_factory.mktemp("machine")

@@ -211,7 +211,7 @@ def records(draw):
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(records())
 def test_whatever_the_kernel_writes_is_read_as_it_is(tmp_path_factory, record):
     ids, cpus, distances, memory_kb = record

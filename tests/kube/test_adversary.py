@@ -186,7 +186,7 @@ def check(world: Mirrored) -> None:
             world.cluster.undo("asks")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(st.one_of(nodes(), pods("p"), pods("q"), pods("r")), min_size=1, max_size=8), st.integers(0, 8))
 def test_the_books_follow_whatever_stands_on_nodes_and_pods(told: list[dict[str, Any]], restart: int):
     world = Mirrored(a_node("a", "A0", "A1"))
@@ -244,7 +244,6 @@ ARGS = st.fixed_dictionaries(
 
 @settings(
     max_examples=400,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.sampled_from(["filter", "prioritize", "preempt", "bind"]), ARGS | JSONS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.client.kinds import NODES, Unreadable
 from ullage.model.compute import ComputeCard, Room
@@ -95,7 +95,6 @@ def test_what_cannot_be_read_is_a_problem_and_the_rest_stands():
     assert "ephemeral-storage" in problems[1].reason
 
 
-@unhurried
 @given(shaped(written(), ["name", "cpu", "type", REGISTER]))
 def test_no_node_breaks_anything(document):
     try:

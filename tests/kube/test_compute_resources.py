@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from tests.bindings import ALONE, GIB, MIB, SLICED, MemoryBindings, a_card, a_node, a_row, an_app, ask
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.model.compute import CPU, AppState
 from ullage.model.error import Forbidden, Unavailable
@@ -431,7 +431,6 @@ bodies = st.sampled_from(sorted(SHAPES)).flatmap(
 raw = st.tuples(st.sampled_from(sorted(SHAPES)), st.binary(max_size=40) | st.text(max_size=40))
 
 
-@unhurried
 @given(bodies | raw)
 def test_no_body_breaks_anything(asked):
     (method, path), body = asked

@@ -229,5 +229,5 @@ class Histories(RuleBasedStateMachine):
         return any(cards.count(FULL) >= ASKS[kind] for cards in left)
 
 
-Histories.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Histories.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 test_histories = Histories.TestCase

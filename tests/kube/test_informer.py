@@ -210,7 +210,7 @@ WHAT = st.sampled_from(["create", "change", "delete", "again", "cut", "stop", "c
 STEPS = st.lists(st.tuples(WHAT, st.integers(0, 4)), max_size=25)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_whatever_is_cut_the_mirror_becomes_the_server(steps: list[tuple[str, int]], tmp_path: Path) -> None:
     server = ApiServer(bookmark_s=0.02)

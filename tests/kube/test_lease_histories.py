@@ -121,5 +121,5 @@ class Elections(RuleBasedStateMachine):
             assert epoch == max(self.led)
 
 
-Elections.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+Elections.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
 test_elections = Elections.TestCase

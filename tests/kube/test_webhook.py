@@ -302,7 +302,7 @@ LEAVES = (
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.dictionaries(WORDS, VALUES, max_size=4),
     st.dictionaries(WORDS, VALUES, max_size=4),

@@ -227,5 +227,5 @@ class History(RuleBasedStateMachine):
             assert not [action for action in plan.actions if type(action).__name__ in {"Start", "Reuse"}]
 
 
-History.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+History.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
 test_any_history = History.TestCase

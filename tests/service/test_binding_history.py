@@ -106,4 +106,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(deadline=None, max_examples=150, stateful_step_count=25)
+TestHistories.settings = settings(max_examples=150, stateful_step_count=25)

@@ -468,7 +468,7 @@ def test_a_device_that_several_nodes_reach_goes_with_any_of_them():
 # --- any history ---
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2), st.sampled_from(["claim", "free", "other", "back"]))))
 def test_no_card_is_ever_given_to_two(steps):
     world = World(cards("a", 2), cards("b", 2))

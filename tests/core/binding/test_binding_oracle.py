@@ -5,7 +5,6 @@ from itertools import chain, combinations
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.bindings import ALONE, GIB, SLICED, TURNS, a_card, a_node, a_row, a_view, ask, overfull
-from tests.wire.topology.hostile import unhurried
 
 from ullage.core.binding.availability import availability
 from ullage.core.binding.placement import place, roomy
@@ -59,7 +58,6 @@ def choices(view, asked):
         yield tuple(Pick(card.node, card.id, view.free_bytes(card)) for card in some)
 
 
-@unhurried
 @given(views(), requirements)
 def test_something_is_found_exactly_where_some_choice_would_do(view, asked):
     found = place(view, asked, roomy(view, asked))
@@ -70,7 +68,6 @@ def test_something_is_found_exactly_where_some_choice_would_do(view, asked):
         assert validate(view, asked, found, APP).ok
 
 
-@unhurried
 @given(views(), requirements)
 def test_a_single_card_is_the_best_of_all_that_fit(view, asked):
     found = place(view, asked, roomy(view, asked)) or ()
@@ -94,7 +91,6 @@ def total(view, asked, found):
     return sum(pick.memory_bytes or view.cards[pick.key].memory_bytes for pick in found)
 
 
-@unhurried
 @given(views(), st.lists(requirements, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_placing_one_after_the_other_never_promises_more_than_there_is(view, asked, chance):
     assert overfull(view) == []

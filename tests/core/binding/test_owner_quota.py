@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view, an_app, ask
-from tests.wire.topology.hostile import unhurried
 
 from ullage.core.binding.assignment import reassigned
 from ullage.core.binding.installation import chosen
@@ -101,7 +100,6 @@ rows = st.lists(
 )
 
 
-@unhurried
 @given(rows, rows)
 def test_what_is_counted_is_what_lies_on_cards(before, more):
     more = [replace(row, app=APP.key) for row in more]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
-from tests.wire.topology.hostile import anything, shaped, unhurried
+from tests.wire.topology.hostile import anything, shaped
 
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.device_claim import Constraint, DeviceClass, DeviceRequest, DeviceResult, Wanted
@@ -124,7 +124,6 @@ def test_an_unknown_constraint_is_refused():
         read_claim({"spec": {"devices": {"constraints": [{"requests": ["r"], "matchExpression": "x"}]}}})
 
 
-@unhurried
 @given(shaped(CLAIM, ["spec", "status", "devices", "requests", "results", "exactly"]) | anything("spec"))
 def test_any_document_is_a_claim_or_refused(document):
     if isinstance(document, dict):

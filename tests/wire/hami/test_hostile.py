@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.hami.pods import CORES, GPU, MEMORY, PERCENT, PRIORITY, limits, pod
-from tests.wire.topology.hostile import SCALARS, shaped, unhurried
+from tests.wire.topology.hostile import SCALARS, shaped
 from ullage.model.error import InvalidRequest
 from ullage.wire.dialect import PodSettings, dialect_of, read_pod
 from ullage.wire.hami import NVIDIA, Words, container_asks, read_hami
@@ -35,7 +35,6 @@ pods = st.builds(
 )
 
 
-@unhurried
 @given(shapes | pods)
 def test_any_pod_is_read_or_refused(document):
     if not isinstance(document, dict):
@@ -68,7 +67,6 @@ _CARD = {
 _TEXTS = st.text('Ga0-9,:;[]{}"_ .true=\\', max_size=60) | st.text(max_size=30)
 
 
-@unhurried
 @given(shaped([_CARD], _CARD) | shaped([{"uuid": "a", "score": {"b": 10}}], ("a", "b")))
 def test_any_json_of_a_node_is_read_or_refused(document):
     _tried(msgspec.json.encode(document).decode())

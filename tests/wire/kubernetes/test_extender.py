@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.kubernetes.samples import sample
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest
 from ullage.wire.extender import (
     BindResult,
@@ -193,7 +193,6 @@ def _tried(raw):
                 found.kept(found.offered(), {}, {}).encode()
 
 
-@unhurried
 @given(shaped(_ARGS, _KEYS))
 def test_any_document_is_read_or_refused(document):
     _tried(msgspec.json.encode(document))

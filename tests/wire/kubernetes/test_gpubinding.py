@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.model.affinity import Expression, Operator
 from ullage.model.binding import Binding, BindingState, Consume, Mismatch, ShareMode, Tenant
 from ullage.model.error import InvalidRequest
@@ -300,7 +300,6 @@ _ALL = SPEC | {
 }
 
 
-@unhurried
 @given(shaped(thing(labels={"a": "b"}, annotations={"ullage.io/binding-state": "Draining"}, **_ALL), ("a", "b", "key")))
 def test_any_object_is_read_or_refused(document):
     with suppress(InvalidRequest):

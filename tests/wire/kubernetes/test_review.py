@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.kubernetes.samples import sample
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest
 from ullage.wire.admission import read_review
 from ullage.wire.json_patch import Patch, pointer
@@ -212,7 +212,6 @@ def test_a_patch_makes_what_it_says_and_a_second_one_nothing(document, changes):
         assert again.operations == []
 
 
-@unhurried
 @given(shaped({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": REQUEST}, REQUEST))
 def test_any_review_is_read_or_refused(document):
     with suppress(InvalidRequest):

@@ -1,10 +1,6 @@
 """Documents that nobody should write: right keys, with anything behind them."""
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""For large documents on a busy machine."""
 
 SCALARS = (
     st.none()

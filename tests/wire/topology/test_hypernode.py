@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.wire.re2 import BadPattern, matches
 from ullage.wire.topology.hypernode import HyperNode, Member, Of, read_hypernode, tiers_of
@@ -139,7 +139,6 @@ def test_of_two_of_a_tier_the_first_by_name_has_a_node_and_loops_end():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 12))
-@unhurried
 def test_a_node_is_where_a_walk_from_each_hypernode_down_finds_it(seed, count):
     draw = random.Random(seed)
     hypernodes = [
@@ -174,7 +173,6 @@ def test_a_node_is_where_a_walk_from_each_hypernode_down_finds_it(seed, count):
 
 
 @given(shaped(DOCUMENT, ["spec", "tier", "members", "type", "selector", "name"]))
-@unhurried
 def test_whatever_is_sent_is_read_or_refused(document):
     with contextlib.suppress(InvalidRequest):
         read_hypernode(document)

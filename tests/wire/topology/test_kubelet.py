@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
@@ -244,31 +244,26 @@ def tried(read, document):
     assert all(isinstance(warning, str) for warning in warnings)
 
 
-@unhurried
 @given(shaped(LIST, ["containers", "devices", "device_ids", "topology", "nodes", "ID"]))
 def test_any_answer_to_list_is_read_or_refused(document):
     tried(read_pod_resources, document)
 
 
-@unhurried
 @given(shaped({"devices": LIST["pod_resources"][0]["containers"][0]["devices"], "cpu_ids": [1]}, ["nodes", "ID"]))
 def test_any_answer_on_what_could_be_had_is_read_or_refused(document):
     tried(read_allocatable, document)
 
 
-@unhurried
 @given(shaped(CPU_STATE, ["entries", "c"]))
 def test_any_cpu_state_is_read_or_refused(document):
     tried(read_cpu_state, document)
 
 
-@unhurried
 @given(shaped(CHECKPOINT, ["Data", "DeviceIDs", "-1"]))
 def test_any_checkpoint_is_read_or_refused(document):
     tried(read_device_state, document)
 
 
-@unhurried
 @given(shaped(CONFIG, ["limits", "cpu", "memory", "memory.available"]))
 def test_any_configuration_is_read_or_refused(document):
     tried(read_kubelet_config, document)

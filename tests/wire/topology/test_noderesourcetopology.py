@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest
 from ullage.model.topology import Kubelet, Room, Scope, Zone, ZonePolicy
 from ullage.wire.topology.noderesourcetopology import read_noderesourcetopology
@@ -115,7 +115,6 @@ def test_a_policy_that_is_not_known_is_none_and_is_told():
     assert len(warnings) == 2
 
 
-@unhurried
 @given(shaped(DOCUMENT, ["zones", "name", "value", "resources", "costs"]))
 def test_any_document_is_a_record_or_refused(document):
     try:

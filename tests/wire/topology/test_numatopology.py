@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.topology.hostile import shaped, unhurried
+from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
@@ -336,7 +336,6 @@ def records(draw):
     )
 
 
-@unhurried
 @given(records(), st.sampled_from(["ullage.io", "tensor-fusion.ai"]))
 def test_a_record_comes_back_as_it_was_written(record, domain):
     document = json.loads(json.dumps(numatopology_object(record, domain)))
@@ -355,7 +354,6 @@ def backwards(record):
     )
 
 
-@unhurried
 @given(records())
 def test_the_order_of_a_record_does_not_change_the_object(record):
     assert json.dumps(numatopology_object(backwards(record))["metadata"]) == json.dumps(
@@ -369,7 +367,6 @@ def test_the_order_of_a_record_does_not_change_the_object(record):
 KEYS = ["spec", "numares", "numa", "allocatable", "capacity", "cpu", "gpu", "ullage.io/topology", "timestamp"]
 
 
-@unhurried
 @given(shaped(DOCUMENT, KEYS))
 def test_any_document_is_a_record_or_refused(document):
     try:
@@ -397,7 +394,6 @@ SUPPLEMENT = json.loads(
 )
 
 
-@unhurried
 @given(shaped(SUPPLEMENT, ["zones", "cpus", "id", "index"]))
 def test_any_annotation_is_read_left_out_or_refused(supplement):
     document = told({"ullage.io/topology": json.dumps(supplement)}, cpuDetail={"1": {}})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.topology.hostile import anything, shaped, unhurried
+from tests.wire.topology.hostile import anything, shaped
 from ullage.model.slice_device import SliceDevice, common_zones
 from ullage.wire.topology.resourceslice import read_resource_slices
 
@@ -152,7 +152,6 @@ def test_malformed_devices_and_slices_are_dropped_and_named():
     assert len(warnings) == 4
 
 
-@unhurried
 @given(st.lists(shaped(DOCUMENT, ["spec", "pool", "devices", "int", "ints"]) | anything("spec"), max_size=3))
 def test_any_documents_give_devices_or_sentences(documents):
     devices, warnings = devices_of(documents)
