@@ -152,13 +152,18 @@ async def test_nobody_leaves_a_node_that_takes_nobody_by_now(server: ApiServer, 
         it.create(a_part("urgent", 100, URGENT))
         await it.preemptor.look()
         assert await it.ask("urgent", "a", "b", "c") == []
+        it.clock[0] += 0.9
+        known = server.do(lambda: server.rules.get(("nodes", "", "c"))["metadata"])
+        _replace(it, "nodes", "c", metadata={**known, "labels": {"told": "late"}})
+        nodes = it.up.front.nodes.objects
+        await until(lambda: bool(nodes["", "c"].metadata.labels), "the scheduler knew it when it asked")
+        it.clock[0] += 0.2
         specs = {
             "a": {"taints": [{"key": "for", "value": "others", "effect": "NoSchedule"}]},
             "b": {"unschedulable": True},
         }
         for node, spec in specs.items():
             _replace(it, "nodes", node, spec=spec)
-        nodes = it.up.front.nodes.objects
         await until(lambda: all(nodes["", n].document["spec"] == spec for n, spec in specs.items()), "it is told")
         assert await it.look(PATIENCE_S) == {"three"}
 

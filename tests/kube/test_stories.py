@@ -273,6 +273,27 @@ async def test_parts_of_cards_give_way_to_a_part_of_higher_priority(play: Stage)
     await settled(play, front)
 
 
+async def test_of_many_urgent_parts_at_once_each_has_others_give_way_and_no_more_than_that(play: Stage) -> None:
+    """Their pods are killed at once, and leave some time after; the next round counts them as gone."""
+    await play.machines(2, 2)
+    front = await play.front()
+    await asyncio.to_thread(front.wait_ready)
+    await play.submit([a_part(f"low{number}", 50, owner=OWNERS[number % 3]) for number in range(8)])
+    await play.placed(8)
+    play.kubelets.may_end.clear()
+    await play.submit([play.urgent(a_part(f"urgent{number}", 50)) for number in range(5)])
+    await play.until(lambda pods: sum(pod.terminating for pod in pods) >= 5, "they give way")
+    play.kubelets.may_end.set()
+    urgent = {f"urgent{number}" for number in range(5)}
+    await play.until(
+        lambda pods: urgent <= {pod.metadata.name for pod in pods if pod.spec.node_name}, "all are placed", 90.0
+    )
+    left = [pod["metadata"]["name"] for pod in await play.pods() if "deletionTimestamp" not in pod["metadata"]]
+    assert sum(name.startswith("low") for name in left) == 3
+    await play.holdings()
+    await settled(play, front)
+
+
 # --- who may come in ---
 
 

@@ -47,6 +47,9 @@ KEPT_S = 120.0
 HEARD_S = 300.0
 """So long what a scheduler asked counts: then it has asked again, or the pod is gone."""
 
+NEWS_S = 1.0
+"""So long before this process a scheduler may have heard that a node changed: it does not ask once more for that."""
+
 _TRIES = 3
 """Nodes on which it is asked, in one round, whether those may leave who hold what a pod needs."""
 
@@ -306,7 +309,7 @@ class Preemptor:
         return None
 
     def _counts(self, entry: _Waiting, node: str) -> bool:
-        return node not in entry.refused and self._changed.get(node, -math.inf) < entry.heard
+        return node not in entry.refused and self._changed.get(node, -math.inf) <= entry.heard + NEWS_S
 
     def _cheapest_on(self, request: Request, nodes: Sequence[str], *, anyway: bool) -> Preemption | None:
         """One where nobody need leave who does not anyway, else (but with `anyway`) the one where that costs least."""
