@@ -97,7 +97,7 @@ class Pressed:
 
 
 @asynccontextmanager
-async def pressed(server: ApiServer, api: HttpKubeApi, nodes: int = 1) -> AsyncIterator[Pressed]:
+async def pressed(server: ApiServer, api: HttpKubeApi, nodes: int = 1, **terms: Any) -> AsyncIterator[Pressed]:
     put(server, "nodes", *(a_node(name, 1) for name in "abc"[:nodes]))
     async with running(server, api, preemption=False) as up:
         front, clock = up.front, [0.0]
@@ -111,6 +111,7 @@ async def pressed(server: ApiServer, api: HttpKubeApi, nodes: int = 1) -> AsyncI
             front.extender.read_pod,
             front.events.tell,
             clock=lambda: clock[0],
+            **terms,
         )
         await preemptor.look()
         yield Pressed(up, preemptor, replace(front.extender, preemptor=preemptor), clock)
@@ -172,6 +173,22 @@ async def test_a_budget_is_never_broken_and_all_leave_or_nobody(server: ApiServe
         await until(lambda: budgets["default", "b"].status.disruptions_allowed == 1, "it is told")
         assert await it.look(AGAIN_S - 1) == set(), "it is not tried again at once"
         assert await it.look(1) == {"one", "two"}
+
+
+async def test_of_many_nodes_some_are_looked_at_in_each_try(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api, nodes=3, most_nodes=1) as it:
+        for priority, node in enumerate("abc"):
+            await it.place(node, a_part(f"on-{node}", 100, priority))
+        for name in ("on-a", "on-b"):
+            place = {"namespace": "default", "name": name}
+            put(server, "poddisruptionbudgets", {**bodies.budget(name, {"app": name}), "metadata": place})
+        await until(lambda: len(it.up.front.followed.budgets.objects) == 2, "the budgets are told")
+        it.create(a_part("urgent", 100, URGENT))
+        await it.preemptor.look()
+        assert await it.ask("urgent", "a", "b", "c") == []
+        assert await it.look(PATIENCE_S) == set()
+        assert await it.look(AGAIN_S) == set()
+        assert await it.look(AGAIN_S) == {"on-c"}
 
 
 async def test_a_budget_that_was_used_up_meanwhile_keeps_all_of_them(server: ApiServer, api: HttpKubeApi):

@@ -56,6 +56,9 @@ _TRIES = 3
 _AT_ONCE = 25
 """Nodes that are looked at before anybody else is answered."""
 
+MOST_NODES = 400
+"""Nodes that are looked at in one try for a pod; the next try goes on with others."""
+
 _MOST = 256
 """Pods that are seen to at a time, the first by their priority and age."""
 
@@ -67,13 +70,15 @@ Wanted = Sequence[tuple[Request, Sequence[str]]]
 class _Waiting:
     """A pod that was refused on all nodes: when that was heard last, and when something may be done (seconds).
 
-    `refused` are nodes where the API server did not let those leave who would have had to.
+    `refused` are nodes where the API server did not let those leave who would have had to. Of many nodes the next try
+    begins after the first `looked`.
     """
 
     wanted: Wanted
     heard: float
     not_before: float
     refused: set[str] = field(default_factory=set)
+    looked: int = 0
 
     @property
     def claim(self) -> Claim:
@@ -114,12 +119,14 @@ class Preemptor:
         tell: Tell,
         *,
         domain: str = DOMAIN,
+        most_nodes: int = MOST_NODES,
         clock: Callable[[], float] = clock_s,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         trouble: Trouble = lambda _kind, _name, _error: None,
     ) -> None:
         self._cluster, self._mirror, self._candidate, self._pods = cluster, mirror, candidate, pods
         self._budgets, self._read_pod, self._tell, self._key = budgets, read_pod, tell, f"{domain}/{ROOM}"
+        self._most_nodes = most_nodes
         self._clock, self._pause, self._trouble = clock, pause, trouble
         self._waiting: dict[str, _Waiting] = {}
         self._kept: dict[str, _Kept] = {}
@@ -292,11 +299,10 @@ class Preemptor:
         """
         if not self._still(entry):
             return None
+        first, entry.looked = entry.looked, 0
         for anyway in (True, False):
             for request, nodes in entry.wanted:
-                self._mirror.settle()
-                able = self._cluster.being_left(nodes) if anyway else self._cluster.with_lower_priority(request, nodes)
-                able = [node for node in able if self._counts(entry, node)]
+                able = self._able(entry, request, nodes, first, anyway=anyway)
                 for start in range(0, len(able), _AT_ONCE):
                     began = time.perf_counter()
                     best = self._cheapest_on(request, able[start : start + _AT_ONCE], anyway=anyway)
@@ -307,6 +313,19 @@ class Preemptor:
                         return None
                     self._mirror.settle()
         return None
+
+    def _able(
+        self, entry: _Waiting, request: Request, nodes: Sequence[str], first: int, *, anyway: bool
+    ) -> Sequence[str]:
+        """Nodes that somebody leaves anyway, or some of those where somebody of lower priority is."""
+        self._mirror.settle()
+        able = self._cluster.being_left(nodes) if anyway else self._cluster.with_lower_priority(request, nodes)
+        able = [node for node in able if self._counts(entry, node)]
+        if anyway:
+            return able
+        after = first + self._most_nodes
+        entry.looked = max(entry.looked, after if after < len(able) else 0)
+        return able[first:after]
 
     def _counts(self, entry: _Waiting, node: str) -> bool:
         return node not in entry.refused and self._changed.get(node, -math.inf) <= entry.heard + NEWS_S
