@@ -32,6 +32,7 @@ from ullage.kube.preemption import Preemptor
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
+from ullage.model.rejection import Rejection
 from ullage.service.cluster import Cluster, NodeOffers
 from ullage.wire.document import Document
 from ullage.wire.extender import BEST_SCORE, BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
@@ -88,15 +89,21 @@ class Extender:
             count = asked.requirement.gpu_count
             text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
             (why if refusal.helps else never).update(dict.fromkeys(refused, text))
-        lacking = {
-            node: short for node, vram in admitted.uneven.items() if (short := self.cluster.lacks(asked.uid, vram))
-        }
-        names = [node for node in found.names if node not in lacking]
-        for node in set(found.names) - set(names):
-            why[node] = refusal_text(lacking[node], len(admitted.uneven[node]))
+        lacking = self._lacking(asked, admitted, found.names)
+        why |= {node: refusal_text(short, len(admitted.uneven[node])) for node, short in lacking.items()}
+        fits = [node for node in found.names if node not in lacking] if lacking else found.names
         if not args.simulated:
-            self._note(asked, admitted, bool(names), why, never)
-        return args.kept(names, why, never)
+            self._note(asked, admitted, bool(fits), why, never)
+        return args.kept(fits, why, never)
+
+    def _lacking(self, asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> dict[str, tuple[Rejection, ...]]:
+        """Of these nodes those where it needs more of some card than of others, and what is too little there."""
+        if not admitted.uneven:
+            return {}
+        short = (
+            (node, self.cluster.lacks(asked.uid, admitted.uneven[node])) for node in nodes if node in admitted.uneven
+        )
+        return {node: lacks for node, lacks in short if lacks}
 
     def _note(
         self, asked: PodRequest, admitted: Admitted, placed: bool, why: Mapping[str, str], never: Mapping[str, str]
