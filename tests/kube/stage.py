@@ -191,8 +191,7 @@ class Stage:
         clock = asyncio.get_running_loop().time
         end = clock() + deadline_s
         while not condition(pods := list(self.seen.objects.values())):
-            bound = sum(bool(pod.spec.node_name) for pod in pods)
-            assert clock() < end, f"not within {deadline_s:g} s: {what}; {bound} of {len(pods)} are bound; {self.log()}"
+            assert clock() < end, f"not within {deadline_s:g} s: {what}; {_standing(pods)}\n{self.log()}"
             await asyncio.sleep(0.05)
 
     async def bound(self, name: str) -> Holdings:
@@ -242,6 +241,17 @@ async def stage(server: ApiServer | ControlPlane, api: KubeApi, folder: Path, po
                     ends.callback(front.close)
             if found.is_real:
                 await _clean(api)
+
+
+def _standing(pods: list[Pod]) -> str:
+    """How many have a node, and what is said of some that have none."""
+    without = [pod for pod in pods if not pod.spec.node_name]
+    said = [
+        f"{pod.metadata.name}: {pod.metadata.annotations} {pod.document['spec'].get('schedulingGates', '')} "
+        f"{pod.document.get('status', {}).get('conditions', '')}"
+        for pod in without[:5]
+    ]
+    return "\n".join([f"{len(pods) - len(without)} of {len(pods)} are bound", *said])
 
 
 async def _clean(api: KubeApi) -> None:
