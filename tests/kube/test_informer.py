@@ -2,8 +2,9 @@
 
 import asyncio
 import random
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,8 @@ from tests.kube.api_server import ApiServer, Canned
 from tests.kube.audience import Audience, running
 from tests.kube.conftest import SHORT, until, write_kubeconfig
 from tests.kube.proxy import Proxy
-from ullage.kube.client.api import Selection
+from tests.kube.scripted import ScriptedApi, event, node
+from ullage.kube.client.api import ALL, EventType, Page, Selection, WatchEvent
 from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi, Patience
 from ullage.kube.client.informer import Informer
@@ -269,3 +271,41 @@ async def test_a_finished_pod_and_one_that_ends_are_known_as_such(server: ApiSer
         done = {"status": {"phase": "Succeeded"}}
         server.do(lambda: server.rules.change(("pods", "default", "p"), lambda pod: pod | done, "status"))
         await until(lambda: informer.objects["default", "p"].finished, "it is finished")
+
+
+class Overtaken(ScriptedApi):
+    """Its second list is on its way until the watch has told what came after it."""
+
+    def __init__(self) -> None:
+        super().__init__([["1", []], ["1", []]], [])
+        self.told, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def pages(self, kind: Any, select: Any = ALL, limit: int = 500) -> AsyncGenerator[Page[Any], None]:
+        if self.listed:
+            await self.told.wait()
+        async for page in super().pages(kind, select, limit):
+            yield page
+
+    async def watch(self, kind: Any, since: str, select: Any = ALL) -> AsyncGenerator[WatchEvent[Any], None]:
+        self.since.append(since)
+        if since == "1":
+            yield event("ADDED", node("late", 2))
+        self.told.set()
+        await self.goes_on.wait()
+        self.goes_on.clear()
+        yield WatchEvent(EventType.BOOKMARK, "3", None)
+
+
+async def test_what_a_watch_tells_while_a_list_is_on_its_way_is_not_lost() -> None:
+    api = Overtaken()
+    informer = Informer(cast("Any", api), NODES, pause=lambda _: asyncio.sleep(0))
+    work = asyncio.create_task(informer.run())
+    try:
+        await asyncio.wait_for(informer.wait_synced(), 10)
+        await informer.catch_up()
+        assert not informer.objects, "the list is older than that"
+        api.goes_on.set()
+        await until(lambda: ("", "late") in informer.objects, "it is told again")
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)

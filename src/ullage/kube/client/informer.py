@@ -82,7 +82,7 @@ class Informer(Generic[T]):
         self._version: str | None = None
         self._listed_at = self._heard_at = -math.inf
         self._recent: dict[tuple[str, ...], None] = {}  # in the order in which they came
-        self._heard = 0  # lines of watches
+        self._heard = self._lists = 0  # lines of watches, and lists that were taken
         self._synced = asyncio.Event()
         self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
         self.trouble: UllageError | None = None
@@ -154,15 +154,23 @@ class Informer(Generic[T]):
         for item in found.values():
             self._put(item)
         self._version = version
+        self._lists += 1
+        self._recent.clear()
         self._listed_at = self._heard_at = self._clock()
         self._synced.set()
 
     async def _follow(self) -> None:
-        """Take events until the stream ends."""
+        """Take events until the stream ends, or a list is taken beside it: what came after that is told from there on.
+
+        Else an event that comes while the list is on its way would be undone by it, and never told again.
+        """
         assert self._version is not None
+        lists = self._lists
         async with aclosing(self._api.watch(self.kind, self._version, self._select)) as events:
             async for event in events:
                 self._heard += 1
+                if self._lists != lists:
+                    return
                 self._heard_at, self.trouble = self._clock(), None
                 self._take(event)
 
