@@ -16,6 +16,7 @@ from ullage.core.quota import (
     TOTAL,
     Quotas,
     alerts,
+    asked_of,
     available_percent,
     relaxed,
     taken,
@@ -76,7 +77,9 @@ class Books:
 
     def ask(self, tflops: float, mib: int, count: int = 1) -> list[Code]:
         cores = round(tflops * 1000) * count * PPM // 50_000
-        return codes(self.quotas.check(self.fleet.usage, "team", amounts(tflops, mib), count=count, cores_ppm=cores))
+        return codes(
+            self.quotas.check(self.fleet.usage, "team", asked_of(amounts(tflops, mib), count=count, cores_ppm=cores))
+        )
 
     def alloc(self, tflops: float, mib: int, count: int = 1, state: AllocationState = AllocationState.BOUND) -> str:
         assert self.ask(tflops, mib, count) == []
@@ -163,14 +166,14 @@ def test_a_quota_that_comes_late_sees_what_was_there():
 
 
 def check(quota: Quota, used: Usage, tflops: float, mib: int = 0, count: int = 1) -> list[Code]:
-    return codes(Quotas({"team": quota}).check({"team": used}, "team", amounts(tflops, mib), count=count))
+    return codes(Quotas({"team": quota}).check({"team": used}, "team", asked_of(amounts(tflops, mib), count=count)))
 
 
 def test_c45_what_victims_give_back_makes_room_in_the_totals():
     quotas = Quotas({"team": Q})
     used = {"team": usage(80, 0, 1)}
-    assert codes(quotas.check(used, "team", amounts(30))) == [TOTAL[0], TOTAL[2]]
-    assert quotas.check(relaxed(used, {"team": usage(20)}), "team", amounts(30)) == ()
+    assert codes(quotas.check(used, "team", asked_of(amounts(30)))) == [TOTAL[0], TOTAL[2]]
+    assert quotas.check(relaxed(used, {"team": usage(20)}), "team", asked_of(amounts(30))) == ()
     assert used == {"team": usage(80, 0, 1)}
 
 
@@ -186,11 +189,11 @@ def test_c47_a_request_counts_once_per_card():
 
 def test_c52_more_cards_than_one_request_may_have_is_beyond_cure():
     quotas = Quotas({"team": Quota(max_gpu_count=2)})
-    (rejection,) = quotas.check({}, "team", amounts(1), count=3)
+    (rejection,) = quotas.check({}, "team", asked_of(amounts(1), count=3))
     assert rejection.code == "single.max.gpuCount.limit"
     assert rejection.cure is Cure.NEVER
     assert rejection.quota == QuotaFigures("team", requested=3, limit=2)
-    assert quotas.check({}, "team", amounts(1), count=2) == ()
+    assert quotas.check({}, "team", asked_of(amounts(1), count=2)) == ()
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,7 @@ def test_books_below_zero_show_zero_and_an_alarm():
 
 def test_all_that_fails_is_told_in_order():
     nothing = Quota(caps(0, 0), caps(0, 0), 0, caps(0, 0), caps(0, 0), 0, max_cores_ppm=0)
-    found = Quotas({"team": nothing}).check({}, "team", amounts(1, 1), count=2, cores_ppm=1)
+    found = Quotas({"team": nothing}).check({}, "team", asked_of(amounts(1, 1), count=2, cores_ppm=1))
     assert codes(found) == [*SINGLE, *TOTAL]
     assert {rejection.cure for rejection in found[:5]} == {Cure.NEVER}
     assert {rejection.cure for rejection in found[5:]} == {Cure.QUOTA}
@@ -291,14 +294,14 @@ def test_a_cap_on_one_request_looks_at_each_card_and_not_at_the_sum():
     assert check(single, usage(1000, 1000, 1), 50, 500, 8) == []
     quotas = Quotas({"team": single})
     too_much = [(50_000, 0), (50_001, 0)]
-    assert codes(quotas.check({}, "team", too_much, count=2)) == [Code.QUOTA_SINGLE_COMPUTE_REQUEST]
+    assert codes(quotas.check({}, "team", asked_of(too_much, count=2))) == [Code.QUOTA_SINGLE_COMPUTE_REQUEST]
     limit = amounts(60.001, 601)
-    assert codes(quotas.check({}, "team", amounts(1), limit)) == [SINGLE[2], SINGLE[3]]
+    assert codes(quotas.check({}, "team", asked_of(amounts(1), limit))) == [SINGLE[2], SINGLE[3]]
 
 
 def test_figures_say_who_asked_what_of_how_much():
     used = {"team": usage(80, 0, 3)}
-    first = Quotas({"team": Q}).check(used, "team", amounts(15), amounts(15), 2)[0]
+    first = Quotas({"team": Q}).check(used, "team", asked_of(amounts(15), amounts(15), 2))[0]
     assert first == Rejection(
         Code.QUOTA_TOTAL_COMPUTE_REQUEST,
         Cure.QUOTA,
@@ -310,15 +313,16 @@ def test_figures_say_who_asked_what_of_how_much():
         "the compute that its namespace asks would be above the quota: "
         "it asks 30 TFLOPS, 80 TFLOPS of 100 TFLOPS used (namespace team)"
     )
-    (single,) = Quotas({"team": Quota(max_limits=caps(mib=1024))}).check({}, "team", amounts(0, 2048))
+    (single,) = Quotas({"team": Quota(max_limits=caps(mib=1024))}).check({}, "team", asked_of(amounts(0, 2048)))
     assert reject_text(single).endswith("it asks 2Gi, at most 1Gi (namespace team)")
 
 
 def test_cores_are_told_in_percent_of_a_card():
     used = {"team": Usage(workers=1, cores_ppm=1_500_000)}
-    (refused,) = Quotas({"team": Quota(max_cores_ppm=2 * PPM)}).check(used, "team", amounts(), cores_ppm=505_000)
+    quotas = Quotas({"team": Quota(max_cores_ppm=2 * PPM)})
+    (refused,) = quotas.check(used, "team", asked_of(amounts(), cores_ppm=505_000))
     assert reject_text(refused).endswith("it asks 50.5 %, 150 % of 200 % used (namespace team)")
-    assert Quotas({"team": Quota(max_cores_ppm=2 * PPM)}).check(used, "team", amounts(), cores_ppm=500_000) == ()
+    assert quotas.check(used, "team", asked_of(amounts(), cores_ppm=500_000)) == ()
     _, (alarm,) = taken("team", Usage(cores_ppm=100_000), Usage(cores_ppm=200_000))
     assert (
         alarm_text(alarm) == "cores of namespace team would fall below zero: 20 % given back, 10 % held; counted as 0"
@@ -341,7 +345,7 @@ def test_cores_are_those_of_the_card_that_is_given(gflops: int, cards: tuple[str
 
 
 def test_a_lowered_quota_leaves_no_room_and_none_is_owed():
-    (rejection,) = Quotas({"team": Quota(caps(10))}).check({"team": usage(80)}, "team", amounts(1))
+    (rejection,) = Quotas({"team": Quota(caps(10))}).check({"team": usage(80)}, "team", asked_of(amounts(1)))
     assert (rejection.needed, rejection.had) == (1000, 0)
 
 
@@ -350,36 +354,37 @@ def test_a_percentage_counts_as_its_amount_on_each_card():
     share = Part(vram_bytes=MIB, compute_ppm=150_000)
     each = [share.on(compute, 24 * GIB) for compute in (71_000, 66_000)]
     assert each == [(10_650, MIB), (9_900, MIB)]
-    (rejection,) = quotas.check({}, "team", each, count=2)
+    (rejection,) = quotas.check({}, "team", asked_of(each, count=2))
     assert rejection.needed == 20_550
     with pytest.raises(InvalidRequest, match="resolve it"):
-        quotas.check({}, "team", Amounts(compute_ppm=150_000))
+        quotas.check({}, "team", asked_of(Amounts(compute_ppm=150_000)))
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_amounts_are_given_for_each_card(count):
     with pytest.raises(InvalidRequest):
-        Quotas({"team": Q}).check({}, "team", [(1, 1)], count=count)
+        Quotas({"team": Q}).check({}, "team", asked_of([(1, 1)], count=count))
 
 
 def test_without_a_quota_everything_is_allowed():
-    assert Quotas({"other": Quota(caps(0))}).check({}, "team", amounts(10**6), count=128) == ()
+    assert Quotas({"other": Quota(caps(0))}).check({}, "team", asked_of(amounts(10**6), count=128)) == ()
 
 
 def test_what_is_ordered_counts_as_used():
     quotas = Quotas({"team": Q})
     used = {"team": usage(50, 0, 9)}
-    assert quotas.check(used, "team", amounts(30)) == ()
+    assert quotas.check(used, "team", asked_of(amounts(30))) == ()
     pending = with_pre_scheduled(used, {"team": usage(30, 0, 1), "new": usage(1)})
-    assert codes(quotas.check(pending, "team", amounts(30))) == [TOTAL[0], TOTAL[2], TOTAL[4]]
+    assert codes(quotas.check(pending, "team", asked_of(amounts(30)))) == [TOTAL[0], TOTAL[2], TOTAL[4]]
     assert pending["new"] == usage(1)
 
 
 def test_victims_relax_no_cap_on_one_request_and_no_foreign_quota():
     quotas = Quotas({"team": replace(Q, max_requests=caps(20))})
     used = {"team": usage(80), "other": usage(80)}
-    assert codes(quotas.check(relaxed(used, {"team": usage(80)}), "team", amounts(30))) == [SINGLE[0]]
-    assert codes(quotas.check(relaxed(used, {"other": usage(80)}), "team", amounts(20.5)))[1:] == [TOTAL[0], TOTAL[2]]
+    assert codes(quotas.check(relaxed(used, {"team": usage(80)}), "team", asked_of(amounts(30)))) == [SINGLE[0]]
+    others = relaxed(used, {"other": usage(80)})
+    assert codes(quotas.check(others, "team", asked_of(amounts(20.5))))[1:] == [TOTAL[0], TOTAL[2]]
 
 
 # --- nested quotas ---
@@ -391,21 +396,21 @@ def test_every_level_must_hold():
     quotas = Quotas({"red": Q, "lab": Quota(caps(120))}, TREE)
     used = {"red": usage(40), "blue": usage(70)}
     assert quotas.used(used, "lab") == quotas.used(used, "site") == usage(110)
-    (above,) = quotas.check(used, "red", amounts(20))
+    (above,) = quotas.check(used, "red", asked_of(amounts(20)))
     assert above.quota == QuotaFigures("lab", 20_000, 120_000, 110_000)
-    assert quotas.check(used, "red", amounts(10)) == ()
-    assert codes(quotas.check(used, "blue", amounts(20))) == [TOTAL[0]]
-    assert quotas.check(relaxed(used, {"blue": usage(10)}), "red", amounts(20)) == ()
+    assert quotas.check(used, "red", asked_of(amounts(10))) == ()
+    assert codes(quotas.check(used, "blue", asked_of(amounts(20)))) == [TOTAL[0]]
+    assert quotas.check(relaxed(used, {"blue": usage(10)}), "red", asked_of(amounts(20))) == ()
 
 
 def test_what_no_victim_cures_decides_first_at_any_level():
     quotas = Quotas({"red": Quota(caps(0)), "site": Quota(max_requests=caps(10))}, TREE)
-    assert codes(quotas.check({}, "red", amounts(20))) == [SINGLE[0], TOTAL[0]]
+    assert codes(quotas.check({}, "red", asked_of(amounts(20)))) == [SINGLE[0], TOTAL[0]]
 
 
 def test_of_equal_codes_the_nearest_level_decides():
     quotas = Quotas({"red": Quota(caps(0)), "site": Quota(caps(0))}, TREE)
-    assert [r.quota.namespace for r in quotas.check({}, "red", amounts(20)) if r.quota] == ["red", "site"]
+    assert [r.quota.namespace for r in quotas.check({}, "red", asked_of(amounts(20))) if r.quota] == ["red", "site"]
 
 
 @pytest.mark.parametrize("parents", [{"a": "a"}, {"a": "b", "b": "a"}, {"x": "a", "a": "b", "b": "a"}])
@@ -421,7 +426,7 @@ def change(quota: Quota, used: Usage, old: Amounts, new: Amounts, count: int = 1
     held = Usage(
         old.compute_gflops * count, old.vram_bytes * count, old.compute_gflops * count, old.vram_bytes * count, 1
     )
-    return codes(Quotas({"team": quota}).check_change({"team": used}, "team", held, new, count=count))
+    return codes(Quotas({"team": quota}).check_change({"team": used}, "team", held, asked_of(new, count=count)))
 
 
 def test_growing_counts_the_difference_of_every_card_and_no_worker():
@@ -602,7 +607,7 @@ def test_more_used_or_more_asked_is_never_less_refused(quotas, used, extra, card
     rules = Quotas(quotas, TREE)
 
     def refused(used_now: Usage, each: list[tuple[int, int]]) -> set[tuple[Code, str]]:
-        found = rules.check({"red": used_now}, "red", each, count=len(each))
+        found = rules.check({"red": used_now}, "red", asked_of(each, count=len(each)))
         return {(rejection.code, rejection.quota.namespace) for rejection in found if rejection.quota}
 
     now = refused(used, cards)
@@ -620,9 +625,9 @@ def test_what_is_allowed_keeps_every_total(quotas, used, cards, cores, change):
     sums = sum(compute for compute, _ in cards), sum(vram for _, vram in cards)
     asked = Usage(*sums, *sums, 1, cores)
     if change:
-        allowed = not rules.check_change(books, "red", held, cards, count=len(cards), cores_ppm=cores)
+        allowed = not rules.check_change(books, "red", held, asked_of(cards, count=len(cards), cores_ppm=cores))
     else:
-        allowed = not rules.check(books, "red", cards, count=len(cards), cores_ppm=cores)
+        allowed = not rules.check(books, "red", asked_of(cards, count=len(cards), cores_ppm=cores))
     after = rules.used(with_pre_scheduled({"red": used}, {"red": asked}), "lab")
     grown = [*(n > 0 for n in asked[:4]), not change, cores > 0]
     for name in quotas:

@@ -137,6 +137,23 @@ async def test_pods_by_a_binding_of_before_hold_the_row_that_took_its_place(serv
         await shown(up)
 
 
+async def test_a_pod_that_was_just_bound_holds_that_row_however_far_behind_its_watch_is(
+    server: ApiServer, api: HttpKubeApi
+):
+    put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
+    put(server, "deployments", a_deployment())
+    put(server, "gpubindings", a_binding("old", "g1", owner="alice", namespace="default"))
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api) as up:
+        await up.heard("old")
+        up.front.pods._handlers.clear()  # nothing is told any more
+        assert await up.place(pod, ["a"]) == "!a"
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        await shown(up, ("alice", "g1"))
+        await up.call("DELETE", BOUND)
+        assert [row.draining for row in (await up.front.bindings.store.ledger()).rows] == [True]
+
+
 async def test_who_runs_and_is_bound_to_another_card_starts_anew_there(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
     put(server, "deployments", a_deployment())

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ullage.core.counted import asked_on, part_of
 from ullage.core.filters import needs_capacity
-from ullage.core.fleet import Fleet, share_of
-from ullage.core.selection import Refusal, Rules, amounts_on, part_of
+from ullage.core.fleet import Fleet
+from ullage.core.selection import Refusal, Rules
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import Amounts, Request
 from ullage.model.gpu import Gpu
@@ -86,17 +87,9 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> A
     exceeded = _exceeded(fleet, cards, rooms, known)
     if exceeded is not None:
         return exceeded
-    counted = [_counted(fleet, after, position, card) for position, card in enumerate(cards)]
-    refused = rules.quotas.check_change(
-        fleet.usage,
-        held.claim.namespace,
-        fleet.usage_of(held),
-        [need for need, _ in counted],
-        [limit for _, limit in counted],
-        len(cards),
-        sum(_cores(fleet, after, position, card) for position, card in enumerate(cards)),
-    )
-    if refused:
+    assert after.claim is not None
+    counted = asked_on(fleet, Request(after.id, after.requirement, after.claim), cards, after.charges)
+    if refused := rules.quotas.check_change(fleet.usage, held.claim.namespace, fleet.usage_of(held), counted):
         return Refusal(refused)
     remain = _least(_in_units(fleet, card, room.remain, known) for card, room in zip(cards, rooms, strict=True))
     (old, old_limit), (new, new_limit) = _asked(fleet, held, cards[0]), _asked(fleet, after, cards[0])
@@ -164,19 +157,6 @@ def _in_units(fleet: Fleet, card: int, pair: Pair, known: tuple[bool, bool]) -> 
         for amount, total, told in zip(pair, _total(fleet, card), known, strict=True)
     )
     return compute, vram
-
-
-def _counted(fleet: Fleet, allocation: Allocation, position: int, card: int) -> tuple[Pair, Pair]:
-    """What an allocation counts for in quotas on the card at that position."""
-    assert allocation.claim is not None
-    request = Request(allocation.id, allocation.requirement, allocation.claim)
-    return amounts_on(fleet, card, request, allocation.charges[position] if allocation.charges else None)
-
-
-def _cores(fleet: Fleet, allocation: Allocation, position: int, card: int) -> int:
-    """What of a card an allocation counts for, in millionths."""
-    charge = allocation.charges[position] if allocation.charges else None
-    return PPM if charge is None else share_of(charge.compute, _total(fleet, card)[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from ullage.core.counted import asked_on
 from ullage.core.fleet import Column, Fleet, Usage
 from ullage.core.kernel import columns as at
 from ullage.core.placement import table_of
 from ullage.core.quota import with_pre_scheduled
-from ullage.core.selection import Rules, amounts_on, cores_on
+from ullage.core.selection import Rules
 from ullage.core.shape import shape_of
 from ullage.model.claim import Request
 from ullage.model.part import Isolation
@@ -50,11 +51,10 @@ def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bo
         return True
     allowed = shape_of(fleet, request.requirement).rows[1:, at.ALLOWED]
     kinds = [card for kind, card in enumerate(fleet.kinds) if allowed[kind]]
-    for (need, limit), cores in {(amounts_on(fleet, card, request), cores_on(fleet, card, request)) for card in kinds}:
-        each = Usage(count * need[0], count * need[1], count * limit[0], count * limit[1], 1, count * cores)
-        before = Usage(*(amount * (units - 1) for amount in each))
+    for asked in {asked_on(fleet, request, [card] * count) for card in kinds}:
+        before = Usage(*(amount * (units - 1) for amount in asked.total))
         used = with_pre_scheduled(fleet.usage, {namespace: before})
-        if rules.quotas.check(used, namespace, [need] * count, [limit] * count, count, count * cores):
+        if rules.quotas.check(used, namespace, asked):
             return False
     return True
 

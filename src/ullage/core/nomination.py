@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from ullage.core.counted import amounts_on
 from ullage.core.filters import CARD, EXCLUSION, Stage, charge_on, charges_on
 from ullage.core.fleet import Fleet
-from ullage.core.selection import Candidates, Choice, Refusal, Rules, amounts_on, choose, find, refusals_on
+from ullage.core.selection import Candidates, Choice, Refusal, Rules, choose, find, refusals_on
 from ullage.core.topology.verdict import placement_on
 from ullage.core.trial import trial
 from ullage.model.allocation import Allocation, AllocationState, Charge

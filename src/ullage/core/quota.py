@@ -138,50 +138,21 @@ class Quotas:
 
     # --- may it ---
 
-    def check(
-        self,
-        used: Used,
-        namespace: str,
-        request: PerCard,
-        limit: PerCard | None = None,
-        count: int = 1,
-        cores_ppm: int = 0,
-    ) -> tuple[Rejection, ...]:
+    def check(self, used: Used, namespace: str, asked: Asked) -> tuple[Rejection, ...]:
         """All that speaks against one more worker; empty if it is allowed, else the first one decides.
 
-        Caps on one request come before totals, and of equal codes the namespace's own before those above
-        it. Without a `limit` the request is the limit. `cores_ppm` is the compute of all its cards, in millionths
-        of one.
-
-        Raises:
-            InvalidRequest: the amounts are not of `count` cards, or are a percentage (see `Part.on`).
-
+        Caps on one request come before totals, and of equal codes the namespace's own before those above it.
         """
         levels = self.levels(namespace)
-        if not levels:
-            return ()
-        asked = asked_of(request, limit, count, cores_ppm)
         return (*self._singles(levels, asked), *self._totals(used, levels, asked.total))
 
-    def check_change(
-        self,
-        used: Used,
-        namespace: str,
-        held: Usage,
-        request: PerCard,
-        limit: PerCard | None = None,
-        count: int = 1,
-        cores_ppm: int = 0,
-    ) -> tuple[Rejection, ...]:
+    def check_change(self, used: Used, namespace: str, held: Usage, asked: Asked) -> tuple[Rejection, ...]:
         """All that speaks against a worker of other amounts, where `held` is what it counts as in `used` now.
 
         Caps on one request look at the new amounts, totals at the difference. A total that does not grow
         by the change refuses nothing, so that a namespace above its quota can become smaller.
         """
         levels = self.levels(namespace)
-        if not levels:
-            return ()
-        asked = asked_of(request, limit, count, cores_ppm)
         change = asked.total.plus(held, -1)._replace(workers=0)
         return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
 
@@ -343,11 +314,13 @@ def _within(amounts: Iterable[int], caps: TotalCaps) -> bool:
     return True
 
 
-def asked_of(request: PerCard, limit: PerCard | None, count: int, cores_ppm: int = 0) -> Asked:
+def asked_of(request: PerCard, limit: PerCard | None = None, count: int = 1, cores_ppm: int = 0) -> Asked:
     """What a worker on `count` cards asks of the quotas; without a `limit` the request is the limit.
 
+    `cores_ppm` is the compute of all its cards, in millionths of one.
+
     Raises:
-        InvalidRequest: as `Quotas.check`.
+        InvalidRequest: the amounts are not of `count` cards, or are a percentage (see `Part.on`).
 
     """
     if count < 1:

@@ -15,22 +15,22 @@ import numpy as np
 
 from ullage.core.alike import By, Cards, cards_of
 from ullage.core.capacity import limit_on, refuses_limit
+from ullage.core.counted import amounts_on, asked_on, cores_on
 from ullage.core.filters import AFFINITY, CARD, Filter, Kind, Stage, charges_on
-from ullage.core.fleet import Fleet, share_of
+from ullage.core.fleet import Fleet
 from ullage.core.kernel import columns
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.partition import fit
 from ullage.core.placement import Table, table_of
-from ullage.core.quota import Asked, Quotas, Used, asked_of
+from ullage.core.quota import Asked, Quotas, Used
 from ullage.core.shape import shape_of
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.load import Weights, by_load
 from ullage.core.strategies.strategy import Strategy
 from ullage.core.topology.verdict import fits_when_empty, placement_on, refusal_on
 from ullage.model.allocation import Charge
-from ullage.model.claim import Amounts, Request
+from ullage.model.claim import Request
 from ullage.model.oversubscription import Oversubscription
-from ullage.model.part import Isolation, Part
+from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.zone_placement import ZonePlacement
@@ -165,55 +165,12 @@ def _is_curable(rejection: Rejection) -> bool:
     return rejection.cure in (Cure.CAPACITY, Cure.QUOTA)
 
 
-def amounts_on(
-    fleet: Fleet, card: int, request: Request, held: Charge | None = None
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """What a request counts for on a card in quotas, and its limit there: GFLOPS and bytes each.
-
-    `held` is what it is charged there already. What a card does not know of itself counts nothing.
-    """
-    total = int(fleet.compute_total[card]), int(fleet.vram_total[card])
-    limit = request.claim.limit
-    need = (held.compute, held.vram) if held is not None else _need(fleet, card, request.requirement, total)
-    most = need if limit is None else part_of(limit).on(*total)
-    gpu = fleet.cards[card]
-    known = int(gpu.compute_gflops is not None), int(gpu.vram_bytes is not None)
-    return (need[0] * known[0], need[1] * known[1]), (most[0] * known[0], most[1] * known[1])
-
-
-def cores_on(fleet: Fleet, card: int, request: Request, held: Charge | None = None) -> int:
-    """What a request counts for on a card in quotas of compute in millionths of cards; `held` as in `amounts_on`."""
-    total = int(fleet.compute_total[card]), int(fleet.vram_total[card])
-    compute = held.compute if held is not None else _need(fleet, card, request.requirement, total)[0]
-    return share_of(compute, total[0])
-
-
-def _need(fleet: Fleet, card: int, asked: ResourceRequirement, total: tuple[int, int]) -> tuple[int, int]:
-    if asked.cards.isolation is Isolation.PARTITIONED:
-        found = fit(fleet, card, asked)
-        if isinstance(found, Charge):
-            return found.compute, found.vram
-    return total if asked.whole or asked.part is None else asked.part.on(*total)
-
-
-def part_of(amounts: Amounts) -> Part:
-    """Amounts per card as a part of it."""
-    return Part(amounts.compute_gflops, amounts.vram_bytes, amounts.compute_ppm)
-
-
 def check_quota(
     fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int], used: Used | None = None
 ) -> tuple[Rejection, ...]:
     """What the quotas say to this request on these cards, as many as it asks for."""
-    amounts = [amounts_on(fleet, card, request) for card in cards]
-    return rules.quotas.check(
-        fleet.usage if used is None else used,
-        request.claim.namespace,
-        [need for need, _ in amounts],
-        [limit for _, limit in amounts],
-        request.requirement.gpu_count,
-        sum(cores_on(fleet, card, request) for card in cards),
-    )
+    asked = asked_on(fleet, request, cards)
+    return rules.quotas.check(fleet.usage if used is None else used, request.claim.namespace, asked)
 
 
 def check_limits(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int]) -> Rejection | None:
@@ -292,14 +249,6 @@ def _case_of(fleet: Fleet, rules: Rules, request: Request) -> _Case:
             cases.clear()
         case = cases[key] = _Case(fleet, rules, request)  # it keeps the rules, so that their id stays theirs
     return case
-
-
-def asked_on(fleet: Fleet, request: Request, cards: Sequence[int]) -> Asked:
-    """What the request counts for in quotas on these cards, as many as it asks for."""
-    amounts = [amounts_on(fleet, card, request) for card in cards]
-    needs, limits = [need for need, _ in amounts], [limit for _, limit in amounts]
-    cores = sum(cores_on(fleet, card, request) for card in cards)
-    return asked_of(needs, limits, request.requirement.gpu_count, cores)
 
 
 def decided_by_sums(fleet: Fleet, rules: Rules, request: Request) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ullage.core.counted import asked_on
 from ullage.core.fleet import Fleet
-from ullage.core.selection import Refusal, Rules, amounts_on
+from ullage.core.selection import Refusal, Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
@@ -37,14 +38,6 @@ def uneven(fleet: Fleet, rules: Rules, held: Allocation, vram: Mapping[str, int]
     if short := lacking(fleet, {uuid: vram[uuid] for uuid in held.gpus if uuid in vram}, held):
         return Refusal(short)
     asked = Request(held.id, held.requirement, held.claim)
-    cards = zip((fleet.card_of[uuid] for uuid in held.gpus), charges, strict=bool(charges))
-    amounts = [amounts_on(fleet, card, asked, charge) for card, charge in cards]
-    refused = rules.quotas.check_change(
-        fleet.usage,
-        held.claim.namespace,
-        fleet.usage_of(held),
-        [need for need, _ in amounts],
-        [limit for _, limit in amounts],
-        len(amounts),
-    )
+    counted = asked_on(fleet, asked, [fleet.card_of[uuid] for uuid in held.gpus], charges)
+    refused = rules.quotas.check_change(fleet.usage, held.claim.namespace, fleet.usage_of(held), counted)
     return Refusal(refused) if refused else replace(held, charges=charges)

@@ -216,7 +216,7 @@ class Extender:
             if ask is not None:
                 written |= self.plugins.told(ask, allocation, self.cluster.cards(allocation), bound=bool(bindings))
             if self.gate is not None:
-                written |= self.gate.hold(args.pod_uid, bindings)
+                written |= self.gate.hold(pod, args.node, bindings, allocation.gpus)
             await self._write(epoch, replace(bind, annotations=written), pod, args)
         except BaseException as error:
             if is_refusal(error):

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ullage.core.allocator import Allocator, Decision
+from ullage.core.counted import amounts_on, cores_on
 from ullage.core.filters import Stage
 from ullage.core.fleet import Fleet
-from ullage.core.selection import Candidates, Choice, Refusal, Scores, amounts_on, check_quota, cores_on
+from ullage.core.selection import Candidates, Choice, Refusal, Scores, check_quota
 from ullage.core.sentences import MEANINGS, reject_text
 from ullage.core.topology.warning import weaker_predictions
 from ullage.model.allocation import AllocationState

@@ -24,7 +24,7 @@ from ullage.core.fleet import Beside, Column, Fleet
 from ullage.core.observation import Observation, foreign_id
 from ullage.core.offers import NodeRefusal
 from ullage.core.preemption import Preemption
-from ullage.core.quota import Quotas
+from ullage.core.quota import Quotas, asked_of
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.uneven import lacking
@@ -415,14 +415,13 @@ class Cluster:
         What is a part of some card, and so depends on which, counts nothing here; it does where it is placed.
         """
         part, limit = requirement.part or Part(), claim.limit
-        refused = self.allocator.rules.quotas.check(
-            self.allocator.fleet.usage,
-            claim.namespace,
+        asked = asked_of(
             Amounts(part.compute_gflops, part.vram_bytes),
             None if limit is None else Amounts(limit.compute_gflops, limit.vram_bytes),
             requirement.gpu_count,
             requirement.gpu_count * (PPM if requirement.whole else part.compute_ppm),
         )
+        refused = self.allocator.rules.quotas.check(self.allocator.fleet.usage, claim.namespace, asked)
         return refused[0] if refused else None
 
     def victims(

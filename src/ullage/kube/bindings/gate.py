@@ -185,8 +185,8 @@ class Gate:
             raise Conflict(_text(found), code="not-bound")
         return found
 
-    def hold(self, uid: str, bindings: tuple[str, ...]) -> dict[str, str]:
-        """A pod is about to run by these bindings; what is to be written on it.
+    def hold(self, pod: Pod, node: str, bindings: tuple[str, ...], cards: Iterable[str]) -> dict[str, str]:
+        """A pod is about to run there by these bindings, on these cards; what is to be written on it.
 
         Raises:
             Conflict: one of them is just being let go.
@@ -196,7 +196,7 @@ class Gate:
             return {}
         if self._bindings.store.leaving.intersection(bindings):
             raise Conflict("a binding of it is just being let go", code="bind-not-bound")
-        self._bindings.occupants.reserve(uid, bindings)
+        self._bindings.occupants.reserve(pod, node, bindings, cards)
         return {f"{self._domain}/{BINDINGS}": ",".join(bindings)}
 
     def undo(self, uid: str) -> None:

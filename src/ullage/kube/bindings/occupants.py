@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from ullage.core.binding.rows import Ledger
 from ullage.kube.bindings.nodes import ONE_MEMORY
@@ -47,16 +48,17 @@ class Occupants:
         self._key, self._cards_key = f"{domain}/{BINDINGS}", f"{domain}/gpu-ids"
         self._there: dict[str, Occupant] = {}
         self._alike: defaultdict[Identity, set[str]] = defaultdict(set)
-        self._reserved: dict[str, tuple[str, ...]] = {}
+        self._reserved: dict[str, Occupant] = {}
         self.used: defaultdict[str, Room] = defaultdict(Room)
         """What the pods of a node ask of it."""
         self.used_by: defaultdict[str, Room] = defaultdict(Room)
         """What the pods of an owner ask of nodes."""
         pods.subscribe(self._hear)
 
-    def reserve(self, uid: str, bindings: tuple[str, ...]) -> None:
-        """A pod begins to run by these bindings: until the API tells of it, or `undo`, they are held."""
-        self._reserved[uid] = bindings
+    def reserve(self, pod: Pod, node: str, bindings: tuple[str, ...], cards: Iterable[str]) -> None:
+        """A pod begins to run there by these bindings: until the API tells of it, or `undo`, they are held."""
+        found = self._occupant(pod)
+        self._reserved[pod.metadata.uid] = replace(found, node=node, bindings=bindings, cards=frozenset(cards))
 
     def undo(self, uid: str) -> None:
         """It does not after all."""
@@ -64,8 +66,9 @@ class Occupants:
 
     def siblings(self, uid: str, tenant: Tenant) -> set[str]:
         """Cards that other pods of the same application, owner and namespace hold, or are about to."""
-        others = self._alike.get(identity(tenant), set()) - {uid}
-        return {card for other in others for card in self._cluster.cards_of(other)}
+        alike = self._alike.get(identity(tenant), set())
+        begun = {other for other, each in self._reserved.items() if identity(each.tenant) == identity(tenant)}
+        return {card for other in (alike | begun) - {uid} for card in self._cluster.cards_of(other)}
 
     def held(self, ledger: Ledger) -> frozenset[str]:
         """Ids of the rows by which anybody runs.
@@ -74,9 +77,9 @@ class Occupants:
         its application on its node, or on its cards where it says these.
         """
         rows = {row.id for row in ledger.rows}
-        named = {name for each in self._reserved.values() for name in each}
+        named: set[str] = set()
         silent: defaultdict[tuple[str, str], list[Occupant]] = defaultdict(list)
-        for each in self._there.values():
+        for each in chain(self._there.values(), self._reserved.values()):
             if each.node and not rows.isdisjoint(each.bindings):
                 named.update(each.bindings)
             elif each.node and each.tenant.app:
