@@ -5,7 +5,7 @@ Nothing here is shared with what Ullage reads and writes in their words.
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -55,6 +55,7 @@ class HamiNode:
         self._pods.subscribe(self._hear)
         self._work: asyncio.Queue[Pod] = asyncio.Queue()
         self._admitted: set[str] = set()
+        self._admitting = asyncio.Lock()
         self.granted: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
         self.errors: list[str] = []
         self.fails = False
@@ -68,7 +69,8 @@ class HamiNode:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._stack.aclose()
+        async with self._admitting:  # whoever restarts is Ullage: nodes end between two pods
+            await self._stack.aclose()
 
     def knows(self, namespace: str, name: str) -> bool:
         """Whether it has not heard that the pod is gone."""
@@ -85,10 +87,9 @@ class HamiNode:
             if pod.metadata.uid in self._admitted or pod.finished or not self.knows(*pod.key):
                 continue
             self._admitted.add(pod.metadata.uid)
-            try:
-                await self._admit(pod)
-            except NotFound:
-                continue  # it was deleted
+            async with self._admitting:
+                with suppress(NotFound):  # it was deleted
+                    await self._admit(pod)
 
     async def _admit(self, pod: Pod) -> None:
         spec, phase = pod.document["spec"], "Running"

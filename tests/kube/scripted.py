@@ -24,6 +24,7 @@ def event(kind: str, item: Node) -> WatchEvent[Node]:
 class ScriptedApi:
     """Each list and each watch takes the next answer: items or events in turn, of which an error is raised.
 
+    A watch goes on behind an `asyncio.Event` when that is set.
     After the last one a watch waits for ever, and `ended` is set.
     """
 
@@ -53,6 +54,9 @@ class ScriptedApi:
         for told in self.watches.pop(0):
             if isinstance(told, Exception):
                 raise told
+            if isinstance(told, asyncio.Event):
+                await told.wait()
+                continue
             yield told
 
     async def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Any:

@@ -137,6 +137,22 @@ async def test_pods_by_a_binding_of_before_hold_the_row_that_took_its_place(serv
         await shown(up)
 
 
+async def test_who_starts_and_is_let_go_at_once_stops_however_far_behind_the_watch_is(
+    server: ApiServer, api: HttpKubeApi
+):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "deployments", a_deployment())
+    async with hosting(server, api) as up:
+        for informer in up.front.bindings.store._workloads.values():
+            informer._take = lambda _event: None  # nothing is told any more
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        assert up.replicas("comfyui-alice") == 1
+        await up.call("DELETE", BOUND)
+        assert up.replicas("comfyui-alice") == 0
+        await up.call("POST", f"{COMFY}/resume", CHOICE)
+        assert up.replicas("comfyui-alice") == 1
+
+
 async def test_a_pod_that_was_just_bound_holds_that_row_however_far_behind_its_watch_is(
     server: ApiServer, api: HttpKubeApi
 ):

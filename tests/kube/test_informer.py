@@ -296,6 +296,24 @@ class Overtaken(ScriptedApi):
         yield WatchEvent(EventType.BOOKMARK, "3", None)
 
 
+async def test_what_a_write_of_ours_made_is_known_before_the_watch_tells_it() -> None:
+    before, after, later = (node("a", version) for version in (1, 2, 3))
+    goes_on = asyncio.Event()
+    api = ScriptedApi([[1, [before]]], [[goes_on, event("MODIFIED", after), event("MODIFIED", later)]])
+    informer = Informer(cast("Any", api), NODES)
+    audience = Audience(informer)
+    async with running(informer):
+        await informer.wait_synced()
+        informer.learn(before, after)
+        informer.learn(before, node("a", 9))  # the mirror has moved on
+        informer.learn(after, node("a", 9, uid="another"))
+        informer.learn(node("b", 1), node("b", 2))  # it is gone
+        assert (informer.objects["", "a"], len(informer.objects)) == (after, 1)
+        goes_on.set()
+        await until(lambda: informer.objects["", "a"] == later, "the watch goes on")
+    assert audience.told == [("Added", "a")] + [("Changed", "a")] * 2
+
+
 async def test_what_a_watch_tells_while_a_list_is_on_its_way_is_not_lost() -> None:
     api = Overtaken()
     informer = Informer(cast("Any", api), NODES, pause=lambda _: asyncio.sleep(0))

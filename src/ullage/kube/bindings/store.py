@@ -82,9 +82,7 @@ class KubeBindings:
         """
         self._candidate, self._sources, self._strict, self._readers = candidate, sources, strict, readers
         self._quotas = quotas or {}
-        self._workloads: tuple[tuple[Kind[Object], Informer[Object]], ...] = tuple(
-            (kind, Informer(api, kind, Selection(labels=APP_LABEL))) for kind in WORKLOADS
-        )
+        self._workloads = {kind: Informer(api, kind, Selection(labels=APP_LABEL)) for kind in WORKLOADS}
         self.objects = Informer(api, GPU_BINDINGS)
         self.allocations = AllocationsMap(api, allocations) if allocations else None
         self._discarded: set[str] = set()
@@ -115,7 +113,7 @@ class KubeBindings:
     def informers(self) -> tuple[Informer[Object], ...]:
         """What is followed for bindings alone."""
         shown = [] if self.allocations is None else [self.allocations.informer]
-        return (self.objects, *(informer for _, informer in self._workloads), *shown)
+        return (self.objects, *self._workloads.values(), *shown)
 
     # --- the port ---
 
@@ -162,16 +160,16 @@ class KubeBindings:
 
     async def start(self, app: AppKey, accelerator: str) -> None:
         """Give the workloads of an application their replicas: all of them or, as far as can be, none."""
-        why, begun = await self._cards_of(app), list[Write]()
+        why, begun = await self._cards_of(app), list[tuple[Kind[Object], Object, int]]()
         for kind, each in self._parts_of(app):
             try:
-                await self._write(starting(kind, each, accelerator, why))
+                started = await self._change(kind, each, starting(kind, each, accelerator, why))
             except UllageError:
-                for back in begun:
+                for of, back, replicas in begun:
                     with suppress(UllageError):
-                        await self._write(back)
+                        await self._change(of, back, scaled(of, back, replicas))
                 raise
-            begun.append(scaled(kind, each, replicas_of(each)))
+            begun.append((kind, started, replicas_of(each)))
 
     async def stop(self, app: AppKey) -> None:
         """Take all replicas from the workloads of an application."""
@@ -316,7 +314,7 @@ class KubeBindings:
         self._forget_claims()
 
     def _parts(self) -> Iterator[tuple[Kind[Object], Object]]:
-        return ((kind, each) for kind, informer in self._workloads for each in informer.objects.values())
+        return ((kind, each) for kind, informer in self._workloads.items() for each in informer.objects.values())
 
     def _parts_of(self, app: AppKey) -> list[tuple[Kind[Object], Object]]:
         return list(parts_of(app, self._parts(), self._sources.namespaces.objects))
@@ -325,7 +323,13 @@ class KubeBindings:
         for kind, each in self._parts_of(app):
             found = change(kind, each)
             if found is not None:
-                await self._write(found)
+                await self._change(kind, each, found)
+
+    async def _change(self, kind: Kind[Object], workload: Object, change: Write) -> Object:
+        """Write, and know the workload as it is then: what is decided next does not wait for the watch."""
+        written = kind.read(await self._write(change))
+        self._workloads[kind].learn(workload, written)
+        return written
 
     def _restored(self) -> Ledger:
         """The rows that objects still show; new ones are numbered after them."""
@@ -345,11 +349,11 @@ class KubeBindings:
     def _held(self) -> frozenset[str]:
         return self.occupants.held(self.store.now or Ledger())
 
-    async def _write(self, change: Write) -> None:
+    async def _write(self, change: Write) -> bytes:
         epoch = self._candidate.epoch
         if epoch is None:
             raise NotLeading(f"this process does not lead; {self._candidate.holder or 'nobody'} does")
-        await self._candidate.write(epoch, change)
+        return await self._candidate.write(epoch, change)
 
 
 _DIGITS = 16

@@ -119,6 +119,15 @@ class Informer(Generic[T]):
         """
         await self._relist()
 
+    def learn(self, before: T, after: T) -> None:
+        """A write of ours made `after` of `before`: whoever looks next sees it, though the watch may tell it later.
+
+        Nothing is done where the mirror has moved on meanwhile.
+        """
+        known = self._objects.get(before.key)
+        if known is not None and known.state == before.state and known.metadata.uid == after.metadata.uid:
+            self._put(after)
+
     async def run(self) -> None:
         """List, watch, and start again after whatever went wrong; a pause grows while nothing is heard."""
         failures = 0
