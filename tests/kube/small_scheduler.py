@@ -190,6 +190,7 @@ class SmallScheduler:
         node = min(found, key=lambda name: (len(found[name]["Pods"]), name))
         meta = pod["metadata"]
         nominated = {"status": {"nominatedNodeName": node}}
+        pod |= nominated  # known before the watch tells it
         try:
             await self._api.write(
                 Patch(PODS, meta["name"], nominated, meta["namespace"], PatchType.STRATEGIC, "status")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +14,7 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import Running, a_node, a_pod, put, running
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.objects import PodDisruptionBudget
 from ullage.kube.extender import Extender
 from ullage.kube.preemption import AGAIN_S, HEARD_S, KEPT_S, PATIENCE_S, Preemptor
 from ullage.wire.extender import ExtenderArgs, PreemptionArgs, Victims
@@ -30,6 +31,11 @@ def a_part(name: str, percent: int = 50, priority: int = 0, **spec: Any) -> Docu
     pod["spec"] |= {"priority": priority} | spec
     pod["metadata"]["labels"] = {"app": name}
     return pod
+
+
+def a_budget(server: ApiServer, name: str, app: str) -> None:
+    budget = bodies.budget(name, {"app": app})
+    put(server, "poddisruptionbudgets", {**budget, "metadata": {"namespace": "default", "name": name}})
 
 
 @dataclass
@@ -97,7 +103,14 @@ class Pressed:
 
 
 @asynccontextmanager
-async def pressed(server: ApiServer, api: HttpKubeApi, nodes: int = 1, **terms: Any) -> AsyncIterator[Pressed]:
+async def pressed(
+    server: ApiServer,
+    api: HttpKubeApi,
+    nodes: int = 1,
+    budgets: Callable[[], Iterable[PodDisruptionBudget]] | None = None,
+    **terms: Any,
+) -> AsyncIterator[Pressed]:
+    """`budgets` are those that it has heard of, in place of those that are there."""
     put(server, "nodes", *(a_node(name, 1) for name in "abc"[:nodes]))
     async with running(server, api, preemption=False) as up:
         front, clock = up.front, [0.0]
@@ -107,7 +120,7 @@ async def pressed(server: ApiServer, api: HttpKubeApi, nodes: int = 1, **terms: 
             front.candidate,
             front.pods,
             front.nodes,
-            front.followed.budgets.objects.values,
+            budgets or front.followed.budgets.objects.values,
             front.extender.read_pod,
             front.events.tell,
             clock=lambda: clock[0],
@@ -159,8 +172,7 @@ async def test_only_nodes_that_the_scheduler_asked_about_are_looked_at(server: A
 async def test_a_budget_is_never_broken_and_all_leave_or_nobody(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one"), a_part("two"))
-        place = {"namespace": "default", "name": "b"}
-        put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "two"}), "metadata": place})
+        a_budget(server, "b", "two")
         await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
         it.create(a_part("urgent", 80, URGENT))
         await it.preemptor.look()
@@ -180,8 +192,7 @@ async def test_of_many_nodes_some_are_looked_at_in_each_try(server: ApiServer, a
         for priority, node in enumerate("abc"):
             await it.place(node, a_part(f"on-{node}", 100, priority))
         for name in ("on-a", "on-b"):
-            place = {"namespace": "default", "name": name}
-            put(server, "poddisruptionbudgets", {**bodies.budget(name, {"app": name}), "metadata": place})
+            a_budget(server, name, name)
         await until(lambda: len(it.up.front.followed.budgets.objects) == 2, "the budgets are told")
         it.create(a_part("urgent", 100, URGENT))
         await it.preemptor.look()
@@ -193,22 +204,9 @@ async def test_of_many_nodes_some_are_looked_at_in_each_try(server: ApiServer, a
 
 async def test_a_budget_that_was_used_up_meanwhile_keeps_all_of_them(server: ApiServer, api: HttpKubeApi):
     """What was heard of a budget may be old; the dry run asks the server itself."""
-    async with pressed(server, api) as it:
+    async with pressed(server, api, budgets=tuple) as it:
         await it.place("a", a_part("one"), a_part("two"))
-        place = {"namespace": "default", "name": "b"}
-        put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "two"}), "metadata": place})
-        preemptor = Preemptor(
-            it.up.front.cluster,
-            it.up.front.mirror,
-            it.up.front.candidate,
-            it.up.front.pods,
-            it.up.front.nodes,
-            tuple,  # it has heard of none
-            it.up.front.extender.read_pod,
-            it.up.front.events.tell,
-            clock=lambda: it.clock[0],
-        )
-        it.extender, it.preemptor = replace(it.extender, preemptor=preemptor), preemptor
+        a_budget(server, "b", "two")
         it.create(a_part("urgent", 80, URGENT))
         await it.preemptor.look()
         assert await it.ask("urgent", "a") == []
@@ -226,6 +224,25 @@ async def test_a_scheduler_that_offers_victims_sees_to_it_itself(server: ApiServ
         assert offered.node_name_to_meta_victims.keys() == {"a"}
         assert await it.look(AGAIN_S - 1) == set()
         assert await it.look(1) == {"one"}, "it did not"
+
+
+async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts_no_others(
+    server: ApiServer, api: HttpKubeApi
+):
+    async with pressed(server, api, nodes=2) as it:
+        await it.place("a", a_part("one", 100))
+        await it.place("b", a_part("two", 100))
+        it.create(a_part("urgent", 100, URGENT))
+        offered = {"a": Victims([]), "b": Victims([])}
+
+        def asked(node: str) -> list[str]:
+            pod = {**it.pods["urgent"], "status": {"nominatedNodeName": node}}
+            return list(it.extender.preempt(PreemptionArgs(pod, offered)).node_name_to_meta_victims)
+
+        assert asked("a") == ["a", "b"], "nobody leaves"
+        server.do(lambda: server.rules.delete(("pods", "default", "one"), {}))
+        await it.heard_to_leave("one")
+        assert (asked("a"), asked("b")) == ([], ["b"])
 
 
 async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(server: ApiServer, api: HttpKubeApi):

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.kube import bodies
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from tests.kube.test_front import a_node, put
-from tests.kube.test_preemption import URGENT, Pressed, a_part, pressed
+from tests.kube.test_preemption import URGENT, Pressed, a_budget, a_part, pressed
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.preemption import AGAIN_S, PATIENCE_S
 
@@ -121,8 +120,7 @@ async def test_where_one_may_not_leave_by_the_api_the_next_node_is_taken(server:
         await it.place("a", a_part("cheap", 100, 1))
         await it.place("b", a_part("dear", 100, 2))
         for number in range(2):
-            place = {"namespace": "default", "name": f"b{number}"}
-            put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "cheap"}), "metadata": place})
+            a_budget(server, f"b{number}", "cheap")
             status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
             _replace(it, "poddisruptionbudgets", f"b{number}", status=status)
         budgets = it.up.front.followed.budgets.objects
@@ -171,8 +169,7 @@ async def test_nobody_leaves_a_node_that_takes_nobody_by_now(server: ApiServer, 
 async def test_of_two_on_a_card_the_one_leaves_whose_budget_allows_it(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("kept", 50, 1), a_part("dear", 50, 2))
-        place = {"namespace": "default", "name": "b"}
-        put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "kept"}), "metadata": place})
+        a_budget(server, "b", "kept")
         await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
         it.create(a_part("urgent", 50, URGENT))
         await it.preemptor.look()
@@ -201,8 +198,7 @@ async def test_of_many_that_ask_alike_in_vain_one_is_looked_at(
 ):
     async with pressed(server, api) as it:
         await it.place("a", a_part("kept", 100, 1))
-        place = {"namespace": "default", "name": "b"}
-        put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "kept"}), "metadata": place})
+        a_budget(server, "b", "kept")
         await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
         alike = [a_part(f"urgent{number}", 50, URGENT) for number in range(3)]
         other = a_part("other", 60, URGENT)

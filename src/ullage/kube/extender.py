@@ -131,13 +131,15 @@ class Extender:
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """Who would have to leave each node, so that as few as possible do."""
+        """Who would have to leave each node, so that as few as possible do; nobody while others leave for it."""
         asked = self.read_pod(args.pod)
         candidates = {node: victims.uids for node, victims in args.victims.items()}
         broken = {node: victims.violations for node, victims in args.victims.items()}
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
         self._settled()
+        if self.cluster.leaves(args.nominated, below=asked.request.claim.priority):
+            return PreemptionResult()  # a scheduler may have heard that they are gone before we do
         found: dict[str, Preemption] = {}
         held = {each.id: each for each in self.cluster.holders_on(candidates)}
         budgets = budgets_of(self.budgets(), held.values())

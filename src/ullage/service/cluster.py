@@ -460,10 +460,11 @@ class Cluster:
         """As `give_way`, where it is only known on which node: the cards are those that fit best."""
         self.promise(Nomination(request, node, self._now(), first_come=True))
 
-    def leaves(self, node: str) -> bool:
-        """Whether somebody leaves this node."""
+    def leaves(self, node: str, below: float = math.inf) -> bool:
+        """Whether somebody of a priority below that leaves this node."""
         fleet = self.allocator.fleet
-        return any(fleet.ledger[uid].node == node for uid in fleet.leaving)
+        there = (held for uid in fleet.leaving if (held := fleet.ledger[uid]).node == node)
+        return any(held.claim is None or held.claim.priority < below for held in there)
 
     @property
     def lowest_priority(self) -> float:

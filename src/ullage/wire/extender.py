@@ -109,6 +109,11 @@ class PreemptionArgs(msgspec.Struct, frozen=True):
     pod: dict[str, Any]
     victims: dict[str, Victims]
 
+    @property
+    def nominated(self) -> str:
+        """The node where others were told to make room for it before; "" if nowhere."""
+        return text(mapping(self.pod.get("status"), "status").get("nominatedNodeName"))
+
 
 # --- answers ---
 

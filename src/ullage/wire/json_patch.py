@@ -34,7 +34,7 @@ class Patch:
             InvalidRequest: something on the way is neither a mapping nor a list with such a position.
 
         """
-        inside, last = self._inside(path[:-1]), path[-1]
+        inside, last = self._inside(path), path[-1]
         if isinstance(inside, dict) and isinstance(last, str):
             op, known = ("replace" if last in inside else "add"), inside.get(last)
         elif isinstance(inside, list) and isinstance(last, int) and 0 <= last < len(inside):
@@ -52,7 +52,7 @@ class Patch:
             InvalidRequest: as `put` says, or what is there is no list.
 
         """
-        inside, last = self._inside(path[:-1]), path[-1]
+        inside, last = self._inside(path), path[-1]
         listed = inside.get(last) if isinstance(inside, dict) else None
         if listed is None:
             self.put(*path, value=[value])
@@ -82,11 +82,13 @@ class Patch:
         return inside
 
     def _inside(self, path: tuple[str | int, ...]) -> Any:
-        """What lies at a path; empty mappings are made where there is nothing."""
+        """What has the last step of a path in it; empty mappings are made where there is nothing, or none of them."""
         inside: Any = self.document
-        for depth, step in enumerate(path, 1):
+        for depth, step in enumerate(path[:-1], 1):
             if isinstance(inside, dict) and isinstance(step, str):
                 if inside.get(step) is None:
+                    if (position := next((each for each in path[depth:] if isinstance(each, int)), None)) is not None:
+                        raise _no_place(path[:depth], position)
                     self.put(*path[:depth], value={})
                 inside = inside[step]
             elif isinstance(inside, list) and isinstance(step, int) and 0 <= step < len(inside):

@@ -198,9 +198,11 @@ def test_a_patch_makes_what_it_says_and_a_second_one_nothing(document, changes):
     before = copy.deepcopy(document)
     patch, done = Patch(document), []
     for path, value, grows in changes:
+        so_far = list(patch.operations)
         try:
             (patch.append if grows else patch.put)(*path, value=value)
         except InvalidRequest:
+            assert patch.operations == so_far, "nothing is half done"
             continue
         done.append((path, value, grows))
     assert document == before
