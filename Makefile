@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test test-kernel check bench format lock clean docs
+.PHONY: run test test-kernel search check bench format lock clean docs
 
 run: $(READY)
 	@$(BIN)/python -m ullage.cli.main demo $(ARGS)
@@ -22,6 +22,10 @@ KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py 
 test-kernel: $(READY)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto $(KERNEL_TESTS)
 	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q -n auto $(KERNEL_TESTS)
+
+# The properties on other examples at each run.
+search: $(READY)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 8 -m hypothesis --hypothesis-profile=search $(ARGS)
 
 check: $(READY)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell
