@@ -30,6 +30,7 @@ from tests.kube.test_front import cards_of, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.client.changes import Delete, Replace
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.http import HttpKubeApi
@@ -455,15 +456,26 @@ async def test_rows_that_app_service_kept_count_and_become_rows(server: ApiServe
         assert again["kept"] == []
 
 
-async def test_one_thing_that_cannot_be_written_holds_up_no_other(server: ApiServer, api: HttpKubeApi):
+async def test_one_thing_that_cannot_be_written_holds_up_no_other(
+    server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
+):
+    looks, look = 0, Upkeep.look
+
+    async def counted(upkeep: Upkeep) -> None:
+        nonlocal looks
+        looks += 1
+        await look(upkeep)
+
+    monkeypatch.setattr(Upkeep, "look", counted)
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     put(server, "deployments", a_deployment())
     async with hosting(server, api, BindingTerms(allocations="no-such/place")) as up:
         await up.call("POST", f"{COMFY}/resume", CHOICE)
         await shown(up, ("alice", "g1"))
-        server.asked.clear()
-        await up.front.bindings.upkeep.look()
-        assert len([path for method, path in server.asked if "no-such" in path and method == "POST"]) <= 1
+        for _ in range(3):
+            await up.front.bindings.upkeep.look()
+        tries = [path for method, path in server.asked if "no-such" in path and method == "POST"]
+        assert 0 < len(tries) <= looks, "once at each look, whoever looks"
 
 
 # --- bindings of before ---

@@ -214,6 +214,7 @@ class _Server(uvicorn.Server):
                 app,
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 lifespan="off",
                 ws="none",
                 timeout_graceful_shutdown=DRAIN_S,
