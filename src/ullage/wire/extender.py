@@ -62,18 +62,17 @@ class ExtenderArgs(_Question, frozen=True):
             raise invalid("NodeNames", None, "offer nodes: NodeNames, or Nodes in full")
         return self.node_names
 
-    def kept(self, names: Collection[str], why: Mapping[str, str], never: Mapping[str, str]) -> FilterResult:
+    def kept(self, names: Collection[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
         """The answer in the form of the question: of the nodes that were offered those in `names`, and no other.
 
         `why` says of the others why not, `never` of those where evicting somebody would not help either.
         """
         chosen = set(names)
         if self.nodes is None:
-            left = [name for name in self.node_names or () if name in chosen]
-            return FilterResult(None, left, dict(why), dict(never))
+            return FilterResult(None, list(filter(chosen.__contains__, self.node_names or ())), why, never)
         items = _items(self.nodes)
-        left_nodes = [node for position, node in enumerate(items) if _name_of(node, position) in chosen]
-        return FilterResult({**self.nodes, "items": left_nodes}, None, dict(why), dict(never))
+        left = [node for position, node in enumerate(items) if _name_of(node, position) in chosen]
+        return FilterResult({**self.nodes, "items": left}, None, why, never)
 
 
 class BindArgs(_Question, frozen=True):
