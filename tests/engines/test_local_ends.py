@@ -187,8 +187,17 @@ def test_a_killed_warden_is_replaced_and_its_executors_are_gone(tmp_path: Path, 
     asyncio.run(main())
 
 
-def test_a_launch_while_there_is_no_warden_reaches_the_next_one(tmp_path: Path) -> None:
+def test_a_launch_while_there_is_no_warden_reaches_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = asyncio.subprocess.Process.wait
+
+    async def long(process: asyncio.subprocess.Process) -> int:
+        await asyncio.sleep(0.2)
+        return await wait(process)
+
     async def main() -> None:
+        monkeypatch.setattr(asyncio.subprocess.Process, "wait", long)
         async with opened(tmp_path / "data") as recorder:
             pid = recorder.engine.warden_pid
             assert pid is not None

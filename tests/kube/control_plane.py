@@ -60,10 +60,11 @@ class Process:
 class ControlPlane:
     """A cluster without kubelets: nothing runs, and nobody but its clients changes anything."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        """`options` are more of the API server's."""
         for name in ("etcd", "kube-apiserver"):
             binary(name)  # before anything is started
-        self.folder = folder
+        self.folder, self._options = folder, options
         self._processes: list[Process] = []
         self._ca = trustme.CA()
         self._ca.cert_pem.write_to_path(folder / "ca.pem")
@@ -178,6 +179,7 @@ class ControlPlane:
             f"--audit-policy-file={at / 'audit-policy.json'}",
             f"--audit-log-path={at / 'audit.log'}",
             "--audit-log-mode=blocking",
+            *self._options,
         )
 
     def writes(self) -> list[tuple[str, str]]:

@@ -93,9 +93,9 @@ class WardenLink:
         async for line in process.stdout:
             self._spoke = True
             self._on_event(json.loads(line))
-        self._process = None
         process.stdin.close()
         await process.wait()
+        self._process = None  # nothing is waited for until its loss is told: what is ordered from then on is for the next
         return not self._closing
 
     async def _spawn(self) -> asyncio.subprocess.Process:
