@@ -95,7 +95,7 @@ class WardenLink:
             self._on_event(json.loads(line))
         process.stdin.close()
         await process.wait()
-        self._process = None  # nothing is waited for until its loss is told: what is ordered from then on is for the next
+        self._process = None  # at once its loss is told: what is ordered after that is for the next one
         return not self._closing
 
     async def _spawn(self) -> asyncio.subprocess.Process:

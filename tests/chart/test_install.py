@@ -1,0 +1,303 @@
+"""From an empty cluster to the first shared card, and back: Helm installs the chart, its containers run as processes.
+
+What a cluster has beside a control plane is played here: a kubelet that mounts what the chart says, the endpoints of
+the Service, a node with cards, and the end of a namespace.
+"""
+
+import asyncio
+import base64
+import json
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from tests.chart import test_chart
+from tests.docs.test_examples import blocks
+from tests.kube.conftest import DEFINITIONS, SHORT
+from tests.kube.control_plane import ControlPlane, kubeconfig
+from tests.kube.live_front import LiveFront
+from tests.kube.test_front import a_node
+from tests.kube.test_topologies import told
+from ullage.kube.client.changes import Create, Delete, Patch
+from ullage.kube.client.connection import connect
+from ullage.kube.client.errors import AlreadyExists
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, PODS, Kind
+from ullage.kube.client.objects import Object
+
+helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+
+CHART = Path(__file__).parents[2] / "charts/ullage"
+PAGE = "docs/how-to/kubernetes.md"
+NAMESPACE = "gpus"
+VALUES = {
+    "image": {"repository": "example.com/ullage"},
+    "scheduler": {"image": {"repository": "example.com/kube-scheduler", "tag": "v1.34.0"}},
+}
+EVENTS_PATH = "/apis/events.k8s.io/v1/namespaces/default/events"
+CHANGING = {"events", "events.events.k8s.io", "apiservices.apiregistration.k8s.io", "leases.coordination.k8s.io"}
+"""What an API server makes and drops by itself."""
+DEFINED = f"{DEFINITIONS.plural}.{DEFINITIONS.group}"
+Document = dict[str, Any]
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[ControlPlane]:
+    """No proxy leads from a Service to its pods, so the API server looks for these itself."""
+    plane = ControlPlane(folder, "--enable-aggregator-routing=true")
+    yield plane
+    plane.close()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[ControlPlane]:
+    """A cluster that has seen nothing."""
+    with started(tmp_path) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster for several tests."""
+    with started(tmp_path_factory.mktemp("plane")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Installed(LiveFront):
+    """The container of a Deployment of the chart: its command, with what is mounted into it, and its account."""
+
+    def __init__(self, folder: Path, args: list[str], account: Path) -> None:
+        self.log = folder / "container.log"
+        self._config = folder / "config/ullage.toml"
+        own = f'[kube]\nlease_namespace = "{NAMESPACE}"'  # a file that each pod has says where it is
+        self._config.write_text(self._config.read_text().replace("[kube]", own))
+        self._begin, self.process = 0, None
+        here = [
+            each.replace("=/", f"={folder}/").replace("=:", "=0.0.0.0:")
+            for each in args
+            if not each.startswith("--config=")
+        ]
+        ports = [each.rpartition(":")[0] + ":0" if "-bind" in each else each for each in here]
+        self._options = f"--kubeconfig={account}", *ports[1:]
+
+
+async def read(client: httpx2.AsyncClient, path: str) -> Document:
+    answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    found: Document = answer.json()
+    return found
+
+
+async def listed(client: httpx2.AsyncClient, path: str, key: str) -> list[Document]:
+    """What is told there; nothing of a kind whose definition is just going."""
+    answer = await client.get(path)
+    assert answer.status_code in (200, 404), answer.text
+    found: list[Document] = answer.json()[key] if answer.status_code == 200 else []
+    return found
+
+
+async def everything(client: httpx2.AsyncClient) -> set[tuple[str, str, str]]:
+    """All objects of the cluster."""
+    groups = (await read(client, "/apis"))["groups"]
+    roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
+    found = set()
+    for root in roots:
+        group = root.removeprefix("/api/v1").removeprefix("/apis/").rpartition("/")[0]
+        for resource in await listed(client, root, "resources"):
+            plural = ".".join(filter(None, (resource["name"], group)))
+            if "/" in plural or "list" not in resource["verbs"] or plural in CHANGING:
+                continue
+            for item in await listed(client, f"{root}/{resource['name']}", "items"):
+                found.add((plural, item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+    return {each for each in found if each[1:] != ("default", "kubernetes")}  # the API server's own address
+
+
+async def mounted(client: httpx2.AsyncClient, workload: Document, folder: Path) -> Document:
+    """Its only container, with the files that are mounted into it under a folder."""
+    template = workload["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    volumes = {each["name"]: each for each in template["volumes"]}
+    for mount in container["volumeMounts"]:
+        volume, at = volumes[mount["name"]], folder / mount["mountPath"].lstrip("/")
+        at.mkdir(parents=True)
+        files: dict[str, bytes] = {}
+        if "configMap" in volume:
+            body = await read(client, f"/api/v1/namespaces/{NAMESPACE}/configmaps/{volume['configMap']['name']}")
+            files = {name: text.encode() for name, text in body["data"].items()}
+        elif "secret" in volume:
+            body = await read(client, f"/api/v1/namespaces/{NAMESPACE}/secrets/{volume['secret']['secretName']}")
+            files = {name: base64.b64decode(text) for name, text in body["data"].items()}
+        for name, content in files.items():
+            (at / name).write_bytes(content)
+    found: Document = container
+    return found
+
+
+async def account(client: httpx2.AsyncClient, plane: ControlPlane, name: str) -> Path:
+    """The kubeconfig of a ServiceAccount of the release."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token"
+    answer = await client.post(path, json={"spec": {"expirationSeconds": 3600}})
+    assert answer.status_code == 201, answer.text
+    place = plane.folder / f"{name}.account"
+    place.write_text(
+        json.dumps(
+            kubeconfig(plane.url, {"certificate-authority": "ca.pem"}, {"token": answer.json()["status"]["token"]})
+        )
+    )
+    return place
+
+
+def own_address() -> str:
+    """An address of this machine; endpoints are never those of its loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but its loopback")
+        return str(probe.getsockname()[0])
+
+
+def start_scheduler(plane: ControlPlane, folder: Path, port: int, kubeconfig: Path) -> None:
+    """The container of kube-scheduler, by its account; no name server leads it to the Service."""
+    found = yaml.safe_load((folder / "config/config.yaml").read_text())
+    (extender,) = found["extenders"]
+    host = extender["urlPrefix"].removeprefix("https://").partition(":")[0]
+    files = {key: str(folder / path.lstrip("/")) for key, path in extender["tlsConfig"].items()}
+    extender |= {"urlPrefix": f"https://127.0.0.1:{port}", "tlsConfig": files | {"serverName": host}}
+    plane.start_scheduler(found | {"clientConnection": found["clientConnection"] | {"kubeconfig": str(kubeconfig)}})
+
+
+async def lead(api: HttpKubeApi, front: LiveFront) -> None:
+    """As the controllers of endpoints do: the Service leads to the one that is ready."""
+    ports = [{"name": name, "port": int(front.url(name).rpartition(":")[2])} for name in ("extender", "webhook")]
+    address, labels = own_address(), {"kubernetes.io/service-name": "ullage"}
+    slices = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", Object)
+    endpoint = {"addresses": [address], "conditions": {"ready": True}}
+    body = {"addressType": "IPv4", "endpoints": [endpoint], "ports": [each | {"protocol": "TCP"} for each in ports]}
+    await api.write(Create(slices, {"metadata": {"name": "ullage-1", "labels": labels}, **body}, NAMESPACE))
+    endpoints = Kind("", "v1", "Endpoints", "endpoints", Object)
+    subsets = [{"addresses": [{"ip": address}], "ports": ports}]
+    await api.write(Create(endpoints, {"metadata": {"name": "ullage"}, "subsets": subsets}, NAMESPACE))
+
+
+async def eventually(look: Callable[[], Awaitable[bool]], what: Callable[[], str], deadline_s: float = 60.0) -> None:
+    clock = asyncio.get_running_loop().time
+    end = clock() + deadline_s
+    while not await look():
+        assert clock() < end, f"not within {deadline_s} s: {what()}"
+        await asyncio.sleep(0.1)
+
+
+async def test_from_an_empty_cluster_to_the_first_shared_card_and_back(empty: ControlPlane, tmp_path: Path) -> None:
+    async with connect(empty.kubeconfig) as client:
+        await there_and_back(empty, client, tmp_path)
+
+
+async def there_and_back(plane: ControlPlane, client: httpx2.AsyncClient, folder: Path) -> None:
+    before, api = await everything(client), HttpKubeApi(client, SHORT)
+    cluster = helm.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE)
+    cluster.install(CHART, "ullage", VALUES, namespace=NAMESPACE, create_namespace=True)
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    extender, scheduler = [await read(client, f"{path}/{name}") for name in ("ullage", "ullage-scheduler")]
+
+    container = await mounted(client, extender, folder / "extender")
+    front = Installed(folder / "extender", container["args"], await account(client, plane, "ullage"))
+    try:
+        front.start().wait_ready()
+        await lead(api, front)
+        node = a_node("a", 4)
+        node["status"]["allocatable"] |= {"cpu": "64", "memory": "256Gi", "pods": "110"}
+        await api.write(Create(NODES, node))
+        await api.write(Patch(NODES, "a", {"spec": {"taints": None}}))  # its kubelet is well
+        async with connect(await account(client, plane, "ullage-exporter")) as exporter:
+            await HttpKubeApi(exporter, SHORT).write(Create(NUMATOPOLOGIES, told()))
+        await mounted(client, scheduler, folder / "scheduler")
+        port = int(front.url("extender").rpartition(":")[2])
+        start_scheduler(plane, folder / "scheduler", port, await account(client, plane, "ullage-scheduler"))
+
+        (half,) = (each for text in blocks(PAGE, "yaml") for each in yaml.safe_load_all(text) if "half" in str(each))
+        halves = [half, half | {"metadata": half["metadata"] | {"name": "half-2"}}]
+        for pod in halves:
+            await api.write(Create(PODS, pod, "default"))
+        cards, said = dict[str, str](), list[str]()
+
+        async def look() -> bool:
+            for pod in halves:
+                name = pod["metadata"]["name"]
+                notes = (await api.get(PODS, name, "default")).metadata.annotations or {}
+                cards[name] = notes.get("ullage.io/gpu-ids", "")
+            said[:] = [item.get("note") for item in (await read(client, EVENTS_PATH))["items"]]
+            return all(cards.values())
+
+        await eventually(look, lambda: f"both have a card: {cards} {said} {front.told()}")
+        assert len(set(cards.values())) == 1, "they share one"
+        assert "kube.trouble" not in front.told()
+        forged = half | {"metadata": half["metadata"] | {"name": "forged"}}
+        forged["metadata"]["annotations"] |= {"ullage.io/gpu-ids": "GPU-0"}
+        made = await api.write(Create(PODS, forged, "default"))
+        assert "gpu-ids" not in json.dumps(json.loads(made)["metadata"]["annotations"]), "the webhook is asked"
+    finally:
+        front.close()
+
+    for name in ("half-1", "half-2", "forged"):
+        await api.write(Delete(PODS, name, "default", grace_s=0))
+    await api.write(Delete(NODES, "a"))
+    cluster.uninstall("ullage")
+    left = await everything(client) - before
+    assert {each for each in left if not each[1]} == {
+        ("namespaces", "", NAMESPACE),
+        (DEFINED, "", "gpubindings.gpu.bytetrade.io"),
+        (DEFINED, "", "numatopologies.nodeinfo.volcano.sh"),
+        ("numatopologies.nodeinfo.volcano.sh", "", "a"),
+    }
+    removal = next(line for text in blocks(PAGE, "bash") for line in text.splitlines() if "delete crd" in line)
+    for name in removal.split()[3:]:
+        await api.write(Delete(DEFINITIONS, name))
+
+    async def gone() -> bool:
+        left.clear()
+        left.update(await everything(client) - before)
+        return {each[1] or each[2] for each in left} == {NAMESPACE}  # what is in the namespace goes with it
+
+    await eventually(gone, lambda: f"nothing is left: {left}")
+
+
+NO_MONITOR = {"serviceMonitor": {"enabled": False}}  # its definition comes with Prometheus' operator
+CASES = test_chart.CASES | {"everything": test_chart.CASES["everything"] | NO_MONITOR}
+
+
+@pytest.mark.parametrize("values", CASES.values(), ids=CASES)
+async def test_a_cluster_takes_the_chart_and_gives_it_back(plane: ControlPlane, values: dict[str, Any]) -> None:
+    async with connect(plane.kubeconfig) as client:
+        await installed_and_removed(plane, client, values)
+
+
+async def installed_and_removed(plane: ControlPlane, client: httpx2.AsyncClient, values: dict[str, Any]) -> None:
+    authority = base64.b64encode((plane.folder / "ca.pem").read_bytes()).decode()
+    given = VALUES | values | ({"tls": values["tls"] | {"caBundle": authority}} if "tls" in values else {})
+    cluster = helm.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE)
+    with suppress(AlreadyExists):  # whoever has the other ConfigMap of bindings is there first
+        await HttpKubeApi(client, SHORT).write(Create(NAMESPACES, {"metadata": {"name": "os-framework"}}))
+    before = await everything(client)
+    cluster.install(CHART, "ullage", given, namespace=NAMESPACE, create_namespace=True)
+    keys = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+    first = [each["data"] for each in (await read(client, keys))["items"] if each["type"] == "kubernetes.io/tls"]
+    assert bool(first) == ("tls" not in values)
+    cluster.upgrade(CHART, "ullage", {"hamiDevicePlugin": True}, namespace=NAMESPACE, reuse_values=True)
+    again = [each["data"] for each in (await read(client, keys))["items"] if each["type"] == "kubernetes.io/tls"]
+    assert again == first, "who trusts the certificates still does"
+    cluster.uninstall("ullage")
+    assert {each for each in await everything(client) - before if each[0] not in (DEFINED, "namespaces")} == set()
