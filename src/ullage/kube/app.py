@@ -37,7 +37,7 @@ Meter = Callable[[str, float, str], None]
 """Told of each answer: the verb, how many seconds it took, and `ok` or the code of what went wrong."""
 
 
-NOBODY: Meter = lambda _verb, _seconds, _outcome: None  # noqa: E731
+NOBODY: Meter = lambda _verb, _seconds, _outcome: None  # noqa: E731 - its type says more than a function would
 
 
 def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = NOBODY) -> Starlette:

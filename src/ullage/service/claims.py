@@ -7,7 +7,7 @@ books, as for every other request.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.core.device_search import MAX_STEPS, Offer, Pick, SearchExhausted, Steps, groups, rank, search, suitable
@@ -351,14 +351,17 @@ class Claims:
                 if isinstance(choice, Refusal):
                     refusal = refusal or choice
                     continue
-                chosen = set(choice.gpus)
-                better = search(waiting, offer, steps, lambda device: self.devices.card(device) in (None, *chosen))  # noqa: B023
+                better = search(waiting, offer, steps, self._among({None, *choice.gpus}))
                 if better is not None and rank(waiting, better) == rank(waiting, found):
                     return better
             if refusal is not None:
                 return refusal.code.value  # not even one that need not go together
         last = self._choice(pod, node, cards, len(cards))
         return last.code.value if isinstance(last, Refusal) else found
+
+    def _among(self, cards: Collection[str | None]) -> Callable[[SliceDevice], bool]:
+        """Devices that are on one of these cards, or on none."""
+        return lambda device: self.devices.card(device) in cards
 
     def _beside(
         self,

@@ -104,6 +104,8 @@ class Cluster:
         self._clock, self._now = clock, now
         self._expected: dict[str, float] = {}
         self._asked: _Asked | None = None
+        self._left: _Asked | None = None
+        """Of those that were asked about last those that would do."""
         self._held_back: dict[ResourceRequirement, frozenset[str]] = {}
         self._looks = 0
         self._beside: dict[str, Beside] = {}
@@ -288,9 +290,9 @@ class Cluster:
             refused.append((_NOT_KNOWN, asked.array[~is_known].tolist()))
         if there := [name for name in nodes if name in back] if back else []:
             refused.append((_REFUSED_THERE, there))
-        offered = NodeOffers(
-            names[fits].tolist(), self._scores(request, names[fits], found.scores[rows[fits]]), refused
-        )
+        left, at = names[fits], rows[fits]
+        offered = NodeOffers(left.tolist(), self._scores(request, left, found.scores[at]), refused)
+        self._left = _Asked(asked.fleet, offered.names, left, at)
         if expected:
             self._expect(request, offered.best)
         return offered
@@ -326,11 +328,12 @@ class Cluster:
 
     def _rows_of(self, nodes: Sequence[str]) -> _Asked:
         """A scheduler asks about all nodes again and again, and then about those of them that are left."""
-        fleet, last = self.allocator.fleet, self._asked
-        if last is not None and last.fleet is fleet and last.names == nodes:
-            return last
+        fleet = self.allocator.fleet
+        for known in (self._asked, self._left):
+            if known is not None and known.fleet is fleet and known.names == nodes:
+                return known
         rows = np.fromiter(map(fleet.row_of.get, nodes, repeat(-1)), np.int64, len(nodes))
-        asked = _Asked(fleet, nodes, np.array(nodes, dtype=np.object_), rows)
+        asked, last = _Asked(fleet, nodes, np.array(nodes, dtype=np.object_), rows), self._asked
         if last is None or last.fleet is not fleet or len(nodes) >= len(last.names):
             self._asked = asked
         return asked

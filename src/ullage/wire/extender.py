@@ -7,7 +7,7 @@ with `Error` in an ordinary answer, except for a body that is not there (`EmptyB
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -62,15 +62,14 @@ class ExtenderArgs(_Question, frozen=True):
             raise invalid("NodeNames", None, "offer nodes: NodeNames, or Nodes in full")
         return self.node_names
 
-    def kept(self, names: Collection[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
-        """The answer in the form of the question: of the nodes that were offered those in `names`, and no other.
+    def kept(self, names: list[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
+        """The answer in the form of the question; `names` are of the nodes that were offered.
 
         `why` says of the others why not, `never` of those where evicting somebody would not help either.
         """
-        chosen = set(names)
         if self.nodes is None:
-            return FilterResult(None, list(filter(chosen.__contains__, self.node_names or ())), why, never)
-        items = _items(self.nodes)
+            return FilterResult(None, names, why, never)
+        items, chosen = _items(self.nodes), set(names)
         left = [node for position, node in enumerate(items) if _name_of(node, position) in chosen]
         return FilterResult({**self.nodes, "items": left}, None, why, never)
 

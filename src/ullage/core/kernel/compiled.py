@@ -48,7 +48,7 @@ def _keep_apart(kept: Any) -> None:
     Processes that compile a function for different types at the same moment may write under one name.
     """
     file, load = kept._cache_file, kept.load_overload  # noqa: SLF001 - numba has no other way to say what counts
-    file._source_stamp = file._source_stamp, _sources()  # noqa: SLF001
+    file._source_stamp = file._source_stamp, _sources()  # noqa: SLF001 - as above
 
     def load_if_meant(signature: Any, context: Any) -> Any:
         found = load(signature, context)

@@ -199,7 +199,11 @@ def replicas_of(workload: Object) -> int:
 
 def _number(value: object) -> int:
     told = text(value)
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else 0  # noqa: PLR2004
+    return int(told) if told.isascii() and told.isdigit() and len(told) <= _DIGITS else 0
+
+
+_DIGITS = 9
+"""Of a number of replicas, which has 32 bits."""
 
 
 def install_user(namespace: Namespace | None) -> str:

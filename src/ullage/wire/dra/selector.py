@@ -50,7 +50,11 @@ def selects(expression: str, device: SliceDevice) -> bool:
 
 
 def _short(expression: str) -> str:
-    return repr(expression if len(expression) < 100 else f"{expression[:100]}...")  # noqa: PLR2004
+    return repr(expression if len(expression) <= _SHOWN else f"{expression[:_SHOWN]}...")
+
+
+_SHOWN = 100
+"""Characters of an expression in a message."""
 
 
 @lru_cache(maxsize=1024)
@@ -89,8 +93,8 @@ def _value(attribute: Attribute) -> object:
 @lru_cache(maxsize=1)
 def _environment() -> Any:
     try:
-        from cel_expr_python import cel  # noqa: PLC0415 - an extra, and heavy
-        from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
+        from cel_expr_python import cel  # noqa: PLC0415 - heavy, and an extra
+        from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415 - an extra, and heavy
     except ImportError:
         raise Unavailable("selectors of claims need cel-expr-python, which ullage[k8s] brings", code="no-cel") from None
     kind, functions = cel.Type, []
