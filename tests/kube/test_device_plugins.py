@@ -415,7 +415,13 @@ async def test_cards_of_a_plugin_that_does_not_answer_are_withdrawn_and_come_bac
     def shake() -> str:
         return str(server.store.get(("nodes", "", "a"))["metadata"]["annotations"].get("hami.io/node-handshake", ""))
 
-    async with running(server, api, readers=READERS, plugins=PluginTerms(look_s=0.02)) as up:
+    late = [0.0]
+
+    def now() -> float:
+        return datetime.now(UTC).timestamp() + late[0]
+
+    readers = [registered_cards(now=now)]
+    async with running(server, api, readers=readers, now=now, plugins=PluginTerms(look_s=0.02)) as up:
         assert await bind(up, holder, "a") == ""
         assert shake() == "", "nobody is asked who is there"
         await offer(api, "a", 0)
@@ -423,15 +429,14 @@ async def test_cards_of_a_plugin_that_does_not_answer_are_withdrawn_and_come_bac
         asked_at = datetime.fromisoformat(shake().removeprefix("Requesting_")).replace(tzinfo=UTC)
         assert abs(asked_at - datetime.now(UTC)) < timedelta(minutes=1)
         assert (await up.ask("filter", Pod=asking, NodeNames=["a"]))["NodeNames"] == ["a"], "it has a minute"
-        long_ago = datetime.now(UTC) - timedelta(seconds=61)
-        await handshake(api, f"Requesting_{long_ago:%Y-%m-%d %H:%M:%S}")
+        late[0] = 61
 
         async def refused() -> dict[str, str]:
             return dict((await up.ask("filter", Pod=asking, NodeNames=["a"]))["FailedAndUnresolvableNodes"])
 
         await eventually(refused, {"a": "1/1 CardNotHealth"})
-        await handshake(api, f"Reported_{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
         await offer(api, "a", 20)
+        await handshake(api, f"Reported_{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
         await eventually(refused, {})
         uid = holder["metadata"]["uid"]
         assert list(up.front.cluster.held(uid).gpus) == cards_of(server, "holder")

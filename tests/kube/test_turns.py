@@ -333,12 +333,11 @@ async def test_the_queue_of_a_pod_is_that_of_its_namespace_if_it_names_none(
     bodies[2]["metadata"]["labels"] = {GATE: "other"}
     put(server, "pods", *bodies)
     async with story(server, api) as up:
-        await until(lambda: len(up.front.turns.gates.figures()) == 3, "they are known")
-        assert {name: each.waiting for name, each in up.front.turns.gates.figures().items()} == {
-            "lab": 1,
-            "solo": 1,
-            "other": 1,
-        }
+        gates, expected = up.front.turns.gates, {"lab": 1, "solo": 1, "other": 1}
+        await until(
+            lambda: {name: each.waiting for name, each in gates.figures().items()} == expected,
+            lambda: f"they are known: {gates.figures()}",
+        )
         assert GPU in str(bodies[0])
 
 
