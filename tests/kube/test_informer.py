@@ -297,9 +297,10 @@ class Overtaken(ScriptedApi):
 
 
 async def test_what_a_write_of_ours_made_is_known_before_the_watch_tells_it() -> None:
-    before, after, later = (node("a", version) for version in (1, 2, 3))
-    goes_on = asyncio.Event()
-    api = ScriptedApi([[1, [before]]], [[goes_on, event("MODIFIED", after), event("MODIFIED", later)]])
+    before, older, after, later = (node("a", version) for version in (1, 2, 3, 4))
+    goes_on, then = asyncio.Event(), asyncio.Event()
+    told = [goes_on, event("MODIFIED", older), event("ADDED", node("b", 3)), then]
+    api = ScriptedApi([[1, [before]]], [[*told, event("MODIFIED", after), event("MODIFIED", later)]])
     informer = Informer(cast("Any", api), NODES)
     audience = Audience(informer)
     async with running(informer):
@@ -307,11 +308,34 @@ async def test_what_a_write_of_ours_made_is_known_before_the_watch_tells_it() ->
         informer.learn(before, after)
         informer.learn(before, node("a", 9))  # the mirror has moved on
         informer.learn(after, node("a", 9, uid="another"))
-        informer.learn(node("b", 1), node("b", 2))  # it is gone
+        informer.learn(node("b", 1), node("b", 2))  # it is not there
+        informer.learn(after, after)  # it changed nothing
         assert (informer.objects["", "a"], len(informer.objects)) == (after, 1)
         goes_on.set()
-        await until(lambda: informer.objects["", "a"] == later, "the watch goes on")
-    assert audience.told == [("Added", "a")] + [("Changed", "a")] * 2
+        await until(lambda: ("", "b") in informer.objects, "the watch goes on")
+        assert informer.objects["", "a"] == after, "what came before it is older"
+        then.set()
+        await until(lambda: informer.objects["", "a"] == later, "what came after it is told")
+    assert audience.told == [("Added", "a"), ("Changed", "a"), ("Added", "b"), ("Changed", "a")]
+
+
+@pytest.mark.parametrize("during", [True, False])
+async def test_a_list_has_what_a_write_of_ours_made_unless_it_was_on_its_way(during: bool) -> None:
+    before, after, later = (node("a", version) for version in (1, 2, 3))
+    informer = Informer(cast("Any", ScriptedApi([[1, [before]]], [])), NODES)
+    await informer.catch_up()
+
+    class Slow(ScriptedApi):
+        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page[Any], None]:
+            if during:
+                informer.learn(before, after)
+            yield Page((before if during else later,), "3")
+
+    if not during:
+        informer.learn(before, after)
+    informer._api = cast("Any", Slow([], []))
+    await informer.catch_up()
+    assert informer.objects["", "a"] == (after if during else later)
 
 
 async def test_what_a_watch_tells_while_a_list_is_on_its_way_is_not_lost() -> None:

@@ -242,7 +242,11 @@ async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts
         assert asked("a") == ["a", "b"], "nobody leaves"
         server.do(lambda: server.rules.delete(("pods", "default", "one"), {}))
         await it.heard_to_leave("one")
-        assert (asked("a"), asked("b")) == ([], ["b"])
+        assert (asked("a"), asked("b"), asked("gone")) == ([], ["b"], ["b"])
+        key = ("nodes", "", "a")
+        server.do(lambda: server.store.put(key, {**server.rules.get(key), "spec": {"unschedulable": True}}))
+        await until(lambda: not it.up.front.cluster.takes_pods("a") or it.up.front.mirror.settle(), "it is heard")
+        assert asked("a") == ["b"], "nobody goes there any more"
 
 
 async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(server: ApiServer, api: HttpKubeApi):

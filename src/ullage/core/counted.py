@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 
 from ullage.core.fleet import Fleet, share_of
 from ullage.core.partition import fit
@@ -39,7 +38,8 @@ def cores_on(fleet: Fleet, card: int, request: Request, held: Charge | None = No
 
 def asked_on(fleet: Fleet, request: Request, cards: Sequence[int], held: Sequence[Charge] = ()) -> Asked:
     """What a request counts for on these cards, as many as it asks for; `held` is what it is charged on each."""
-    pairs = list(zip_longest(cards, held))
+    charges: Sequence[Charge | None] = held or [None] * len(cards)
+    pairs = list(zip(cards, charges, strict=True))
     amounts = [amounts_on(fleet, card, request, charge) for card, charge in pairs]
     needs, limits = [need for need, _ in amounts], [limit for _, limit in amounts]
     return asked_of(needs, limits, len(cards), sum(cores_on(fleet, card, request, charge) for card, charge in pairs))

@@ -138,7 +138,8 @@ class Extender:
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
         self._settled()
-        if self.cluster.leaves(args.nominated, below=asked.request.claim.priority):
+        nominated, priority = args.nominated, asked.request.claim.priority
+        if self.cluster.takes_pods(nominated) and self.cluster.leaves(nominated, below=priority):
             return PreemptionResult()  # a scheduler may have heard that they are gone before we do
         found: dict[str, Preemption] = {}
         held = {each.id: each for each in self.cluster.holders_on(candidates)}

@@ -463,6 +463,11 @@ class Cluster:
         """As `give_way`, where it is only known on which node: the cards are those that fit best."""
         self.promise(Nomination(request, node, self._now(), first_come=True))
 
+    def takes_pods(self, node: str) -> bool:
+        """Whether a node is there, ready and open."""
+        fleet = self.allocator.fleet
+        return node in fleet.row_of and fleet.nodes[fleet.row_of[node]].schedulable
+
     def leaves(self, node: str, below: float = math.inf) -> bool:
         """Whether somebody of a priority below that leaves this node."""
         fleet = self.allocator.fleet

@@ -53,7 +53,7 @@ class Patch:
 
         """
         inside, last = self._inside(path), path[-1]
-        listed = inside.get(last) if isinstance(inside, dict) else None
+        listed = inside.get(last) if isinstance(inside, dict) else self._there(path)
         if listed is None:
             self.put(*path, value=[value])
         elif not isinstance(listed, list):

@@ -98,9 +98,12 @@ class Occupants:
     def look_again(self, namespace: str) -> None:
         """Whose the pods of a namespace are has changed."""
         for (space, _), pod in self._pods.objects.items():
-            if space == namespace and pod.metadata.uid in self._there:
-                self._forget(pod.metadata.uid)
+            uid = pod.metadata.uid
+            if space == namespace and uid in self._there:
+                self._forget(uid)
                 self._enter(pod)
+            if space == namespace and uid in self._reserved:
+                self._reserved[uid] = replace(self._reserved[uid], tenant=self._occupant(pod).tenant)
 
     def _hear(self, news: News[Pod]) -> None:
         match news:

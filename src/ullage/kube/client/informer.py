@@ -79,6 +79,7 @@ class Informer(Generic[T]):
         self._resync_s, self._clock, self._pause, self._chance = resync_s, clock, pause, chance
         self._objects: dict[Key, T] = {}
         self._handlers: list[Handler[T]] = []
+        self._learnt: dict[Key, tuple[str, str]] = {}  # the states of our own writes that were not told yet
         self._version: str | None = None
         self._listed_at = self._heard_at = -math.inf
         self._recent: dict[tuple[str, ...], None] = {}  # in the order in which they came
@@ -122,10 +123,12 @@ class Informer(Generic[T]):
     def learn(self, before: T, after: T) -> None:
         """A write of ours made `after` of `before`: whoever looks next sees it, though the watch may tell it later.
 
-        Nothing is done where the mirror has moved on meanwhile.
+        What the watch tells until then is older. Nothing is done where the mirror has moved on meanwhile.
         """
         known = self._objects.get(before.key)
-        if known is not None and known.state == before.state and known.metadata.uid == after.metadata.uid:
+        moved = known is None or known.state != before.state or known.metadata.uid != after.metadata.uid
+        if not moved and after.state != before.state:
+            self._learnt[after.key] = after.state
             self._put(after)
 
     async def run(self) -> None:
@@ -151,17 +154,19 @@ class Informer(Generic[T]):
 
     async def _relist(self) -> None:
         """Take the state of one moment, and tell how it differs from the mirror; all of it, or none."""
-        version = ""
+        version, before = "", set(self._learnt.items())
         found: dict[Key, T] = {}
         async with aclosing(self._api.pages(self.kind, self._select)) as pages:
             async for page in pages:
                 version = page.version
                 found |= {item.key: item for item in page.items}
+        self._learnt = dict(self._learnt.items() - before)  # the others are in this list
         for key, last in list(self._objects.items()):
             if key not in found:
                 self._remove(last)
         for item in found.values():
-            self._put(item)
+            if item.key not in self._learnt:
+                self._put(item)
         self._version = version
         self._lists += 1
         self._recent.clear()
@@ -193,10 +198,15 @@ class Informer(Generic[T]):
             if len(self._recent) > _REMEMBERED:
                 del self._recent[next(iter(self._recent))]
             if event.type is not EventType.DELETED:
-                self._put(item)
+                self._put_told(item)
             elif (known := self._objects.get(item.key)) and known.metadata.uid == item.metadata.uid:
                 self._remove(item)
         self._version = event.version
+
+    def _put_told(self, item: T) -> None:
+        if self._learnt.get(item.key, item.state) == item.state:
+            self._learnt.pop(item.key, None)
+            self._put(item)
 
     def _put(self, item: T) -> None:
         old = self._objects.get(item.key)
@@ -210,6 +220,7 @@ class Informer(Generic[T]):
 
     def _remove(self, last: T) -> None:
         del self._objects[last.key]
+        self._learnt.pop(last.key, None)
         self._tell(Removed(last))
 
     def _tell(self, news: News[T]) -> None:
