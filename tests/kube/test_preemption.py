@@ -243,6 +243,8 @@ async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts
         server.do(lambda: server.rules.delete(("pods", "default", "one"), {}))
         await it.heard_to_leave("one")
         assert (asked("a"), asked("b"), asked("gone")) == ([], ["b"], ["b"])
+        await it.end("one")
+        assert (asked("a"), asked("b")) == ([], ["b"]), "there is room now"
         key = ("nodes", "", "a")
         server.do(lambda: server.store.put(key, {**server.rules.get(key), "spec": {"unschedulable": True}}))
         await until(lambda: not it.up.front.cluster.takes_pods("a") or it.up.front.mirror.settle(), "it is heard")

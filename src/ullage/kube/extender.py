@@ -138,9 +138,8 @@ class Extender:
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
         self._settled()
-        nominated, priority = args.nominated, asked.request.claim.priority
-        if self.cluster.takes_pods(nominated) and self.cluster.leaves(nominated, below=priority):
-            return PreemptionResult()  # a scheduler may have heard that they are gone before we do
+        if self._comes_free(asked, args):
+            return PreemptionResult()
         found: dict[str, Preemption] = {}
         held = {each.id: each for each in self.cluster.holders_on(candidates)}
         budgets = budgets_of(self.budgets(), held.values())
@@ -160,6 +159,18 @@ class Extender:
                 if uids
             }
         )
+
+    def _comes_free(self, asked: PodRequest, args: PreemptionArgs) -> bool:
+        """Whether others leave for it, or just have, as far as is known here.
+
+        A scheduler may have heard that they are gone before we do; or we may, since it was told that there is no room.
+        """
+        node = args.nominated
+        if not self.cluster.takes_pods(node):
+            return False
+        if self.cluster.leaves(node, below=asked.request.claim.priority):
+            return True
+        return bool(self.cluster.offers_of(_requests(self._admit(args.pod, asked, [node])), expected=False).names)
 
     async def bind(self, args: BindArgs) -> None:
         """Send a pod to a node, with the best cards there; a repeat finds it there.
