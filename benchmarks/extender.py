@@ -5,8 +5,8 @@ a place among all nodes by name, and each is placed where it scores best before 
 does. The server runs as in the process of `ullage kube`; the client is a process of its own on one connection,
 that does no more than send bytes and wait for those of the answer. Times are the client's. Then four pods, changed each
 time, are asked about on four connections at once, as fast as answers come: no core falls asleep between two questions,
-which costs more here than they do. Then the books are made anew
-from 5,000 Node objects and 50,000 Pod objects as the API gives them.
+which costs more here than they do. Then the books are made anew from 5,000 Node objects and 50,000 Pod objects as the
+API gives them.
 """
 
 from __future__ import annotations

@@ -53,8 +53,10 @@ Document = dict[str, Any]
 def started(folder: Path) -> Iterator[ControlPlane]:
     """No proxy leads from a Service to its pods, so the API server looks for these itself."""
     plane = ControlPlane(folder, "--enable-aggregator-routing=true")
-    yield plane
-    plane.close()
+    try:
+        yield plane
+    finally:
+        plane.close()
 
 
 @pytest.fixture

@@ -239,16 +239,23 @@ async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts
             pod = {**it.pods["urgent"], "status": {"nominatedNodeName": node}}
             return list(it.extender.preempt(PreemptionArgs(pod, offered)).node_name_to_meta_victims)
 
+        assert await it.ask("urgent", "a", "b") == []
         assert asked("a") == ["a", "b"], "nobody leaves"
         server.do(lambda: server.rules.delete(("pods", "default", "one"), {}))
         await it.heard_to_leave("one")
         assert (asked("a"), asked("b"), asked("gone")) == ([], ["b"], ["b"])
+        for closed in (True, False):
+            key, spec = ("nodes", "", "a"), {"unschedulable": closed}
+            server.do(lambda key=key, spec=spec: server.store.put(key, {**server.rules.get(key), "spec": spec}))
+            nodes = it.up.front.nodes.objects
+            await until(lambda spec=spec: nodes["", "a"].document["spec"] == spec, "it is heard")
+            assert asked("a") == (["b"] if closed else []), "nobody goes where nobody may"
         await it.end("one")
         assert (asked("a"), asked("b")) == ([], ["b"]), "there is room now"
-        key = ("nodes", "", "a")
-        server.do(lambda: server.store.put(key, {**server.rules.get(key), "spec": {"unschedulable": True}}))
-        await until(lambda: not it.up.front.cluster.takes_pods("a") or it.up.front.mirror.settle(), "it is heard")
-        assert asked("a") == ["b"], "nobody goes there any more"
+        assert await it.ask("urgent", "a", "b") == ["a"]
+        assert asked("a") == ["b"], "the scheduler has reasons of its own against it"
+        assert await it.ask("urgent", "b") == []
+        assert asked("a") == ["b"], "it has, and did not even ask about it"
 
 
 async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(server: ApiServer, api: HttpKubeApi):

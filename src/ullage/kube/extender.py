@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class Extender:
     claimed: Claimed = nothing_claimed
     budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple
     preemptor: Preemptor | None = None
+    refused: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of the pod that was asked about last, by uid: the nodes that it was refused while others there may leave."""
 
     @property
     def unready(self) -> str:
@@ -93,6 +95,8 @@ class Extender:
         why |= {node: refusal_text(short, len(admitted.uneven[node])) for node, short in lacking.items()}
         fits = [node for node in found.names if node not in lacking] if lacking else found.names
         if not args.simulated:
+            self.refused.clear()
+            self.refused[asked.uid] = why
             self._note(asked, admitted, bool(fits), why, never)
         return args.kept(fits, why, never)
 
@@ -161,12 +165,13 @@ class Extender:
         )
 
     def _comes_free(self, asked: PodRequest, args: PreemptionArgs) -> bool:
-        """Whether others leave for it, or just have, as far as is known here.
+        """Whether the node where others were told to leave for it was refused only because they were not gone yet.
 
-        A scheduler may have heard that they are gone before we do; or we may, since it was told that there is no room.
+        A scheduler may have heard that they are gone before we do; or we have heard it since we refused. A node that
+        we did not refuse is its own affair: it has reasons that are not known here.
         """
         node = args.nominated
-        if not self.cluster.takes_pods(node):
+        if node not in self.refused.get(asked.uid, ()) or not self.cluster.takes_pods(node):
             return False
         if self.cluster.leaves(node, below=asked.request.claim.priority):
             return True
