@@ -247,8 +247,7 @@ async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts
         for closed in (True, False):
             key, spec = ("nodes", "", "a"), {"unschedulable": closed}
             server.do(lambda key=key, spec=spec: server.store.put(key, {**server.rules.get(key), "spec": spec}))
-            nodes = it.up.front.nodes.objects
-            await until(lambda spec=spec: nodes["", "a"].document["spec"] == spec, "it is heard")
+            await until(lambda spec=spec: it.up.front.nodes.objects["", "a"].document["spec"] == spec, "it is heard")
             assert asked("a") == (["b"] if closed else []), "nobody goes where nobody may"
         await it.end("one")
         assert (asked("a"), asked("b")) == ([], ["b"]), "there is room now"
