@@ -2,20 +2,35 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What running needs, and with it what developing needs.
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 # A test that has to wait for the compiler waits longer than what it tests may.
-WARM := $(BIN)/python -c "import asyncio; from ullage.bootstrap.warm import warm; asyncio.run(warm())"
+WARM := $(BIN)/python -m ullage.bootstrap.warm
+# Processes of Python start in a third of the time where the byte code of modules is kept, whatever the caller's shell says.
+export PYTHONDONTWRITEBYTECODE :=
+# Where the control plane of the tests is built; one that the caller names goes before.
+CONTROL_PLANE := $(CURDIR)/build/control-plane
+ifneq ($(wildcard $(CONTROL_PLANE)/kube-apiserver),)
+export KUBEBUILDER_ASSETS ?= $(CONTROL_PLANE)
+endif
 
-.PHONY: run test test-kernel search check bench format lock clean docs
+.PHONY: run warm test quick test-kernel search days request-days check bench format lock control-plane clean docs
 
-run: $(READY)
+run: $(RUNS)
 	@$(BIN)/python -m ullage.cli.main demo $(ARGS)
 
-test: $(READY)
+warm: $(READY)
 	@$(WARM)
+
+test: warm
 	@$(BIN)/python -m pytest -n auto --maxprocesses 8 $(ARGS)
 
-# What is compiled gives the same answers uncompiled, and reads no row that is not there.
+# Without the compiler nothing waits for it: the core in less than a minute, or the tests that ARGS names.
+quick: $(READY)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not long" --hypothesis-profile=quick $(if $(ARGS),$(ARGS),-n auto --maxprocesses 8 tests/core)
+
+# What is compiled gives the same answers uncompiled, and reads no row that is not there: NumPy checks each index.
 KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py tests/core/test_allocator_oracle.py \
 	tests/core/test_leftover_strategy.py tests/core/test_draft.py tests/core/test_filling.py tests/core/test_eviction.py \
 	tests/core/test_consolidation.py tests/core/test_fragmentation.py tests/core/test_reclaim.py \
@@ -24,12 +39,18 @@ KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py 
 
 test-kernel: $(READY)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto $(KERNEL_TESTS)
-	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q -n auto $(KERNEL_TESTS)
 
 # The properties on other examples at each run.
-search: $(READY)
-	@$(WARM)
+search: warm
 	@$(BIN)/python -m pytest -n auto --maxprocesses 8 -m hypothesis --hypothesis-profile=search $(ARGS)
+
+# Nobody is evicted in vain: whole days of the service on a virtual clock, after one another.
+days: $(READY)
+	@$(BIN)/python -m tests.service.days $(ARGS)
+
+# The same of requests, with sessions on the same nodes.
+request-days: $(READY)
+	@$(BIN)/python -m tests.service.request_days $(ARGS)
 
 check: $(READY)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell
@@ -43,19 +64,26 @@ docs: $(READY)
 format: $(READY)
 	@$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
 
-# The lock names exact versions with hashes and no host; `make lock` renews it.
+# The locks name exact versions with hashes and no host; `make lock` renews them. The second has a part of the first.
+COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
 lock: $(READY)
 	@$(BIN)/python -m pip install -q uv
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--extra server --extra k8s --extra replay --extra gpu --extra dev -o requirements.lock pyproject.toml
+	@$(COMPILE) --extra server --extra k8s --extra replay --extra gpu --extra dev -o requirements.lock pyproject.toml
+	@cp requirements.lock requirements-run.lock
+	@$(COMPILE) --extra server --extra gpu --group editable -o requirements-run.lock pyproject.toml
+
+# Without it some tests of Kubernetes are skipped. It needs Go.
+control-plane:
+	@$(PYTHON) .ci/control_plane.py $(CONTROL_PLANE)
+
+$(RUNS): requirements-run.lock pyproject.toml
+	@$(PYTHON) .ci/environment.py $(VENV) requirements-run.lock
+	@touch $@
 
 $(READY): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
-	@echo "Setting up $(VENV) (once); the first start after that compiles what decides, for a few minutes"
-	@$(PYTHON) -m venv $(VENV) || { echo "python3 cannot make virtual environments; on Debian or Ubuntu install python3-venv"; exit 1; }
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
+	@$(PYTHON) .ci/environment.py $(VENV) requirements.lock
+	@touch $(RUNS) $@
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

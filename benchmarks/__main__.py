@@ -22,6 +22,7 @@ ALL = (
     "engine",
     "extender",
     "policies",
+    "strangers",
 )
 
 for step in warming.steps():

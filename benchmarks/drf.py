@@ -16,7 +16,7 @@ from heapq import heapify, heapreplace
 from math import lcm
 
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.filling import ALIKE, begin, next_leaf, settle
 from ullage.core.kernel.queues import WEIGHT
 from ullage.core.shares import Leaf, ShareTree
@@ -49,21 +49,15 @@ def leaves_of(bottom: list[str]) -> list[Leaf]:
     ]
 
 
-def fill_compiled() -> Callable[..., None]:
+@compiled
+def fill_compiled(rows: Rows, heap: Rows, facts: Rows, units: int) -> None:
     """The filling with a compiled grant: so many units, then none."""
-    key = code_of(begin, next_leaf, settle)
-
-    @compiled
-    def fill(rows: Rows, heap: Rows, facts: Rows, units: int) -> None:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        begin(rows, heap, facts, ALIKE)
+    begin(rows, heap, facts, ALIKE)
+    leaf, _ = next_leaf(rows, heap, facts, ALIKE)
+    while leaf >= 0:
+        settle(rows, heap, facts, leaf, 0 if units > 0 else -1, ALIKE)
+        units -= 1
         leaf, _ = next_leaf(rows, heap, facts, ALIKE)
-        while leaf >= 0:
-            settle(rows, heap, facts, leaf, 0 if units > 0 else -1, ALIKE)
-            units -= 1
-            leaf, _ = next_leaf(rows, heap, facts, ALIKE)
-
-    return fill
 
 
 def fill_with_calls(tree: ShareTree, units: int) -> None:
@@ -120,7 +114,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    fill = fill_compiled()
+    fill = fill_compiled
     fill(*ShareTree(_TOTAL, [], []).columns, 0)
     print(f"Progressive filling alone, {len(_SHAPES)} shapes, two sessions per queue at the bottom: units per second")
     print(f"  {'queues':>8}  {'levels':>6}  {'compiled':>10}  {'with calls':>10}  {'plain':>9}  {'compiled/plain':>14}")

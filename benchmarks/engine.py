@@ -1,14 +1,11 @@
 """Empty function tasks per second through the local engine and one worker.
 
-    python benchmarks/engine.py [--seconds 3]
-
 Each batch size is run with two batches in flight, as the service hands them out: the worker never
 waits for the next batch, and one core decodes and encodes here while the other runs tasks there.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
 import time
@@ -32,6 +29,7 @@ from ullage.service.engine_port import (
     TaskOrder,
 )
 
+SECONDS = 3.0
 IN_FLIGHT = 2
 EMPTY = cloudpickle.dumps(((), {}))
 
@@ -108,7 +106,10 @@ async def run(seconds: float) -> None:
         await engine.close()
 
 
+def main() -> None:
+    """Three seconds for each size of a batch."""
+    asyncio.run(run(SECONDS))
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    asyncio.run(run(parser.parse_args().seconds))
+    main()

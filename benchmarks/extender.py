@@ -21,10 +21,11 @@ import time
 from typing import Any, cast
 
 import msgspec
-import uvicorn
 import uvloop
 
 from benchmarks import bind
+from ullage.bootstrap.http.bounds import cluster_bounds
+from ullage.bootstrap.http.server import BoundedServer
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app
 from ullage.kube.client.api import KubeApi
@@ -175,9 +176,7 @@ def measure(nodes: int) -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False, lifespan="off", ws="none")
-    )
+    server = BoundedServer(app, cluster_bounds(), drain_s=1)
     thread = threading.Thread(target=lambda: uvloop.run(server.serve(sockets=[listener])))
     thread.start()
     near, far = multiprocessing.get_context("spawn").Pipe()

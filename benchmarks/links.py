@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 
 from ullage.core.kernel.columns import NODE_COLUMNS, Rows
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.links import Links, pick_linked
 from ullage.core.topology.links import layout_of, links_over
 from ullage.model.gpu import Gpu
@@ -48,17 +48,11 @@ def machine(cards: int) -> Node:
     return Node("n", 128_000, 1 << 40, gpus, topology=Topology(links=tuple(links)))
 
 
-def pick_all() -> Callable[..., None]:
+@compiled
+def pick_all(links: Links, nodes: Rows, units: Rows, counts: Rows, none: Rows, out: Rows) -> None:
     """Many picks on one node, in compiled code."""
-    key = code_of(pick_linked)
-
-    @compiled
-    def run(links: Links, nodes: Rows, units: Rows, counts: Rows, none: Rows, out: Rows) -> None:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        for case in range(len(counts)):
-            pick_linked(links, nodes, 0, units[case], none, out[case, : counts[case]])
-
-    return run
+    for case in range(len(counts)):
+        pick_linked(links, nodes, 0, units[case], none, out[case, : counts[case]])
 
 
 # --- the rule in plain Python ---
@@ -128,7 +122,7 @@ def cases_of_16() -> list[Case]:
 
 def measured(cards: int, cases: list[Case], in_plain: int) -> None:
     """Print what the cases took; `in_plain` of them are done in plain Python too."""
-    node, run = machine(cards), pick_all()
+    node, run = machine(cards), pick_all
     nodes, none = np.zeros((1, NODE_COLUMNS), np.int64), np.zeros(0, np.int64)
     units, counts = np.zeros((len(cases), cards), np.int64), np.array([count for _, count in cases])
     for case, (free, _) in enumerate(cases):

@@ -1,14 +1,12 @@
 """How many small tasks per second the store takes: each is added, later ended, both durably.
 
-    python benchmarks/store.py [path]
-
-With "busy" a thread computes without pause beside the writer, as a loaded event loop would, which
-is the worst case: it holds the interpreter lock whenever the writer does not.
+The files are in the directory for temporary files (`TMPDIR`). With "busy" a thread computes without pause beside the
+writer, as a loaded event loop would, which is the worst case: it holds the interpreter lock whenever the writer does
+not.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import threading
 import time
@@ -31,7 +29,7 @@ OUTPUT = b"o" * 32
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        folder = Path(sys.argv[1] if len(sys.argv) > 1 else directory)
+        folder = Path(directory)
         print(f"{TASKS} tasks, inputs of {len(INPUT)} and outputs of {len(OUTPUT)} bytes")
         for busy in (False, True):
             for size in (64, 1024, 8192):

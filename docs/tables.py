@@ -19,16 +19,17 @@ from typing import Any, cast
 import msgspec
 
 import ullage
-from ullage.bootstrap import kube_settings, settings
+from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings
 from ullage.cli import exits
-from ullage.cli.main import VERBS, build_parser
+from ullage.cli.main import build_parser
+from ullage.cli.verbs import GROUPS, VERBS
 from ullage.client.allocations import Allocations
 from ullage.client.client import Client
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions
 from ullage.core.policy import Policy
 from ullage.core.sentences import CURES, MEANINGS
-from ullage.model import error
+from ullage.model import error, variables
 from ullage.model.executor import TRANSITIONS, BindCode, ExecutorState
 from ullage.model.node import NodeState
 from ullage.model.rejection import Code
@@ -62,11 +63,12 @@ EVENTS = {
     "allocation.preempted": "a request gives way to `claimant`; its cards are free when it is freed",
     "allocation.ready": "a request that room is kept for would get its cards now: ask for it again",
     "allocation.releasing": "the owner of a request was told to go; its cards are free once that is confirmed",
-    "executor.evicted": "an executor was ended before its task was; the task waits again, and that is no loss",
+    "executor.evicted": "an executor was ended before its task, for another session; the task waits again (code 1004)",
     "executor.gone": "an executor of a session is gone; `message` says why",
+    "executor.kept": "an executor that was to give way stays: no session counts on its room any more",
     "executor.left": "an executor left its session; it is kept a while for another one",
     "executor.misplaced": "an executor runs on other CPUs than those it was placed on; `message` says on which",
-    "executor.reclaimed": "an executor must leave its session after its running task; `claimant` gets the room",
+    "executor.reclaimed": "an executor gives way after its task: to `claimant`, for a `cause` (code 1003)",
     "executor.reused": "the plan gave a session an executor that had left another one",
     "executor.started": "the plan gave a session a new executor",
     "gang.backed-off": "requests that belong together were not placed in time, or lost a member; they try again later",
@@ -262,16 +264,18 @@ def settings_() -> str:
         ("policy", settings.PolicySection),
         ("topology", settings.TopologySection),
         ("[topology.provider]", settings.ProviderSection),
-        ("requests", settings.RequestsSection),
-        ("requests.weights", settings.WeightsSection),
-        ("requests.oversubscription", settings.OversubscriptionSection),
-        ("[requests.budget]", settings.BudgetSection),
-        ("requests.pools.NAME", settings.PoolSection),
+        ("requests", request_settings.RequestsSection),
+        ("requests.weights", request_settings.WeightsSection),
+        ("requests.oversubscription", request_settings.OversubscriptionSection),
+        ("[requests.budget]", request_settings.BudgetSection),
+        ("requests.pools.NAME", request_settings.PoolSection),
         ("queues.NAME", settings.QueueSection),
         ("kube", settings.KubeSection),
         ("kube.bindings", kube_settings.BindingsSection),
         ("kube.bindings.quotas.OWNER", kube_settings.OwnerQuotaSection),
-        ("[kube.card_driver]", kube_settings.CardDriverSection),
+        ("[kube.card_driver]", kube_card_settings.CardDriverSection),
+        ("[kube.card_model]", kube_card_settings.CardModelSection),
+        ("[kube.card_pool]", kube_card_settings.CardPoolSection),
     )
     top = [field for field in msgspec.structs.fields(settings.Settings) if not _is_section(field)]
     text = ["### Top of the file", _doc(settings.Settings), _fields(settings.Settings, {field.name for field in top})]
@@ -282,6 +286,11 @@ def settings_() -> str:
 
 def _is_section(field: msgspec.structs.FieldInfo) -> bool:
     return isinstance(field.default, msgspec.Struct) or field.name in {"requests_", "queues"}
+
+
+def environment() -> str:
+    """Environment variables that a user may set."""
+    return _rows(("variable", "meaning"), ((f"`{name}`", meaning) for name, meaning in variables.SETTINGS.items()))
 
 
 def policy() -> str:
@@ -321,8 +330,13 @@ def _default(field: Any) -> str:
 
 
 def verbs() -> str:
-    """Every verb, with its one line."""
-    return _rows(("verb", "does"), ((f"[`{name}`](#ullage-{name})", verb.help) for name, verb in VERBS.items()))
+    """Every verb with its one line, by group."""
+    tables = (
+        f"{_sentence(group)[:-1]}:\n\n"
+        + _rows(("verb", "does"), ((f"[`{name}`](#ullage-{name})", verb.help) for name, verb in verbs.items()))
+        for group, verbs in GROUPS.items()
+    )
+    return "\n\n".join(tables)
 
 
 def exit_codes() -> str:
@@ -485,6 +499,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "events": events,
     "metrics": metrics,
     "settings": settings_,
+    "environment": environment,
     "policy": policy,
     "verbs": verbs,
     "options": options,

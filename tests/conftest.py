@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,12 @@ from tests.system.live_server import LiveServer
 # How long an example takes says how busy the machine is. One commit has one verdict; `make search` tries others.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("search"), derandomize=True)
+settings.register_profile("quick", settings.get_profile("same"), max_examples=20)
 settings.load_profile("same")
+
+# A shell without job control starts what it runs in the background deaf to Ctrl-C, and so are all its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FOUR_CARDS = """
 [node]

@@ -3,7 +3,10 @@
 A task ends the moment it is submitted, unless `hold` is set; functions are really called.
 """
 
+from __future__ import annotations
+
 import base64
+import os
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +16,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
+from ullage.client import local_socket
+from ullage.client.process import started_at
 from ullage.wire import api
 from ullage.worker.function import FunctionService
 from ullage.worker.service import Task, TaskFailed
@@ -45,10 +50,31 @@ class FakeSession:
         return sum(task.state == state for task in self.tasks)
 
 
-def leave_files(home: Path, url: str, pid: int = 1) -> None:
-    """What a local server leaves in its home."""
-    (home / "server.json").write_bytes(msgspec.json.encode({"url": url, "pid": pid, "later": "field"}))
+def server_file(url: str, pid: int) -> str:
+    """What a local server writes of itself."""
+    return msgspec.json.encode({"url": url, "pid": pid, "started": started_at(pid) or 0, "later": "field"}).decode()
+
+
+def leave_files(home: Path, fake: FakeApi | str, pid: int | None = None) -> None:
+    """What a local server leaves in its home; a string is the address of one that is dead."""
+    url = fake if isinstance(fake, str) else fake.url
+    (home / "server.json").write_text(server_file(url, os.getpid() if pid is None else pid))
     (home / "token").write_text(f"{TOKEN}\n")
+    if isinstance(fake, FakeApi):
+        fake.listen_in(home)
+
+
+class _LocalServer(ThreadingHTTPServer):
+    """At the socket of a home."""
+
+    def __init__(self, home: Path, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("localhost", 0), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = local_socket.listen(home, 16)
+
+    def get_request(self) -> tuple[Any, Any]:
+        connection, _ = self.socket.accept()
+        return connection, ("local", 0)
 
 
 class FakeApi:
@@ -72,16 +98,24 @@ class FakeApi:
         self.events: list[api.EventBody] = []
         self.changed = threading.Condition()
         self.on_shutdown = lambda: None
-        handler = type("Handler", (_Handler,), {"fake": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self._handler = type("Handler", (_Handler,), {"fake": self})
+        self._servers: list[ThreadingHTTPServer] = []
+        self.url = f"http://127.0.0.1:{self._serve(ThreadingHTTPServer(('127.0.0.1', 0), self._handler)).server_port}"
+
+    def listen_in(self, home: Path) -> None:
+        self._serve(_LocalServer(home, self._handler))
+
+    def _serve(self, server: ThreadingHTTPServer) -> ThreadingHTTPServer:
+        server.daemon_threads = True
+        server.block_on_close = False
+        self._servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        return server
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
 
     # --- rules ---
 
@@ -327,6 +361,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.fake.cancel(self._session(name))
         return {}
 
+    def delete_sessions(self, name: str) -> Any:
+        if self._session(name).state != "closed":
+            raise _Refusal(409, "session-open", f"session {name} is open; close it before deleting it")
+        del self.fake.sessions[name]
+        return {}
+
     def get_sessions_why(self, name: str) -> Any:
         return self.fake.why(self._session(name))
 
@@ -372,7 +412,7 @@ class _Handler(BaseHTTPRequestHandler):
                 piece(session, task)
             else:
                 stream, data, position = piece
-                text = base64.b64encode(data).decode()
+                text = data if stream == "note" else base64.b64encode(data).decode()
                 self.wfile.write(f": ping\r\nid: {position}\r\nevent: {stream}\r\ndata: {text}\r\n\r\n".encode())
         body = msgspec.json.encode(self.fake.task_body(session, task)).decode()
         self.wfile.write(f"event: end\r\ndata: {body}\r\n\r\n".encode())

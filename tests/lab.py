@@ -60,6 +60,7 @@ class SimulatedEngine:
         self.events: deque[EngineEvent] = deque()
         self.bind_code: dict[str, BindCode] = {}
         self.launched: list[LaunchOrder] = []
+        self.forgotten: list[str] = []
 
     def launch(self, order: LaunchOrder) -> None:
         self.workers[order.executor] = Worker(order)
@@ -84,6 +85,9 @@ class SimulatedEngine:
         if worker is not None and not worker.stopped:
             worker.stopped = True
             self.events.append(Gone(executor, "stopped"))
+
+    def forget(self, logs: str) -> None:
+        self.forgotten.append(logs)
 
     def finish(self, executor: str, code: int = 0, output: bytes = b"done", message: str = "") -> TaskOrder:
         """The worker ends the task it is at."""
@@ -231,13 +235,14 @@ class Machine(Lab):
         self._woken.clear()
         self.engine = SimulatedEngine(lambda: self.now)
         self.service = Service(
-            self.store, self.engine, Policy(), lambda: self.now, self._woken.append, self._fail, queues=self.queues
+            self.store, self.engine, self.policy, lambda: self.now, self._woken.append, self._fail, queues=self.queues
         )
         for node in self._nodes:
             self.service.on_engine_event(NodeReported(node))
         self.pump()
 
     queues: tuple[Queue, ...] = ()
+    policy = Policy()
 
     def claims(self) -> set[int]:
         return {order.claim for worker in self.engine.workers.values() for order in worker.tasks}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ullage.client.executor import Executor
     from ullage.client.future import TaskFuture
     from ullage.client.session import Session
-    from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
+    from ullage.model.error import AlreadyExists, Conflict, DiskFull, InvalidRequest, NotFound, UllageError, Unavailable
     from ullage.model.request import ResourceRequirement
     from ullage.worker.context import context
     from ullage.worker.service import TaskFailed
@@ -19,6 +19,7 @@ _HOME = {
     "AlreadyExists": "ullage.model.error",
     "Client": "ullage.client.client",
     "Conflict": "ullage.model.error",
+    "DiskFull": "ullage.model.error",
     "Executor": "ullage.client.executor",
     "InvalidRequest": "ullage.model.error",
     "NotFound": "ullage.model.error",
@@ -28,6 +29,7 @@ _HOME = {
     "TaskFuture": "ullage.client.future",
     "UllageError": "ullage.model.error",
     "Unavailable": "ullage.model.error",
+    "Unplaceable": "ullage.model.error",
     "connect": "ullage.client.client",
     "context": "ullage.worker.context",
 }
@@ -37,6 +39,7 @@ __all__ = [
     "AlreadyExists",
     "Client",
     "Conflict",
+    "DiskFull",
     "Executor",
     "InvalidRequest",
     "NotFound",
@@ -46,6 +49,7 @@ __all__ = [
     "TaskFuture",
     "UllageError",
     "Unavailable",
+    "Unplaceable",
     "__version__",
     "connect",
     "context",

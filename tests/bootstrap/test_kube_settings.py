@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ullage.bootstrap.kube_settings import KubeSection
+from ullage.bootstrap.kube_settings import BindingsSection, KubeSection
 from ullage.model.error import InvalidRequest
 
 
@@ -55,3 +55,24 @@ def test_selectors_as_kubernetes_has_them(selector: str):
     assert (
         KubeSection(node_label_selector=selector, scheduler_name="", runtime_class="").node_label_selector == selector
     )
+
+
+@pytest.mark.parametrize("bind", [":8080", "0.0.0.0:8080", "[::]:8080", "10.0.0.1:8080", "machine:8080"])
+def test_an_extender_that_others_reach_wants_to_know_who_asks(bind: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"kube\.client_ca_file") as caught:
+        KubeSection(http_bind=bind).check_callers()
+    assert caught.value.field == "kube.http_bind"
+    KubeSection(http_bind=bind, cert_file="c", key_file="k", client_ca_file="a").check_callers()
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0", "localhost:0"])
+def test_an_extender_of_this_machine_alone_needs_no_certificates(bind: str) -> None:
+    KubeSection(http_bind=bind).check_callers()
+
+
+def test_a_prefix_means_nothing_where_a_proxy_names_users() -> None:
+    section = KubeSection(
+        bindings=BindingsSection(scope="on", proxy_ca_file="ca", user_prefix="x:"), cert_file="c", key_file="k"
+    )
+    with pytest.raises(InvalidRequest, match="user_prefix"):
+        section.check_bindings()

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from ullage.bootstrap.listener import listen
-from ullage.model.error import Unavailable
+from ullage.model.error import InvalidRequest, Unavailable
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -16,7 +16,7 @@ def test_who_connects_before_the_server_is_up_waits(host: str) -> None:
         listener = listen(host, 0, "choose another port")
     except Unavailable:
         pytest.skip(f"this machine has no {host}")
-    with listener, socket.create_connection(listener.getsockname()[:2], timeout=5) as early:
+    with listener, socket.create_connection(listener.getsockname()[:2], timeout=60) as early:
         accepted, _ = listener.accept()
         with accepted:
             accepted.sendall(b"at last")
@@ -31,3 +31,8 @@ def test_an_address_that_is_taken_is_told_with_what_to_do() -> None:
     assert caught.value.code == "port-in-use"
     assert f"127.0.0.1:{port}" in caught.value.message
     assert "choose another port" in caught.value.message
+
+
+def test_a_host_that_there_is_not_is_named_instead_of_the_port() -> None:
+    with pytest.raises(InvalidRequest, match=r"host: 'nosuch\.invalid' is not valid: .*; write an address of this"):
+        listen("nosuch.invalid", 0, "choose another port")

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from ullage.bootstrap.kube import terms_of
 from ullage.bootstrap.settings import Settings, read_settings
 from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Unenforced
 from ullage.inventory.facts import CardFacts
+from ullage.kube.client.lease import Terms
 from ullage.model.card_driver import NVIDIA, CardDriver
+from ullage.model.card_pool import PoolRule
 from ullage.model.compute import OwnerQuota
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
@@ -325,3 +328,115 @@ def test_drivers_of_cards_are_described_by_what_they_call_things(tmp_path: Path)
 def test_a_driver_that_names_no_card_stops_the_start(tmp_path: Path, text: str, said: str):
     with pytest.raises(InvalidRequest, match=said):
         settings(tmp_path, f"[[kube.card_driver]]\n{text}\n")
+
+
+def test_what_models_of_cards_compute_can_be_said(tmp_path: Path):
+    assert settings(tmp_path, "").kube.figures.of("NVIDIA A100-SXM4-80GB").compute_gflops == 312_000
+    text = '[[kube.card_model]]\nname = "A100"\ntflops = 250.5\n[[kube.card_model]]\nname = "X"\nvram = "8Gi"\n'
+    figures = settings(tmp_path, text).kube.figures
+    assert figures.of("NVIDIA A100-SXM4-80GB").compute_gflops == 250_500
+    assert figures.of("X").vram_bytes == 8 * 2**30
+
+
+def test_pools_of_cards_can_be_said(tmp_path: Path):
+    text = '[[kube.card_pool]]\nname = "large"\nlabels = {"a/b" = "c"}\nmodels = ["H100"]\n'
+    (rule,) = settings(tmp_path, text).kube.pools
+    assert rule == PoolRule("large", {"a/b": "c"}, ("H100",))
+    assert settings(tmp_path, "").kube.pools == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('name = " "', "kube.card_pool.name"),
+        ('name = "a,b"', "kube.card_pool.name"),
+        ('name = "a"\nlabels = {"b c" = "d"}', "kube.card_pool.a.labels"),
+        ('name = "a"\nmodels = ["NVIDIA"]\n[[kube.card_pool]]\nname = "b"\nmodels = [""]', "kube.card_pool.b.models"),
+        ('name = "a"\nnodes = ["n"]', "nodes"),
+    ],
+)
+def test_a_pool_that_no_card_can_be_in_stops_the_start(tmp_path: Path, text: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, f"[[kube.card_pool]]\n{text}\n")
+
+
+def test_a_leader_stops_well_before_another_one_leads(tmp_path: Path):
+    for text, terms in {
+        "": Terms(),
+        "lease_s = 6": Terms(6, 0.8, 4.0),
+        "lease_s = 60": Terms(60, 2.0, 40.0),
+        "lease_s = 9\nlease_renew_s = 3": Terms(9, 3.0, 6.0),
+    }.items():
+        assert terms_of(settings(tmp_path, f"[kube]\n{text}\n").kube) == terms
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lease_s = 2", "kube.lease_s"),
+        ("lease_s = 301", "kube.lease_s"),
+        ("lease_renew_s = 0", "kube.lease_renew_s"),
+        ("lease_renew_s = 5.1", "kube.lease_renew_s"),
+    ],
+)
+def test_a_lease_under_which_leaders_come_and_go_stops_the_start(tmp_path: Path, text: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, f"[kube]\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('name = ""\ntflops = 1', "name"),
+        ('name = "X"', "say tflops or vram"),
+        ('name = "X"\ntflops = "many"', "kube.card_model.X.tflops"),
+        ('name = "X"\nvram = "8Q"', "kube.card_model.X.vram"),
+        ('name = "X"\ngflops = 1', "gflops"),
+    ],
+)
+def test_a_figure_that_cannot_be_stops_the_start(tmp_path: Path, text: str, said: str):
+    with pytest.raises(InvalidRequest, match=said):
+        settings(tmp_path, f"[[kube.card_model]]\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[nod]\ngpus = 1\n", "unknown field `nod`; did you mean node? Known are server, node, policy, "),
+        ("[node]\ngpuss = 1\n", "unknown field `gpuss` - at `node`; did you mean gpus? Known are name, gpus, "),
+        ('[[node.card]]\nvrm = "1g"\n', "unknown field `vrm` - at `node.card[0]`; did you mean vram? Known are ids, "),
+        ("[queues.a]\nwgt = 2\n", "unknown field `wgt` - at `queues[...]`; did you mean weight? Known are "),
+        ("[requests.pools.x]\nstratgy = 1\n", "did you mean strategy? Known are strategy, weights, oversubscription"),
+        ("[node]\nxyzzy = 1\n", "unknown field `xyzzy` - at `node`; Known are name, gpus, "),
+    ],
+)
+def test_a_misspelt_key_is_answered_with_the_one_that_is_near(tmp_path: Path, text: str, said: str):
+    with pytest.raises(InvalidRequest) as caught:
+        settings(tmp_path, text)
+    assert said in str(caught.value)
+    assert "ullage.toml" in str(caught.value)
+
+
+def test_sessions_are_not_given_less_memory_than_a_process_takes(tmp_path: Path):
+    with pytest.raises(InvalidRequest, match=r"settings: resreq: resreq\.mem: 16 is not valid: it counts bytes"):
+        settings(tmp_path, 'resreq = "cpu=1,mem=16"\n').default_requirement()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[node]\nmemory = 4\n", "Expected a text in quotes, got a whole number - at `node.memory`"),
+        ('[node]\ngpus = "4"\n', "Expected a whole number or a list, got a text in quotes - at `node.gpus`"),
+        ("node = 4\n", "Expected a section, got a whole number - at `node`"),
+    ],
+)
+def test_a_value_of_another_kind_is_answered_in_words(tmp_path: Path, text: str, said: str):
+    with pytest.raises(InvalidRequest) as caught:
+        settings(tmp_path, text)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["weight = 0", 'parent = "a"', 'limit = "gpu=x"', 'guarantee = "cpu=-1"'])
+def test_a_wrong_queue_is_named(tmp_path: Path, line: str):
+    with pytest.raises(InvalidRequest, match=r"^queues\.a: .* is not valid: "):
+        settings(tmp_path, f"[queues.a]\n{line}\n").share_tree()

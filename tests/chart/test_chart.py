@@ -1,15 +1,22 @@
 """What the chart renders to, by Helm itself: valid for a cluster, with no more rights than it needs, and no trap."""
 
+import base64
+import hashlib
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
-from ullage.bootstrap.kube import DRAIN_S
+from ullage.bootstrap.kube_server import DRAIN_S
 from ullage.bootstrap.settings import read_settings
 from ullage.cli.main import build_parser
+from ullage.kube.client.holder import CONTAINER, NAMESPACE, POD, UID
 from ullage.kube.client.http import Patience
+from ullage.kube.leader_label import LEADER
+from ullage.model.card_pool import PoolRule
 from ullage.model.compute import OwnerQuota
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
@@ -336,7 +343,8 @@ def test_what_selects_pods_selects_its_own(values: dict[str, Any]) -> None:
         name = workload["metadata"]["name"]
         assert selected(workload["spec"]["selector"]["matchLabels"]) == [name]
     for each in of_kind(documents, "Service"):
-        assert selected(each["spec"]["selector"]) == [each["metadata"]["name"]]
+        of_all = {name: value for name, value in each["spec"]["selector"].items() if name != LEADER}
+        assert selected(of_all) == [each["metadata"]["name"].removesuffix("-webhook")]
     for each in of_kind(documents, "PodDisruptionBudget"):
         assert selected(each["spec"]["selector"]["matchLabels"]) == [each["metadata"]["name"]]
     for workload in workloads(documents):
@@ -344,11 +352,83 @@ def test_what_selects_pods_selects_its_own(values: dict[str, Any]) -> None:
         named(documents, "ServiceAccount", pod["serviceAccountName"])
 
 
-def test_a_drain_and_an_upgrade_end_though_only_the_leader_is_ready() -> None:
-    documents = render({"replicas": 3})
+def test_two_replicas_run_apart_and_leave_one_at_a_time() -> None:
+    documents = render()
     deployment = named(documents, "Deployment", "ullage")
-    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
-    assert named(documents, "PodDisruptionBudget", "ullage")["spec"]["maxUnavailable"] == 3
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 1
+    assert named(documents, "PodDisruptionBudget", "ullage")["spec"]["maxUnavailable"] == 1
+    pod = deployment["spec"]["template"]
+    (apart,) = pod["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    chosen = render({"affinity": {"nodeAffinity": {}}})
+    assert named(chosen, "Deployment", "ullage")["spec"]["template"]["spec"]["affinity"] == {"nodeAffinity": {}}
+
+
+def test_the_leader_alone_is_asked_to_place_pods_and_every_replica_answers_the_webhook() -> None:
+    documents = render()
+    leader, every = named(documents, "Service", "ullage"), named(documents, "Service", "ullage-webhook")
+    assert leader["spec"]["selector"][LEADER] == "true"
+    assert LEADER not in every["spec"]["selector"]
+    assert {port["name"] for port in every["spec"]["ports"]} == {"webhook", "metrics"}
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        for configuration in of_kind(documents, kind):
+            for hook in configuration["webhooks"]:
+                assert hook["clientConfig"]["service"]["name"] == "ullage-webhook"
+    container = named(documents, "Deployment", "ullage")["spec"]["template"]["spec"]["containers"][0]
+    told = {each["name"]: each for each in container["env"]}
+    assert told[CONTAINER]["value"] == container["name"]
+    paths = {name: told[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in (POD, NAMESPACE, UID)}
+    assert paths == {POD: "metadata.name", NAMESPACE: "metadata.namespace", UID: "metadata.uid"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/followz"
+
+
+def test_certificates_say_their_names_so_that_an_upgrade_makes_them_again() -> None:
+    """A Secret of a chart that knew fewer names is not kept, and who read its authority at the start begins again."""
+    documents = render()
+    secret = named(documents, "Secret", "ullage-tls")
+    names = secret["metadata"]["annotations"]["ullage.io/certificate-names"].split(",")
+    certificate = load_pem_x509_certificate(base64.b64decode(secret["data"]["tls.crt"]))
+    found = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    assert found.get_values_for_type(DNSName) == names
+    for hook in of_kind(documents, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        for each in hook["webhooks"]:
+            service = each["clientConfig"]["service"]
+            assert f"{service['name']}.{service['namespace']}.svc" in names
+    for name in ("ullage", "ullage-scheduler"):
+        notes = named(documents, "Deployment", name)["spec"]["template"]["metadata"]["annotations"]
+        until = secret["metadata"]["annotations"]["ullage.io/certificates-until"]
+        written = f"{','.join(names)} {until}"
+        assert notes["checksum/certificates"] == hashlib.sha256(written.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("days", [30, 3650])
+def test_certificates_are_good_for_as_many_days_as_is_said(days: int) -> None:
+    secret = named(render({"tls": {"validDays": days}}), "Secret", "ullage-tls")
+    certificate = load_pem_x509_certificate(base64.b64decode(secret["data"]["tls.crt"]))
+    assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(days=days)
+    until = date.fromisoformat(secret["metadata"]["annotations"]["ullage.io/certificates-until"])
+    assert until == certificate.not_valid_after_utc.date()
+
+
+def test_a_shorter_lease_is_that_of_the_extender_and_of_its_scheduler() -> None:
+    documents = render({"leaseSeconds": 6})
+    assert "lease_s = 6" in named(documents, "ConfigMap", "ullage")["data"]["ullage.toml"]
+    leading = config(documents)["leaderElection"]
+    assert (leading["leaseDuration"], leading["renewDeadline"], leading["retryPeriod"]) == ("6s", "4000ms", "800ms")
+    pods = [named(each, "Deployment", "ullage-scheduler")["spec"]["template"] for each in (documents, render())]
+    first, usual = (pod["metadata"]["annotations"]["checksum/values"] for pod in pods)
+    assert first != usual, "a scheduler that runs reads it by a restart"
+
+
+def test_pools_of_cards_are_settings_that_are_read(tmp_path: Path) -> None:
+    said = [{"name": "large", "labels": {"example.com/kind": "big"}, "models": ["NVIDIA H100"]}, {"name": "rest"}]
+    file = tmp_path / "ullage.toml"
+    file.write_text(named(render({"cardPools": said}), "ConfigMap", "ullage")["data"]["ullage.toml"])
+    assert read_settings(file).kube.pools == (
+        PoolRule("large", {"example.com/kind": "big"}, ("NVIDIA H100",)),
+        PoolRule("rest"),
+    )
 
 
 def test_who_is_told_to_end_answers_until_nobody_is_sent_there_and_has_time_for_the_rest() -> None:

@@ -7,15 +7,19 @@ the Service, a node with cards, and the end of a namespace.
 import asyncio
 import base64
 import json
+import shutil
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import pytest
 import yaml
+from cryptography.x509 import Certificate, load_pem_x509_certificate, load_pem_x509_certificates
 
 from tests.chart import test_chart
 from tests.docs.test_examples import blocks
@@ -183,16 +187,18 @@ def start_scheduler(plane: ControlPlane, folder: Path, port: int, kubeconfig: Pa
 
 
 async def lead(api: HttpKubeApi, front: LiveFront) -> None:
-    """As the controllers of endpoints do: the Service leads to the one that is ready."""
-    ports = [{"name": name, "port": int(front.url(name).rpartition(":")[2])} for name in ("extender", "webhook")]
-    address, labels = own_address(), {"kubernetes.io/service-name": "ullage"}
+    """As the controllers of endpoints do: each Service leads to the pods that it selects."""
+    address = own_address()
     slices = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", Object)
-    endpoint = {"addresses": [address], "conditions": {"ready": True}}
-    body = {"addressType": "IPv4", "endpoints": [endpoint], "ports": [each | {"protocol": "TCP"} for each in ports]}
-    await api.write(Create(slices, {"metadata": {"name": "ullage-1", "labels": labels}, **body}, NAMESPACE))
     endpoints = Kind("", "v1", "Endpoints", "endpoints", Object)
-    subsets = [{"addresses": [{"ip": address}], "ports": ports}]
-    await api.write(Create(endpoints, {"metadata": {"name": "ullage"}, "subsets": subsets}, NAMESPACE))
+    for service, name in (("ullage", "extender"), ("ullage-webhook", "webhook")):
+        port = {"name": name, "port": int(front.url(name).rpartition(":")[2]), "protocol": "TCP"}
+        labels = {"kubernetes.io/service-name": service}
+        endpoint = {"addresses": [address], "conditions": {"ready": True}}
+        body = {"addressType": "IPv4", "endpoints": [endpoint], "ports": [port]}
+        await api.write(Create(slices, {"metadata": {"name": f"{service}-1", "labels": labels}, **body}, NAMESPACE))
+        subsets = [{"addresses": [{"ip": address}], "ports": [port]}]
+        await api.write(Create(endpoints, {"metadata": {"name": service}, "subsets": subsets}, NAMESPACE))
 
 
 async def eventually(look: Callable[[], Awaitable[bool]], what: Callable[[], str], deadline_s: float = 60.0) -> None:
@@ -303,3 +309,123 @@ async def installed_and_removed(plane: ControlPlane, client: httpx2.AsyncClient,
     assert again == first, "who trusts the certificates still does"
     cluster.uninstall("ullage")
     assert {each for each in await everything(client) - before if each[0] not in (DEFINED, "namespaces")} == set()
+
+
+NAMES, UNTIL = "ullage.io/certificate-names", "ullage.io/certificates-until"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What of the release has to do with certificates: both Secrets, what webhooks trust, what restarts its pods."""
+
+    server: Document
+    client: Document
+    bundles: frozenset[str]
+    checksums: tuple[str, str]
+
+    @classmethod
+    async def read(cls, client: httpx2.AsyncClient) -> Self:
+        space = f"namespaces/{NAMESPACE}"
+        secrets = [
+            await read(client, f"/api/v1/{space}/secrets/{name}") for name in ("ullage-tls", "ullage-scheduler-tls")
+        ]
+        workloads = [
+            await read(client, f"/apis/apps/v1/{space}/deployments/{n}") for n in ("ullage", "ullage-scheduler")
+        ]
+        kinds = [f"{each}webhookconfigurations" for each in ("mutating", "validating")]
+        hooks = [await read(client, f"/apis/admissionregistration.k8s.io/v1/{kind}/ullage") for kind in kinds]
+        bundles = {hook["clientConfig"]["caBundle"] for each in hooks for hook in each["webhooks"]}
+        notes = [each["spec"]["template"]["metadata"]["annotations"] for each in workloads]
+        first, second = (each["checksum/certificates"] for each in notes)
+        return cls(secrets[0], secrets[1], frozenset(bundles), (first, second))
+
+    @property
+    def data(self) -> tuple[Document, Document]:
+        return self.server["data"], self.client["data"]
+
+    @property
+    def authorities(self) -> list[Certificate]:
+        return load_pem_x509_certificates(base64.b64decode(self.server["data"]["ca.crt"]))
+
+    def check(self) -> None:
+        """Whoever shows a certificate is trusted by all who look."""
+        first = self.authorities[0]
+        assert self.bundles == {self.server["data"]["ca.crt"]}
+        assert self.client["data"]["ca.crt"] == self.server["data"]["ca.crt"]
+        for each in self.data:
+            load_pem_x509_certificate(base64.b64decode(each["tls.crt"])).verify_directly_issued_by(first)
+        until = date.fromisoformat(self.server["metadata"]["annotations"][UNTIL])
+        assert abs(until - first.not_valid_after_utc.date()) <= timedelta(days=1)
+
+
+def an_earlier_chart(folder: Path, *, day: bool) -> Path:
+    """The chart as it was when fewer names were known, and perhaps before it wrote until when certificates are good."""
+    chart = folder / "ullage"
+    shutil.copytree(CHART, chart)
+    helpers, secrets = (chart / "templates" / name for name in ("_helpers.tpl", "tls.yaml"))
+    more = ' (printf "%s.%s.svc.cluster.local" $service $.Release.Namespace)'
+    text = helpers.read_text()
+    assert more in text
+    helpers.write_text(text if not day else text.replace(more, ""))
+    noted = ", ullage.io/certificates-until: {{ $wanted.until | quote }}"
+    text = secrets.read_text()
+    assert noted in text
+    secrets.write_text(text if day else text.replace(noted, ""))
+    return chart
+
+
+async def test_an_upgrade_makes_certificates_again_in_time_and_where_names_change(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Helm looks the Secrets up on a real API server."""
+    earlier = an_earlier_chart(tmp_path, day=True)
+    cluster = helm.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE)
+
+    def upgrade(chart: Path, days: int) -> None:
+        cluster.upgrade(chart, "ullage", {"tls": {"validDays": days}}, namespace=NAMESPACE, reuse_values=True)
+
+    async with connect(plane.kubeconfig) as client:
+        cluster.install(
+            earlier, "ullage", VALUES | {"tls": {"validDays": 300}}, namespace=NAMESPACE, create_namespace=True
+        )
+        try:
+            first = await Keys.read(client)
+            first.check()
+            upgrade(earlier, 300)
+            kept = await Keys.read(client)
+            assert (kept.data, kept.checksums) == (first.data, first.checksums), "more than a third of 300 days is left"
+
+            upgrade(earlier, 3650)
+            renewed = await Keys.read(client)
+            renewed.check()
+            assert [new != old for new, old in zip(renewed.data, first.data, strict=True)] == [True, True]
+            assert renewed.authorities[1:] == first.authorities, "less than a year is left; what runs is still trusted"
+            assert all(new != old for new, old in zip(renewed.checksums, first.checksums, strict=True))
+
+            upgrade(CHART, 3650)
+            named = await Keys.read(client)
+            named.check()
+            assert named.authorities[1:] == renewed.authorities[:1], "of older ones nobody has a certificate any more"
+            assert NAMES in named.server["metadata"]["annotations"]
+            upgrade(CHART, 3650)
+            kept = await Keys.read(client)
+            assert (kept.data, kept.checksums) == (named.data, named.checksums)
+        finally:
+            cluster.uninstall("ullage")
+
+
+async def test_certificates_of_a_chart_that_wrote_no_day_are_kept(plane: ControlPlane, tmp_path: Path) -> None:
+    earlier = an_earlier_chart(tmp_path, day=False)
+    cluster = helm.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE)
+    async with connect(plane.kubeconfig) as client:
+        cluster.install(earlier, "ullage", VALUES, namespace=NAMESPACE, create_namespace=True)
+        try:
+            path = f"/api/v1/namespaces/{NAMESPACE}/secrets/ullage-tls"
+            before = await read(client, path)
+            assert UNTIL not in before["metadata"]["annotations"]
+            cluster.upgrade(CHART, "ullage", {"hamiDevicePlugin": True}, namespace=NAMESPACE, reuse_values=True)
+            keys = await Keys.read(client)
+            assert keys.server["data"] == before["data"]
+            keys.check()
+        finally:
+            cluster.uninstall("ullage")

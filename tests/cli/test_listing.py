@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from tests.fake_api import FakeSession, FakeTask, gpu, holder, node
-from ullage.cli.main import VERBS, build_parser, main
+from ullage.cli.main import build_parser, main
+from ullage.cli.verbs import VERBS
 from ullage.client.spec import user_name
 from ullage.wire.api import CreateSession, EventBody
 
@@ -146,6 +147,17 @@ def test_closing_while_tasks_run_says_what_helps(capsys, session):
     assert hint == "hint: `ullage cancel` ends running tasks too"
 
 
+def test_a_closed_session_is_deleted_and_an_open_one_is_not(capsys, fake, session):
+    assert main(["delete", "function-1"]) == 75
+    complaint, hint = capsys.readouterr().err.splitlines()
+    assert complaint == "ullage: session-open: session function-1 is open; close it before deleting it"
+    assert "`ullage close`" in hint
+    session.state = "closed"
+    assert main(["delete", "function-1"]) == 0
+    assert main(["delete", "function-1"]) == 2
+    assert fake.sessions == {}
+
+
 @pytest.mark.parametrize("target", ["function-1/0", "function-1/x", "/1", "function-1/"])
 def test_a_task_that_is_no_number_is_refused(capsys, fake, target):
     assert main(["cancel", target]) == 2
@@ -226,7 +238,7 @@ def test_an_unexpected_error_is_one_line_unless_debugging(capsys, monkeypatch):
 
     monkeypatch.setattr("ullage.cli.sessions.reach", broken)
     monkeypatch.delenv("ULLAGE_DEBUG", raising=False)
-    assert main(["queue"]) == 1
+    assert main(["queue"]) == 70
     assert capsys.readouterr().err.startswith("ullage: ZeroDivisionError: oh\n")
     monkeypatch.setenv("ULLAGE_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):

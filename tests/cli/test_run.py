@@ -11,6 +11,7 @@ from ullage.cli import run
 from ullage.cli.main import main
 from ullage.cli.program import choose_environment
 from ullage.model.error import InvalidRequest
+from ullage.wire.api import EventBody
 from ullage.worker.command import Command
 
 
@@ -51,7 +52,17 @@ def test_the_exit_code_is_the_programs_own(fake, code):
     assert main(["run", "--", "prog"]) == code
 
 
-@pytest.mark.parametrize(("code", "said"), [(3, ""), (127, "ullage: text\n"), (137, "ullage: text\n")])
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (3, ""),
+        (123, ""),
+        (124, "ullage: text\n"),
+        (125, "ullage: text\n"),
+        (127, "ullage: text\n"),
+        (137, "ullage: text\n"),
+    ],
+)
 def test_only_what_the_program_cannot_say_itself_is_said(capsys, fake, code, said):
     fake.logs["command"] = [ends(fake, "failed", code, "text")]
     main(["run", "--", "prog"])
@@ -67,13 +78,13 @@ def test_ctrl_c_cancels_and_lets_the_output_come_to_its_end(capfdbinary, fake):
     def interrupt(session, task):
         os.kill(os.getpid(), signal.SIGINT)
         with fake.changed:
-            assert fake.changed.wait_for(lambda: session.state == "closed", 10)
+            assert fake.changed.wait_for(lambda: session.state == "closed", 60)
 
     fake.logs["command"] = [("stdout", b"one\n", "1"), interrupt, ("stdout", b"two\n", "2")]
     assert main(["run", "--", "prog"]) == 130
     out, err = capfdbinary.readouterr()
     assert out == b"one\ntwo\n"
-    assert b"cancelling command-1" in err
+    assert b"ullage: cancelling; press Ctrl-C again" in err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -83,13 +94,165 @@ def test_a_second_ctrl_c_leaves_at_once(fake):
     def interrupt_twice(session, task):
         os.kill(os.getpid(), signal.SIGINT)
         with fake.changed:
-            assert fake.changed.wait_for(lambda: session.state == "closed", 10)
+            assert fake.changed.wait_for(lambda: session.state == "closed", 60)
         os.kill(os.getpid(), signal.SIGINT)
-        released.wait(10)
+        released.wait(60)
 
     fake.logs["command"] = [interrupt_twice]
     assert main(["run", "--", "prog"]) == 130
     released.set()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_after_a_signal_the_exit_code_is_that_of_the_signal(fake, number, code):
+    def end(session, task):
+        os.kill(os.getpid(), number)
+        with fake.changed:
+            assert fake.changed.wait_for(lambda: session.state == "closed", 60)
+        fake.end(session, task, "cancelled", 0, None, "")
+
+    fake.logs["command"] = [end]
+    assert main(["run", "--", "prog"]) == code
+
+
+def test_a_second_signal_of_another_kind_leaves_with_the_code_of_the_first(fake):
+    released = threading.Event()
+
+    def interrupt_twice(session, task):
+        os.kill(os.getpid(), signal.SIGTERM)
+        with fake.changed:
+            assert fake.changed.wait_for(lambda: session.state == "closed", 60)
+        os.kill(os.getpid(), signal.SIGHUP)
+        released.wait(60)
+
+    fake.logs["command"] = [interrupt_twice]
+    assert main(["run", "--", "prog"]) == 143
+    released.set()
+
+
+def test_a_signal_before_the_program_is_submitted_leaves_no_session_behind(fake, monkeypatch):
+    monkeypatch.setattr("ullage.cli.program.submit", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert main(["run", "--", "prog"]) == 143
+    assert only_session(fake).state == "closed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_was_ignored_from_the_start_stays_ignored(fake, number):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        fake.logs["command"] = [lambda *_: os.kill(os.getpid(), number), ("stdout", b"x", "1"), ends(fake, "succeed")]
+        assert main(["run", "--", "prog"]) == 0
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+def test_cancelling_does_not_need_a_terminal_to_say_so(fake, monkeypatch):
+    def gone(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("ullage.cli.interrupts.complain", gone)
+
+    def end(session, task):
+        os.kill(os.getpid(), signal.SIGHUP)
+        with fake.changed:
+            assert fake.changed.wait_for(lambda: session.state == "closed", 60)
+        fake.end(session, task, "cancelled", 0, None, "")
+
+    fake.logs["command"] = [end]
+    assert main(["run", "--", "prog"]) == 129
+
+
+def test_what_the_server_notes_of_a_log_is_said_on_stderr(capfdbinary, fake):
+    fake.logs["command"] = [("stdout", b"x", "1"), ("note", "5 bytes are not kept", None), ends(fake, "succeed")]
+    assert main(["run", "--", "prog"]) == 0
+    assert capfdbinary.readouterr() == (b"x", b"ullage: 5 bytes are not kept\n")
+
+
+# --- standard input -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def standard_input(tmp_path):
+    """Puts something else in place of the standard input."""
+    before = os.dup(0)
+    opened = []
+
+    def put(kind, data=b""):
+        if kind == "file":
+            (tmp_path / "input").write_bytes(data)
+            descriptor = os.open(tmp_path / "input", os.O_RDONLY)
+        elif kind == "terminal":
+            master, descriptor = os.openpty()
+            os.write(master, data)
+            opened.append(master)
+        elif kind == "/dev/null":
+            descriptor = os.open("/dev/null", os.O_RDONLY)
+        else:
+            descriptor, writer = os.pipe()
+            os.write(writer, data)
+            if kind == "ended pipe":
+                os.close(writer)
+            else:
+                opened.append(writer)
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
+
+    yield put
+    os.dup2(before, 0)
+    for descriptor in (before, *opened):
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("kind", ["file", "open pipe", "ended pipe"])
+@pytest.mark.parametrize("verb", ["run", "submit"])
+def test_input_that_a_program_would_not_get_is_refused_with_the_cure(capsys, fake, standard_input, verb, kind):
+    standard_input(kind, b"data")
+    assert main([verb, "--", "cat"]) == 2
+    err = capsys.readouterr().err
+    assert "--stdin sends it" in err
+    assert "/dev/null" in err
+    assert fake.seen == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [("terminal", b"typed ahead\n"), ("/dev/null", b""), ("file", b""), ("open pipe", b""), ("ended pipe", b"")],
+)
+def test_a_terminal_and_an_empty_input_are_left_alone(fake, standard_input, kind, data):
+    standard_input(kind, data)
+    assert main(["submit", "--", "cat"]) == 0
+    assert msgspec.msgpack.decode(only_session(fake).tasks[0].input, type=Command).stdin is None
+
+
+@pytest.mark.parametrize("kind", ["file", "ended pipe"])
+def test_input_is_sent_whole_if_asked_for(fake, standard_input, kind):
+    standard_input(kind, b"\xff\x00 given\n")
+    assert main(["submit", "--stdin", "--", "cat"]) == 0
+    assert msgspec.msgpack.decode(only_session(fake).tasks[0].input, type=Command).stdin == b"\xff\x00 given\n"
+
+
+def test_input_that_is_too_large_is_refused(capsys, fake, standard_input, monkeypatch):
+    monkeypatch.setattr("ullage.cli.standard_input.MOST_BYTES", 4)
+    standard_input("file", b"12345")
+    assert main(["run", "--stdin", "--", "cat"]) == 2
+    assert "more than 4" in capsys.readouterr().err
+    assert fake.seen == []
+
+
+def test_input_that_came_later_is_warned_of_at_the_end(capsys, fake, standard_input):
+    standard_input("open pipe")
+
+    def late(*_):
+        reader, writer = os.pipe()
+        os.write(writer, b"late")
+        os.dup2(reader, 0)
+        os.close(reader)
+        os.close(writer)
+
+    fake.logs["command"] = [late, ends(fake, "succeed")]
+    assert main(["run", "--", "prog"]) == 0
+    assert "the standard input was not sent" in capsys.readouterr().err
 
 
 def test_a_program_that_waits_is_explained_once_per_reason(capsys, fake, monkeypatch):
@@ -104,9 +267,38 @@ def test_a_program_that_waits_is_explained_once_per_reason(capsys, fake, monkeyp
         return why(session)
 
     fake.why = explain
-    fake.logs["command"] = [lambda *_: explained.wait(10), ("stdout", b"x", "1"), ends(fake, "succeed")]
+    fake.logs["command"] = [lambda *_: explained.wait(60), ("stdout", b"x", "1"), ends(fake, "succeed")]
     assert main(["run", "--", "prog"]) == 0
     assert capsys.readouterr().err == "ullage: command-1 waits: nothing-pending: 0 of 4 gpus are free\n"
+
+
+def test_a_program_that_was_evicted_says_for_which_session_and_why_it_waits(capsys, fake, monkeypatch):
+    monkeypatch.setattr(run, "QUIET_S", 0.0)
+    monkeypatch.setattr(run, "AGAIN_S", 0.0)
+    loss = EventBody(
+        number=7,
+        at=0.0,
+        kind="executor.evicted",
+        session="command-1",
+        code=1004,
+        message="gives way to b: why",
+        data={},
+    )
+    explained = threading.Event()
+    why = fake.why
+
+    def explain(session):
+        if sum(path.endswith("/why") for _, path in fake.seen) > 3:  # at submission, twice, and after the lines
+            explained.set()
+        return msgspec.structs.replace(why(session), evicted=loss)
+
+    fake.why = explain
+    fake.logs["command"] = [("stdout", b"x", "1"), lambda *_: explained.wait(60), ends(fake, "succeed")]
+    assert main(["run", "--", "prog"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "ullage: command-1 was evicted: its executor gives way to b: why",
+        "ullage: command-1 waits: nothing-pending: 0 of 4 gpus are free",
+    ]
 
 
 def test_a_request_that_no_node_can_hold_ends_at_once(capsys, fake):

@@ -6,9 +6,12 @@ import sys
 
 import pytest
 
-from tests.fake_api import leave_files
+from tests.fake_api import TOKEN, leave_files, server_file
 from ullage.cli import server
 from ullage.cli.main import main
+from ullage.client import endpoint
+from ullage.client.spec import session_spec
+from ullage.model.error import InvalidRequest
 
 
 @pytest.fixture
@@ -18,41 +21,39 @@ def process():
         process.kill()
 
 
+def announcing(home, url):
+    """Code that writes what a server says of itself; the process is this one, which lasts."""
+    return f"import pathlib; pathlib.Path({str(home)!r}, 'server.json').write_text({server_file(url, os.getpid())!r})"
+
+
 def test_up_starts_a_process_and_waits_until_it_answers(capsys, monkeypatch, home, hidden_fake):
-    leave = f"import pathlib; pathlib.Path({str(home)!r}, 'server.json').write_text"
-    code = f"""{leave}('{{"url": "{hidden_fake.url}", "pid": 7}}')"""
+    hidden_fake.listen_in(home)
+    code = announcing(home, hidden_fake.url)
     monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", code])
     assert main(["up"]) == 0
     assert capsys.readouterr().out == (
-        f"ullage is running at {hidden_fake.url} (process 7)\nits token is in {home / 'token'}\n"
+        f"ullage is running at {hidden_fake.url} (process {os.getpid()})\nits token is in {home / 'token'}; "
+        "`ullage page` prints the link of its live page\n"
     )
 
 
-def test_a_slow_start_says_once_what_takes_so_long_and_shows_the_log(capsys, monkeypatch, home, hidden_fake):
-    leave = f"import pathlib; pathlib.Path({str(home)!r}, 'server.json').write_text"
-    code = f"""
-print('compiling 1 of 2', flush=True)
-input()
-{leave}('{{"url": "{hidden_fake.url}", "pid": 7}}')"""
+def test_a_slow_start_names_its_log_once(capsys, monkeypatch, home, hidden_fake):
+    looks = []
+
+    def local():
+        looks.append(1)
+        if len(looks) == 5:
+            leave_files(home, hidden_fake)
+        return endpoint.local()
+
     monkeypatch.setattr(server, "_SLOW_S", 0.0)
-    monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", code])
-    gate, popen = os.pipe(), subprocess.Popen
-
-    def start(command, stdin, **more):
-        return popen(command, stdin=gate[0], **more)
-
-    def news(log, told=server._Log.news):
-        text = told(log)
-        if "1 of 2" in text:
-            os.write(gate[1], b"go\n")
-        return text
-
-    monkeypatch.setattr(subprocess, "Popen", start)
-    monkeypatch.setattr(server._Log, "news", news)
+    monkeypatch.setattr(server, "local", local)
+    monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", "input()"])
+    popen = subprocess.Popen
+    gate = os.pipe()
+    monkeypatch.setattr(subprocess, "Popen", lambda command, stdin, **more: popen(command, stdin=gate[0], **more))
     assert main(["up"]) == 0
-    said = capsys.readouterr().err
-    assert said.count("the first start on a machine compiles") == 1
-    assert said.count("compiling 1 of 2") == 1
+    assert capsys.readouterr().err == f"ullage: still starting; its log is {home / 'server.log'}\n"
     for end in gate:
         os.close(end)
 
@@ -74,16 +75,79 @@ def test_a_server_that_does_not_come_up_is_ended_with_the_wait_for_it(capsys, mo
 
 
 def test_up_twice_says_so(capsys, home, hidden_fake):
-    leave_files(home, hidden_fake.url, 7)
+    leave_files(home, hidden_fake)
     assert main(["up"]) == 0
     assert capsys.readouterr().out == f"ullage is already running at {hidden_fake.url}\n"
 
 
-def test_a_server_that_does_not_come_up_shows_the_end_of_its_log(capsys, monkeypatch, home):
-    command = [sys.executable, "-c", "import sys; sys.exit('the port is taken')"]
+@pytest.mark.parametrize("option", ["--port=1", "--host=::1", "--gpus=2", "--config=/other.toml", "--foreground"])
+def test_options_that_a_running_server_does_not_take_are_an_error_that_names_them(capsys, home, hidden_fake, option):
+    leave_files(home, hidden_fake)
+    assert main(["up", option]) == 75
+    said = capsys.readouterr()
+    assert f"does not take {option}" in said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize("code", [1, 2, 69])
+def test_a_server_that_does_not_come_up_says_why_once_and_its_exit_code_is_that_of_up(capsys, monkeypatch, home, code):
+    command = [sys.executable, "-c", f"import sys; print('the port is taken', file=sys.stderr); sys.exit({code})"]
     monkeypatch.setattr(server, "_foreground_command", lambda _: command)
+    assert main(["up"]) == code
+    assert capsys.readouterr().err == "the port is taken\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "said"), [("os.kill(os.getpid(), 9)", "(signal 9)"), ("sys.exit(3)", "(exit code 3)"), ("0", "code 0")]
+)
+def test_a_server_that_ends_without_a_word_is_unavailable(capsys, monkeypatch, home, end, said):
+    monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", f"import os, sys; {end}"])
     assert main(["up"]) == 69
-    assert "the port is taken" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["up --config=x.toml", "run -- true", "submit -- true"])
+def test_a_deleted_working_directory_is_named(capsys, monkeypatch, fake, tmp_path, verb):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(verb.split()) == 2
+    assert "the working directory was deleted" in capsys.readouterr().err
+
+
+def test_functions_from_a_deleted_working_directory_are_refused(monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    with pytest.raises(InvalidRequest, match="the working directory was deleted; change to another one"):
+        session_spec(None, {"resreq": "cpu=1"})
+
+
+@pytest.mark.parametrize("words", ["up", "up --foreground"])
+def test_a_home_that_cannot_be_used_is_named(capsys, monkeypatch, tmp_path, words):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ULLAGE_HOME", str(tmp_path / "file" / "home"))
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert f"the home {tmp_path / 'file' / 'home'} cannot be used: Not a directory" in said
+    assert "report" not in said
+
+
+def test_a_demonstration_without_a_server_ends_with_the_exit_code_of_the_start(capfd, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ULLAGE_HOME", str(tmp_path / "file" / "home"))
+    assert main(["demo"]) == 2
+    assert capfd.readouterr().err.count("cannot be used") == 1
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_a_port_that_is_none_is_named_before_anything_is_made(capsys, home, port):
+    assert main(["up", "--foreground", f"--port={port}"]) == 2
+    assert f"port: {port} is not valid" in capsys.readouterr().err
+    assert not list(home.iterdir())
 
 
 def test_the_options_of_up_reach_the_process(monkeypatch, home, tmp_path):
@@ -95,7 +159,7 @@ def test_the_options_of_up_reach_the_process(monkeypatch, home, tmp_path):
 
 
 def test_down_waits_until_the_process_is_gone(capsys, home, hidden_fake, process):
-    leave_files(home, hidden_fake.url, process.pid)
+    leave_files(home, hidden_fake, process.pid)
     hidden_fake.on_shutdown = process.kill
     assert main(["down"]) == 0
     assert capsys.readouterr().out == "the server has ended\n"
@@ -116,3 +180,18 @@ def test_down_of_a_dead_server_whose_files_are_left_is_fine(capsys, home):
 def test_version_is_printed(capsys):
     assert main(["version"]) == 0
     assert capsys.readouterr().out == "ullage 0.1.0\n"
+
+
+def test_page_prints_the_link_that_opens_the_live_page(capsys, home, hidden_fake):
+    assert main(["page"]) == 69
+    leave_files(home, hidden_fake)
+    capsys.readouterr()
+    assert main(["page"]) == 0
+    assert capsys.readouterr().out == f"{hidden_fake.url}/enter#{TOKEN}\n"
+
+
+def test_page_without_the_token_says_where_it_is(capsys, home, hidden_fake):
+    leave_files(home, hidden_fake)
+    (home / "token").unlink()
+    assert main(["page"]) == 2
+    assert "`token`" in capsys.readouterr().err

@@ -19,7 +19,7 @@ def server(tmp_path_factory):
 def test_a_change_of_size_is_told_in_percent(ran):
     ran("alloc p -r gpu=0.5")
     code, out, _ = ran("adjust p -r percent=62.5 --dry-run")
-    assert code == 1
+    assert code == 0
     assert "+12.5 % compute, -50 % vram" in out
     assert "37.5 % compute, 100 % vram" in out
     changed = json.loads(ran("adjust p -r percent=62.5 -o json")[1])

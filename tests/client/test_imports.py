@@ -38,6 +38,11 @@ def test_help_does_not_even_import_the_client():
     assert not modules & {*HEAVY, "msgspec", "http.client"}
 
 
+def test_a_server_starts_without_what_only_some_starts_need():
+    modules = imported_by("import ullage.bootstrap.server")
+    assert not modules & {"alembic", "mako", "rich", "pygments", "httpx2", "cloudpickle", "ullage.kube.front"}
+
+
 @pytest.mark.parametrize("name", ullage.__all__)
 def test_every_exported_name_is_there(name):
     assert getattr(ullage, name) is not None

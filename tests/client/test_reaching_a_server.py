@@ -1,26 +1,30 @@
 """Which server is meant, and what happens if there is none."""
 
+import json
+import os
+import stat
 import subprocess
 
 import pytest
 
-from tests.fake_api import leave_files
-from ullage.client import endpoint, local
-from ullage.model.error import InvalidRequest, Unavailable
+from tests.fake_api import FakeApi, leave_files, server_file
+from ullage.client import endpoint, local, local_socket
+from ullage.client.transport import Transport
+from ullage.model.error import Forbidden, InvalidRequest, Unavailable
 
 
 def test_the_files_of_a_local_server_are_enough(home, hidden_fake):
-    leave_files(home, hidden_fake.url)
+    leave_files(home, hidden_fake)
     api = local.reach(start=False)
     assert api.server().version == "0.1.0"
     api.transport.close()
 
 
 def test_what_the_caller_says_goes_before_the_environment(monkeypatch, home):
-    monkeypatch.setenv("ULLAGE_ENDPOINT", "http://from-environment")
+    monkeypatch.setenv("ULLAGE_ENDPOINT", "https://from-environment")
     monkeypatch.setenv("ULLAGE_TOKEN", "t")
-    assert endpoint.given() == endpoint.Endpoint("http://from-environment", "t")
-    assert endpoint.given("http://from-caller", "u") == endpoint.Endpoint("http://from-caller", "u")
+    assert endpoint.given() == endpoint.Endpoint("https://from-environment", "t")
+    assert endpoint.given("https://from-caller", "u") == endpoint.Endpoint("https://from-caller", "u")
 
 
 def test_the_token_of_the_local_server_is_not_sent_to_another_one(home):
@@ -28,7 +32,42 @@ def test_the_token_of_the_local_server_is_not_sent_to_another_one(home):
     assert endpoint.given("http://elsewhere") == endpoint.Endpoint("http://elsewhere", None)
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://host", "unix:/run"])
+@pytest.mark.parametrize(
+    "url", ["http://elsewhere:7480", "http://10.1.2.3", "http://127.evil.example", "http://[fe80::1]:1"]
+)
+def test_a_token_that_goes_to_another_machine_in_plain_text_is_warned_of(home, url):
+    with pytest.warns(UserWarning, match=r"the token goes to http://.* in plain text, .*; use https"):
+        assert endpoint.given(url, "t").token == "t"
+
+
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        ("https://elsewhere", "t"),
+        ("http://elsewhere", None),
+        ("http://localhost:1", "t"),
+        ("http://127.9.8.7:1", "t"),
+        ("http://[::1]:1", "t"),
+        ("http://a.localhost", "t"),
+    ],
+)
+def test_a_token_that_nobody_can_read_on_its_way_is_no_matter(home, url, token):
+    assert endpoint.given(url, token) == endpoint.Endpoint(url, token)
+
+
+def test_an_address_of_https_where_a_server_speaks_http_is_named(hidden_fake):
+    url = "https" + hidden_fake.url.removeprefix("http")
+    with pytest.raises(InvalidRequest, match=f"does not speak TLS .*; a server of Ullage is at {hidden_fake.url}"):
+        local.reach(url, "t", start=False)
+
+
+@pytest.mark.parametrize("url", ["http://host:8080/v1", "https://host/?q=1", "http://host#top"])
+def test_an_address_with_more_than_a_host_and_a_port_is_refused(url):
+    with pytest.raises(InvalidRequest, match=r"write the address alone: https?://host"):
+        endpoint.given(url)
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://host", "unix:/run", 5])
 def test_an_address_that_is_no_url_is_refused(home, url):
     with pytest.raises(InvalidRequest, match="endpoint"):
         endpoint.given(url)
@@ -49,13 +88,13 @@ def test_a_file_that_is_half_written_is_no_server(home):
 
 
 def test_a_named_server_that_does_not_answer_is_unavailable(home):
-    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+    with pytest.raises(Unavailable, match=r"no server answers at http://127\.0\.0\.1:1: Connection refused"):
         local.reach("http://127.0.0.1:1", start=True)
 
 
 def test_without_a_server_one_is_started(monkeypatch, home, hidden_fake, capsys):
     def up(command, **_):
-        leave_files(home, hidden_fake.url)
+        leave_files(home, hidden_fake)
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", up)
@@ -78,3 +117,52 @@ def test_without_the_server_extra_nothing_is_started(monkeypatch, home):
 def test_looking_does_not_start_a_server(home):
     with pytest.raises(Unavailable, match="no server is running"):
         local.reach(start=False)
+
+
+def test_the_file_of_a_server_that_is_gone_is_not_believed(home, hidden_fake):
+    leave_files(home, hidden_fake)
+    file = json.loads((home / "server.json").read_text())
+    for gone in ({"pid": 2**22 + 1}, {"started": file["started"] + 1}):  # its number may be another process by now
+        (home / "server.json").write_text(json.dumps(file | gone))
+        assert endpoint.local() is None
+    assert hidden_fake.seen == []
+
+
+def test_the_token_goes_to_the_socket_of_the_home_and_never_to_the_port(home, hidden_fake):
+    stranger = FakeApi()
+    leave_files(home, hidden_fake)
+    (home / "server.json").write_text(server_file(stranger.url, os.getpid()))  # the port is another one's by now
+    api = local.reach(start=False)
+    api.server()
+    api.transport.close()
+    stranger.close()
+    assert ("GET", "/v1/server") in hidden_fake.seen
+    assert stranger.seen == []
+
+
+def test_a_server_of_another_user_gets_no_token(home, hidden_fake, monkeypatch):
+    leave_files(home, hidden_fake)
+    monkeypatch.setattr(local_socket, "peer_of", lambda _: local_socket.Peer(1, home.stat().st_uid + 4711))
+    transport = Transport(endpoint.local)
+    with pytest.raises(Forbidden, match="token is not sent") as caught:
+        transport.request("GET", "/v1/server")
+    assert caught.value.code == "not-the-owner"
+    assert hidden_fake.seen == []
+
+
+def test_a_home_with_a_long_path_is_reached(home, hidden_fake, monkeypatch):
+    deep = home.joinpath(*["directory" * 10] * 3)
+    deep.mkdir(parents=True)
+    monkeypatch.setenv("ULLAGE_HOME", str(deep))
+    leave_files(deep, hidden_fake)
+    local.reach(start=False).transport.close()
+    assert stat.S_IMODE((deep / "server.sock").stat().st_mode) == 0o600
+
+
+def test_https_to_a_server_without_tls_names_the_cause(hidden_fake):
+    url = hidden_fake.url.replace("http:", "https:")
+    transport = Transport(lambda: endpoint.Endpoint(url))
+    with pytest.raises(InvalidRequest, match="does not speak TLS") as caught:
+        transport.request("GET", "/v1/server")
+    assert caught.value.code == "tls-failed"
+    assert hidden_fake.url in caught.value.message

@@ -1,14 +1,20 @@
 """Work under a session, against a server without a scheduler."""
 
 import os
+import re
 import sys
 import threading
+import warnings
 from concurrent.futures import CancelledError, Future, as_completed, wait
+from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
 import ullage
+from ullage.client import exchange, pickling
 from ullage.client.outstanding import BATCH_TASKS
+from ullage.model.error import DiskFull, InvalidRequest, NotFound
 from ullage.model.request import ResourceRequirement
 from ullage.wire.api import UpdateSession
 
@@ -25,8 +31,18 @@ class Custom(Exception):
 
 
 class Unpicklable(Exception):
-    def __reduce__(self):
-        raise TypeError("not this one")
+    def __init__(self):
+        super().__init__("holds a lock")
+        self.lock = threading.Lock()
+
+
+class OtherArguments(Exception):
+    def __init__(self, *, code):
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+request_id = ContextVar("request_id")
 
 
 def square(number):
@@ -43,6 +59,27 @@ def test_a_function_returns_its_value(client):
         assert isinstance(future, Future)
         assert future.result() == (3, 2)
         assert future.task == 1
+
+
+def test_a_session_is_deleted_after_its_work(fake, client):
+    session = client.session("s")
+    future = session.submit(square, 3)
+    session.delete()
+    assert future.result() == 9
+    assert fake.sessions == {}
+    with pytest.raises(NotFound):
+        client.delete_session("s")
+
+
+def test_a_full_disk_of_the_server_is_told_at_once(fake, client):
+    session = client.session("s")
+    fake.refuse = (507, "disk-full", "the disk of the server is full")
+    with pytest.raises(DiskFull, match="disk of the server is full"):
+        session.submit(square, 3).result()
+    assert session.submit(square, 3).result() == 9
+    fake.refuse = (507, "disk-full", "the disk of the server is full")
+    with pytest.raises(DiskFull):
+        client.delete_session("s")
 
 
 def test_what_the_server_warns_of_is_a_warning_of_the_caller(fake, client):
@@ -72,6 +109,140 @@ def test_an_exception_that_cannot_travel_is_a_task_failed_with_its_text(client):
     with client.session() as session, pytest.raises(ullage.TaskFailed, match="Unpicklable") as caught:
         session.submit(lambda: fail_with(Unpicklable())).result()
     assert caught.value.code == 1
+
+
+def fail_because_of(make_cause):
+    try:
+        fail_with(make_cause())
+    except Exception as error:
+        raise OtherArguments(code=7) from error
+
+
+@pytest.mark.parametrize(
+    ("make_cause", "kind", "args"),
+    [
+        (partial(ValueError, "deep"), ValueError, ("deep",)),
+        (partial(OtherArguments, code=3), OtherArguments, ("code 3",)),
+        (partial(Custom, 1, 2), Custom, (1, 2)),
+    ],
+)
+def test_an_exception_comes_back_with_its_fields_and_its_cause(client, make_cause, kind, args):
+    with client.session() as session, pytest.raises(OtherArguments, match="code 7") as caught:
+        session.submit(fail_because_of, make_cause).result()
+    error = caught.value
+    assert error.code == 7
+    assert "In the worker" in error.__notes__[0]
+    assert (type(error.__cause__), error.__cause__.args) == (kind, args)
+    assert error.__context__ is error.__cause__
+    assert error.__suppress_context__
+
+
+def test_a_cause_that_cannot_travel_leaves_its_text(client):
+    with client.session() as session, pytest.raises(OtherArguments) as caught:
+        session.submit(lambda: fail_because_of(Unpicklable)).result()
+    assert isinstance(caught.value.__cause__, ullage.TaskFailed)
+    assert str(caught.value.__cause__) == "Unpicklable: holds a lock"
+
+
+def fail_together():
+    first = OtherArguments(code=1)
+    first.__cause__ = OtherArguments(code=2)
+    raise Together([first, ValueError("x"), ExceptionGroup("within", [OtherArguments(code=3)])], code=7)
+
+
+class Together(ExceptionGroup):
+    """A group that is made with other arguments than its message and members."""
+
+    def __new__(cls, members, code):
+        return super().__new__(cls, "together", members)
+
+    def __init__(self, members, code):
+        super().__init__("together", members)
+        self.code = code
+
+
+def test_the_members_of_a_group_come_back_with_their_fields_and_causes(client):
+    with client.session() as session, pytest.raises(Together) as caught:
+        session.submit(fail_together).result()
+    group = caught.value
+    assert (group.message, group.code) == ("together", 7)
+    first, second, within = group.exceptions
+    assert (first.code, first.__cause__.code) == (1, 2)
+    assert (type(second), second.args) == (ValueError, ("x",))
+    assert within.exceptions[0].code == 3
+
+
+def test_a_member_that_cannot_travel_leaves_its_text_and_the_others_come_whole(client):
+    with client.session() as session, pytest.raises(ExceptionGroup) as caught:
+        session.submit(lambda: fail_with(ExceptionGroup("two", [Unpicklable(), OtherArguments(code=4)]))).result()
+    lost, other = caught.value.exceptions
+    assert (type(lost), str(lost)) == (ullage.TaskFailed, "Unpicklable: holds a lock")
+    assert other.code == 4
+
+
+async def double(number):
+    return 2 * number
+
+
+def test_a_coroutine_function_runs_to_its_end(client):
+    with client.session() as session:
+        assert session.submit(double, 4).result() == 8
+        assert list(session.map(double, range(3))) == [0, 2, 4]
+
+
+def test_a_future_says_whether_its_task_runs(fake, client):
+    fake.hold = True
+    with client.session() as session:
+        future = session.submit(square, 3)
+        assert not future.running()
+        known(future)
+        assert not future.running()
+        fake.sessions[session.id].tasks[0].state = "running"
+        assert future.running()
+        fake.sessions[session.id].tasks[0].state = "pending"
+        fake.release()
+        assert future.result() == 9
+        assert not future.running()
+
+
+def test_what_cannot_be_sent_is_named(client):
+    lock = threading.Lock()
+    with client.session() as session:
+        with pytest.raises(InvalidRequest, match=r"function: its global request_id \(ContextVar\) cannot be sent"):
+            session.submit(lambda: str(request_id.get()))
+        with pytest.raises(InvalidRequest, match=r"function: its variable lock \(lock\) cannot be sent"):
+            session.submit(lambda: lock)
+        with pytest.raises(InvalidRequest, match=r"arguments: argument 2 \(lock\) cannot be sent"):
+            session.submit(divmod, 1, lock)
+        with pytest.raises(InvalidRequest, match=r"arguments: key \(lock\) cannot be sent"):
+            session.submit(sorted, [1], key=lock)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prioriti": 3}, "prioriti: 3 is not valid: did you mean priority?"),
+        ({"resources": "gpu=1"}, "resources: 'gpu=1' is not valid: "),
+        ({"queue": "default", "max_instance": 2}, "did you mean max_instances?"),
+    ],
+)
+def test_an_unknown_option_is_refused_before_a_session_is_made(fake, client, options, said):
+    for make in (client.session, lambda **given: client.open_session("x", **given), ullage.Executor):
+        with pytest.raises(InvalidRequest, match=re.escape(said)) as refused:
+            make(**options)
+        assert "The options of a session are application, resreq, queue" in str(refused.value)
+    assert fake.sessions == {}
+
+
+def test_a_request_that_no_node_can_hold_is_refused_unless_one_waits_for_such_a_node(fake, client):
+    fake.reason = "unplaceable"
+    with pytest.raises(ullage.Unplaceable):
+        client.session("large", resreq="gpu=9")
+    assert fake.sessions["large"].state != "open"
+    with pytest.raises(ullage.Unplaceable):
+        client.open_session("shared", resreq="gpu=9")
+    assert client.session("patient", resreq="gpu=9", wait=True).status().state == "open"
+    assert client.open_session("shared").id == "shared"
 
 
 def test_map_keeps_the_order_and_ends_with_the_shortest_iterable(client):
@@ -147,7 +318,7 @@ def test_a_raw_task_that_fails_shows_code_text_and_output(fake, client):
 
 def known(future):
     """Wait until the server has taken the task of `future`."""
-    assert future._cancel_at_server.__self__._outstanding.task_of(future) is not None
+    assert future._server._outstanding.task_of(future) is not None
 
 
 def test_futures_work_with_the_standard_helpers(client):
@@ -162,7 +333,7 @@ def test_cancelling_a_future_cancels_its_task_at_the_server(fake, client):
         future = session.submit(square, 1)
         assert future.cancel()
         assert future.cancelled()
-        wait([future], timeout=10)
+        wait([future], timeout=60)
         with pytest.raises(CancelledError):
             future.result()
     assert all(task.state == "cancelled" for task in fake.sessions[session.id].tasks)
@@ -182,7 +353,7 @@ def test_a_task_cancelled_by_somebody_else_is_a_cancelled_future(fake, client):
     known(future)
     client._api.cancel_session(session.id)
     with pytest.raises((CancelledError, ullage.Conflict)):
-        future.result(10)
+        future.result(60)
     session.cancel()
 
 
@@ -214,11 +385,96 @@ def test_a_closed_session_takes_no_more_work(client):
         session.submit(square, 1)
 
 
+@pytest.mark.parametrize("chunksize", [1, 2])
+def test_what_is_not_a_function_is_refused_before_it_is_sent(fake, client, chunksize):
+    session = client.session()
+    with pytest.raises(ullage.InvalidRequest, match="function: 9 is not valid: give the function itself"):
+        session.submit(square(3))
+    with pytest.raises(ullage.InvalidRequest, match="function: 9 is not valid"):
+        session.map(square(3), [1, 2], chunksize=chunksize)
+    assert not fake.sessions[session.id].tasks
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"task_timeout_s": float("nan")}, "task_timeout_s: nan is not valid: a number of seconds is needed"),
+        ({"task_timeout_s": float("inf")}, "task_timeout_s: inf is not valid: .* omit it for no limit"),
+        ({"common_data": "text"}, "common_data: 'text' is not valid: bytes are needed, not str"),
+    ],
+)
+def test_values_that_would_come_as_others_are_refused(fake, client, options, said):
+    with pytest.raises(ullage.InvalidRequest, match=said):
+        client.session(**options)
+    with client.session() as session, pytest.raises(ullage.InvalidRequest, match="data: 'x' is not valid: bytes"):
+        session.run("x")
+    assert len(fake.sessions) == 1
+
+
+def test_what_would_fit_is_a_note_of_the_refusal(fake, client):
+    fake.reason = "unplaceable"
+    with pytest.raises(ullage.Unplaceable) as caught:
+        client.session(resreq="gpu=8")
+    assert caught.value.__notes__ == [f"what would help: {'; '.join(caught.value.suggestions)}"]
+
+
+def test_more_than_a_request_holds_is_refused_before_it_is_sent(fake, client, monkeypatch):
+    monkeypatch.setattr(pickling, "MOST_INPUT", 5000)
+    session = client.session()
+    with pytest.raises(
+        ullage.InvalidRequest, match=r"take 6,\d+ bytes, at most 5,000 can be sent; write them to a file"
+    ):
+        session.submit(len, b"x" * 6000)
+    with pytest.raises(ullage.InvalidRequest, match="can be sent"):
+        session.run(b"x" * 6000)
+    assert session.submit(len, b"x" * 4000).result() == 4000
+
+
+def test_a_result_that_cannot_be_sent_is_named_as_the_result(client):
+    with client.session() as session, pytest.raises(TypeError, match=r"the result \(lock\) cannot be sent back: "):
+        session.submit(threading.Lock).result()
+
+
+def test_who_waits_for_results_is_warned_of_executors_that_fail_to_start(fake, client, monkeypatch):
+    monkeypatch.setattr(exchange, "POLL_S", 0.0)
+    fake.hold, fake.reason = True, "bind-failures"
+    session = client.session()
+    warned = threading.Event()
+    monkeypatch.setattr(warnings, "warn", lambda text, **_: (said.append(text), warned.set()))
+    said = []
+    future = session.submit(square, 2)
+    assert warned.wait(30)
+    fake.hold = False
+    fake.reason = None
+    assert said[0].startswith(f"session {session.id} waits: ")
+    assert future.cancel() or future.result(30) == 4
+    session.cancel()
+
+
+def test_a_closed_client_takes_no_more_work(fake, client):
+    session = client.session()
+    client.close()
+    for ask in (lambda: session.submit(square, 1), session.status, session.close, client.nodes, client.session):
+        with pytest.raises(ullage.Conflict, match="the client is closed"):
+            ask()
+    assert len(fake.sessions) == 1
+
+
+def test_futures_of_a_client_that_is_closed_end_at_once(fake, client):
+    fake.hold = True
+    session = client.session()
+    future = session.submit(square, 1)
+    known(future)
+    client.close()
+    with pytest.raises(ullage.Conflict, match="the client is closed"):
+        future.result(10)
+
+
 def test_a_session_closed_by_somebody_else_refuses_through_the_future(fake, client):
     session = client.session()
     fake.cancel(fake.sessions[session.id])
     with pytest.raises(ullage.Conflict) as caught:
-        session.submit(square, 1).result(10)
+        session.submit(square, 1).result(60)
     assert caught.value.code == "session-closed"
     session.cancel()
 

@@ -121,3 +121,15 @@ def test_names_are_quoted_in_paths(fake, api):
 
 def test_an_endpoint_does_not_show_its_token():
     assert "secret" not in repr(Endpoint("http://h", "secret"))
+
+
+def test_a_closed_transport_makes_no_connection_again(fake, api):
+    api.server()
+    api.transport.close()
+    api.transport.close()
+    before = len(fake.seen)
+    for ask in (api.server, api.queues, lambda: list(api.log("s", 1, follow=True))):
+        with pytest.raises(Conflict, match=r"the client is closed; make a new one with ullage\.connect") as caught:
+            ask()
+        assert caught.value.code == "client-closed"
+    assert len(fake.seen) == before

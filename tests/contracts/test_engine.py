@@ -73,7 +73,7 @@ class Log:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not condition():
                     self._news.clear()
                     await self._news.wait()

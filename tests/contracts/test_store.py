@@ -34,6 +34,7 @@ from ullage.service.store_port import (
     DropExecutor,
     DropNomination,
     DropSession,
+    DropWait,
     Page,
     PutAllocation,
     PutApplication,
@@ -42,11 +43,13 @@ from ullage.service.store_port import (
     PutNomination,
     PutQueue,
     PutSession,
+    PutWait,
     Store,
     StoredSession,
     StoredSubmission,
     StoredTask,
     TaskView,
+    WonPlace,
 )
 from ullage.storage.open import open_store
 
@@ -358,6 +361,32 @@ def test_events_come_by_number_of_one_session_or_of_all(store: Store) -> None:
     assert store.events(Page(after=1, limit=2)) == events[1:3]
     assert store.events(Page(after=1), "s") == events[3:]
     assert store.load().last_event == 4
+
+
+def test_evictions_of_a_session_come_newest_first(store: Store) -> None:
+    kinds = ("executor.evicted", "executor.evicted", "executor.kept", "executor.evicted")
+    events = [Event(n, 1.0, kind, "t" if n == 2 else "s", 1004) for n, kind in enumerate(kinds, 1)]
+    store.write(*map(AddEvent, events)).result()
+    assert store.events(Page(), "s", evictions=True) == [events[3], events[0]]
+    assert store.events(Page(0, 1), "s", evictions=True) == [events[3]]
+    assert store.events(Page(), "none", evictions=True) == []
+
+
+def test_what_sessions_wait_for_comes_back_and_goes_with_them(store: Store) -> None:
+    place = Allocation("promised/0", "n", HUGE, ("g",), charges=(Charge(80, 2**41),), placement=ZonePlacement((0,)))
+    full = PutWait("s", 1.5, 2.5, (place,), True, (WonPlace(place, 3.5), WonPlace(place)))
+    others = [PutWait(name, 1.0) for name in ("t", "u")]
+    store.write(PutSession(session()), PutSession(session("t", 2)), full, *others).result()
+    store.write(DropWait("u")).result()
+    assert store.load().waits == (full, others[0])
+    store.write(DropSession("s")).result()
+    assert store.load().waits == (others[0],)
+
+
+def test_the_time_of_the_newest_event_is_known(store: Store) -> None:
+    assert store.load().alive_at == 0
+    store.write(AddEvent(Event(1, 5.0, "a")), AddEvent(Event(2, 7.0, "b"))).result()
+    assert store.load().alive_at == 7
 
 
 def test_results_come_by_sequence_a_page_at_a_time(store: Store) -> None:

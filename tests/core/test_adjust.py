@@ -6,20 +6,21 @@ from ullage.core.adjust import Adjustment, Change, ScalingRefusal
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
 from ullage.model.allocation import Allocation
-from ullage.model.claim import Amounts, Claim, Request
+from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.part import Part
 from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
 
 GIB = 1 << 30
 
 
-def percent(n: int) -> Amounts:
-    return Amounts(compute_ppm=n * 10_000)
+def percent(n: int) -> Part:
+    return Part(compute_ppm=n * 10_000)
 
 
-def holding(*gpus: Gpu, text: str = "gpu=0.5", limit: Amounts | None = None) -> Allocator:
+def holding(*gpus: Gpu, text: str = "gpu=0.5", limit: Part | None = None) -> Allocator:
     allocator = Allocator(Fleet((Node("n", 8000, 64 * GIB, gpus),)))
     allocator.set_ready()
     asked = Request("p", ResourceRequirement.from_string(text), Claim(limit=limit))
@@ -37,7 +38,7 @@ def test_amounts_are_in_millionths_where_the_card_says_nothing():
 
 def test_what_a_card_says_is_in_its_unit_beside_what_it_does_not_say():
     outcome = holding(Gpu("g", 0, vram_bytes=40 * GIB), text="percent=50,vram=10g").adjust(
-        "p", Change(Amounts(0, 4 * GIB, 250_000))
+        "p", Change(Part(0, 4 * GIB, 250_000))
     )
     assert isinstance(outcome, Adjustment)
     assert (outcome.known, outcome.remain) == ((False, True), (750_000, 36 * GIB))
@@ -65,7 +66,7 @@ def test_too_much_of_a_card_that_says_nothing_is_refused_with_the_part_that_woul
     assert isinstance(allocator.adjust("p", Change(percent(75))), Adjustment)
 
 
-@pytest.mark.parametrize("amounts", [Amounts(compute_gflops=1), Amounts(vram_bytes=1)])
+@pytest.mark.parametrize("amounts", [Part(compute_gflops=1), Part(vram_bytes=1)])
 def test_an_amount_in_units_cannot_be_judged_on_a_card_that_says_nothing(amounts):
     allocator = holding(Gpu("g", 0))
     before = allocator.held("p")
@@ -75,7 +76,7 @@ def test_an_amount_in_units_cannot_be_judged_on_a_card_that_says_nothing(amounts
 
 
 def test_a_limit_in_units_comes_to_nothing_on_a_card_that_says_nothing():
-    allocator = holding(Gpu("g", 0), limit=Amounts(80_000, GIB))
-    outcome = allocator.adjust("p", Change(percent(60), Amounts(90_000, 2 * GIB)))
+    allocator = holding(Gpu("g", 0), limit=Part(80_000, GIB))
+    outcome = allocator.adjust("p", Change(percent(60), Part(90_000, 2 * GIB)))
     assert isinstance(outcome, Adjustment)
     assert outcome.delta_limit == (0, 0)

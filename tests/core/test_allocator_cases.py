@@ -19,7 +19,7 @@ from ullage.core.shape import shape_of
 from ullage.core.strategies.load import Weights, compact_first, low_load_first
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Amounts, Claim, Request
+from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, InvalidRequest, NotFound, Unavailable
 from ullage.model.gpu import Gpu, GpuPhase
 from ullage.model.node import Node
@@ -48,8 +48,8 @@ def node(name: str, *gpus: Gpu) -> Node:
     return Node(name, 64_000, 2**40, gpus)
 
 
-def amounts(tflops: float, gib: float) -> Amounts:
-    return Amounts(round(tflops * 1000), int(gib * GIB))
+def amounts(tflops: float, gib: float) -> Part:
+    return Part(round(tflops * 1000), int(gib * GIB))
 
 
 def ask(uid: str, tflops: float, gib: float, count: int = 1, *, percent: int = 0, **cards: object) -> Request:
@@ -58,7 +58,7 @@ def ask(uid: str, tflops: float, gib: float, count: int = 1, *, percent: int = 0
     strategy = cards.pop("strategy", None)
     part = Part(round(tflops * 1000), int(gib * GIB), percent * 10_000)
     selector = CardSelector(**({"pool": "test-pool", "isolation": Isolation.SOFT} | cards))
-    limit = Amounts(part.compute_gflops, part.vram_bytes, part.compute_ppm)
+    limit = Part(part.compute_gflops, part.vram_bytes, part.compute_ppm)
     requirement = ResourceRequirement(0, 0, count, part, selector)
     return Request(uid, requirement, Claim(namespace, pod=pod, limit=limit), strategy)
 
@@ -296,7 +296,7 @@ def test_c15_more_than_the_card_has_is_refused_with_what_would_pass(a, dry_run):
     assert [refusal.remain[0] / 1000, refusal.remain[1] / GIB] == list(free(a, name)) == [50, 6]
     assert refusal.max_request == (100_000, 16 * GIB)
     assert (content(a), a.version) == before
-    assert isinstance(a.adjust("r", Change(Amounts(*refusal.max_request))), Adjustment)
+    assert isinstance(a.adjust("r", Change(Part(*refusal.max_request))), Adjustment)
 
 
 def test_c16_growing_and_shrinking_move_what_is_available_by_the_difference(a):
@@ -493,7 +493,7 @@ def test_c35_a_percentage_is_of_the_card_to_the_gflops():
 def test_c36_a_percentage_is_adjusted_on_its_card():
     allocator = one(1000, 20)
     bound(allocator.alloc(ask("r", 0, 2, percent=10), 1.0))
-    change = Change(Amounts(0, 2 * GIB, 200_000), Amounts(0, 2 * GIB, 200_000))
+    change = Change(Part(0, 2 * GIB, 200_000), Part(0, 2 * GIB, 200_000))
     outcome = allocator.adjust("r", change)
     assert isinstance(outcome, Adjustment)
     assert outcome.delta_request == (100_000, 0)
@@ -750,10 +750,10 @@ def test_a_percentage_counts_in_quotas_on_each_card_and_is_moved_by_adjust():
     got = bound(allocator.alloc(ask("r", 0, 1, percent=20), 1.0))
     assert got.gpus == ("small",)
     assert allocator.fleet.usage["default"].compute_request == 20_000
-    outcome = allocator.adjust("r", Change(Amounts(0, GIB, 500_000)))
+    outcome = allocator.adjust("r", Change(Part(0, GIB, 500_000)))
     assert isinstance(outcome, Adjustment)
     assert allocator.fleet.usage["default"].compute_request == 50_000
-    assert refused(allocator.adjust("r", Change(Amounts(0, GIB, 600_000)))).code is Code.QUOTA_TOTAL_COMPUTE_REQUEST
+    assert refused(allocator.adjust("r", Change(Part(0, GIB, 600_000)))).code is Code.QUOTA_TOTAL_COMPUTE_REQUEST
     assert refused(allocator.assume(ask("s", 0, 1, percent=20), ["big"], 1.0)).code is Code.QUOTA_TOTAL_COMPUTE_REQUEST
 
 
@@ -957,9 +957,9 @@ def test_a_pinned_partition_without_amounts_is_counted_and_placed_once():
     ("limit", "request_", "after"),
     [
         pytest.param(amounts(50, 4), amounts(30, 6), amounts(50, 6), id="each-dimension-by-itself"),
-        pytest.param(amounts(50, 4), Amounts(0, GIB, 400_000), amounts(50, 4), id="40-percent-of-100-is-less"),
-        pytest.param(amounts(50, 4), Amounts(0, GIB, 600_000), Amounts(0, 4 * GIB, 600_000), id="60-percent-is-more"),
-        pytest.param(Amounts(0, GIB, 500_000), amounts(0, 2), Amounts(0, 2 * GIB, 500_000), id="no-compute-asked"),
+        pytest.param(amounts(50, 4), Part(0, GIB, 400_000), amounts(50, 4), id="40-percent-of-100-is-less"),
+        pytest.param(amounts(50, 4), Part(0, GIB, 600_000), Part(0, 4 * GIB, 600_000), id="60-percent-is-more"),
+        pytest.param(Part(0, GIB, 500_000), amounts(0, 2), Part(0, 2 * GIB, 500_000), id="no-compute-asked"),
     ],
 )
 def test_an_omitted_limit_becomes_the_larger_of_the_old_one_and_the_request(limit, request_, after):

@@ -17,7 +17,7 @@ from ullage.core.fleet import Fleet, Usage
 from ullage.core.quota import Quotas
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, choose
 from ullage.model.allocation import Allocation, AllocationState
-from ullage.model.claim import Amounts, Claim, Request
+from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -59,7 +59,7 @@ uids = st.sampled_from(UIDS)
 compute = st.sampled_from([0, 500, 10_000, 50_000, 100_000])
 vram = st.sampled_from([0, GIB, 8 * GIB, 40 * GIB])
 ppms = st.sampled_from([1, 100_000, 500_000, PPM])
-amounts = st.one_of(st.builds(Amounts, compute, vram), st.builds(Amounts, st.just(0), vram, ppms))
+amounts = st.one_of(st.builds(Part, compute, vram), st.builds(Part, st.just(0), vram, ppms))
 parts = amounts.map(lambda asked: Part(asked.compute_gflops, asked.vram_bytes, asked.compute_ppm))
 isolations = st.sampled_from([Isolation.SOFT, Isolation.SOFT, Isolation.HARD, Isolation.SHARED, Isolation.PARTITIONED])
 caps = st.builds(Caps, st.sampled_from([None, 50_000, 200_000]), st.sampled_from([None, 40 * GIB, 100 * GIB]))
@@ -314,9 +314,12 @@ class History(RuleBasedStateMachine):
         self.seen |= {card.uuid: card for node in self.nodes for card in node.gpus}
         fleet = self.allocator.fleet
         assert self.allocator.version == version + 1
-        assert {uid: replace(held, node="") for uid, held in fleet.ledger.items()} == {
-            uid: replace(held, node="") for uid, held in before.items()
-        }
+        for uid, held in before.items():
+            after = fleet.ledger[uid]
+            assert replace(after, node="", charges=()) == replace(held, node="", charges=())
+            for was, now in zip(held.charges, after.charges, strict=True):
+                assert replace(now, compute=0, vram=0) == replace(was, compute=0, vram=0)
+        assert fleet.ledger.keys() == before.keys()
         self.shrunk = {
             card.uuid for at, card in enumerate(fleet.cards) if fleet.compute_free[at] < 0 or fleet.vram_free[at] < 0
         }
@@ -425,7 +428,8 @@ class History(RuleBasedStateMachine):
                 limit = held.claim.limit
                 most = need
                 if limit is not None:
-                    most = limit.compute_gflops or limit.compute_ppm * total[0] // PPM, limit.vram_bytes
+                    written = limit.compute_gflops or limit.compute_ppm * total[0] // PPM, limit.vram_bytes
+                    most = max(need[0], written[0]), max(need[1], written[1])
                 blank = card.compute_gflops is None
                 for at, amount in enumerate((*need, *most)):
                     sums[at] += 0 if blank else amount
@@ -442,3 +446,4 @@ class History(RuleBasedStateMachine):
 
 History.TestCase.settings = settings(max_examples=120, stateful_step_count=30)
 test_any_history_of_operations = History.TestCase
+test_any_history_of_operations.pytestmark = pytest.mark.long

@@ -64,3 +64,69 @@ def test_what_others_have_written_under_the_same_name_is_not_run(tmp_path: Path)
     one.write_bytes(other.read_bytes())
     other.write_bytes(kept)
     assert told(tmp_path, str(probe)) == "1.5 1.25\n"
+
+
+STEPS = """
+from ullage.core.kernel.compiled import inlined
+
+@inlined
+def step(a):
+    return a[0] + 1
+"""
+STRIDES = """
+from ullage.core.kernel.compiled import inlined
+
+@inlined
+def stride(a):
+    return a[0] + 10
+"""
+LOOPS = """
+from ullage.core.kernel.compiled import compiled
+
+def loop_over(inner):
+    @compiled
+    def loop(a):
+        return inner(a) * 2
+
+    return loop
+"""
+MAIN = """
+import sys
+import numpy as np
+from loops import loop_over
+from steps import step
+from strides import stride
+
+for inner in (step, stride):
+    loop = loop_over(inner)
+    loop(np.array([3]))
+    hits = sum(loop.stats.cache_hits.values())
+    print(inner.__name__, loop(np.array([3])), "kept" if hits else "compiled")
+"""
+
+
+def test_a_loop_is_compiled_again_when_a_function_it_is_built_around_changes_and_the_others_stay(
+    tmp_path: Path,
+) -> None:
+    parts = {"steps": STEPS, "strides": STRIDES, "loops": LOOPS, "main": MAIN}
+    for name, text in parts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert told(tmp_path, str(tmp_path / "main.py")) == "step 8 compiled\nstride 26 compiled\n"
+    assert told(tmp_path, str(tmp_path / "main.py")) == "step 8 kept\nstride 26 kept\n"
+    (tmp_path / "steps.py").write_text(STEPS.replace("+ 1", "+ 2"))
+    assert told(tmp_path, str(tmp_path / "main.py")) == "step 10 compiled\nstride 26 kept\n"
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy"))
+    assert told(copy, str(copy / "main.py")) == "step 10 kept\nstride 26 kept\n"
+
+
+def test_what_comes_from_no_file_is_compiled_and_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "loops.py").write_text(LOOPS)
+    (tmp_path / "main.py").write_text(
+        "import numpy as np\nfrom loops import loop_over\nmade = {}\n"
+        "exec('def step(a):\\n    return a[0] + 1\\n', made)\n"
+        "from numba.extending import register_jitable\n"
+        "print(loop_over(register_jitable(made['step']))(np.array([3])))\n"
+    )
+    assert told(tmp_path, str(tmp_path / "main.py")) == "8\n"
+    assert not list(tmp_path.rglob("*.nbc"))

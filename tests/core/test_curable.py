@@ -6,12 +6,12 @@ import pytest
 from tests.books import Books, a_card, a_node, ask, capped
 
 from ullage.core.selection import Refusal, Rules, choose
-from ullage.model.claim import Amounts
 from ullage.model.node import Node
 from ullage.model.oversubscription import Oversubscription
+from ullage.model.part import Part
 from ullage.model.rejection import Code
 
-AMOUNTS = Amounts(101_000)
+AMOUNTS = Part(101_000)
 FULL, CORDONED = a_node("full"), a_node("off", cordoned=True)
 
 

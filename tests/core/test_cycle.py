@@ -17,7 +17,7 @@ from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
 from ullage.core.plan import Evict, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
-from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.world import Cause, Demand, Eviction, ExecutorView, Phase, World
 from ullage.model.allocation import Allocation
 from ullage.model.node import Node
 from ullage.model.queue import Limit, Queue
@@ -59,7 +59,7 @@ def world(nodes: list[Node], demands: list[Demand], executors: list[ExecutorView
 
 
 def victims(plan: Plan) -> list[str]:
-    return [a.executor for a in plan.actions if isinstance(a, Release) or (isinstance(a, Unbind) and a.reclaimed)]
+    return [a.executor for a in plan.actions if isinstance(a, Release) or (isinstance(a, Unbind) and a.eviction)]
 
 
 def started(plan: Plan) -> Counter[str]:
@@ -67,6 +67,7 @@ def started(plan: Plan) -> Counter[str]:
 
 
 B, V, I = Phase.BUSY, Phase.VACANT, Phase.IDLE  # noqa: E741 - the letters of the tables
+FOR_CLAIM = Eviction("claim", Cause.SHARE, 100.0)
 CLAIM = Demand("claim", 9, ResourceRequirement.of(cpu=1, memory=1), pending=1, priority=5)
 
 
@@ -163,7 +164,7 @@ def test_a_guarantee_is_not_touched_by_a_claim_that_needs_several_victims():
     ]
     executors = [*work("b", *(B,) * 7), *work("third", *(B,) * 5, protected_until=1e9)]
     plan = schedule(world([a_node("n1", 12)], demands, executors, queues), PATIENT, 100.0)
-    lost = sum(isinstance(a, Unbind) and a.claimant == "claim" for a in plan.actions)
+    lost = sum(isinstance(a, Unbind) and a.eviction.winner == "claim" for a in plan.actions)
     assert 7 - lost >= 6
 
 
@@ -184,7 +185,7 @@ def test_protection_is_for_work_not_for_waiting():
     ("grace", "now", "evicted"), [(30.0, 129.0, 0), (30.0, 130.0, 1), (None, 1e9, 0)], ids=["in time", "due", "never"]
 )
 def test_who_was_asked_to_leave_has_a_grace(grace, now, evicted):
-    leaving = work("b", Phase.LEAVING, since=100.0, reclaimed=True)
+    leaving = work("b", Phase.LEAVING, since=100.0, eviction=FOR_CLAIM)
     plan = schedule(
         world([a_node("n1", 1)], [Demand("b", 1, ONE, running=1), CLAIM], leaving), Policy(reclaim_grace_s=grace), now
     )
@@ -193,7 +194,7 @@ def test_who_was_asked_to_leave_has_a_grace(grace, now, evicted):
 
 
 def test_room_made_for_one_is_not_taken_by_another():
-    executors = [*work("b", Phase.LEAVING, since=100.0, reclaimed=True), *work("c", B)]
+    executors = [*work("b", Phase.LEAVING, since=100.0, eviction=FOR_CLAIM), *work("c", B)]
     demands = [CLAIM, Demand("c", 1, ONE, pending=5, running=1)]
     plan = schedule(world([a_node("n1", 3)], demands, executors), PATIENT, 100.0)
     assert started(plan) == Counter(claim=1)
@@ -252,7 +253,7 @@ def test_an_overdue_request_is_served_around():
 
 def test_an_overdue_request_does_not_exceed_a_maximum_with_what_is_leaving():
     demand = Demand("s", 1, ONE, pending=1, running=1, max_instances=1, waiting_since=0.0)
-    leaving = work("s", Phase.LEAVING, reclaimed=True)
+    leaving = work("s", Phase.LEAVING, eviction=FOR_CLAIM)
     assert started(schedule(world([a_node("n1", 2)], [demand], leaving), PATIENT, 1.0)) == Counter()
     assert started(schedule(world([a_node("n1", 2)], [demand], leaving), PATIENT, 1000.0)) == Counter()
 
@@ -263,7 +264,7 @@ def test_an_overdue_request_does_not_exceed_a_maximum_with_what_is_leaving():
 def test_a_session_that_is_gone_leaves_nothing_behind():
     plan = schedule(world([a_node("n1", 4)], [], work("closed", B, V)), PATIENT, 0.0)
     assert {a.executor for a in plan.actions} == {"closed/0@n1", "closed/1@n1"}
-    assert all(isinstance(a, Unbind) and not a.reclaimed for a in plan.actions)
+    assert all(isinstance(a, Unbind) and not a.eviction for a in plan.actions)
 
 
 def test_a_retry_limit_takes_nothing_away_and_gives_nothing():
@@ -324,6 +325,7 @@ def carry_out(now: World, plan: Plan, turn: int) -> World:
     return World(fleet, tuple(demands), views, now.queues)
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(busy_worlds(), busy_worlds())
 def test_constant_demand_comes_to_rest(first, then):
@@ -347,6 +349,7 @@ def test_constant_demand_comes_to_rest(first, then):
     raise AssertionError(f"still at it: {plan.actions}")
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(busy_worlds(), st.integers(0, 2))
 def test_deciding_changes_nothing_and_is_the_same_twice(given_world, turns):
@@ -420,7 +423,7 @@ G = a_node("n1", 4, "8g", gpus=2)
         ),
         pytest.param([G], Demand("s", 1, ONE), [], Code.NOTHING_PENDING, None, "", id="no tasks"),
         pytest.param([G], Demand("s", 1, ONE, 1), work("s", Phase.STARTING), Code.STARTING, None, "", id="starting"),
-        pytest.param([G], Demand("s", 1, ONE, 0, 1), work("s", B), Code.RUNNING, None, "1 executors", id="running"),
+        pytest.param([G], Demand("s", 1, ONE, 0, 1), work("s", B), Code.RUNNING, None, ": 1 executor", id="running"),
     ],
 )
 def test_a_session_is_told(nodes, demand, executors, code, cure, numbers):
@@ -486,6 +489,7 @@ def test_a_queue_at_its_limit_is_told_as_a_quota():
     now = world([G], [Demand("s", 1, ONE, 3, 1, queue="q")], work("s", B), queues)
     reasons = explain(now, PATIENT, 0.0, "s")
     assert (reasons.code, reasons.cure, reasons.suggestions) == (Code.QUEUE_LIMIT, Cure.QUOTA, ())
+    assert reasons.summary.endswith(": q may hold cpu=1 and holds 1 (s 1); it needs 1 more")
 
 
 @settings(max_examples=150)

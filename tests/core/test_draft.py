@@ -98,6 +98,7 @@ def one_by_one(fleet: Fleet, rules: Rules, requests: list[Request]) -> dict[str,
 kinds = st.lists(st.tuples(st.sampled_from(TEXTS), st.integers(1, 9)), min_size=1, max_size=3, unique_by=lambda k: k[0])
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(fleets(), rules(), kinds)
 def test_together_is_as_one_after_the_other(fleet, judged, asked):
@@ -112,6 +113,7 @@ def test_together_is_as_one_after_the_other(fleet, judged, asked):
     assert found == wanted if isinstance(wanted, dict) else isinstance(found, Misfit)
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(fleets(), rules(), st.sampled_from(TEXTS), st.integers(1, 12))
 def test_no_more_fit_than_are_counted_and_as_many_where_units_do_not_hinder_each_other(fleet, judged, text, count):
@@ -126,6 +128,7 @@ def test_no_more_fit_than_are_counted_and_as_many_where_units_do_not_hinder_each
     assert counted <= ever(fleet, judged, requests[0]) or fleet.ledger
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(fleets(), rules(), st.sampled_from([text for text in TEXTS if "gpu=2" not in text]), st.integers(1, 8))
 def test_what_the_quotas_certainly_allow_is_never_refused_for_them(fleet, judged, text, count):
@@ -247,6 +250,7 @@ def test_a_strategy_that_follows_the_fleet_is_asked_for_one_after_the_other_in_t
         assert racks_of(found) == expected
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(fleets(), st.sampled_from(["gpu=1", "gpu=2", "tflops=40,vram=4g"]), st.integers(2, 12))
 def test_equal_members_are_in_as_few_domains_as_can_be(fleet, text, count):

@@ -235,6 +235,7 @@ def one_by_one(fleet: Fleet, rules: Rules, requests: list[Request], budgets: dic
     return found
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(worlds(), sizes, st.sampled_from([{}, {("team", "web"): 0}, {("team", "web"): 1, ("other", "job"): 0}]))
 def test_together_is_as_one_after_the_other(world, asked, budgets):
@@ -291,6 +292,7 @@ def price(gone: list[Allocation]) -> tuple[int, int, int, float]:
     return highest, sum(max(0, allocation.claim.priority) for allocation in gone), len(gone), NOW - oldest
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(full_nodes(), st.data())
 def test_no_choice_of_nodes_and_victims_costs_less(fleet, data):
@@ -307,6 +309,7 @@ def test_no_choice_of_nodes_and_victims_costs_less(fleet, data):
     assert paid == min(sorted(choice) for choice in combinations(per_node.values(), count))
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(full_nodes(), st.data())
 def test_one_request_finds_the_cheapest_node_and_victims(fleet, data):

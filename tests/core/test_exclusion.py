@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def fleet_of(found: list[dict[str, str]], cordoned: int = -1) -> Fleet:
     return Fleet(Node(f"n{k}", 1000, 1 << 30, labels=each, cordoned=k == cordoned) for k, each in enumerate(found))
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(st.lists(labels, max_size=20), st.lists(affinities, min_size=1, max_size=3))
 def test_masks_and_the_rule_for_one_node_agree(found, asked):

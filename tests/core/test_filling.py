@@ -30,6 +30,7 @@ def sign(number):
     return (number > 0) - (number < 0)
 
 
+@pytest.mark.long
 @settings(max_examples=3000)
 @given(amounts, totals, weights, amounts, totals, weights, st.integers(1, 1000))
 def test_shares_are_compared_as_fractions_are(used, total, weight, used2, total2, weight2, times):
@@ -47,6 +48,7 @@ def test_what_is_held_of_nothing_is_beyond_every_share_and_equal_to_its_like():
     assert compare(1, 0, 1, 1, 0, 2) == 0
 
 
+@pytest.mark.long
 @settings(max_examples=3000)
 @given(amounts, amounts, totals, weights, amounts, totals, weights)
 def test_a_cut_is_rounded_down_exactly(amount, used, total, weight, used2, total2, weight2):
@@ -270,6 +272,7 @@ def filled(total, queues, leaves, order):
     return tree.executors()
 
 
+@pytest.mark.long
 @settings(max_examples=1500)
 @given(trees())
 def test_filling_a_tree_equals_the_slow_oracle(case):

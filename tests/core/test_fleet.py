@@ -142,6 +142,7 @@ class Journal(RuleBasedStateMachine):
 
 Journal.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
 test_any_history_of_trials = Journal.TestCase
+test_any_history_of_trials.pytestmark = pytest.mark.long
 
 
 def test_nested_trials_come_back_step_by_step():

@@ -566,6 +566,9 @@ def test_a_gang_that_is_given_up_or_backs_off_keeps_no_room():
     lab.add(*(urgent(uid, timeout=60) for uid in "ab"))
     lab.tick()
     lab.tick(60)
+    assert lab.gangs.phase("high") is GangPhase.WAITING, "others leave for it"
+    lab.allocator.set_nodes([replace(node, cordoned=True) for node in lab.allocator.fleet.nodes])
+    lab.tick(60)
     assert (lab.gangs.phase("high"), lab.allocator.nominations.entries) == (GangPhase.TIMED_OUT, ())
     lab = crowded(2)
     lab.add(*(urgent(uid) for uid in "ab"))
@@ -739,6 +742,7 @@ class Histories(RuleBasedStateMachine):
 
 Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestHistories = Histories.TestCase
+TestHistories.pytestmark = pytest.mark.long
 
 
 def test_what_a_tick_places_is_in_the_ledger():

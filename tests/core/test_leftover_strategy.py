@@ -250,6 +250,7 @@ def test_equal_nodes_go_by_idle_cards_then_cpu_then_name():
     assert [placer.place(str(number), whole).node for number in range(6)] == ["b", "b", "c", "c", "a", "a"]
 
 
+@pytest.mark.long
 def test_among_nodes_of_few_kinds_none_is_cheaper_than_the_first_best():
     dearer = 0
     for seed in range(8):

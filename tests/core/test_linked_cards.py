@@ -200,6 +200,7 @@ def answers():
     yield from (many(range(10), count) for count in (1, 2, 3, 5, 9))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("node", [dgx_1(), dgx_1(TWO_ZONES), bridged(), TWO_FOURS, SWITCHED, machine(8, (), TWO_ZONES)])
 def test_known_machines_give_the_answer_of_the_rule_for_all_free_cards(node):
     picked = Picked(node)
@@ -208,6 +209,7 @@ def test_known_machines_give_the_answer_of_the_rule_for_all_free_cards(node):
             assert picked(free, count) == slow(node, free, count), (free, count)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_random_machines_give_the_answer_of_the_rule(seed):
     rng = random.Random(seed)
@@ -221,6 +223,7 @@ def test_random_machines_give_the_answer_of_the_rule(seed):
             assert picked(free, count, required) == slow(node, free, count, required), (node, free, count, required)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("cards", "most"), [(9, 8), (10, 9), (12, 11), (16, 2)])
 def test_above_eight_free_cards_the_best_set_beside_the_best_that_remains(cards, most):
     rng = random.Random(cards)
@@ -332,6 +335,7 @@ def test_of_many_cards_those_of_unknown_zone_come_last():
 # --- what is remembered ---
 
 
+@pytest.mark.long
 def test_what_is_remembered_is_what_is_found_anew():
     node, rng = dgx_1(), random.Random(3)
     picked = Picked(node)
@@ -352,6 +356,7 @@ def test_nodes_of_other_layouts_do_not_mix():
     assert picked((0, 2, 4, 5), 2, row=3) == ([4, 5], 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_the_order_in_which_cards_and_links_are_told_does_not_matter(seed):
     rng, node = random.Random(seed), dgx_1(TWO_ZONES)

@@ -23,11 +23,12 @@ from ullage.core.nomination import (
 from ullage.core.preemption import NoPreemption, Preemption
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Amounts, GangClaim
+from ullage.model.claim import GangClaim
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.oversubscription import Oversubscription
+from ullage.model.part import Part
 from ullage.model.rejection import Code
 
 
@@ -219,12 +220,12 @@ def test_who_grows_leaves_kept_room_alone_and_who_shrinks_may():
     allocator = ready(a_node("n"))
     allocator.alloc(ask("tflops=15,vram=1g", "small"), NOW)
     allocator.nominate(FIRST)
-    refused = allocator.adjust("small", Change(Amounts(30_000, GIB)))
+    refused = allocator.adjust("small", Change(Part(30_000, GIB)))
     assert isinstance(refused, ScalingRefusal)
     assert refused.max_request[0] == 20_000
-    assert isinstance(allocator.adjust("small", Change(Amounts(20_000, GIB))), Adjustment)
+    assert isinstance(allocator.adjust("small", Change(Part(20_000, GIB))), Adjustment)
     allocator.nominate(replace(FIRST, charges=(Charge(100_000, 8 * GIB),)))
-    assert isinstance(allocator.adjust("small", Change(Amounts(10_000, GIB))), Adjustment)
+    assert isinstance(allocator.adjust("small", Change(Part(10_000, GIB))), Adjustment)
 
 
 def test_members_of_a_gang_are_placed_beside_kept_room():
@@ -281,8 +282,8 @@ def test_a_partition_that_is_assumed_lies_beside_the_kept_one():
 @pytest.mark.parametrize(
     "come_after",
     [
-        lambda allocator: allocator.alloc(ask("tflops=5,vram=1g", "late", limit=Amounts(20_000)), NOW),
-        lambda allocator: allocator.adjust("old", Change(Amounts(5000, GIB), Amounts(20_000))),
+        lambda allocator: allocator.alloc(ask("tflops=5,vram=1g", "late", limit=Part(20_000)), NOW),
+        lambda allocator: allocator.adjust("old", Change(Part(5000, GIB), Part(20_000))),
     ],
     ids=["alloc", "adjust"],
 )
@@ -290,8 +291,8 @@ def test_what_a_nominated_request_may_use_at_most_is_promised_to_nobody_else(com
     exactly = Oversubscription(vram_expand_to_host_mem=0, compute_oversell_ratio=100)
     allocator = Allocator(Fleet([a_node("n")]), Rules(oversubscription={"": exactly}))
     allocator.set_ready()
-    allocator.alloc(ask("tflops=5,vram=1g", "old", limit=Amounts(5000)), NOW)
-    first = ask("tflops=70,vram=1g", "first", priority=11, limit=Amounts(90_000))
+    allocator.alloc(ask("tflops=5,vram=1g", "old", limit=Part(5000)), NOW)
+    first = ask("tflops=70,vram=1g", "first", priority=11, limit=Part(90_000))
     allocator.nominate(Nomination(first, "n"))
     assert isinstance(come_after(allocator), Refusal)
     assert "" not in allocator.fleet.usage
@@ -303,6 +304,7 @@ def test_what_a_nominated_request_may_use_at_most_is_promised_to_nobody_else(com
 texts = st.sampled_from(["tflops=20,vram=2g", "tflops=60,vram=4g", "gpu=2,tflops=30,vram=2g", "gpu=1"])
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(texts, st.integers(0, 3)), min_size=1, max_size=12),

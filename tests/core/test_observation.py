@@ -293,6 +293,35 @@ def test_what_a_stranger_holds_counts_in_no_share_and_nobody_can_take_it():
     assert found.sweep(1e6, lambda _: False, lambda _: False) == ()
 
 
+@pytest.mark.parametrize(
+    "held", [{"gpus": ("x-1", "y-2", "y-2::1")}, {"counts": (("gpu", 2),)}, {"gpus": ("x-1",), "counts": (("gpu", 1),)}]
+)
+def test_cards_that_a_stranger_holds_without_a_name_are_not_free(held):
+    found = books()
+    place(found, "a", "gpu=1")
+    stranger = pod(name="other", **held)
+    assert found.observe("n", shows(stranger), 1.0).foreign.gpus == cards(1, 2)
+    found.dealloc("a", 2.0)
+    again = found.observe("n", shows(stranger, pod(name="second", gpus=cards(1))), 3.0)
+    assert again.foreign.gpus == cards(0, 1, 2), "one more is held by name, and what had no name may be any other"
+    assert place(found, "b", "gpu=5").gpus == cards(3, 4, 5, 6, 7)
+    as_rebuilt(found)
+    assert found.observe("n", shows(), 4.0).foreign is None
+
+
+def test_a_known_owner_that_is_shown_with_an_unknown_id_keeps_as_many_of_its_cards():
+    found = books()
+    place(found, "a", "gpu=3")
+    found.observe("n", shows(pod(uid="a", gpus=(*cards(5), "x-1"))), 1.0)
+    assert found.fleet.ledger["a"].gpus == cards(0, 5)
+    as_rebuilt(found)
+
+
+def test_shares_that_a_plugin_makes_of_a_card_hold_no_other():
+    found = books()
+    assert found.observe("n", shows(pod(name="other", gpus=("n-g0-3", "n-g0-4"))), 1.0).foreign is None
+
+
 def test_who_has_just_left_is_no_stranger_for_as_long_as_a_node_may_lag():
     found = books()
     place(found, "a", "gpu=1", "p")

@@ -187,3 +187,4 @@ class Observed(RuleBasedStateMachine):
 
 Observed.TestCase.settings = settings(max_examples=50, stateful_step_count=25)
 test_any_history_of_what_nodes_show = Observed.TestCase
+test_any_history_of_what_nodes_show.pytestmark = pytest.mark.long

@@ -64,6 +64,7 @@ def by_every_rule(books: Allocator, request: Request, found: Candidates) -> Choi
     return chosen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_each_node_says_what_it_says_alone(seed: int):
     draw = random.Random(seed)

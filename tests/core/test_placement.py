@@ -178,6 +178,7 @@ def test_what_is_short_is(resreq, held, batch, expected):
 requests = st.builds(ResourceRequirement.of, cpu=st.integers(1, 4), memory=st.just(0), gpu=st.integers(0, 2))
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3)), min_size=1, max_size=4),
@@ -239,6 +240,7 @@ def fleet_with(kinds: list[list[dict[str, object]]]) -> Fleet:
     )
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(
     fleets,

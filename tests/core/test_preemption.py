@@ -529,6 +529,7 @@ def subsets(uids: list[str]) -> list[tuple[str, ...]]:
     return list(chain.from_iterable(combinations(uids, n) for n in range(len(uids) + 1)))
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(worlds())
 def test_against_every_subset_of_victims(world):
@@ -582,6 +583,7 @@ def price(fleet: Fleet, budgets: Budgets, node: str, gone: frozenset[str]) -> Co
     return Cost(beyond, highest, total, len(gone), NOW - oldest, node)
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(worlds())
 def test_no_set_on_any_node_is_cheaper(world):
@@ -601,6 +603,7 @@ def test_no_set_on_any_node_is_cheaper(world):
     assert found.cost == min(costs)
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(worlds(), st.data())
 def test_one_node_with_any_victims_against_every_subset_of_them(world, data):

@@ -137,6 +137,13 @@ def test_what_a_task_takes_is_the_dearest_loss_of_slots():
         assert enough == pytest.approx(max([0.0, *losses])) or 0.5 <= enough <= max(losses)
 
 
+def test_a_class_that_needs_no_cpu_loses_no_slot_on_a_node_whose_cpu_is_overdrawn():
+    classes = np.array([[0, 300, 1, 1]])
+    with np.errstate(all="raise"):
+        cost = slot_cost(classes, np.ones(1), np.array([0]), np.array([2]), np.array([2]), -500, 0, 0, 0, np.inf)
+    assert cost == 0
+
+
 def test_tasks_without_cards_are_worth_a_part_of_the_cards_that_go_with_the_cpu_of_their_mean():
     classes = np.array([(8000, 0, 0, -1), (32_000, 0, 0, -1), (0, 0, 0, -1), (4000, 500, 1, -1)], np.int64)
     found = bare(Mix(classes, np.array([0.3, 0.2, 0.1, 0.4])), cards_per_cpu=0.06)

@@ -103,6 +103,7 @@ class Shares:
         return cards
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @given(fleet=fleets(), arrivals=st.lists(tasks(), min_size=1, max_size=25))
 @settings(max_examples=40)

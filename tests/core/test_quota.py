@@ -25,7 +25,7 @@ from ullage.core.quota import (
 from ullage.core.selection import Rules, decided_by_sums, find
 from ullage.core.sentences import CURES, alarm_text, condition_text, reject_text
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Amounts, Claim, Request
+from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -39,8 +39,8 @@ MIB = 2**20
 GIB = 2**30
 
 
-def amounts(tflops: float = 0, mib: int = 0) -> Amounts:
-    return Amounts(round(tflops * 1000), mib * MIB)
+def amounts(tflops: float = 0, mib: int = 0) -> Part:
+    return Part(round(tflops * 1000), mib * MIB)
 
 
 def caps(tflops: float | None = None, mib: int | None = None) -> Caps:
@@ -357,7 +357,7 @@ def test_a_percentage_counts_as_its_amount_on_each_card():
     (rejection,) = quotas.check({}, "team", asked_of(each, count=2))
     assert rejection.needed == 20_550
     with pytest.raises(InvalidRequest, match="resolve it"):
-        quotas.check({}, "team", asked_of(Amounts(compute_ppm=150_000)))
+        quotas.check({}, "team", asked_of(Part(compute_ppm=150_000)))
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -422,7 +422,7 @@ def test_nothing_stands_above_itself(parents):
 # --- changes of what runs ---
 
 
-def change(quota: Quota, used: Usage, old: Amounts, new: Amounts, count: int = 1) -> list[Code]:
+def change(quota: Quota, used: Usage, old: Part, new: Part, count: int = 1) -> list[Code]:
     held = Usage(
         old.compute_gflops * count, old.vram_bytes * count, old.compute_gflops * count, old.vram_bytes * count, 1
     )
@@ -516,7 +516,7 @@ class History(RuleBasedStateMachine):
     @rule(
         namespace=st.sampled_from(NAMESPACES),
         each=st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 2**27)), min_size=1, max_size=4),
-        limit=st.none() | st.builds(Amounts, st.integers(0, 30_000), st.integers(0, 2**28)),
+        limit=st.none() | st.builds(Part, st.integers(0, 30_000), st.integers(0, 2**28)),
         state=st.sampled_from(AllocationState),
         whole=st.booleans(),
         owned=st.booleans(),
@@ -564,7 +564,8 @@ class History(RuleBasedStateMachine):
                 continue
             each = [(charge.compute, charge.vram) for charge in held.charges] or [(50_000, 500 * MIB)] * len(held.gpus)
             limit = held.claim.limit
-            most = each if limit is None else [(limit.compute_gflops, limit.vram_bytes)] * len(each)
+            written = (0, 0) if limit is None else (limit.compute_gflops, limit.vram_bytes)
+            most = [(max(compute, written[0]), max(vram, written[1])) for compute, vram in each]
             sums = expected.setdefault(held.claim.namespace, [0] * 6)
             for compute, vram in each:
                 sums[0] += compute

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest import mock
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.books import GIB, frozen
 
-from ullage.core import yielding
+from ullage.core import reclaim, yielding
+from ullage.core.cycle import schedule
 from ullage.core.entitlement import Leaves, application_limits, place_unit
 from ullage.core.fleet import Fleet
 from ullage.core.placement import Placer
+from ullage.core.plan import Keep, Unbind
 from ullage.core.policy import Policy
 from ullage.core.reclaim import Reclaim
 from ullage.core.shares import ShareTree
-from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.world import Cause, Demand, Eviction, ExecutorView, Phase, Promise, World
 from ullage.core.yielding import Victim
-from ullage.model.allocation import Allocation
+from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import IsolationPolicy
-from ullage.model.queue import Queue
+from ullage.model.queue import Limit, Queue
+from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 
 NOW = 1000.0
@@ -62,17 +67,95 @@ def worlds(draw: st.DrawFn, texts: tuple[str, ...] = TEXTS, **card: object) -> W
     return World(fleet, tuple(demands), tuple(views), (Queue("default"),))
 
 
-def reclaim_of(world: World) -> Reclaim:
+def reclaim_of(world: World, deserved: dict[str, int] | None = None) -> Reclaim:
     held, made = world.held(), Leaves(world.fleet)
     leaves = {
         demand.session: made.of(demand, held=len(held.get(demand.session, ())) // demand.batch_size)
         for demand in world.demands
     }
     tree = ShareTree(world.fleet.total, world.queues, leaves.values(), application_limits=application_limits(world))
-    return Reclaim(world, tree, leaves, {})
+    return Reclaim(world, tree, leaves, deserved or {})
 
 
-def the_old_way(reclaim: Reclaim, claimant: Demand, outlook: Placer, vacant: Placer) -> list[Victim] | None:
+def test_cards_with_few_holders_are_emptied_first():
+    """Two cards are needed, and the session may lose two executors: a card that two share would cost it both."""
+    half, cards = ResourceRequirement.from_string("cpu=1,gpu=0.5"), tuple(Gpu(f"g{n}", n) for n in range(3))
+    fleet, views = Fleet([Node("n", 8000, 64 * GIB, cards)]), []
+    for number, card in enumerate(("g0", "g1", "g2", "g2")):
+        fleet.charge(Allocation(f"e{number}", "n", half, (card,), charges=(Charge(500, 0),)))
+        views.append(ExecutorView(f"e{number}", Phase.BUSY, half, "b", bound_at=float(number)))
+    claimant = Demand("a", 2, ResourceRequirement.from_string("cpu=1,gpu=2"), 1)
+    world = World(fleet, (Demand("b", 1, half, 0, 4), claimant), tuple(views))
+    plan = schedule(world, Policy(), NOW, deserved={"a": 1, "b": 2})
+    assert {action.executor for action in plan.actions if isinstance(action, Unbind)} == {"e0", "e1"}
+
+
+def world_of(nodes: list[Node], demands: list[Demand], *held: tuple[ExecutorView, str, tuple[str, ...]]) -> World:
+    """Executors on these nodes and cards."""
+    fleet = Fleet(nodes)
+    for view, node, cards in held:
+        fleet.charge(Allocation(view.id, node, view.requirement, cards))
+    return World(fleet, tuple(demands), tuple(view for view, _, _ in held))
+
+
+def test_members_of_a_gang_find_victims_one_by_one_where_the_newest_do_not_help():
+    """The newest victim is on a node whose cards somebody keeps; the session may lose two."""
+    one, card = ResourceRequirement.of(cpu=1), ResourceRequirement.of(cpu=1, gpu=1)
+    nodes = [
+        Node(name, 2000, GIB, tuple(Gpu(f"{name}-{number}", number) for number in range(2))) for name in ("n0", "n1")
+    ]
+    both = ResourceRequirement.of(cpu=1, gpu=2)
+    demands = [Demand("s", 1, one, 0, 3), Demand("k", 2, both, 0, 1), Demand("gang", 3, card, 2, batch_size=2)]
+    world = world_of(
+        nodes,
+        demands,
+        *((ExecutorView(f"e{n}", Phase.BUSY, one, "s", bound_at=float(n)), f"n{n // 2}", ()) for n in range(3)),
+        (ExecutorView("k0", Phase.BUSY, both, "k"), "n1", ("n1-0", "n1-1")),
+    )
+    plan = schedule(world, Policy(), NOW, deserved={"s": 1, "k": 1, "gang": 2})
+    assert {action.executor for action in plan.actions if isinstance(action, Unbind)} == {"e0", "e1"}
+
+
+def test_an_executor_never_gives_way_to_its_own_session():
+    one = ResourceRequirement.of(cpu=1)
+    leaving = ExecutorView("e0", Phase.LEAVING, one, "a", eviction=Eviction("gone", Cause.SHARE, NOW), may_stay=True)
+    world = world_of([Node("n", 1000, GIB)], [Demand("a", 1, one, 1, leaving=1)], (leaving, "n", ()))
+    world = replace(world, promises={"a": Promise((Allocation("p", "n", one),))})
+    plan = schedule(world, Policy(), NOW, deserved={"a": 1})
+    assert plan.actions == (Keep("e0"),)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_executors_without_a_task_leave_only_in_the_place_of_one_that_has_one(works):
+    one = ResourceRequirement.of(cpu=1)
+    eviction = Eviction("b", Cause.SHARE, NOW)
+    leaving = ExecutorView("e0", Phase.LEAVING, one, "a", eviction=eviction, may_stay=works)
+    vacant = ExecutorView("e1", Phase.VACANT, one, "c", since=NOW, bound_at=NOW)
+    demands = [Demand("a", 1, one, 0, 0, 1), Demand("b", 2, one, 1), Demand("c", 3, one)]
+    world = world_of([Node("n", 2000, GIB)], demands, (leaving, "n", ()), (vacant, "n", ()))
+    world = replace(world, promises={"b": Promise((Allocation("p", "n", one),))})
+    plan = schedule(world, Policy(), NOW, deserved={"a": 0, "b": 1, "c": 0})
+    assert plan.actions == ((Keep("e0"), Unbind("e1", eviction)) if works else ())
+
+
+def test_nobody_leaves_a_queue_at_its_limit_for_one_that_has_no_room_then():
+    small, large = ResourceRequirement.from_string("cpu=2"), ResourceRequirement.from_string("cpu=3")
+    fleet = Fleet([Node("n", 4000, 64 * GIB, ())])
+    fleet.charge(Allocation("e0", "n", small))
+    fleet.charge(Allocation("e1", "n", small))
+    views = [ExecutorView("e0", Phase.BUSY, small, "b"), ExecutorView("e1", Phase.BUSY, small, "other")]
+    demands = (
+        Demand("b", 1, small, 0, 1, queue="q"),
+        Demand("other", 2, small, 0, 1),
+        Demand("a", 3, large, 1, queue="q"),
+    )
+    queues = Queue("default"), Queue("q", limit=Limit(cpu_milli=3000))
+    plan = schedule(World(fleet, demands, tuple(views), queues), Policy(), NOW, deserved={"a": 1, "b": 0, "other": 1})
+    assert plan.actions == ()
+    assert plan.waiting["a"] is Code.QUEUE_LIMIT
+
+
+def the_old_way(search: Reclaim, claimant: Demand, outlook: Placer, vacant: Placer) -> list[Victim] | None:
     """Victims in order until a unit is placed, then without each of them that is not needed."""
 
     def fits(gone: list[Victim]) -> bool:
@@ -86,7 +169,7 @@ def the_old_way(reclaim: Reclaim, claimant: Demand, outlook: Placer, vacant: Pla
 
     useful, rows = vacant.room(claimant.requirement) > 0, outlook.fleet.row_of
     chosen: list[Victim] = []
-    for victim in reclaim._in_order(claimant, NOW, overdue=True):
+    for victim in search._in_order(claimant, NOW, displace=True):
         nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
         if any(useful[rows[node]] for node in nodes):
             chosen.append(victim)
@@ -101,17 +184,42 @@ def the_old_way(reclaim: Reclaim, claimant: Demand, outlook: Placer, vacant: Pla
     return chosen
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(worlds())
 def test_victims_are_those_of_trying_again_after_each(world):
     assert_as_the_old_way(world)
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(worlds(PARTS, isolation_policy=IsolationPolicy.DYNAMIC), st.sampled_from([1, 2]))
 def test_cards_that_keep_the_mode_of_their_users_and_many_rounds_change_nothing(world, few):
     with mock.patch.object(yielding, "_FEW", few):
         assert_as_the_old_way(world)
+
+
+@pytest.mark.long
+@settings(max_examples=200)
+@given(worlds(PARTS, isolation_policy=IsolationPolicy.DYNAMIC), st.tuples(*[st.integers(0, 8)] * 3))
+def test_nodes_and_cards_that_a_claim_passes_over_would_not_have_helped(world, deserved):
+    claimant, policy = world.demands[-1], Policy()
+    keeps = {f"s{number}": count for number, count in enumerate(deserved)}
+
+    def victims() -> list[str] | None:
+        outlook = Placer(Fleet(world.fleet.nodes, world.fleet.ledger.values()), policy)
+        vacant = Placer(outlook.fleet.emptied(), policy)
+        found = reclaim_of(world, keeps).claim(claimant, outlook, vacant, NOW, "new")
+        return None if found is None else [member.id for victim in found[0] for member in victim.members]
+
+    chosen = victims()
+    event("nobody" if chosen is None else "some")
+    with (
+        mock.patch.object(reclaim, "may_do", return_value=True),
+        mock.patch.object(reclaim, "shared", return_value=True),
+        mock.patch.object(reclaim, "cards_to_free", lambda _claimant, fleet, row, _willing: fleet.cards_on(row)),
+    ):
+        assert victims() == chosen
 
 
 def assert_as_the_old_way(world: World) -> None:
@@ -121,7 +229,7 @@ def assert_as_the_old_way(world: World) -> None:
     wanted = the_old_way(reclaim_of(world), claimant, Placer(books.copy(), policy), vacant)
     outlook = Placer(books, policy)
     before, untouched = dict(books.ledger), frozen(books)
-    found = reclaim_of(world).claim(claimant, outlook, vacant, NOW, "new", overdue=True)
+    found = reclaim_of(world).claim(claimant, outlook, vacant, NOW, "new", displace=True)
     if found is None:
         event("nobody")
         assert wanted is None

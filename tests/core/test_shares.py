@@ -238,6 +238,7 @@ def small_worlds(draw):
     return node, demands
 
 
+@pytest.mark.long
 @settings(max_examples=1500)
 @given(small_worlds())
 def test_filling_equals_the_slow_oracle(world):
@@ -245,6 +246,7 @@ def test_filling_equals_the_slow_oracle(world):
     assert deserve([node], *demands) == slow_drf(node, demands)
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(small_worlds(), st.randoms(use_true_random=False), st.integers(1, 3))
 def test_the_order_of_input_changes_nothing(world, random, copies):

@@ -7,7 +7,10 @@ from importlib import import_module
 
 import pytest
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="there is nothing to compare"),
+]
 
 MODULES = (
     *("test_filling", "test_published_scores", "test_leftover"),

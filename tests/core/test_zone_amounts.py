@@ -161,6 +161,7 @@ REQUESTS = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(
     steps=REQUESTS,

@@ -159,6 +159,7 @@ def some_hints(chance: random.Random, zones: int) -> list[Hint] | None:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("zones", range(1, 9))
 def test_the_merge_is_what_the_product_of_all_hints_gives(zones):
     chance = random.Random(zones)
@@ -179,6 +180,7 @@ def test_the_order_of_resources_and_hints_does_not_matter():
         assert merge_hints(range(4), lists, RESTRICTED) == merge_hints(range(4), shuffled, RESTRICTED)
 
 
+@pytest.mark.long
 def test_sixteen_zones_end():
     chance = random.Random(3)
     places = [(zone,) for zone in range(16)] * 2

@@ -23,9 +23,10 @@ from ullage.core.kernel.board import FREE, ID
 from ullage.core.preemption import Preemption
 from ullage.core.selection import Refusal
 from ullage.model.allocation import Allocation
-from ullage.model.claim import Amounts, Claim, GangClaim, Request
+from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import UllageError
 from ullage.model.node import Node
+from ullage.model.part import Part
 from ullage.model.request import ResourceRequirement
 from ullage.model.topology import CPU, Topology
 
@@ -176,7 +177,7 @@ class ZoneHistory(RuleBasedStateMachine):
     @rule(uid=uids, share=st.sampled_from([100_000, 250_000, 600_000]))
     def adjust(self, uid, share):
         before = self.both[0].fleet.ledger.get(uid)
-        after = self.same(lambda books: books.adjust(uid, Change(Amounts(share, 0, 0), None)))
+        after = self.same(lambda books: books.adjust(uid, Change(Part(share, 0, 0), None)))
         if isinstance(after, Adjustment) and before is not None:
             assert self.both[0].fleet.ledger[uid].placement == before.placement
 
@@ -281,3 +282,4 @@ class ZoneHistory(RuleBasedStateMachine):
 
 ZoneHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 test_any_history_on_zones = ZoneHistory.TestCase
+test_any_history_on_zones.pytestmark = pytest.mark.long

@@ -135,6 +135,7 @@ def waited(cluster: Cluster, jobs: list[Job]) -> tuple[float, float]:
     return mean(4), mean(8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_wide_jobs_start_sooner_where_small_ones_keep_together(seed):
     jobs = arrivals(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.zones import kubelet, machine
+from tests.core.zones import GIB, kubelet, machine
 
 from ullage.core.explain import explain
 from ullage.core.fleet import Fleet
@@ -14,11 +14,13 @@ from ullage.core.selection import Refusal, Rules, find
 from ullage.core.sentences import reject_text
 from ullage.core.topology.warning import width_trap
 from ullage.core.world import Demand, World
+from ullage.model.alignment import Alignment, ContainerNeeds, Stage
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.node import Node
 from ullage.model.rejection import Code, Cure, ZoneRoom
 from ullage.model.request import ResourceRequirement
+from ullage.model.topology import Device, ZonePolicy
 from ullage.model.zone_placement import ZonePlacement
 
 pytestmark = pytest.mark.timeout(900)
@@ -129,7 +131,7 @@ def test_a_stage_tells_each_node_and_freed_capacity_helps_where_it_could():
     rejection = stage.removed[0]
     rooms = (ZoneRoom(0, "gpu", 3, 4), ZoneRoom(1, "gpu", 3, 4))
     assert (rejection.code, rejection.cure, rejection.zones) == (Code.NOT_ALIGNED, Cure.CAPACITY, rooms)
-    assert reject_text(rejection).startswith("its cards and CPUs do not lie in the same zones: it needs 4 cards")
+    assert reject_text(rejection).startswith("what it needs does not lie in the same zones: it needs 4 cards")
 
 
 @pytest.mark.parametrize(
@@ -147,3 +149,74 @@ def test_what_no_freed_capacity_cures(node, code):
     assert found.refusal.code is code
     assert found.refusal.rejections[0].cure is Cure.NODE_CHANGE
     assert not found.curable
+
+
+def refused(node: Node, *containers: ContainerNeeds, taken: tuple[int, ...] = ()) -> str:
+    """Return the reason why a pod with these containers is not placed on a node of which some cards are taken."""
+    cards = sum(dict(each.devices).get("gpu", 0) for each in containers if each.stage is not Stage.INIT)
+    cards = max([cards, *(dict(each.devices).get("gpu", 0) for each in containers)])
+    asked = ResourceRequirement(gpu_count=cards, alignment=Alignment(ZonePolicy.SINGLE_ZONE, containers=containers))
+    rejection = find(fleet_with(node, list(taken)), Rules(), Request("r", asked)).stages[-1].removed[0]
+    return reject_text(rejection).partition(": ")[2].removesuffix(" (width rule kubelet)")
+
+
+BOUND = kubelet("single-numa-node", static_memory=True)
+NICS = tuple(Device("nic", number, f"nic-{number}", zones=(1,)) for number in range(2))
+
+
+def cards_and(name: str = "", **needs: object) -> ContainerNeeds:
+    return ContainerNeeds(name, devices=(("gpu", 2),), **needs)  # type: ignore[arg-type]
+
+
+def test_memory_that_no_zone_has_is_the_reason():
+    node = machine(memory=(64, 32), kubelet=BOUND)
+    said = refused(node, cards_and(memory_bytes=80 * GIB))
+    assert said == "it needs 80Gi of memory; n has 64Gi of 64Gi free on zone 0, 32Gi of 32Gi on zone 1"
+
+
+def test_a_device_that_no_zone_has_enough_of_is_the_reason():
+    node = machine(kubelet=BOUND)
+    assert node.topology is not None
+    node = replace(node, topology=replace(node.topology, devices=NICS))
+    said = refused(node, ContainerNeeds(devices=(("gpu", 1), ("nic", 3))))
+    assert said == "it needs 3 nic; n has 0 of 0 free on zone 0, 2 of 2 on zone 1"
+
+
+def test_what_fits_only_apart_is_told_together():
+    node = machine(memory=(64, 32), kubelet=BOUND)
+    said = refused(node, cards_and(memory_bytes=48 * GIB), taken=(0, 1, 2))
+    assert said == (
+        "it needs 2 cards and 48Gi of memory in the same zones; "
+        "n has 1 of 4 cards and 64Gi of 64Gi of memory free on zone 0, "
+        "4 of 4 cards and 32Gi of 32Gi of memory on zone 1"
+    )
+
+
+def test_a_later_container_is_named_with_what_the_earlier_ones_leave():
+    node = machine(kubelet=BOUND)
+    three = (("gpu", 3),)
+    said = refused(node, ContainerNeeds("a", devices=three), ContainerNeeds("b", devices=three), cards_and("c"))
+    assert said == "its container c needs 2 cards; n has 1 of 4 free on zone 0, 1 of 4 on zone 1"
+
+
+def test_an_init_container_is_the_reason():
+    node = machine(kubelet=BOUND)
+    said = refused(node, ContainerNeeds("setup", Stage.INIT, devices=(("gpu", 5),)), cards_and("main"))
+    assert said == "its container setup needs 5 cards; n has 4 of 4 free on zone 0, 4 of 4 on zone 1"
+
+
+@pytest.mark.parametrize("asked", ["cpu=5,gpu=1,numa=single-numa-node", "cpu=5,numa=single-numa-node"])
+def test_what_no_zone_can_ever_hold_is_told_as_never_also_while_others_use_the_cpus(asked):
+    fleet = Fleet([machine(cpus=(4, 4))])
+    fleet.charge(Allocation("other", "n", ResourceRequirement(6000)))
+    found = why(fleet, asked)
+    assert found.cure is not Cure.CAPACITY
+    assert "it needs 5 CPUs; n has 4 of 4 free on zone 0, 4 of 4 on zone 1" in found.summary
+
+
+def test_a_request_is_told_too_what_no_zone_can_ever_hold():
+    fleet = Fleet([machine(cpus=(4, 4))])
+    fleet.charge(Allocation("other", "n", ResourceRequirement(6000)))
+    found = find(fleet, Rules(), Request("r", ResourceRequirement.from_string("cpu=5,gpu=1,numa=single-numa-node")))
+    assert isinstance(found.refusal, Refusal)
+    assert (found.refusal.code, found.curable) == (Code.NOT_ALIGNED, False)

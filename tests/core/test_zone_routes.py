@@ -313,7 +313,7 @@ def test_a_session_reclaims_one_zone():
     low = Demand("low", 0, one, running=8)
     high = Demand("high", 1, ResourceRequirement.from_string(f"cpu=2,gpu=2,{SINGLE}"), pending=2, priority=5)
     plan = schedule(World(fleet, (low, high), tuple(views), (Queue("default"),)), Policy(reclaim_grace_s=None), 100.0)
-    gone = [action.executor for action in plan.actions if isinstance(action, Unbind) and action.reclaimed]
+    gone = [action.executor for action in plan.actions if isinstance(action, Unbind) and action.eviction]
     assert gone == ["low/5", "low/7"]  # low/2, who is newer than the last, lies in the other zone
     assert {fleet.ledger[uid].placement.zones for uid in gone} == {(1,)}
 

@@ -202,8 +202,8 @@ def merged(books: Books, kubelet: Kubelet, amounts: dict[str, int], held: Held) 
 
 def hints_of(books: Books, resource: str, amount: int, held: Held, *, by_free: bool = False) -> list[Hint] | None:
     """Every mask that has enough left; preferred ones are as narrow as all that there is allows, or what is free."""
-    zones = books.topology.zone_ids
     units, spare = books.every.get(resource, []), held.spare.get(resource, set())
+    zones = [zone for zone in books.topology.zone_ids if resource != CPU or any(zone in unit.zones for unit in units)]
     free = books.free.get(resource, set()) - held.units.get(resource, set()) | spare
     total_in, free_in = {}, {}
     for mask in masks_of(zones):

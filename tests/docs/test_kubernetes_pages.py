@@ -19,7 +19,7 @@ from tests.kube.hami_node import PHASE, HamiNode, hami_node
 from tests.kube.test_front import a_node, cards_of, put, running
 from tests.kube.test_webhook import admitted
 from ullage.bootstrap.settings import read_settings
-from ullage.kube.cards import registered_cards
+from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.events import Reason
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
@@ -167,7 +167,7 @@ async def test_two_halves_are_on_one_card(server: ApiServer, api: HttpKubeApi) -
     put(server, "nodes", hami_node("a", "GPU-1", "GPU-2", mib=40960), a_node("of-unknown-cards"))
     named = [half | {"metadata": half["metadata"] | {"name": f"half-{number}"}} for number in (1, 2, 3)]
     *pods, third = put(server, "pods", *named)
-    async with running(server, api, readers=[registered_cards()]) as up:
+    async with running(server, api, readers=[RegisteredCards()]) as up:
         assert [await up.place(pod, ["a", "of-unknown-cards"]) for pod in pods] == ["!a", "!a"]
         refused = await up.ask("filter", Pod=third, NodeNames=["of-unknown-cards"])
         assert "gpu-capacity-unknown" in refused["FailedAndUnresolvableNodes"]["of-unknown-cards"]
@@ -179,7 +179,7 @@ async def test_two_halves_are_on_one_card(server: ApiServer, api: HttpKubeApi) -
 async def test_the_plugin_hands_out_the_part(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811
     put(server, "nodes", hami_node("a", "GPU-1", mib=40960))
     (pod,) = put(server, "pods", shared("part"))
-    async with HamiNode(api, "a") as plugin, running(server, api, readers=[registered_cards()]) as up:
+    async with HamiNode(api, "a") as plugin, running(server, api, readers=[RegisteredCards()]) as up:
         assert await up.place(pod, ["a"]) == "!a"
         await until(lambda: bool(plugin.granted or plugin.errors), "the plugin was asked")
     assert plugin.granted == {("part", "main"): [("GPU-1", 20480, 50)]}

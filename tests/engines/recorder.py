@@ -35,7 +35,7 @@ from ullage.service.engine_port import (
 E = TypeVar("E", bound=EngineEvent)
 NODE = Node("here", cpu_milli=4000, memory_bytes=4 << 30)
 SMALL = ResourceRequirement.of(cpu=1, memory="512m")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 class Recorder:
@@ -114,7 +114,7 @@ def pickled(function: Callable[..., object], arguments: tuple[object, ...]) -> b
 
 @asynccontextmanager
 async def opened(
-    directory: Path, *, hello_s: float = 30.0, confinement: Confinement | None = None
+    directory: Path, *, hello_s: float = DEADLINE_S, confinement: Confinement | None = None
 ) -> AsyncIterator[Recorder]:
     """An open engine."""
     engine = LocalEngine(directory, NODE, "server", hello_s=hello_s, confinement=confinement)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_nvml import FakeNvml
+from exporter_bench import Bench
 from recorded import write
-from recorded_topology import adapter, two_sockets, v100
+from recorded_topology import adapter, device, own_bridge, two_sockets, v100
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until, write_kubeconfig
 from tests.kube.pod_resources import PodResourcesServer, container, devices, listed, pod
@@ -20,66 +20,12 @@ from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import NvmlCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES
-from ullage.kube.exporter.exporter import Exporter
-from ullage.kube.exporter.settings import ExporterSettings
 from ullage.kube.nodes import node_of
-from ullage.wire.topology.numatopology import read_numatopology
+from ullage.model.card_figures import SHIPPED_FIGURES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 GPU = "nvidia.com/gpu"
-
-
-class Bench:
-    """One node with an exporter that is stepped by hand; `clock` is its time in seconds."""
-
-    def __init__(self, server: ApiServer, api: HttpKubeApi, root: Path, library: FakeNvml) -> None:
-        self.server, self.api, self.root, self.library = server, api, root, library
-        self.clock = 1000.0
-        self.said: list[tuple[str, str]] = []
-        self.kubelet = root / "kubelet"
-        self.kubelet.mkdir()
-        self.settings = ExporterSettings(
-            "n1",
-            root,
-            self.kubelet / "sock",
-            self.kubelet / "cpu",
-            self.kubelet / "devices",
-            self.kubelet / "config",
-            names={"nic": "example.com/nic"},
-        )
-        self.configure(topologyManagerPolicy="restricted", cpuManagerPolicy="static", reservedSystemCPUs="0,8")
-        server.do(lambda: server.rules.create("nodes", "", {"metadata": {"name": "n1"}}))
-        self.exporter = self.fresh()
-
-    def configure(self, **words: str) -> None:
-        (self.kubelet / "config").write_text(json.dumps(words))
-
-    def fresh(self) -> Exporter:
-        """As after a restart of its process."""
-        return Exporter(
-            self.api,
-            self.settings,
-            NvmlCards(self.library),
-            lambda source, sentence: self.said.append((source, sentence)),
-            now=lambda: self.clock,
-            steady=lambda: self.clock,
-        )
-
-    async def round(self, later_s: float = 3.0) -> bool:
-        self.clock += later_s
-        return await self.exporter.round()
-
-    def stored(self) -> dict:
-        return self.server.do(lambda: self.server.rules.get(("numatopologies", "", "n1")))
-
-    def writes(self) -> int:
-        return sum(method != "GET" and "numatopologies" in path for method, path in self.server.asked)
-
-    def record(self):
-        record, dropped = read_numatopology(self.stored())
-        assert dropped == ()
-        return record
 
 
 @pytest.fixture
@@ -248,8 +194,8 @@ async def test_an_answer_that_does_not_come_is_given_up(bench, monkeypatch):
     monkeypatch.setattr("ullage.kube.exporter.grpc.ANSWER_S", 0.05)
     async with PodResourcesServer(bench.settings.pod_resources) as socket:
         socket.silent = True
-        assert await bench.round()
-    assert bench.said[0][0] == "pod-resources"
+        assert not await bench.round()
+    assert [source for source, _ in bench.said][::3] == ["pod-resources", "kubelet"]
 
 
 async def test_an_answer_larger_than_one_window(bench):
@@ -280,12 +226,47 @@ async def test_files_stand_in_for_a_socket_that_never_answered_and_are_told_as_s
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "5", "\x00", '{"Data": 3, "entries": [1]}', "- a: &x [*x]", "[" * 100000]
 )
-async def test_malformed_files_cost_no_more_than_themselves(bench, text):
+async def test_nothing_is_told_as_free_while_the_files_of_who_holds_what_cannot_be_read(bench, text):
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        assert await bench.round()
+    before = bench.stored()
+    bench.exporter = bench.fresh()
     for name in ("cpu", "devices", "config"):
         write(bench.root, f"kubelet/{name}", text)
+    assert not await bench.round()
+    assert bench.stored() == before
+    assert "who holds what is unknown until" in bench.said[-1][1]
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod("GPU-3b")):
+        assert await bench.round()
+    assert bench.record().use.pods[0].containers[0].devices == (("gpu", ("GPU-3b",)),)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"PodUID": "u2", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": 5},
+        "u2",
+    ],
+)
+async def test_a_file_with_an_entry_that_cannot_be_read_is_not_believed(bench, wrong):
+    write(bench.root, "kubelet/cpu", json.dumps({"policyName": "none"}))
+    entry = {"PodUID": "u1", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": {"0": ["GPU-1b"]}}
+    write(bench.root, "kubelet/devices", json.dumps({"Data": {"PodDeviceEntries": [entry, wrong]}}))
+    assert not await bench.round()
+    write(bench.root, "kubelet/devices", json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
     assert await bench.round()
-    assert len(bench.record().cards) == 8
-    assert bench.said
+    write(bench.root, "kubelet/devices", json.dumps({"Data": {"PodDeviceEntries": [wrong]}}))
+    assert await bench.round()
+    assert [held.uid for held in bench.record().use.pods] == ["u1"]
+
+
+async def test_an_adapter_of_another_vendor_leaves_the_cards_theirs(bench):
+    device(bench.root, "0000:06:00.0", own_bridge(0x06), 0, 0x1002, 0x030000, 0x1638)
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        assert await bench.round()
+    record = bench.record()
+    assert record.stock["amd.com/gpu"].total == 1
+    assert {card.vendor for card in record.cards} == {"NVIDIA"}
 
 
 async def test_a_configuration_that_breaks_counts_as_it_was(bench):
@@ -305,7 +286,8 @@ async def test_a_machine_without_nvml_has_the_cards_of_its_driver(bench):
     for number in (0x3B, 0x1B):
         text = f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{number:02x}"
         write(bench.root, f"proc/driver/nvidia/gpus/0000:{number:02x}:00.0/information", text)
-    assert await bench.round()
+    async with PodResourcesServer(bench.settings.pod_resources, listed()):
+        assert await bench.round()
     assert [(card.uuid, card.index, card.zones) for card in bench.record().cards] == [
         ("GPU-1b", 0, (0,)),
         ("GPU-3b", 1, (0,)),
@@ -334,7 +316,8 @@ async def test_the_scheduler_has_the_machine_that_was_found(bench):
     found = discover(MachineSettings(name="n1"), {}, NvmlCards(bench.library), root=bench.root).node
     node = await bench.api.get(NODES, "n1")
     machine = node_of(node, record=bench.record())
-    assert machine.gpus == tuple(replace(card, isolations=None) for card in found.gpus)
+    meant = (replace(card, isolations=None) for card in found.gpus)
+    assert machine.gpus == tuple(map(SHIPPED_FIGURES.complete, meant))
     told, meant = machine.topology, found.topology
     assert (told.zones, told.distances, told.cpus) == (meant.zones, meant.distances, meant.cpus)
     assert sorted(told.links, key=str) == sorted(meant.links, key=str)

@@ -247,6 +247,17 @@ def test_recorded_machines(tmp_path, write, hardware, policy, scope):
     assert sum(seen.values()) > seen["admitted"]
 
 
+def test_a_zone_without_cpus_is_in_no_hint_for_cpus(tmp_path):
+    gpus = [(bus, place // 2) for place, bus in enumerate(EIGHT[:4])]
+    cores = {cpu: (0, cpu) for cpu in range(8)}
+    hardware = Hardware({0: [], 1: [0, 1, 2, 3], 2: [4, 5, 6, 7]}, cores, FAR[3], gpus)
+    library = FakeNvml(*hardware.write(tmp_path))
+    config = {"topologyManagerPolicy": "best-effort", "cpuManagerPolicy": "static"}
+    config |= {"reservedSystemCPUs": "7"}
+    pods = [pod_of("one", [container(1, 1)]), pod_of("two", [container(1, 2)])]
+    assert compare(tmp_path, hardware, library, config, pods) == {"admitted": 2}
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_random_machines_and_pods(tmp_path, seed):
     chance = random.Random(seed)

@@ -49,7 +49,7 @@ class Hook:
             "failurePolicy": "Fail" if self.fail else "Ignore",
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
-            "timeoutSeconds": 5,
+            "timeoutSeconds": 30,
         }
         return {"metadata": {"name": self.namespace}, "webhooks": [webhook]}
 
@@ -85,8 +85,8 @@ class Hook:
     async def _ask(self, request: Item) -> Item:
         trusted = ssl.create_default_context(cadata=self.ca.decode())
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        async with httpx2.AsyncClient(verify=trusted, trust_env=False, timeout=5) as client:
-            answer = await client.post(self.url, params={"timeout": "5s"}, json=review)
+        async with httpx2.AsyncClient(verify=trusted, trust_env=False, timeout=60) as client:
+            answer = await client.post(self.url, params={"timeout": "30s"}, json=review)
         response: Item = answer.raise_for_status().json()["response"]
         if response["uid"] != request["uid"]:
             raise ValueError(f"expected response.uid={request['uid']!r}")

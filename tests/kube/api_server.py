@@ -21,6 +21,7 @@ from tests.kube.patches import Unpatchable, apply_operations, merge
 from tests.kube.rules import CUSTOM, KINDS, Refused, Rules, bad, defaulted
 from tests.kube.selection import Match, field_selector, label_selector
 from tests.kube.store import Change, Compacted, Item, Key, Store
+from tests.ports import free_port
 
 R = TypeVar("R")
 TOKEN = "a-token"
@@ -67,8 +68,8 @@ class ApiServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
+        self.port = self.port or free_port()
         listener = listening(self.port)
-        self.port = listener.getsockname()[1]
         app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])])
         self._ending = False
         self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none"))
@@ -79,7 +80,7 @@ class ApiServer:
         self._ending = True
         self._server.should_exit = self._server.force_exit = True
         self.cut()
-        self._serving.result(30)
+        self._serving.result(60)
 
     def cut(self) -> None:
         """Break every connection, in the middle of whatever is said on it."""
@@ -93,7 +94,7 @@ class ApiServer:
     def close(self) -> None:
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
+        self._thread.join(60)
         self._loop.close()
 
     def forget(self) -> None:
@@ -109,7 +110,7 @@ class ApiServer:
             finally:
                 await self.store.announce()
 
-        return asyncio.run_coroutine_threadsafe(once(), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(once(), self._loop).result(60)
 
     async def _answer(self, request: Request) -> Response:
         self.asked.append((request.method, f"{request.url.path}?{request.url.query}"))

@@ -14,7 +14,7 @@ def answers(front: Front) -> bool:
 
 @asynccontextmanager
 async def at_work(
-    front: Front, ready: Callable[[Front], bool] = answers, *, deadline_s: float = 30.0, lets_go: bool = True
+    front: Front, ready: Callable[[Front], bool] = answers, *, deadline_s: float = 60.0, lets_go: bool = True
 ) -> AsyncIterator[Front]:
     """Entered as soon as it is `ready`. One that ends by itself fails the test, with what it ended with."""
     work = asyncio.create_task(front.run())

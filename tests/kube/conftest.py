@@ -23,7 +23,7 @@ from ullage.kube.client.kinds import GPU_BINDINGS, NAMESPACES, PODS, Kind
 from ullage.kube.client.objects import Object
 from ullage.model.error import AlreadyExists, NotFound, UllageError
 
-SHORT = Patience(answer_s=10.0, throttled_s=5.0, watch_s=(1.0, 2.0), silence_s=20.0)
+SHORT = Patience(answer_s=60.0, throttled_s=5.0, watch_s=(1.0, 2.0), silence_s=20.0)
 DEFINITIONS = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", Object, namespaced=False
 )
@@ -38,7 +38,7 @@ WEBHOOKS = Kind(
 _NUMBERS = itertools.count(1)
 
 
-async def until(condition: Callable[[], bool], what: str | Callable[[], str], deadline_s: float = 30.0) -> None:
+async def until(condition: Callable[[], bool], what: str | Callable[[], str], deadline_s: float = 60.0) -> None:
     """Wait for something that other tasks or threads bring about; `what` is said of it where it does not happen."""
     clock = asyncio.get_running_loop().time
     end = clock() + deadline_s

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import urllib.error
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
+from tests.ports import free_port
 from tests.system.live_server import wait_until
 
 REQUIRED = "ULLAGE_REQUIRE_KUBE"
@@ -25,16 +25,11 @@ def binary(name: str) -> str:
     folder = os.environ.get("KUBEBUILDER_ASSETS")
     found = shutil.which(name, path=folder) if folder else shutil.which(name)
     if found is None:
-        reason = f"no {name} in $KUBEBUILDER_ASSETS or on PATH"
+        reason = f"no {name} in $KUBEBUILDER_ASSETS or on PATH; `make control-plane` builds it"
         if os.environ.get(REQUIRED) == "1":
             pytest.fail(f"{reason}, and {REQUIRED}=1")
         pytest.skip(reason)
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Process:
@@ -51,7 +46,7 @@ class Process:
     def stop(self) -> None:
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -218,7 +213,7 @@ def kubeconfig(url: str, cluster: dict[str, Any], user: dict[str, Any]) -> dict[
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5, context=ssl._create_unverified_context()) as answer:
+        with urllib.request.urlopen(url, timeout=60, context=ssl._create_unverified_context()) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

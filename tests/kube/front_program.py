@@ -1,4 +1,7 @@
-"""`ullage kube` whose terms are short, so that the next one need not wait long for a leader that died."""
+"""`ullage kube` whose terms are short: the next one need not wait long for a leader that stands still.
+
+They are not so short that a leader on a busy machine misses one.
+"""
 
 import sys
 from pathlib import Path
@@ -7,4 +10,4 @@ from ullage.bootstrap.kube import serve_kube
 from ullage.kube.client.lease import Terms
 
 if __name__ == "__main__":
-    sys.exit(serve_kube(Path(sys.argv[1].removeprefix("--config=")), {}, terms=Terms(3, 0.3, 2.0)))
+    sys.exit(serve_kube(Path(sys.argv[1].removeprefix("--config=")), {}, terms=Terms(8, 0.5, 6.0)))

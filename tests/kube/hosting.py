@@ -22,7 +22,7 @@ from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.hosted_apps import REQUIREMENTS
 from ullage.kube.bindings.nodes import TYPE_LABEL
-from ullage.kube.cards import registered_cards
+from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
@@ -128,7 +128,7 @@ class Hosting(Running):
 @asynccontextmanager
 async def hosting(server: ApiServer, api: HttpKubeApi, terms: BindingTerms = TERMS) -> AsyncIterator[Hosting]:
     candidate = Candidate(api, "ullage", "default")
-    front = make_front(api, candidate, Rules(), FrontSettings(readers=[registered_cards()], bindings=terms))
+    front = make_front(api, candidate, Rules(), FrontSettings(readers=[RegisteredCards()], bindings=terms))
     assert front.bindings is not None
     routes = Known(compute_resources(front.bindings.use, caller_of), ProxyHeaders(Admins(("root",))))
     async with (

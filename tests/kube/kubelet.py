@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Self
 
-from ullage.kube.client.api import KubeApi
+from ullage.kube.client.api import KubeApi, Selection
 from ullage.kube.client.changes import Change, Create, Delete, Patch, PatchType
 from ullage.kube.client.informer import Added, Changed, Informer, News
 from ullage.kube.client.kinds import LEASES, NODES, PODS
@@ -15,15 +15,20 @@ HEARTBEATS = "kube-node-lease"
 
 
 class Kubelets:
-    """While entered, every pod on a node runs if `may_start` is set, and ends when it is told to and `may_end` is."""
+    """While entered, every pod on a node runs if `may_start` is set, and ends when it is told to and `may_end` is.
 
-    def __init__(self, api: KubeApi) -> None:
+    Each pod is served by itself: one that waits keeps no other waiting. With a `namespace` only its pods are served,
+    for tests that share a control plane with others.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str = "") -> None:
         self._api = api
-        self._pods = Informer(api, PODS)
+        self._pods = Informer(api, PODS, Selection(namespace))
         self._pods.subscribe(self._hear)
         self._work: asyncio.Queue[Pod] = asyncio.Queue()
         self._dead: set[str] = set()
-        self.starting = "", ""  # the pod that was last about to start
+        self.starting: set[tuple[str, str]] = set()
+        """Pods that are about to start."""
         self.may_start, self.may_end = asyncio.Event(), asyncio.Event()
         self.may_start.set()
         self.may_end.set()
@@ -73,20 +78,23 @@ class Kubelets:
             self._work.put_nowait(news.new)
 
     async def _serve(self) -> None:
-        while True:
-            pod = await self._work.get()
-            if not pod.spec.node_name or pod.spec.node_name in self._dead:
-                continue
-            namespace, name = pod.key
-            with suppress(NotFound, Conflict):  # it changed meanwhile, which is told too
-                if pod.terminating:
-                    await self.may_end.wait()
-                    await self._api.write(Delete(PODS, name, namespace, pod.metadata.uid, grace_s=0))
-                elif pod.status.phase == "Pending":
-                    self.starting = pod.key
-                    await self.may_start.wait()
-                    running = {"phase": "Running", "conditions": _condition("Ready", "True")}
-                    await self._api.write(_status(PODS, name, running, namespace, pod.metadata.resource_version))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                pod = await self._work.get()
+                if pod.spec.node_name and pod.spec.node_name not in self._dead:
+                    tasks.create_task(self._see_to(pod))
+
+    async def _see_to(self, pod: Pod) -> None:
+        namespace, name = pod.key
+        with suppress(NotFound, Conflict):  # it changed meanwhile, which is told too
+            if pod.terminating:
+                await self.may_end.wait()
+                await self._api.write(Delete(PODS, name, namespace, pod.metadata.uid, grace_s=0))
+            elif pod.status.phase == "Pending":
+                self.starting.add(pod.key)
+                await self.may_start.wait()
+                running = {"phase": "Running", "conditions": _condition("Ready", "True")}
+                await self._api.write(_status(PODS, name, running, namespace, pod.metadata.resource_version))
 
 
 def _status(kind: Any, name: str, status: dict[str, Any], namespace: str = "", version: str = "") -> Change:

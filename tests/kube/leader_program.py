@@ -22,7 +22,7 @@ async def lead(kubeconfig: Path, name: str) -> None:
     """Write until the term is over, each time on the version that was read."""
     async with connect(kubeconfig) as client:
         api = HttpKubeApi(client)
-        candidate = Candidate(api, "leader", "default", Terms(2, 0.1, 1.0))
+        candidate = Candidate(api, "leader", "default", Terms(5, 0.2, 4.0))
         trying = asyncio.create_task(candidate.run())
         while not trying.done():
             epoch = await candidate.elected()

@@ -69,7 +69,7 @@ class LiveFront:
 
     def is_ready(self) -> bool:
         self._must_run()
-        return httpx2.get(f"{self.url('metrics')}/readyz").status_code == 200
+        return httpx2.get(f"{self.url('metrics')}/readyz", timeout=60).status_code == 200
 
     def wait_ready(self) -> LiveFront:
         wait_until(self.is_ready, "it is ready", START_S)
@@ -100,3 +100,9 @@ class LiveFront:
     def _must_run(self) -> None:
         assert self.process is not None
         assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.told()}"
+
+
+class BriefFront(LiveFront):
+    """One whose terms are short: who comes after a kill waits seconds for the lease."""
+
+    program = ("-m", "tests.kube.front_program")

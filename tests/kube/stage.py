@@ -24,7 +24,7 @@ from tests.kube.audience import running
 from tests.kube.conftest import until, write_kubeconfig
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import Kubelets
-from tests.kube.live_front import LiveFront
+from tests.kube.live_front import BriefFront
 from tests.kube.service import Service
 from tests.kube.small_scheduler import GPU, SmallScheduler
 from ullage.kube.client.api import KubeApi
@@ -48,10 +48,9 @@ Holdings = set[tuple[str, str, str]]
 """Namespace and name of a pod, and a card that it holds."""
 
 
-class Front(LiveFront):
-    """`ullage kube` that others know by its name, and whose terms are short."""
+class Front(BriefFront):
+    """`ullage kube` that others know by its name."""
 
-    program = ("-m", "tests.kube.front_program")
     name = ""
 
     def kill_now(self) -> None:
@@ -70,7 +69,7 @@ class Front(LiveFront):
 
     async def known(self) -> Holdings:
         """Who holds what, as it says itself."""
-        async with httpx2.AsyncClient(trust_env=False, timeout=10) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             page = (await http.get(f"{self.url('metrics')}/metrics")).text
         lines = re.findall(r"^hami_vgpu_core_allocated_ratio\{(.*)\}", page, re.MULTILINE)
         found = [dict(re.findall(r'(\w+)="([^"]*)"', line)) for line in lines]
@@ -186,7 +185,7 @@ class Stage:
         await self.until(lambda pods: sum(bool(pod.spec.node_name) for pod in pods) >= count, f"{count}", deadline_s)
         return await self.holdings()
 
-    async def until(self, condition: Callable[[list[Pod]], bool], what: str, deadline_s: float = 60.0) -> None:
+    async def until(self, condition: Callable[[list[Pod]], bool], what: str, deadline_s: float = 120.0) -> None:
         """Wait for something to be told of the pods."""
         clock = asyncio.get_running_loop().time
         end = clock() + deadline_s

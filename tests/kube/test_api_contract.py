@@ -36,7 +36,7 @@ async def version(cluster: Cluster, kind: Kind[Any] = PODS) -> str:
 async def told(cluster: Cluster, since: str, count: int, select: Selection | None = None) -> list[WatchEvent[Pod]]:
     """The first events of pods of the test's namespace after a version, without bookmarks."""
     found: list[WatchEvent[Pod]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(found) < count:
             async with aclosing(cluster.api.watch(PODS, since, select or Selection(cluster.namespace))) as events:
                 async for event in events:
@@ -239,7 +239,7 @@ async def test_a_watch_that_has_begun_tells_what_comes(cluster: Cluster) -> None
 
 
 async def test_a_watch_is_ended_by_the_server(cluster: Cluster) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         events = [event async for event in cluster.api.watch(NODES, await version(cluster, NODES))]
     assert [event for event in events if event.type is not EventType.BOOKMARK] == []
 

@@ -17,7 +17,7 @@ import pytest
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.hosting import ALONE, RESOURCES, ROOT, a_deployment, a_machine, delete, pod_of
-from tests.kube.live_front import LiveFront
+from tests.kube.live_front import BriefFront, LiveFront
 from tests.kube.test_front import binding, cards_of, put
 from tests.system.live_server import wait_until
 from ullage.cli.bindings import parse_choice
@@ -43,7 +43,7 @@ def front(server: ApiServer, tmp_path: Path) -> Iterator[LiveFront]:
     server.rules.tokens["root"] = {"username": "root", "groups": ["admins"]}
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
-    front = LiveFront(tmp_path, server.url, SETTINGS)
+    front = BriefFront(tmp_path, server.url, SETTINGS)
     with closing(front):
         yield front.start().wait_ready()
 
@@ -51,12 +51,12 @@ def front(server: ApiServer, tmp_path: Path) -> Iterator[LiveFront]:
 def call(front: LiveFront, user: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     headers = {"Authorization": f"Bearer {user}"} if user else {}
     content = None if body is None else json.dumps(body)
-    answer = httpx2.request(method, front.url("bindings") + path, content=content, headers=headers, timeout=30)
+    answer = httpx2.request(method, front.url("bindings") + path, content=content, headers=headers, timeout=60)
     return answer.status_code, answer.json() if answer.status_code == 200 else answer.text
 
 
 def ask(front: LiveFront, verb: str, **body: Any) -> Any:
-    return httpx2.post(f"{front.url('extender')}/{verb}", content=json.dumps(body), timeout=30).json()
+    return httpx2.post(f"{front.url('extender')}/{verb}", content=json.dumps(body), timeout=60).json()
 
 
 def test_what_was_bound_is_known_after_a_kill(server: ApiServer, front: LiveFront) -> None:
@@ -80,7 +80,7 @@ def test_what_was_bound_is_known_after_a_kill(server: ApiServer, front: LiveFron
 def test_60_metrics_count_who_had_a_card_and_who_had_not(front: LiveFront) -> None:
     told = [call(front, owner, "POST", f"{COMFY}/resume", CHOICE)[1]["code"] for owner in ("alice", "bob")]
     assert told == [200, 422]
-    page = httpx2.get(f"{front.url('metrics')}/metrics").text
+    page = httpx2.get(f"{front.url('metrics')}/metrics", timeout=60).text
     for line in (
         'ullage_kube_calls_total{code="ok",verb="bindings-resume"} 1.0',
         'ullage_kube_calls_total{code="computeBindingUnavailable",verb="bindings-resume"} 1.0',
@@ -111,7 +111,8 @@ def test_the_command_line_binds_and_lets_go(front: LiveFront) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "memory"), [("n:g", None), ("n:g:2", 2 << 30), ("n:g:512Mi", 512 << 20), ("n:g:1Gi", 1 << 30)]
+    ("text", "memory"),
+    [("n:g", None), ("n:g:2", 2 << 30), ("n:g:512Mi", 2**29), ("n:g:1Gi", 1 << 30), ("n:g:1.5", 3 << 29)],
 )
 def test_a_choice_is_node_card_and_memory(text: str, memory: int | None) -> None:
     assert parse_choice(text).get("memory") == memory

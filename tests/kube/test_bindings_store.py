@@ -30,11 +30,12 @@ from tests.kube.test_front import cards_of, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.bindings.hosted_apps import REQUIREMENTS
 from ullage.kube.bindings.upkeep import Upkeep
-from ullage.kube.client.changes import Delete, Replace
+from ullage.kube.client.changes import Delete, Patch, Replace
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.client.kinds import CONFIG_MAPS
+from ullage.kube.client.kinds import CONFIG_MAPS, GPU_BINDINGS
 from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.model.compute import OwnerQuota
 from ullage.model.error import Unavailable
@@ -618,3 +619,72 @@ async def test_the_quota_of_an_owner_counts_cards_and_what_pods_ask(server: ApiS
 async def test_who_asks_has_to_be_known(server: ApiServer, api: HttpKubeApi):
     async with hosting(server, api) as up:
         assert (await up.status("GET", RESOURCES, user=""))[0] == 401
+
+
+async def test_an_invalid_binding_blocks_no_application_and_its_running_pods_stay_charged(
+    server: ApiServer, api: HttpKubeApi
+):
+    put(server, "nodes", a_machine("a", {"g1": SLICED}))
+    put(server, "deployments", a_deployment())
+    put(server, "gpubindings", a_binding("x", "g1", "other", "bob", "default", memory="6000"))
+    (pod,) = put(server, "pods", pod_of("his", "other", "bob"))
+    async with hosting(server, api) as up:
+        await up.heard("x")
+        assert await up.place(pod, ["a"]) == "!a"
+        await api.write(Patch(GPU_BINDINGS, "x", {"spec": {"memory": "64Gi"}}))
+
+        async def free() -> int:
+            (node,) = (await up.call("GET", RESOURCES))["data"]
+            return int(node["devices"][0]["available"]) // MIB
+
+        await until(lambda: "annotations" in up.objects()["x"]["metadata"], "it is shown as invalid")
+        assert up.objects()["x"]["metadata"]["annotations"]["ullage.io/binding-state"] == "Invalid"
+        assert await free() == 10_000
+        refused = await up.call("POST", f"{BOUND}/validate", choose("g1", 10_001))
+        assert refused["data"]["Data"]["validation"]["code"] == "device-vram-insufficient:g1"
+        delete(server, "pods", "his", gracePeriodSeconds=0)
+        await until(lambda: not list(up.front.bindings.store.occupants.users()), "his pod is gone")
+        assert await free() == 16_000
+        assert len((await up.call("POST", f"{COMFY}/resume", choose("g1", 16_000)))["data"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        ("[{", "compute-requirements"),
+        ("{}", "compute-requirements"),
+        ("[]", "name at least one way"),
+        ('[{"mode": "nvidia", "requiredGPU": 1}]', "requiredGPU"),
+        ('[{"mode": "", "requiredGpu": 1}]', "mode"),
+        ('[{"mode": "cpu", "requiredGpu": 1}]', "requiredGpu"),
+        ('[{"mode": "nvidia", "requiredGpu": "8Gi"}]', "requiredGpu"),
+        ('[{"mode": "nvidia", "requiredGpu": -1}]', "required_gpu"),
+    ],
+)
+async def test_unreadable_requirements_give_no_card_and_start_nothing_until_they_are_mended(
+    server: ApiServer, api: HttpKubeApi, told: str, names: str
+):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    workload = a_deployment()
+    workload["metadata"]["annotations"][REQUIREMENTS] = told
+    put(server, "deployments", workload)
+    async with hosting(server, api) as up:
+        for path, body in ((f"{BOUND}/validate", {}), (f"{COMFY}/resume", CHOICE), (f"{COMFY}/install", {})):
+            status, text = await up.status("POST", path, body)
+            assert (status, text.partition(":")[0]) == (409, "requirements-unreadable")
+            assert REQUIREMENTS in text
+            assert names in text
+        assert up.replicas("comfyui-alice") == 0
+
+
+async def test_one_unreadable_row_of_app_service_hides_no_other(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    row = {"appId": "i", "appName": "comfyui", "owner": "alice", "mode": "nvidia"}
+    rows = [{"appName": 1}, row | {"nodeName": "a", "deviceId": "g1", "memory": 0}]
+    shown = {"metadata": {"name": "rows", "namespace": "default"}, "data": {"allocations.json": json.dumps(rows)}}
+    put(server, "configmaps", shown)
+    (pod,) = put(server, "pods", pod_of("p"))
+    async with hosting(server, api, BindingTerms(allocations="default/rows")) as up:
+        assert await up.place(pod, ["a"]) == "!a"
+        problems = (await up.call("GET", f"{RESOURCES}/problems"))["data"]
+        assert [each["item"] for each in problems] == ["default/rows[0]"]

@@ -10,10 +10,13 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hosting import ALONE, MIB, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
 from tests.kube.test_front import cards_of, put
+from tests.kube.test_webhook import admitted, refused
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.gate import SCOPE_LABEL, Scope
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.objects import Pod
+from ullage.kube.webhook.admission import bound_counts
+from ullage.kube.webhook.webhook import Webhook
 from ullage.model.allocation import Allocation
 from ullage.model.part import Isolation
 
@@ -183,6 +186,18 @@ async def test_37_an_exclusive_card_is_for_one_application(server: ApiServer, ap
         assert (await up.offered(second, "a"))["FailedNodes"] == {"a": "1/1 ExclusiveDeviceAllocateConflict"}
 
 
+async def test_a_binding_that_selects_no_pod_takes_no_room_and_says_why(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_machine("a", {"g1": ALONE}))
+    put(server, "gpubindings", a_binding("x", "g1", podSelector=None), a_binding("y", "g1", app="other"))
+    (pod,) = put(server, "pods", pod_of("p", "other"))
+    async with hosting(server, api) as up:
+        assert await up.place(pod, ["a"]) == "!a"
+        await until(lambda: "annotations" in up.objects()["x"]["metadata"], "it says why it is not in force")
+        notes = up.objects()["x"]["metadata"]["annotations"]
+        assert notes["ullage.io/binding-state"] == "Invalid"
+        assert notes["ullage.io/binding-reason"].startswith("spec.podSelector: it is null")
+
+
 async def test_38_memory_is_sliced_to_the_end_and_no_further(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": SLICED}))
     for name, memory in (("one", "8000"), ("two", "8000"), ("zero", "1")):
@@ -270,6 +285,37 @@ async def test_each_card_of_a_pod_gives_what_is_bound_of_it(server: ApiServer, a
     async with hosting(server, api) as up:
         there = held(up, pod)
         assert {uuid: charge.vram for uuid, charge in zip(there.gpus, there.charges, strict=True)} == expected
+
+
+async def test_a_new_pod_asks_its_kubelet_for_as_many_cards_as_are_bound(server: ApiServer, api: HttpKubeApi):
+    machines = {"a": ("g1", "g2"), "b": ("g3",), "c": ("g4", "g5", "g6")}
+    put(server, "nodes", *(a_machine(name, dict.fromkeys(cards, ALONE)) for name, cards in machines.items()))
+    put(server, "gpubindings", a_binding("x", "g1"), a_binding("y", "g2"), a_binding("z", "g3", app="other"))
+    put(server, "gpubindings", *(a_binding(f"b-{card}", card, app="big") for card in machines["c"]))
+
+    def asks(pod: dict[str, Any]) -> list[str]:
+        containers = admitted(pod, webhook)["spec"]["containers"]
+        return [each["resources"]["limits"]["nvidia.com/gpu"] for each in containers if "resources" in each]
+
+    async with hosting(server, api) as up:
+        webhook = Webhook(bound=bound_counts(up.front.bindings.gate, up.front.cluster))
+        assert asks(pod_of("p")) == ["2"]
+        assert asks(pod_of("other", "other")) == ["1"]
+        assert asks(pod_of("single", consume="single")) == ["1"]
+        assert asks(pod_of("many", gpus=3)) == ["3"], "it waits for another binding"
+        beside, double = pod_of("beside"), pod_of("double", "big")
+        beside["spec"]["containers"].insert(0, {"name": "d", "image": "x"})
+        assert asks(beside) == ["2"]
+        assert asks(pod_of("alone", "big")) == ["3"]
+        double["spec"]["containers"].append({**double["spec"]["containers"][0], "name": "d"})
+        message = refused(double, webhook)
+        assert "spec.containers.nvidia.com/gpu: 2 is not valid: its application has 3 cards bound on a node" in message
+        assert "hami.io/app-gpu-consume=single" in message
+        (pod,) = put(server, "pods", admitted(pod_of("p"), webhook))
+        assert await up.place(pod, ["a"]) == "!a"
+        note = "hami.io/vgpu-devices-allocated"
+        written = server.do(lambda: server.rules.get(("pods", "default", "p")))["metadata"]["annotations"][note]
+        assert sorted(each.split(",")[0] for each in written.strip(";:").split(":")) == sorted(held(up, pod).gpus)
 
 
 async def test_43_single_takes_as_many_as_it_asks(server: ApiServer, api: HttpKubeApi):

@@ -28,7 +28,7 @@ from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Known, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.front import BindingTerms
-from ullage.kube.cards import registered_cards
+from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.changes import Create, Delete, Patch
 from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi
@@ -74,7 +74,7 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
         await define(api, GPU_BINDINGS, definition())
         tokens = {name: await _token(client, name) for name in ("alice", "bob", "root")}
         candidate = Candidate(api, "ullage-bound", "kube-system")
-        front = make_front(api, candidate, Rules(), FrontSettings(readers=[registered_cards()], bindings=TERMS))
+        front = make_front(api, candidate, Rules(), FrontSettings(readers=[RegisteredCards()], bindings=TERMS))
         known = Tokens(api, Admins(("root",)), prefix="system:serviceaccount:default:")
         routes = Known(compute_resources(front.bindings.use, caller_of), known)
         async with (

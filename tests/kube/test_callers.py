@@ -12,6 +12,7 @@ from starlette.requests import Request
 from tests.kube.conftest import until
 from ullage.kube.bindings.callers import AT_ONCE, KEPT_S, Admins, Tokens
 from ullage.model.error import Forbidden
+from ullage.service.bindings_moment import Caller
 
 pytestmark = pytest.mark.anyio
 
@@ -21,6 +22,7 @@ class Reviews:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.prefix, self.groups = "x:", list[str]()
         self.waiting = self.most = 0
         self.go = asyncio.Event()
         self.go.set()
@@ -34,7 +36,8 @@ class Reviews:
         await asyncio.sleep(0)
         self.waiting -= 1
         known = token.startswith("good")
-        return json.dumps({"status": {"authenticated": known, "user": {"username": f"x:{token}"}}}).encode()
+        user = {"username": f"{self.prefix}{token}", "groups": self.groups}
+        return json.dumps({"status": {"authenticated": known, "user": user}}).encode()
 
 
 def asking(token: str) -> Request:
@@ -62,3 +65,20 @@ async def test_strangers_do_not_flood_the_api_server() -> None:
     found = await asyncio.gather(*strangers, return_exceptions=True)
     assert all(isinstance(each, Forbidden) for each in found)
     assert (api.most, len(api.asked)) == (AT_ONCE, 1 + 3 * AT_ONCE)
+
+
+async def test_the_short_name_of_one_user_is_never_the_full_name_of_another() -> None:
+    api, admins = Reviews(), Admins(["good-admin"], ["operators"])
+    tokens = Tokens(api, admins, prefix="x:", clock=lambda: 0.0)  # type: ignore[arg-type]
+    assert (await tokens.caller(asking("good-1"))) == Caller("good-1", False)
+    api.prefix = ""
+    with pytest.raises(Forbidden, match="begin with 'x:'"):
+        await tokens.caller(asking("good-2"))
+    assert (await tokens.caller(asking("good-admin"))) == Caller("good-admin", True)
+    api.groups = ["operators"]
+    assert (await tokens.caller(asking("good-3"))) == Caller("good-3", True)
+
+
+async def test_an_admin_is_named_in_full() -> None:
+    tokens = Tokens(Reviews(), Admins(["good"]), prefix="x:", clock=lambda: 0.0)  # type: ignore[arg-type]
+    assert (await tokens.caller(asking("good"))) == Caller("good", False)

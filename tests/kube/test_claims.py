@@ -139,7 +139,8 @@ async def test_a_claim_is_allocated_where_pods_without_cards_and_pods_on_their_w
         await let_go(server, "p")
         assert allocated(server, "one") == ["b/gpu-0"]
         put(server, "pods", with_cpu(claiming("q", "two"), "5"))
-        await hears(told, "its claims cannot be allocated: 2 of 2 nodes: insufficient-cpu")
+        why = "its claims cannot be allocated: 2 of 2 nodes: insufficient-cpu; they ask for 1 device of class gpu"
+        await hears(told, why)
         assert gated(server, "q")
         server.do(lambda: server.rules.delete(("pods", "default", "plain"), {"gracePeriodSeconds": 0}))
         await let_go(server, "q")
@@ -683,3 +684,65 @@ async def test_a_claim_that_cannot_be_read_any_more_keeps_nobody_else_waiting(se
         put(server, "pods", claiming("p", "one"))
         await let_go(server, "p")
         assert devices.is_kept(uid), "it is held as it was"
+
+
+def written(server: ApiServer) -> dict[Any, Any]:
+    return dict(server.do(lambda: server.store.at(server.store.revision)))
+
+
+ON_A = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}
+ITS_POOL = [{"request": "r", "driver": "gpu.nvidia.com", "pool": "a", "device": "x", "consumedCapacity": "much"}]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "what"),
+    [
+        ({"devices": {"results": "of another version"}, "nodeSelector": ON_A}, "any driver on a"),
+        ({"devices": {"results": ITS_POOL}}, "a of gpu.nvidia.com on any node"),
+        ({"devices": {"results": "of another version"}}, ""),
+    ],
+    ids=["its node can be read", "its pool can be read", "nothing can be read"],
+)
+async def test_a_claim_whose_devices_were_never_readable_keeps_what_it_can_have_from_new_work(
+    server: ApiServer, api: HttpKubeApi, allocation: dict[str, Any], what: str
+) -> None:
+    furnish(server, a=1, b=1)
+    (broken,) = put(server, "resourceclaims", a_claim("broken"))
+    (user,) = put(server, "pods", claiming("user", "broken", gates=()))
+    uid = user["metadata"]["uid"]
+    using = [{"resource": "pods", "name": "user", "uid": uid}]
+    edit(server, "resourceclaims", "broken", allocation=allocation, reservedFor=using)
+    put(server, "resourceclaims", a_claim("one"), a_claim("two"))
+    put(server, "pods", claiming("p", "one"), claiming("q", "two"))
+    told: list[PodEvent] = []
+    async with running(api) as front:
+        assert front.claims is not None
+        front.claims.claiming._tell = told.append
+        if what:
+            await until(lambda: not (gated(server, "p") and gated(server, "q")), "one of them goes to the other node")
+            assert [allocated(server, name) for name in ("one", "two") if allocated(server, name)] == [["b/gpu-0"]]
+        else:
+            await hears(told, "its claims cannot be allocated")
+            assert gated(server, "p")
+            assert gated(server, "q")
+        front.mirror.settle()
+        fleet = front.cluster.allocator.fleet
+        assert not fleet.cards[fleet.card_of["GPU-a-0"]].usable, "nor does anybody else get its card"
+        assert fleet.cards[fleet.card_of["GPU-b-0"]].usable is bool(what)
+
+        def about(kind: str, of: str) -> list[str]:
+            events = [item for key, item in written(server).items() if key[0] == "events"]
+            mine = [
+                each for each in events if (each["involvedObject"]["kind"], each["involvedObject"]["uid"]) == (kind, of)
+            ]
+            return [each["message"] for each in mine if each["reason"] == "CardsUnknown"]
+
+        of_both = ("Pod", uid), ("ResourceClaim", broken["metadata"]["uid"])
+        await until(lambda: all(about(*each) for each in of_both), "its user and it have an event")
+        for each in of_both:
+            (message,) = about(*each)
+            assert f"no device of {what or 'any driver on any node'} takes new work while claim broken" in message
+            assert "delete the pods that use it" in message
+        edit(server, "resourceclaims", "broken", allocation=None, reservedFor=None)
+        await let_go(server, "p", "q")
+    assert broken["metadata"]["uid"] not in holders(front)

@@ -276,3 +276,28 @@ async def test_a_write_that_arrives_after_it_was_given_up_is_refused(server: Api
 
 def version(server: ApiServer, claim: str) -> str:
     return str(get(server, "resourceclaims", claim)["metadata"]["resourceVersion"])
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_a_pod_that_is_gone_leaves_is_freed_though_the_first_try_fails(
+    server: ApiServer, api: HttpKubeApi, restarted: bool
+):
+    furnish(server, a=1)
+    put(server, "resourceclaims", a_claim("one"))
+    put(server, "pods", claiming("p", "one"))
+
+    def leave() -> None:
+        server.canned.append(Canned("PATCH", "/resourceclaims/one/status", 500))
+        delete(server, "p")
+
+    async with running(api):
+        await let_go(server, "p")
+        if not restarted:
+            leave()
+            await until(lambda: allocated(server, "one") == [], "it is freed")
+    if restarted:
+        leave()
+        async with running(api):
+            await until(lambda: allocated(server, "one") == [], "it is freed")
+    assert server.canned[0].times == 0
+    assert users(server, "one") == []

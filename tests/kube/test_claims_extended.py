@@ -11,9 +11,10 @@ pytest.importorskip("cel_expr_python", reason="cel-expr-python is in the lock, a
 
 from tests.kube.claims import a_class, cards
 from tests.kube.conftest import SHORT, until
-from tests.kube.control_plane import ControlPlane, binary, free_port
+from tests.kube.control_plane import ControlPlane, binary
 from tests.kube.kubelet import Kubelets
 from tests.kube.test_scheduler import CARDS, GPU, a_pod, answering
+from tests.ports import free_port
 from ullage.kube.client.changes import Create
 from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi

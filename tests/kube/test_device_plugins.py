@@ -32,7 +32,7 @@ from tests.kube.hami_node import (
 from tests.kube.test_front import Running, a_node, cards_of, put, running
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
-from ullage.kube.cards import registered_cards
+from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Bind, Change, Create, Delete, Patch, PatchType
 from ullage.kube.client.http import HttpKubeApi
@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
 ALLOCATED = "hami.io/vgpu-devices-allocated"
 MIB, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
-READERS = [registered_cards()]
+READERS = [RegisteredCards()]
 
 
 def a_pod(name: str, *containers: dict[str, int], init: tuple[dict[str, int], ...] = (), **spec: Any) -> dict[str, Any]:
@@ -139,16 +139,154 @@ async def test_each_container_is_handed_what_was_chosen_for_it(server: ApiServer
             for container, devices in zip(containers, told(server, name), strict=True):
                 assert granted.get((name, container["name"]), []) == devices
                 assert len(devices) == int(container["resources"]["limits"].get(GPU, 0))
+                assert len({uuid for uuid, _, _ in devices}) == len(devices)
             staying = [each for container in spec["containers"] for each in granted.get((name, container["name"]), ())]
-            uuids = [uuid for uuid, _, _ in staying]
-            assert len(set(uuids)) == len(uuids)
-            assert set(uuids) <= set(cards_of(server, name))
+            assert {uuid for uuid, _, _ in staying} <= set(cards_of(server, name))
             for uuid, mib, _ in staying:
                 held[uuid] += mib
         assert all(mib <= 16000 for mib in held.values()), held
         for pod, (_, uuid) in zip(theirs, places, strict=True):
             assert [each[0] for each in granted[pod["metadata"]["name"], "c0"]] == [uuid]
         assert [await lock_of(api, name) for name in cards] == [None, None]
+
+
+async def test_each_card_is_charged_with_what_its_own_containers_ask(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", hami_node("a", "A0", "A1", mib=8000))
+    init = ({GPU: 1, MIB: 4000, CORES: 10},)
+    pod, fits, more = put(
+        server,
+        "pods",
+        a_pod("p", {GPU: 1, MIB: 3000, CORES: 10}, {GPU: 1, MIB: 6000, CORES: 10}, init=init),
+        a_pod("fits", {GPU: 1, MIB: 4000, CORES: 10}),
+        a_pod("more", {GPU: 1, MIB: 2001, CORES: 10}),
+    )
+
+    def charged(up: Running) -> list[int]:
+        held = up.front.cluster.held(pod["metadata"]["uid"])
+        assert held is not None
+        return sorted(charge.vram // 2**20 for charge in held.charges)
+
+    async with HamiNode(api, "a"), running(server, api, readers=READERS) as up:
+        assert await settle(up, pod, ["a"])
+        assert charged(up) == [4000, 6000]
+        assert sorted(mib for ((_, mib, _),) in told(server, "p")) == [3000, 4000, 6000]
+        await until(lambda: phase(server, pod) == "Running", "it runs", 60)
+        assert await settle(up, fits, ["a"]), "beside the smaller one there is room"
+        assert not await settle(up, more, ["a"])
+    async with running(server, api, readers=READERS) as up:
+        assert charged(up) == [4000, 6000]
+
+
+async def test_containers_of_a_pod_share_a_card_where_there_is_none_for_each(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", hami_node("a", "A0", mib=8000), hami_node("b", "B0", "B1", mib=8000))
+    init = ({GPU: 1, MIB: 7000, CORES: 10},)
+    both = {GPU: 1, MIB: 2000, CORES: 10}, {GPU: 1, MIB: 6000, CORES: 10}
+    one, apart, much = put(
+        server,
+        "pods",
+        a_pod("one", *both, init=init),
+        a_pod("apart", *both),
+        a_pod("much", {GPU: 1, MIB: 2001, CORES: 10}, {GPU: 1, MIB: 6000, CORES: 10}),
+    )
+
+    def charged(up: Running, pod: dict[str, Any]) -> list[tuple[str, int, int]]:
+        held = up.front.cluster.held(pod["metadata"]["uid"])
+        assert held is not None
+        charges = zip(held.gpus, held.charges, strict=True)
+        return [(gpu, charge.vram // 2**20, charge.compute // 3120) for gpu, charge in charges]
+
+    async with HamiNode(api, "a"), HamiNode(api, "b"), running(server, api, readers=READERS) as up:
+        assert not await settle(up, much, ["a"])
+        found = await up.ask("filter", Pod=apart, NodeNames=["a", "b"])
+        assert found["NodeNames"] == ["b", "a"]
+        scores = {each["Host"]: each["Score"] for each in await up.ask("prioritize", Pod=apart, NodeNames=["a", "b"])}
+        assert scores["b"] > scores["a"], "a card each comes first"
+        assert await settle(up, one, ["a"])
+        assert charged(up, one) == [("A0", 8000, 20)]
+        assert told(server, "one") == [[("A0", 7000, 10)], [("A0", 2000, 10)], [("A0", 6000, 10)]]
+        assert await settle(up, apart, ["a", "b"])
+        assert sorted(mib for _, mib, _ in charged(up, apart)) == [2000, 6000]
+        await until(lambda: phase(server, one) == "Running", "its containers have their devices", 60)
+    async with running(server, api, readers=READERS) as up:
+        assert charged(up, one) == [("A0", 8000, 20)]
+
+
+def charges_of(up: Running, pod: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """MiB and percent of cores by card."""
+    held = up.front.cluster.held(pod["metadata"]["uid"])
+    assert held is not None
+    charges = zip(held.gpus, held.charges, strict=True)
+    return {gpu: (charge.vram // 2**20, charge.compute // 3120) for gpu, charge in charges}
+
+
+async def test_cores_of_each_card_are_those_of_its_own_containers(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", hami_node("a", "A0", "A1", mib=8000))
+    containers = {GPU: 1, MIB: 1000, CORES: 30}, {GPU: 1, MIB: 1000, CORES: 80}
+    pod, fits, more = put(
+        server,
+        "pods",
+        a_pod("p", *containers),
+        a_pod("fits", {GPU: 1, MIB: 1000, CORES: 70}),
+        a_pod("more", {GPU: 1, MIB: 1000, CORES: 30}),
+    )
+    async with HamiNode(api, "a"), running(server, api, readers=READERS) as up:
+        assert await settle(up, pod, ["a"])
+        assert sorted(charges_of(up, pod).values()) == [(1000, 30), (1000, 80)]
+        await until(lambda: phase(server, pod) == "Running", "it runs", 60)
+        assert await settle(up, fits, ["a"]), "70 % are left beside the smaller one"
+        assert not await settle(up, more, ["a"])
+    async with running(server, api, readers=READERS) as up:
+        assert sorted(charges_of(up, pod).values()) == [(1000, 30), (1000, 80)]
+
+
+async def test_containers_that_ask_for_other_numbers_of_cards_share_them(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", hami_node("a", "A0", "A1", mib=8000))
+    zones = {"metadata": {"annotations": {"nvidia.com/numa-bind": "true"}}}
+    containers = {GPU: 2, MIB: 2000, CORES: 10}, {GPU: 1, MIB: 5000, CORES: 30}
+    bound = a_pod("bound", {GPU: 2, MIB: 500, CORES: 10}, {GPU: 1, MIB: 500, CORES: 10})
+    bound["metadata"] |= zones["metadata"]
+    pod, much, bound = put(
+        server,
+        "pods",
+        a_pod("p", *containers),
+        a_pod("much", {GPU: 2, MIB: 4000, CORES: 10}, {GPU: 1, MIB: 5000, CORES: 10}),
+        bound,
+    )
+    async with HamiNode(api, "a"), running(server, api, readers=READERS) as up:
+        assert not await settle(up, much, ["a"]), "9000 MiB are more than a card has"
+        assert await settle(up, pod, ["a"])
+        charged = charges_of(up, pod)
+        assert sorted(charged.values()) == [(2000, 10), (7000, 40)]
+        (both,) = (card for card, amounts in charged.items() if amounts == (7000, 40))
+        assert [sorted(each) for each in told(server, "p")] == [
+            [("A0", 2000, 10), ("A1", 2000, 10)],
+            [(both, 5000, 30)],
+        ]
+        await until(lambda: phase(server, pod) == "Running", "its containers have their devices", 60)
+        assert await settle(up, bound, ["a"])
+        assert sorted(charges_of(up, bound).values()) == [(500, 10), (1000, 20)]
+        await until(lambda: phase(server, bound) == "Running", "its containers have their devices", 60)
+    async with running(server, api, readers=READERS) as up:
+        assert charges_of(up, pod) == charged
+
+
+async def test_who_must_leave_is_named_for_containers_that_share_a_card_too(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", hami_node("a", "A0", mib=8000), hami_node("b", "B0", "B1", mib=8000))
+    low = [a_pod(name, {GPU: 1, MIB: 5000, CORES: 10}, priority=0) for name in ("l0", "l1", "l2")]
+    both = {GPU: 1, MIB: 4000, CORES: 10}
+    *lows, high = put(server, "pods", *low, a_pod("high", both, both, priority=100))
+    async with HamiNode(api, "a"), HamiNode(api, "b"), running(server, api, readers=READERS) as up:
+        for pod, node in zip(lows, "abb", strict=True):
+            assert await settle(up, pod, [node])
+        assert not await settle(up, high, ["a", "b"])
+        offered = {node: {"Pods": [], "NumPDBViolations": 0} for node in "ab"}
+        found = await up.ask("preempt", Pod=high, NodeNameToMetaVictims=offered)
+        named = {node: len(each["Pods"]) for node, each in found["NodeNameToMetaVictims"].items()}
+        assert named == {"a": 1, "b": 1}, "one card that they share takes fewer victims than two"
 
 
 def phase(server: ApiServer, pod: dict[str, Any]) -> str:
@@ -322,9 +460,10 @@ class Mortal:
 
 @asynccontextmanager
 async def short_lived(api: KubeApi) -> AsyncIterator[Front]:
-    """A front that lets go of nothing when it ends."""
+    """A front that lets go of nothing when it ends. Its term does not end while it runs, and soon afterwards."""
     terms = Terms(lease_s=1, renew_s=0.1, give_up_s=0.8)
-    front = make_front(api, Candidate(api, "ullage", "default", terms), Rules(), FrontSettings(readers=READERS))
+    candidate = Candidate(api, "ullage", "default", terms, clock=lambda: 0.0)
+    front = make_front(api, candidate, Rules(), FrontSettings(readers=READERS))
     async with at_work(front, lets_go=False):
         yield front
 
@@ -420,7 +559,7 @@ async def test_cards_of_a_plugin_that_does_not_answer_are_withdrawn_and_come_bac
     def now() -> float:
         return datetime.now(UTC).timestamp() + late[0]
 
-    readers = [registered_cards(now=now)]
+    readers = [RegisteredCards(now=now)]
     async with running(server, api, readers=readers, now=now, plugins=PluginTerms(look_s=0.02)) as up:
         assert await bind(up, holder, "a") == ""
         assert shake() == "", "nobody is asked who is there"
@@ -449,7 +588,7 @@ async def test_a_minute_passes_without_any_news_of_the_node(server: ApiServer, a
     clock = [datetime.now(UTC).timestamp()]
     await handshake(api, f"Requesting_{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
     options = {
-        "readers": [registered_cards(now=lambda: clock[0])],
+        "readers": [RegisteredCards(now=lambda: clock[0])],
         "now": lambda: clock[0],
         "plugins": PluginTerms(look_s=0.02),
     }
@@ -463,7 +602,7 @@ async def test_a_minute_passes_without_any_news_of_the_node(server: ApiServer, a
         await eventually(refused, {"a": "node unregistered"})
 
 
-async def eventually(look: Any, expected: Any, deadline_s: float = 30.0) -> None:
+async def eventually(look: Any, expected: Any, deadline_s: float = 60.0) -> None:
     clock = asyncio.get_running_loop().time
     end = clock() + deadline_s
     while (found := await look()) != expected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -12,9 +13,10 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import a_node, a_pod, put, running
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import POD_DISRUPTION_BUDGETS
 from ullage.kube.client.objects import PodDisruptionBudget
-from ullage.kube.disruption import budgets_of
+from ullage.kube.disruption import budgets_of, report_unreadable
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim
 from ullage.model.request import ResourceRequirement
@@ -41,14 +43,36 @@ def held(uid: str, namespace: str = "default", **labels: str) -> Allocation:
         ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
         ({}, True),
         (None, False),
-        ({"matchExpressions": [{"key": "app", "operator": "Is"}]}, False),
-        ({"matchExpressions": "x"}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "Is"}]}, True),
+        ({"matchExpressions": "x"}, True),
     ],
 )
 def test_a_budget_is_for_the_pods_that_it_selects(selector: Any, matches: bool):
     pods = [held("p", app="a"), held("other", "elsewhere", app="a")]
     found = budgets_of([a_budget("b", selector)], pods)
     assert found.broken(pods).total() == matches
+
+
+def test_a_budget_that_cannot_be_read_allows_nothing_in_its_namespace_whatever_it_says() -> None:
+    wrong = a_budget("wrong", {"matchExpressions": [{"key": "app", "operator": "Is"}]}, allowed=9)
+    here, elsewhere = held("p", app="a"), held("q", "elsewhere", app="a")
+    assert budgets_of([wrong], [here, elsewhere]).broken([here, elsewhere]).total() == 1
+
+
+async def test_a_budget_that_cannot_be_read_is_reported_by_name(server: ApiServer, api: HttpKubeApi) -> None:
+    reported: list[tuple[str, str, str]] = []
+    wrong = bodies.budget("wrong", {}) | {"spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}}
+    put(server, "poddisruptionbudgets", {**wrong, "metadata": {"name": "wrong", "namespace": "default"}})
+    budgets = Informer(api, POD_DISRUPTION_BUDGETS)
+    report_unreadable(budgets, lambda kind, name, error: reported.append((kind, name, error.message)))
+    following = asyncio.create_task(budgets.run())
+    await budgets.wait_synced()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    ((kind, name, why),) = reported
+    assert (kind, name) == ("PodDisruptionBudget", "default/wrong")
+    assert "spec.selector.matchExpressions[0].operator" in why
+    assert "no pod of its namespace may be evicted" in why
 
 
 def test_of_several_budgets_the_tightest_counts_and_one_is_shared_by_all_that_it_selects():

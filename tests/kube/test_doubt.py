@@ -383,3 +383,43 @@ async def test_a_pod_without_cards_that_changed_meanwhile_is_bound_unless_it_ask
     with pytest.raises(Conflict):
         await up.bind(other, "a")
     assert (world.node_of("other"), up.doubts.count) == ("", 0)
+
+
+async def test_an_answer_that_the_watch_has_overtaken_enters_nothing():
+    world = World(a=1)
+    up, first, second = await world.leader(), world.pod("first"), world.pod("second")
+    await up.bind(first, "a")
+    await up.hear()
+    get = up.api.get
+
+    async def overtaken(*asked: Any) -> Any:
+        found = await get(*asked)
+        world.server.rules.delete(("pods", "default", "first"), {"gracePeriodSeconds": 0})
+        await up.hear()
+        return found
+
+    up.api.get = overtaken  # type: ignore[method-assign]
+    await up.bind(first, "a")
+    assert up.state(first) is None
+    up.api.get = get  # type: ignore[method-assign]
+    await up.bind(second, "a")
+    assert world.node_of("second") == "a"
+
+
+async def test_an_answer_of_before_a_pod_has_finished_enters_nothing():
+    world = World(a=1)
+    up, pod = await world.leader(), world.pod("p")
+    await up.bind(pod, "a")
+    await up.hear()
+    get = up.api.get
+
+    async def overtaken(*asked: Any) -> Any:
+        found = await get(*asked)
+        finished = {"status": {"phase": "Succeeded"}}
+        world.server.rules.change(("pods", "default", "p"), lambda item: item | finished, "status")
+        await up.hear()
+        return found
+
+    up.api.get = overtaken  # type: ignore[method-assign]
+    await up.bind(pod, "a")
+    assert up.state(pod) is None

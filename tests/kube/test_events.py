@@ -39,7 +39,14 @@ async def test_a_pod_tells_why_it_is_not_placed_and_where_it_went(server: ApiSer
         await until(lambda: len(told(server)) == 3, "all three are written")
         by_pod = {name: (reason, message) for name, reason, message in told(server)}
         assert by_pod["first"] == ("BindingSucceed", "bound to a")
-        assert by_pod["second"] == ("FilteringFailed", "2 of 2 nodes: NodeInsufficientDevice")
+        assert by_pod["second"] == (
+            "FilteringFailed",
+            (
+                "asks for 2 whole cards, gpu_vendor=NVIDIA; the largest node has 1 card "
+                "(all 2 cards of 2 nodes looked at); 1 whole card, gpu_vendor=NVIDIA would fit on 1 node now; "
+                "2 of 2 nodes: NodeInsufficientDevice"
+            ),
+        )
         assert by_pod["third"][0] == "BindingFailed"
         assert "kube-forbidden" in by_pod["third"][1]
 

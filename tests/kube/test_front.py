@@ -278,7 +278,7 @@ async def test_questions_are_answered_while_metrics_are_written_down(
 
         def slowly(books: metrics.Books) -> bytes:
             began.set()
-            assert go_on.wait(30)
+            assert go_on.wait(60)
             return write(books)
 
         monkeypatch.setattr(metrics, "_written", slowly)

@@ -18,6 +18,7 @@ from tests.kube.proxy import Proxy
 from tests.kube.scripted import ScriptedApi, event, node
 from ullage.kube.client.api import ALL, EventType, Page, Selection, WatchEvent
 from ullage.kube.client.connection import connect
+from ullage.kube.client.errors import Unreachable
 from ullage.kube.client.http import HttpKubeApi, Patience
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NODES, PODS
@@ -205,7 +206,7 @@ async def test_an_error_of_a_handler_ends_it(server: ApiServer, api: HttpKubeApi
     informer = Informer(api, NODES)
     informer.subscribe(lambda _: (_ for _ in ()).throw(RuntimeError("a handler broke")))
     with pytest.raises(RuntimeError, match="a handler broke"):
-        await asyncio.wait_for(informer.run(), 30)
+        await asyncio.wait_for(informer.run(), 60)
 
 
 WHAT = st.sampled_from(["create", "change", "delete", "again", "cut", "stop", "compact", "wait"])
@@ -343,7 +344,7 @@ async def test_what_a_watch_tells_while_a_list_is_on_its_way_is_not_lost() -> No
     informer = Informer(cast("Any", api), NODES, pause=lambda _: asyncio.sleep(0))
     work = asyncio.create_task(informer.run())
     try:
-        await asyncio.wait_for(informer.wait_synced(), 10)
+        await asyncio.wait_for(informer.wait_synced(), 60)
         await informer.catch_up()
         assert not informer.objects, "the list is older than that"
         api.goes_on.set()
@@ -351,3 +352,91 @@ async def test_what_a_watch_tells_while_a_list_is_on_its_way_is_not_lost() -> No
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
+
+
+async def test_a_quiet_watch_of_a_server_without_bookmarks_is_not_behind() -> None:
+    now, accepted = 0.0, WatchEvent(EventType.BOOKMARK, "1", None)
+
+    class Quiet(ScriptedApi):
+        """Accepts watches, and says nothing in them for 150 s."""
+
+        async def watch(self, *_: Any, **__: Any) -> AsyncGenerator[WatchEvent[Any], None]:
+            nonlocal now
+            self.since.append("1")
+            yield accepted
+            ages.append((informer.age_s, informer.trouble))
+            if len(self.since) == 40:
+                self.ended.set()
+                await asyncio.Event().wait()
+            now += 150.0
+            ages.append((informer.age_s, None))
+            raise Unreachable("no answer in time", code="kube-timeout")
+
+    ages: list[tuple[float, Any]] = []
+    api = Quiet([["1", []]] * 10, [])
+    informer = Informer(cast("Any", api), NODES, clock=lambda: now, pause=lambda _: asyncio.sleep(0))
+    async with running(informer):
+        await api.ended.wait()
+    assert set(ages) == {(0.0, None), (150.0, None)}
+
+
+async def test_a_watch_that_is_accepted_and_fails_at_once_is_tried_ever_more_rarely() -> None:
+    pauses: list[float] = []
+    accepted = WatchEvent(EventType.BOOKMARK, "1", None)
+    api = ScriptedApi([["1", []]], [[accepted, Unreachable("cut")]] * 6)
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    informer = Informer(cast("Any", api), NODES, clock=lambda: 0.0, pause=pause, chance=lambda _, most: most)
+    async with running(informer):
+        await api.ended.wait()
+    assert pauses == [0.4, 0.8, 1.6, 3.2, 6.4, 12.8]
+
+
+async def test_of_two_lists_on_their_way_the_one_that_began_first_does_not_come_last() -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedApi):
+        """Its first list takes long."""
+
+        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page[Any], None]:
+            self.listed += 1
+            if self.listed > 1:
+                yield Page((node("a", 2),), "2")
+                return
+            begun.set()
+            await goes_on.wait()
+            yield Page((node("a", 1), node("gone", 1)), "1")
+
+    informer = Informer(cast("Any", Slow([], [])), NODES)
+    audience = Audience(informer)
+    first = asyncio.create_task(informer.catch_up())
+    await begun.wait()
+    await informer.catch_up()
+    goes_on.set()
+    await first
+    assert audience.told == [("Added", "a")]
+    assert informer.objects["", "a"] == node("a", 2)
+
+
+async def test_an_object_has_ended_when_a_watch_or_a_list_shows_it_and_not_where_the_list_may_be_older() -> None:
+    first = [node(name, 1) for name in "abc"]
+    api = ScriptedApi([[1, first]], [[event("DELETED", node("a", 2)), event("ADDED", node("d", 3))]])
+    informer = Informer(cast("Any", api), NODES)
+    async with running(informer):
+        await until(lambda: ("", "d") in informer.objects, "the watch is heard")
+
+    class Older(ScriptedApi):
+        """A list of before an object that is heard of while it is on its way."""
+
+        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page[Any], None]:
+            informer._put_told(node("e", 5))
+            yield Page((node("c", 1, uid="uid-another"), node("d", 3)), "4")
+
+    informer._api = cast("Any", Older([], []))
+    await informer.catch_up()
+    assert {name for name in "abcde" if informer.has_ended(f"uid-{name}")} == set("abc")
+    informer._put_told(node("b", 9))
+    assert not informer.has_ended("uid-b")

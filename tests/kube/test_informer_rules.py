@@ -26,7 +26,7 @@ async def follow(api: ScriptedApi, **options: float) -> tuple[Audience, list[flo
     audience = Audience(informer)
     async with running(informer) as task:
         ended = asyncio.create_task(api.ended.wait())
-        await asyncio.wait({task, ended}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, ended}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
         assert ended.done() or task.done(), "the script is not at its end"
         ended.cancel()
     return audience, pauses

@@ -23,7 +23,7 @@ async def test_pods_live_and_end(cluster: Cluster) -> None:
         pod = mirror.objects.get((namespace, name))
         return pod.status.phase if pod else None
 
-    async with Kubelets(api) as kubelets, running(mirror):
+    async with Kubelets(api, namespace) as kubelets, running(mirror):
         await kubelets.join(node, **{"nvidia.com/gpu": "8"})
         assert (await api.get(NODES, node)).ready
         for name in ("waits", "placed"):
@@ -46,11 +46,11 @@ async def test_pods_live_and_end(cluster: Cluster) -> None:
 async def test_a_pod_that_has_ended_never_starts_again(cluster: Cluster) -> None:
     api, namespace, node = cluster.api, cluster.namespace, f"{cluster.namespace}-n1"
     mirror: Informer[Pod] = Informer(api, PODS, Selection(namespace))
-    async with Kubelets(api) as kubelets, running(mirror):
+    async with Kubelets(api, namespace) as kubelets, running(mirror):
         await kubelets.join(node)
         kubelets.may_start.clear()
         await api.write(Create(PODS, bodies.pod("ended", node=node), namespace))
-        await until(lambda: kubelets.starting == (namespace, "ended"), "it is about to start")
+        await until(lambda: (namespace, "ended") in kubelets.starting, "it is about to start")
         await kubelets.finish(namespace, "ended")
         kubelets.may_start.set()
         await api.write(Create(PODS, bodies.pod("next", node=node), namespace))
@@ -61,7 +61,7 @@ async def test_a_pod_that_has_ended_never_starts_again(cluster: Cluster) -> None
 async def test_a_node_that_is_lost_neither_starts_nor_ends_pods(cluster: Cluster) -> None:
     api, namespace, node = cluster.api, cluster.namespace, f"{cluster.namespace}-n1"
     mirror: Informer[Pod] = Informer(api, PODS, Selection(namespace))
-    async with Kubelets(api) as kubelets, running(mirror):
+    async with Kubelets(api, namespace) as kubelets, running(mirror):
         await kubelets.join(node)
         await kubelets.say(node, ready=False)
         lost = await api.get(NODES, node)
@@ -84,7 +84,7 @@ def _phase(mirror: Informer[Pod], namespace: str, name: str) -> str:
 
 
 async def test_nodes_say_that_they_live(cluster: Cluster) -> None:
-    kubelets = Kubelets(cluster.api)
+    kubelets = Kubelets(cluster.api, cluster.namespace)
     for time in ("2026-05-04T03:02:01.000000Z", "2026-05-04T03:02:11.000000Z"):
         await kubelets.beat(f"{cluster.namespace}-n1", time)
     lease = await cluster.api.get(LEASES, f"{cluster.namespace}-n1", HEARTBEATS)

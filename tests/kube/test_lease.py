@@ -246,11 +246,11 @@ async def test_it_tries_every_two_seconds(server: ApiServer, api: HttpKubeApi, t
 
 
 async def test_no_write_outlives_its_term(server: ApiServer, api: HttpKubeApi) -> None:
-    candidate = Candidate(api, *PLACE, Terms(1, 0.1, 0.5))
+    candidate = Candidate(api, *PLACE, Terms(4, 0.1, 3.0))
     await candidate.attempt()
     epoch = candidate.epoch
     assert epoch is not None
-    server.canned.append(Canned("POST", "/pods", 429, {"Retry-After": "2"}))
+    server.canned.append(Canned("POST", "/pods", 429, {"Retry-After": "4"}))
     with pytest.raises(Unreachable):
         await candidate.write(epoch, Create(PODS, bodies.pod("late"), "default"))
     assert candidate.epoch is None

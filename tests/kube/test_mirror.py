@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import random
@@ -12,8 +13,9 @@ import pytest
 
 from tests.kube.told import Told
 from ullage.core.selection import Rules
-from ullage.kube.cards import registered_cards
+from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.events import PodEvent
 from ullage.kube.mirror import Mirror
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
@@ -57,20 +59,23 @@ class World:
     def __init__(self, *nodes: dict[str, Any]) -> None:
         self.nodes, self.pods = Told(NODES), Told(PODS)
         self.troubles: list[str] = []
+        self.events: list[PodEvent] = []
         for node in nodes:
             self.nodes.put(node)
         self.begin()
 
     def begin(self) -> None:
         """A process that starts now."""
+        self.events.clear()
         self.cluster = Cluster(Rules(workers_per_node=None), lambda: 0.0, lambda: 1000.0)
         self.mirror = Mirror(
             self.cluster,
             self.nodes,  # type: ignore[arg-type]
             self.pods,  # type: ignore[arg-type]
             read_pod,
-            readers=[registered_cards()],
+            readers=[RegisteredCards()],
             trouble=lambda _kind, name, error: self.troubles.append(f"{name}: {error.code}: {error.message}"),
+            tell=self.events.append,
         )
         self.mirror.recover()
 
@@ -267,13 +272,228 @@ def test_who_waits_is_looked_at_when_somebody_left_its_own_machine(monkeypatch: 
     assert len(looked) == 50
 
 
-def test_a_pod_that_waits_and_names_a_pool_that_is_not_known_stops_nothing():
+def test_a_pod_that_is_there_and_names_a_pool_that_is_not_known_holds_a_card():
     world = World(a_node("a", "A0"))
-    world.pods.put(a_pod("p", "a", gpupool="none", gpu_count="1", tflops_request="1"))
-    assert "unknown-pool" in world.troubles[0]
-    assert world.free("a") == ("A0",)
+    world.pods.put(a_pod("p", "a", gpupool="none", gpu_count="1", compute_percent_request="10"))
+    assert world.held == {"p": ("A0",)}
+    assert world.free("a") == ()
     world.pods.drop("p", "default")
     assert world.held == {}
+
+
+# --- pods that HAMi's scheduler placed ---
+
+
+def placed_by_hami(name: str, written: str, node: str = "a", **limits: str) -> dict[str, Any]:
+    pod = a_pod(name, node)
+    pod["spec"]["schedulerName"] = "hami-scheduler"
+    pod["spec"]["containers"][0]["resources"]["limits"] = {GPU: "1"} | {
+        f"nvidia.com/{key}": value for key, value in limits.items()
+    }
+    pod["metadata"]["annotations"] = {"hami.io/vgpu-node": node, "hami.io/vgpu-devices-allocated": written}
+    return pod
+
+
+def charges(world: World) -> dict[str, dict[str, tuple[int, int]]]:
+    """Millionths and MiB by pod and card."""
+    world.mirror.settle()
+    return {
+        uid.removeprefix("uid-"): {
+            gpu: (charge.compute, charge.vram // 2**20) for gpu, charge in zip(held.gpus, held.charges, strict=True)
+        }
+        for uid, held in world.cluster.allocator.fleet.ledger.items()
+    }
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
+def test_pods_of_hami_s_scheduler_are_booked_on_the_cards_that_their_annotations_name(live: bool):
+    world = World(a_node("a", "A0", "A1"))
+    world.pods.put(placed_by_hami("p", "A1,NVIDIA,7000,30:;", gpumem="7000", gpucores="30"))
+    world.pods.put(placed_by_hami("q", "A1,NVIDIA,1000,0:;", gpumem="1000"))
+    world.pods.put(placed_by_hami("unreadable", "A1,NVIDIA,500,0:;", gpumem="1.5"))
+    if not live:
+        world.begin()
+    assert charges(world) == {
+        "p": {"A1": (300_000, 7000)},
+        "q": {"A1": (0, 1000)},
+        "unreadable": {"A1": (0, 500)},
+    }
+    assert world.free("a") == ("A0",)
+    assert world.troubles == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {},
+        {"hami.io/vgpu-node": "a"},
+        {"hami.io/vgpu-node": "a", "hami.io/vgpu-devices-to-allocate": "A0,NVIDIA,5000,20:;"},
+    ],
+    ids=["nothing", "its node alone", "another card"],
+)
+def test_a_pod_that_names_its_cards_later_is_booked_on_these(before: dict[str, str]) -> None:
+    world = World(a_node("a", "A0", "A1"))
+    named = placed_by_hami("p", "A1,NVIDIA,7000,30:;", gpumem="7000", gpucores="30")
+    unnamed = copy.deepcopy(named)
+    unnamed["metadata"]["annotations"] = before
+    world.pods.put(unnamed)
+    assert world.free("a") == ("A1",), "some card stands for it"
+    world.pods.put(named)
+    assert charges(world) == {"p": {"A1": (300_000, 7000)}}
+    assert world.free("a") == ("A0",)
+    world.pods.put(placed_by_hami("p", ";", gpumem="7000", gpucores="30"))
+    assert charges(world) == {"p": {"A1": (300_000, 7000)}}, "a record that cannot be read any more frees nothing"
+
+
+def test_a_pod_with_cards_that_is_resized_in_place_counts_as_after_a_restart() -> None:
+    world = World(a_node("a", "A0"))
+    pod = a_pod("p", "a", "A0")
+    for cpu in ("1", "9"):
+        pod = copy.deepcopy(pod)
+        pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+        world.pods.put(pod)
+    live = left(world, "a")
+    world.begin()
+    assert live == left(world, "a")
+    assert live[0] == 64 - 9
+
+
+def resized(asked: str, given: str, allocated: str, **condition: str) -> dict[str, Any]:
+    """A pod with a card whose container asks for CPUs, has been given some, and is counted some by its kubelet."""
+    pod = a_pod("p", "a", "A0")
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": asked}
+    status = {"name": "c", "resources": {"requests": {"cpu": given}}, "allocatedResources": {"cpu": allocated}}
+    pod["status"] |= {"containerStatuses": [status], "conditions": [condition] if condition else []}
+    return pod
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
+def test_a_pod_with_cards_that_is_resized_down_gives_its_cpu_back_when_it_has_left_it(*, live: bool) -> None:
+    """The scheduler counts the largest of desired, allocated and actual resources (KEP-1287)."""
+    world = World(a_node("a", "A0", "A1"))
+    steps = [
+        (resized("9", "9", "9"), 9),
+        (resized("2", "9", "9"), 9),
+        (resized("2", "9", "2"), 9),
+        (resized("2", "2", "2"), 2),
+        (resized("60", "2", "2", type="PodResizePending", reason="Infeasible", status="True"), 2),
+        (resized("5", "2", "2"), 5),
+        (resized("5", "5", "5"), 5),
+        (resized("3", "3", "3"), 3),
+    ]
+    for pod, cpus in steps:
+        world.pods.put(pod)
+        if not live:
+            world.begin()
+        assert left(world, "a")[0] == 64 - cpus
+        assert world.held == {"p": ("A0",)}
+    world.pods.drop("p", "default")
+    assert left(world, "a")[0] == 64
+
+
+def test_a_pod_that_is_first_seen_while_it_shrinks_counts_with_all_that_it_still_has() -> None:
+    world = World(a_node("a", "A0"))
+    world.pods.put(resized("2", "9", "9"))
+    assert left(world, "a")[0] == 64 - 9
+
+
+@pytest.mark.parametrize("written", ["A0 ,A1", " A0,A1,", "A0,,A1"])
+def test_a_list_of_cards_with_blanks_and_empty_parts_names_the_same_cards(written: str) -> None:
+    world = World(a_node("a", "A0", "A1", "A2"))
+    record = json.dumps({"cards": [{"compute": 1, "vram": 2, "isolation": "soft"}] * 2})
+    for more in ({}, {"allocation": record}):
+        world.pods.put(a_pod("p", "a", asks=2, gpu_ids=written, **more))
+        assert world.held == {"p": ("A0", "A1")}
+        world.begin()
+        assert world.held == {"p": ("A0", "A1")}
+        assert world.troubles == []
+        world.pods.drop("p", "default")
+
+
+def test_a_card_that_a_pod_names_twice_stands_where_another_one_stood() -> None:
+    world = World(a_node("a", "A0", "A1"))
+    world.pods.put(a_pod("p", "a", asks=2, gpu_ids="A0,A0"))
+    assert world.held == {}
+    assert world.free("a") == (), "nobody knows which the other card is"
+    assert "a card is named twice" in world.troubles[0]
+
+
+def test_containers_that_run_together_count_together_and_one_that_ran_before_them_by_itself():
+    world = World(a_node("a", "A0", "A1"))
+    pod = placed_by_hami("p", "A0,NVIDIA,5000,50:;A0,NVIDIA,3000,10:;A0,NVIDIA,1000,20:A1,NVIDIA,100,0:;")
+    pod["spec"]["initContainers"] = [{"name": "i"}]
+    pod["spec"]["containers"].append({"name": "d"})
+    world.pods.put(pod)
+    assert charges(world) == {"p": {"A0": (500_000, 5000), "A1": (0, 100)}}
+    pod["spec"]["initContainers"][0]["restartPolicy"] = "Always"
+    world.pods.drop("p", "default")
+    world.pods.put(pod)
+    assert charges(world) == {"p": {"A0": (800_000, 8000 + 1000), "A1": (0, 100)}}
+
+
+def test_a_slice_and_a_device_without_an_amount_hold_their_card_whole():
+    world = World(a_node("a", "A0", "A1", "A2"))
+    world.pods.put(placed_by_hami("p", "A0[1-0],NVIDIA,1000,10:A1,NVIDIA,0,0:;"))
+    assert world.free("a") == ("A2",)
+    assert world.free("a", 2) == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("A0,NVIDIA,many,0:;", "vgpu-devices-allocated"),
+        ("none,NVIDIA,1000,0:;", "no machine has this card"),
+        (";", "it names 0"),
+    ],
+)
+@pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
+def test_no_card_of_a_machine_is_given_away_while_nobody_knows_which_a_pod_has(live: bool, written: str, why: str):
+    world = World(a_node("a", "A0", "A1"), a_node("b", "B0"))
+    world.pods.put(a_pod("other", "a", "A0"))
+    world.pods.put(placed_by_hami("p", written, gpumem="1000"))
+    if not live:
+        world.troubles.clear()
+        world.begin()
+    assert world.free("a") == ()
+    assert world.free("b") == ("B0",)
+    assert why in world.troubles[0]
+    assert [(event.pod, event.reason.value) for event in world.events] == [("p", "CardsUnknown")]
+    world.pods.put(placed_by_hami("p", "A0,NVIDIA,1000,0:;", gpumem="1000"))
+    assert world.free("a") == ("A1",)
+    world.pods.put(placed_by_hami("p", written, gpumem="1000"))
+    world.pods.drop("p", "default")
+    assert world.free("a") == ("A1",)
+
+
+def test_annotations_of_another_node_are_not_believed():
+    world = World(a_node("a", "A0", "A1"))
+    pod = placed_by_hami("p", "A0,NVIDIA,1000,0:;")
+    pod["metadata"]["annotations"]["hami.io/vgpu-node"] = "b"
+    world.pods.put(pod)
+    assert world.free("a") == ()
+    assert "vgpu-node" in world.troubles[0]
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
+@pytest.mark.parametrize(
+    ("notes", "held"),
+    [
+        ({"gpu-ids": "A0", "allocation": "{"}, {"p": ("A0",)}),
+        ({"gpu-ids": "A0,A0", "allocation": "[]", "vram-request": "much"}, {}),
+    ],
+)
+def test_what_a_pod_was_given_is_never_free_because_it_cannot_be_read(
+    live: bool, notes: dict[str, str], held: dict[str, tuple[str, ...]]
+):
+    world = World(a_node("a", "A0"))
+    pod = a_pod("p", "a")
+    pod["metadata"]["annotations"] = {f"ullage.io/{key}": value for key, value in notes.items()}
+    world.pods.put(pod)
+    if not live:
+        world.begin()
+    assert world.held == held
+    assert world.free("a") == ()
+    assert world.troubles
 
 
 def test_what_was_reserved_gives_way_to_what_another_leader_wrote():

@@ -90,6 +90,12 @@ class Pressed:
         server = self.up.server
         return server.do(lambda: server.rules.get(("pods", "default", name)))
 
+    def nominate(self, name: str, node: str) -> None:
+        """As kube-scheduler does once it has evicted others there."""
+        server, key = self.up.server, ("pods", "default", name)
+        status = {"nominatedNodeName": node} if node else {}
+        server.do(lambda: server.store.put(key, {**server.rules.get(key), "status": status}))
+
     async def end(self, name: str) -> None:
         """As a kubelet does in the end."""
         server = self.up.server
@@ -300,6 +306,22 @@ async def test_room_is_kept_over_a_change_of_leaders(server: ApiServer, api: Htt
         await it.end("one")
         assert await it.ask("low", "a") == []
         assert await it.ask("urgent", "a") == ["a"]
+
+
+async def test_room_that_the_scheduler_itself_made_is_kept_for_its_pod(server: ApiServer, api: HttpKubeApi):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("one", 100))
+        it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1), a_part("higher", 100, 2 * URGENT))
+        await it.ask("urgent", "a")
+        it.nominate("urgent", "a")
+        await until(lambda: it.up.front.cluster.allocator.nominations.entries, "it is heard")
+        await it.end("one")
+        assert await it.ask("low", "a") == []
+        assert await it.ask("higher", "a") == [], "nobody leaves in vain"
+        assert await it.ask("urgent", "a") == ["a"]
+        it.nominate("urgent", "")
+        await until(lambda: not it.up.front.cluster.allocator.nominations.entries, "it is heard")
+        assert await it.ask("low", "a") == ["a"]
 
 
 def _room(it: Pressed, name: str) -> str:

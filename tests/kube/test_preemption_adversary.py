@@ -90,7 +90,7 @@ async def test_one_that_found_room_meanwhile_makes_nobody_leave(server: ApiServe
             return await it.ask("urgent", "b")
 
         def meanwhile() -> None:
-            assert asyncio.run_coroutine_threadsafe(found(), loop).result(30) == ["b"]
+            assert asyncio.run_coroutine_threadsafe(found(), loop).result(60) == ["b"]
 
         method = "POST" if path_end == "/eviction" else "PATCH"
         server.canned.append(Canned(method, path_end, 200, carried_out=True, then=meanwhile))

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,15 +15,17 @@ from typing import Any
 
 import httpx2
 import pytest
-import trustme
 
 from tests.kube.api_server import ApiServer, Canned
+from tests.kube.certificates import Certificates
 from tests.kube.conftest import write_kubeconfig
-from tests.kube.live_front import LiveFront
+from tests.kube.live_front import BriefFront, LiveFront
 from tests.kube.test_front import a_node, a_pod, binding, cards_of, put
 from tests.kube.test_webhook import a_pod as new_pod
 from tests.kube.test_webhook import review
+from tests.strangers import ENDLESS, MIB, PLENTY, Address, pour, resident_bytes
 from tests.system.live_server import wait_until
+from ullage.cli.main import main
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -35,8 +36,8 @@ Start = Callable[..., LiveFront]
 def front(server: ApiServer, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as started:
 
-        def start(settings: str = "", *options: str) -> LiveFront:
-            return started.enter_context(closing(LiveFront(tmp_path, server.url, settings, *options))).start()
+        def start(settings: str = "", *options: str, kind: type[LiveFront] = LiveFront) -> LiveFront:
+            return started.enter_context(closing(kind(tmp_path, server.url, settings, *options))).start()
 
         yield start
 
@@ -46,7 +47,7 @@ def lease(server: ApiServer) -> dict[str, Any]:
 
 
 def ask(front: LiveFront, verb: str, **body: Any) -> Any:
-    answer = httpx2.post(f"{front.url('extender')}/{verb}", content=json.dumps(body), timeout=30)
+    answer = httpx2.post(f"{front.url('extender')}/{verb}", content=json.dumps(body), timeout=60)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -54,7 +55,7 @@ def ask(front: LiveFront, verb: str, **body: Any) -> Any:
 def test_what_is_bound_is_known_after_the_end_and_after_a_kill(server: ApiServer, front: Start) -> None:
     put(server, "nodes", a_node("a", 3))
     first, second, third = put(server, "pods", a_pod("first"), a_pod("second"), a_pod("third", 2))
-    up = front().wait_ready()
+    up = front(kind=BriefFront).wait_ready()
     assert ask(up, "filter", Pod=first, NodeNames=["a"])["NodeNames"] == ["a"]
     assert ask(up, "bind", **binding(first, "a"))["Error"] == ""
     assert lease(server)["holderIdentity"]
@@ -74,6 +75,30 @@ def test_what_is_bound_is_known_after_the_end_and_after_a_kill(server: ApiServer
     assert up.end() == 0
 
 
+def test_a_second_replica_answers_the_webhook_and_leads_when_the_first_is_killed(
+    server: ApiServer, front: Start, tmp_path: Path
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    (pod,) = put(server, "pods", a_pod("p"))
+    first = front(kind=BriefFront).wait_ready()
+    (tmp_path / "second").mkdir()
+    files = Certificates(tmp_path)
+    webhook = f'webhook_bind = "127.0.0.1:0"\n{files.settings("webhook_")}'
+    with closing(BriefFront(tmp_path / "second", server.url, webhook)) as second:
+        follows = f"{second.start().url('metrics')}/followz"
+        wait_until(lambda: httpx2.get(follows, timeout=60).status_code == 200, "it follows", 500)
+        assert not second.is_ready()
+        url = f"{second.url('webhook')}/webhook"
+        question = json.dumps(review(new_pod()))
+        answer = httpx2.post(url, content=question, verify=files.trusting(), timeout=60).json()
+        assert answer["response"]["allowed"], "it needs no leader"
+        first.kill()
+        second.wait_ready()
+        assert ask(second, "bind", **binding(pod, "a"))["Error"] == ""
+        assert lease(server)["leaseTransitions"] == 2
+        assert second.end() == 0
+
+
 def test_a_bind_that_is_under_way_is_finished_before_the_process_lets_go_and_ends(
     server: ApiServer, front: Start
 ) -> None:
@@ -84,7 +109,7 @@ def test_a_bind_that_is_under_way_is_finished_before_the_process_lets_go_and_end
 
     def takes_no_more() -> bool:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            socket.create_connection(("127.0.0.1", port), timeout=60).close()
         except ConnectionRefusedError:
             return True
         return False
@@ -92,7 +117,7 @@ def test_a_bind_that_is_under_way_is_finished_before_the_process_lets_go_and_end
     def told_to_end() -> None:
         assert up.process is not None
         up.process.send_signal(signal.SIGTERM)
-        wait_until(takes_no_more, "it takes no new question", 20)
+        wait_until(takes_no_more, "it takes no new question", 60)
 
     server.canned.append(Canned("POST", "/binding", 201, carried_out=True, then=told_to_end))
     assert ask(up, "bind", **binding(pod, "a"))["Error"] == ""
@@ -106,15 +131,15 @@ def test_it_is_not_ready_before_it_has_heard_of_the_cluster(server: ApiServer, f
     server.stop()
     up = front()
     metrics = up.url("metrics")
-    assert httpx2.get(f"{metrics}/healthz").status_code == 200
-    assert httpx2.get(f"{metrics}/readyz").status_code == 503
+    assert httpx2.get(f"{metrics}/healthz", timeout=60).status_code == 200
+    assert httpx2.get(f"{metrics}/readyz", timeout=60).status_code == 503
     assert "not-ready" in ask(up, "filter", Pod=a_pod("p"), NodeNames=["a"])["Error"]
     up.wait_for("kube.not-ready")
     wait_until(lambda: bool(re.search("kube.not-ready.*GET /api/v1/nodes", up.told())), "it is told what fails")
     server.start()
     up.wait_ready()
     up.wait_for("kube.ready")
-    page = httpx2.get(f"{metrics}/metrics").text
+    page = httpx2.get(f"{metrics}/metrics", timeout=60).text
     assert re.search(r"^ullage_kube_leader 1\.0$", page, re.MULTILINE)
     assert 'ullage_kube_calls_total{code="not-ready",verb="filter"} 1.0' in page
     assert up.end() == 0
@@ -130,7 +155,7 @@ def test_cards_are_told_as_dashboards_of_hami_expect_them(server: ApiServer, fro
     (pod,) = put(server, "pods", part)
     up = front().wait_ready()
     assert ask(up, "bind", **binding(pod, "a"))["Error"] == ""
-    page = httpx2.get(f"{up.url('metrics')}/metrics").text
+    page = httpx2.get(f"{up.url('metrics')}/metrics", timeout=60).text
     card_labels = 'device_index="0",device_type="NVIDIA-A100",device_uuid="GPU-1",node="a"'
     for line in (
         f"hami_gpu_memory_limit_bytes{{{card_labels}}} {float(16000 << 20)}",
@@ -146,31 +171,6 @@ def test_cards_are_told_as_dashboards_of_hami_expect_them(server: ApiServer, fro
     assert up.end() == 0
 
 
-class Certificates:
-    """A CA of the test's own, and files that hold what it issues."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.ca = trustme.CA()
-        self.ca_file = folder / "ca.pem"
-        self.ca.cert_pem.write_to_path(self.ca_file)
-        self.issue()
-
-    def issue(self) -> None:
-        found = self.ca.issue_cert("127.0.0.1")
-        found.private_key_pem.write_to_path(self._folder / "tls.key")
-        (self._folder / "tls.pem").write_bytes(b"".join(blob.bytes() for blob in found.cert_chain_pems))
-
-    def settings(self, prefix: str = "") -> str:
-        return f'{prefix}cert_file = "{self._folder}/tls.pem"\n{prefix}key_file = "{self._folder}/tls.key"\n'
-
-    def trusting(self, *, known: bool = False) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.ca_file)
-        if known:
-            self.ca.issue_cert("kube-scheduler").configure_cert(context)
-        return context
-
-
 def test_who_binds_pods_must_be_known_and_the_webhook_asks_nobody(
     server: ApiServer, front: Start, tmp_path: Path
 ) -> None:
@@ -179,12 +179,13 @@ def test_who_binds_pods_must_be_known_and_the_webhook_asks_nobody(
     up = front(f'{files.settings()}client_ca_file = "{files.ca_file}"\n{hook}').wait_ready()
     extender, webhook = up.url("extender"), up.url("webhook")
     assert extender.startswith("https://")
-    assert httpx2.get(f"{extender}/readyz", verify=files.trusting(known=True)).status_code == 200
+    assert httpx2.get(f"{extender}/readyz", verify=files.trusting(known=True), timeout=60).status_code == 200
     with pytest.raises(httpx2.TransportError):
-        httpx2.get(f"{extender}/readyz", verify=files.trusting())
-    told = httpx2.post(f"{webhook}/webhook", content=json.dumps(review(new_pod())), verify=files.trusting())
+        httpx2.get(f"{extender}/readyz", verify=files.trusting(), timeout=60)
+    question = json.dumps(review(new_pod()))
+    told = httpx2.post(f"{webhook}/webhook", content=question, verify=files.trusting(), timeout=60)
     assert told.json()["response"]["allowed"]
-    assert httpx2.get(f"{webhook}/readyz", verify=files.trusting()).status_code == 200
+    assert httpx2.get(f"{webhook}/readyz", verify=files.trusting(), timeout=60).status_code == 200
     assert up.end() == 0
 
 
@@ -194,10 +195,10 @@ def test_certificates_are_taken_as_they_are_renewed(server: ApiServer, front: St
     url = f"{up.url('extender')}/healthz"
     (tmp_path / "tls.key").write_text("half written")
     up.wait_for("kube.certificate-unusable")
-    assert httpx2.get(url, verify=old.trusting()).status_code == 200
+    assert httpx2.get(url, verify=old.trusting(), timeout=60).status_code == 200
     new = Certificates(tmp_path)
     up.wait_for("kube.certificate-renewed")
-    assert httpx2.get(url, verify=new.trusting()).status_code == 200
+    assert httpx2.get(url, verify=new.trusting(), timeout=60).status_code == 200
     assert up.end() == 0
 
 
@@ -217,14 +218,15 @@ def test_certificates_are_taken_as_they_are_renewed(server: ApiServer, front: St
         ("unknown = 1", "unknown"),
     ],
 )
-def test_a_wrong_setting_is_told_and_nothing_starts(tmp_path: Path, settings: str, field: str) -> None:
+def test_a_wrong_setting_is_named_and_nothing_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: str, field: str
+) -> None:
     config = tmp_path / "ullage.toml"
     config.write_text(f'[kube]\nkubeconfig = "{write_kubeconfig(tmp_path, "http://127.0.0.1:9")}"\n{settings}\n')
-    command = [sys.executable, "-m", "ullage.cli.main", "kube", f"--config={config}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert field in done.stderr
-    assert "Traceback" not in done.stderr
+    assert main(["kube", f"--config={config}"]) == 2
+    complaint = capsys.readouterr().err
+    assert field in complaint
+    assert "Traceback" not in complaint
 
 
 def test_options_of_hami_are_taken(server: ApiServer, front: Start) -> None:
@@ -253,4 +255,26 @@ def test_an_address_that_is_taken_is_told(server: ApiServer, front: Start, tmp_p
     assert done.returncode == 69
     assert f"127.0.0.1:{port}" in done.stderr
     wait_until(up.is_ready, "the first one is ready", 500)
+    assert up.end() == 0
+
+
+def test_requests_without_an_end_are_ended_on_every_port_and_others_are_answered(
+    server: ApiServer, front: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # nothing but its callers changes what memory it has
+    files = Certificates(tmp_path)
+    up = front(f'webhook_bind = "127.0.0.1:0"\n{files.settings("webhook_")}').wait_ready()
+    assert up.process is not None
+    ports = {name: int(up.url(name).rsplit(":", 1)[1]) for name in ("extender", "metrics", "webhook")}
+    addresses = [
+        Address("127.0.0.1", port, files.trusting() if name == "webhook" else None) for name, port in ports.items()
+    ]
+    assert [address.ask() for address in addresses] == [200] * 3
+    before = resident_bytes(up.process.pid)
+    for address in addresses:
+        for begin, pieces in ENDLESS.values():
+            with address.connect() as caller:
+                assert pour(caller, begin, pieces()) < PLENTY
+            assert address.ask() == 200
+    assert resident_bytes(up.process.pid) - before < 64 * MIB
     assert up.end() == 0

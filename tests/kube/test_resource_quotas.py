@@ -10,13 +10,13 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import Running, a_pod, put, running
 from tests.kube.test_mirror import a_node
-from ullage.kube.cards import registered_cards
+from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.metrics import FrontMetrics
 from ullage.kube.webhook.admission import over_quota
 from ullage.wire.dialect import read_pod
-from ullage.wire.hami import NVIDIA
 from ullage.wire.hami.resource_quota import quota_of
+from ullage.wire.hami.words import NVIDIA
 
 pytestmark = pytest.mark.anyio
 MEMORY, CORES = "limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores"
@@ -81,7 +81,7 @@ async def test_they_are_judged_at_creation_and_at_placement_and_follow_their_obj
         a_quota("some", {MEMORY: "1"}, scopes=["BestEffort"]),
     )
     first, second = put(server, "pods", of_memory("first", 4000), of_memory("second", 4000))
-    async with running(server, api, readers=[registered_cards()], resource_quotas=True) as up:
+    async with running(server, api, readers=[RegisteredCards()], resource_quotas=True) as up:
         assert denied(up, of_memory("new", 6000)) == ""
         assert "total.max.vram.limit" in denied(up, of_memory("new", 6001))
         assert await up.place(first, ["a"]) == "!a"
@@ -99,6 +99,39 @@ async def test_they_are_judged_at_creation_and_at_placement_and_follow_their_obj
         assert (await up.ask("filter", Pod=second, NodeNames=["a"]))["NodeNames"] == ["a"]
 
 
+async def test_an_amount_that_was_never_readable_allows_nothing_and_refusals_name_it(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", "A0"))
+    put(server, "resourcequotas", a_quota("wrong", {MEMORY: "4Gi", CORES: "50"}))
+    pod, new = put(server, "pods", of_memory("p", 1), of_memory("new", 1))
+    async with running(server, api, readers=[RegisteredCards()], resource_quotas=True) as up:
+        assert f"ResourceQuota wrong cannot be read: {MEMORY}" in denied(up, pod)
+        assert "ResourceQuotaNotFit" in await up.place(pod, ["a"])
+        key = ("resourcequotas", "default", "wrong")
+        right = {"hard": {MEMORY: "1"}}
+        server.do(lambda: server.rules.change(key, lambda quota: {**quota, "spec": right}))
+        await until(lambda: denied(up, pod) == "", "its amounts can be read")
+        assert await up.place(pod, ["a"]) == "!a"
+        assert "cannot be read" not in denied(up, new)
+
+
+async def test_one_that_cannot_be_read_keeps_no_other_of_its_namespace_from_counting(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", "A0"))
+    put(server, "resourcequotas", a_quota("wrong", {MEMORY: "9000"}), a_quota("right", {MEMORY: "6000"}))
+    async with running(server, api, readers=[RegisteredCards()], resource_quotas=True) as up:
+        key = ("resourcequotas", "default", "wrong")
+        server.do(lambda: server.rules.change(key, lambda quota: {**quota, "spec": {"hard": {MEMORY: "x"}}}))
+        await until(lambda: "wrong cannot be read" in denied(up, of_memory("new", 6001)), "it is heard of")
+        assert "total.max.vram.limit" in denied(up, of_memory("new", 6001))
+        assert denied(up, of_memory("new", 6000)) == ""
+        put(server, "resourcequotas", a_quota("tight", {MEMORY: "500"}))
+        await until(lambda: len(up.front.followed.quotas.objects) == 3, "it is heard of")
+        assert "total.max.vram.limit" in denied(up, of_memory("new", 501))
+
+
 def of_cores(name: str, percent: int | None, gpus: int = 1) -> dict[str, Any]:
     pod = a_pod(name, gpus)
     cores = {} if percent is None else {"nvidia.com/gpucores": str(percent)}
@@ -110,7 +143,7 @@ async def test_cores_of_all_cards_are_counted_at_creation_and_at_placement(serve
     put(server, "nodes", a_node("a", "A0", "A1"), a_node("b", "B0"))
     put(server, "resourcequotas", a_quota("cores", {CORES: "100"}))
     most, none, more = put(server, "pods", of_cores("most", 30, 2), of_cores("none", None), of_cores("more", 50))
-    async with running(server, api, readers=[registered_cards()], resource_quotas=True) as up:
+    async with running(server, api, readers=[RegisteredCards()], resource_quotas=True) as up:
         assert denied(up, of_cores("new", 50, 2)) == ""
         assert "total.max.cores.limit" in denied(up, of_cores("new", 51, 2))
         assert "total.max.cores.limit" in denied(up, a_pod("whole", 2))
@@ -128,7 +161,7 @@ async def test_what_is_held_of_quotas_is_told_as_dashboards_of_hami_expect_it(se
     put(server, "nodes", a_node("a", "A0", "A1"))
     put(server, "resourcequotas", a_quota("both", {CORES: "150", MEMORY: "6000"}))
     (pod,) = put(server, "pods", of_cores("p", 30, 2))
-    async with running(server, api, readers=[registered_cards()], resource_quotas=True) as up:
+    async with running(server, api, readers=[RegisteredCards()], resource_quotas=True) as up:
         metrics = FrontMetrics(up.front)
         for memory, cores in ((0, 0), (2000, 60)):
             told = (await metrics.page()).decode().splitlines()
@@ -138,3 +171,16 @@ async def test_what_is_held_of_quotas_is_told_as_dashboards_of_hami_expect_it(se
             assert of("limit", "", "gpumem", 6000) in told
             assert of("limit", "", "gpucores", 150) in told
             assert cores or await up.place(pod, ["a"]) == "!a"
+
+
+async def test_cards_whose_cores_are_all_asked_count_the_memory_that_is_asked(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", "A0", "A1"))
+    put(server, "resourcequotas", a_quota("both", {MEMORY: "4000", CORES: "200"}))
+    pod, more = of_memory("first", 2000), of_memory("second", 1)
+    pod["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpu": "2", "nvidia.com/gpucores": "100"}
+    first, second = put(server, "pods", pod, more)
+    async with running(server, api, readers=[RegisteredCards()], resource_quotas=True) as up:
+        assert denied(up, pod) == ""
+        assert await up.place(first, ["a"]) == "!a"
+        assert "ResourceQuotaNotFit" in await up.place(second, ["a"])
+        assert up.front.cluster.allocator.fleet.vram_free.tolist() == [0, 0]

@@ -11,9 +11,10 @@ import pytest
 from tests.kube.at_work import at_work
 from tests.kube.audience import running
 from tests.kube.conftest import SHORT, until
-from tests.kube.control_plane import ControlPlane, binary, free_port
+from tests.kube.control_plane import ControlPlane, binary
 from tests.kube.kubelet import Kubelets
 from tests.kube.listening import served
+from tests.ports import free_port
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.app import make_app

@@ -17,11 +17,12 @@ import pytest
 
 from tests.kube.admission import Hook
 from tests.kube.api_server import ApiServer
+from tests.kube.certificates import Certificates
 from tests.kube.conftest import SHORT, WEBHOOKS, until, write_kubeconfig
-from tests.kube.control_plane import ControlPlane, binary, free_port
+from tests.kube.control_plane import ControlPlane, binary
 from tests.kube.small_scheduler import GPU
 from tests.kube.stage import CLASSES, OWNERS, PRIORITY, Front, Stage, a_part, dies, stage, whole
-from tests.kube.test_process import Certificates
+from tests.ports import free_port
 from ullage.kube.client.changes import Create, Delete
 from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi

@@ -18,6 +18,7 @@ from ullage.core.selection import Rules
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
+from ullage.model.card_figures import SHIPPED_FIGURES
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, stock_of_cards
@@ -30,6 +31,8 @@ CARDS = tuple(
     Gpu(f"GPU-{index}", index, "A100", "NVIDIA", 80 << 30, zones=(index // 2,), bus_id=f"0000:0{index}:00.0")
     for index in range(4)
 )
+KNOWN = tuple(map(SHIPPED_FIGURES.complete, CARDS))
+"""The cards with what their model computes."""
 
 
 def told(use: Use | None = None, observed_at: float = 1.0, **changed: Any) -> dict[str, Any]:
@@ -83,7 +86,7 @@ async def test_a_machine_has_the_cards_and_zones_that_its_exporter_tells(server:
     put(server, "numatopologies", told())
     async with running(server, api) as front:
         nodes = {node.name: node for node in front.cluster.allocator.fleet.nodes}
-        assert nodes["a"].gpus == CARDS
+        assert nodes["a"].gpus == KNOWN
         assert nodes["a"].topology.kubelet.policy is ZonePolicy.BEST_EFFORT
         assert [cpu.zone for cpu in nodes["a"].topology.cpus] == [0] * 4 + [1] * 4
         assert nodes["b"].topology is None
@@ -151,7 +154,7 @@ async def test_a_machine_whose_object_is_deleted_or_cannot_be_read_stays_as_it_w
         informer = front.followed.topologies
         await until(lambda: not informer.objects, "it is gone")
         front.mirror.settle()
-        assert front.cluster.allocator.fleet.nodes[0].gpus == CARDS
+        assert front.cluster.allocator.fleet.nodes[0].gpus == KNOWN
 
 
 async def test_nothing_is_decided_before_topologies_are_known(server: ApiServer, api: HttpKubeApi):

@@ -14,15 +14,18 @@ from tests.clock import Clock
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.at_work import answers, at_work
 from tests.kube.conftest import until
+from tests.kube.hami_node import hami_node
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
+from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.extender import Extender
 from ullage.kube.front import Front
 from ullage.model.error import UllageError
 from ullage.model.queue import Queue, parse_queue
+from ullage.service.cluster import EXPECTED_S
 from ullage.service.gates import OPEN_S
 from ullage.wire.extender import BindArgs, ExtenderArgs
 
@@ -102,6 +105,11 @@ class Story:
     def note(self, name: str, key: str = "waits") -> str:
         return str(pods_of(self.server)[name]["metadata"].get("annotations", {}).get(f"ullage.io/queue-{key}", ""))
 
+    def heard(self, name: str) -> bool:
+        """Whether the front knows the pod as it is now."""
+        known, now = self.front.pods.objects.get(("default", name)), pods_of(self.server)[name]["metadata"]
+        return known is not None and known.metadata.resource_version == now["resourceVersion"]
+
     def end(self, name: str) -> None:
         self.server.do(lambda: self.server.rules.delete(("pods", "default", name), {"gracePeriodSeconds": 0}))
 
@@ -118,8 +126,8 @@ async def story(
     holds: set[str] | None = None,
     leads: bool = True,
 ) -> AsyncIterator[Story]:
-    clock = Clock()
-    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(queues=queues), clock=clock)
+    clock, settings = Clock(), FrontSettings(queues=queues, readers=[RegisteredCards()])
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), settings, clock=clock)
     scheduler = Scheduler(server, front.extender, refuses, holds if holds is not None else set())
     async with at_work(front, answers if leads else lambda _: True):
         work = asyncio.create_task(scheduler.run() if leads else asyncio.Event().wait())
@@ -153,6 +161,18 @@ async def test_pods_go_in_the_order_of_shares_and_the_rest_is_told_why(server: A
         assert up.note(went, "place") in "ab"
 
 
+async def test_containers_that_can_only_share_a_card_wait_for_one_that_they_share(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", hami_node("a", "A0", mib=8000))
+    pod = waiting("p")
+    limits = {GPU: "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "10"}
+    pod["spec"]["containers"] = [{"name": name, "image": "x", "resources": {"limits": limits}} for name in "cd"]
+    put(server, "pods", pod)
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"p"}, lambda: f"its gate opens: {up.note('p')}")
+
+
 async def test_gangs_of_others_go_whole(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 2), a_node("b", 1))
     members = [waiting(f"m{n}", queue="y") for n in range(3)]
@@ -161,7 +181,7 @@ async def test_gangs_of_others_go_whole(server: ApiServer, api: HttpKubeApi) -> 
     put(server, "pods", waiting("s"), *members)
     async with story(server, api) as up:
         await up.told("m0", "pod-group-missing: ")
-        assert up.bound == {"s"}
+        await until(lambda: up.bound == {"s"}, "who is alone goes")
         put(server, "podgroups", {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 3}})
         await up.told("m2", "gang-does-not-fit: ")
         up.end("s")
@@ -260,6 +280,18 @@ async def test_a_restart_in_the_middle_loses_no_place_and_changes_no_order(serve
         assert up.queues() == {"x": 2, "y": 2}
 
 
+async def test_a_restart_writes_no_reason_a_second_time(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1))
+    put(server, "pods", waiting("x0"), waiting("x1", 2))
+    async with story(server, api) as up:
+        await up.told("x1", "1 of 1 in queue x")
+        written = pods_of(server)["x1"]["metadata"]["resourceVersion"]
+    async with story(server, api) as up:
+        put(server, "pods", waiting("y0", 2, queue="y"))
+        await up.told("y0", "1 of 1 in queue y")
+        assert pods_of(server)["x1"]["metadata"]["resourceVersion"] == written
+
+
 async def test_followers_open_nothing(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1))
     async with story(server, api):
@@ -277,7 +309,7 @@ async def test_limits_of_queues_hold_and_are_told(server: ApiServer, api: HttpKu
     put(server, "pods", *(waiting(f"x{n}") for n in range(4)))
     async with story(server, api, parse_queue("x", "root", 1, None, "gpu=2")) as up:
         await up.told("x3", "queue-limit: ")
-        assert up.bound == {"x0", "x1"}
+        await until(lambda: up.bound == {"x0", "x1"}, "the others go")
 
 
 async def test_whose_gate_others_keep_closed_is_left_alone_and_who_asks_for_no_card_goes_at_once(
@@ -375,3 +407,30 @@ async def test_another_reason_that_comes_while_the_last_one_is_lost_is_told(
         keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]
         await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]
         await up.told("q", "insufficient-gpu: no node has enough free GPUs; 1 of 1 in queue x")
+
+
+async def test_a_pod_that_is_gone_keeps_nothing_though_its_scheduler_asks_once_more(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    (pod,) = put(server, "pods", a_pod("p"))
+    async with story(server, api, holds={"p"}) as up:
+        await until(lambda: bool(up.front.pods.objects), "it is heard of")
+        up.end("p")
+        await until(lambda: not up.front.pods.objects, "its end is heard of")
+        assert up.front.extender.filter(ExtenderArgs(pod=pod, node_names=("a",))).node_names == ["a"]
+        assert not up.front.cluster.allocator.nominations.entries
+
+
+async def test_a_place_that_nobody_took_is_given_on_in_time_though_nothing_is_heard_of(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    (pod,) = put(server, "pods", a_pod("p"))
+    async with story(server, api, holds={"p"}) as up:
+        assert up.front.extender.filter(ExtenderArgs(pod=pod, node_names=("a",))).node_names == ["a"]
+        put(server, "pods", waiting("q"))
+        await up.told("q", "insufficient-gpu: ")
+        await until(lambda: up.heard("q") and not up.front.turns._wake.is_set(), "nothing is left to hear of")
+        up.clock.now += EXPECTED_S
+        await until(lambda: up.bound == {"q"}, "the next one is placed")

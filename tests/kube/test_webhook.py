@@ -16,9 +16,11 @@ from tests.kube.patches import apply_operations
 from tests.wire.kubernetes.samples import sample
 from ullage.core.quota import Quotas
 from ullage.core.selection import Rules
-from ullage.kube.webhook.admission import over_quota
+from ullage.kube.webhook.admission import nowhere, over_quota
 from ullage.kube.webhook.app import make_webhook_app
 from ullage.kube.webhook.webhook import AdmissionSettings, Queueing, Webhook
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
@@ -26,6 +28,7 @@ from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
 
 GATE = "ullage.io/queue"
+THEIRS = "metadata.annotations.tensor-fusion.ai"
 GPU, MEMORY, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 
 
@@ -97,7 +100,6 @@ def test_a_pod_with_cards_is_ours_and_one_without_is_let_pass_unchanged() -> Non
         (a_pod(containers=[asking(gpu="1", gpumem_percentage="101")]), f"limits.{PERCENT}"),
         (a_pod(containers=[asking(gpu="1", gpumem="1.5")]), f"limits.{MEMORY}"),
         (a_pod({"ullage.io/gpu-count": "many"}, containers=[{"name": "c"}]), "ullage.io/gpu-count"),
-        (a_pod({"ullage.io/gpu-count": "1"}, containers=[{"name": "c"}]), "ullage.io/tflops-request"),
         ({"metadata": {"labels": "x"}, "spec": {"containers": [asking()]}}, "metadata.labels"),
         ({"metadata": [], "spec": {"containers": [asking()]}}, "metadata"),
     ],
@@ -147,11 +149,173 @@ def test_what_only_a_scheduler_writes_is_taken_off_whoever_places_the_pod(spec: 
     assert len(answer["warnings"]) == len(forged)
 
 
-def test_a_request_that_is_misspelt_is_told_of() -> None:
-    answer = answered(a_pod({"ullage.io/gpu-cuont": "1"}))
-    assert answer["warnings"] == [
-        "metadata.annotations.ullage.io/gpu-cuont: nobody reads it; did you mean ullage.io/gpu-count?"
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("gpu-cuont", "gpu-count"), ("vram-reqest", "vram-request"), ("numa-polcy", "numa-policy")]
+)
+@pytest.mark.parametrize("more", [{}, {"ullage.io/gpu-count": "1"}], ids=["alone", "with a request"])
+def test_a_request_that_is_misspelt_is_refused_by_its_name(wrong: str, meant: str, more: dict[str, str]) -> None:
+    for containers in ([asking()], [{"name": "c"}]):
+        message = refused(a_pod({f"ullage.io/{wrong}": "1", **more}, containers=containers))
+        assert message.startswith(f"invalid-annotation: ullage.io/{wrong}: '1' is not valid: ")
+        assert f"did you mean ullage.io/{meant}?" in message
+    assert answered(a_pod({f"ullage.io/{wrong}": "1"}, schedulerName="volcano"))["allowed"]
+
+
+def test_what_nobody_reads_is_told_of() -> None:
+    words = {"ullage.io/colour": "red", "tensor-fusion.ai/vram-reqest": "1Gi", "nvidia.com/use-gpuuid": "a", "x/y": "z"}
+    assert answered(a_pod(words))["warnings"] == [
+        "metadata.annotations.ullage.io/colour: nobody reads it",
+        f"{THEIRS}/vram-reqest: nobody reads it; did you mean tensor-fusion.ai/vram-request?",
+        "metadata.annotations.nvidia.com/use-gpuuid: nobody reads it; did you mean nvidia.com/use-gpuuuid?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ({"numa-policy": "strict"}, "ullage.io/numa-policy: 'strict'"),
+        ({"gpu-indices": "x"}, "ullage.io/gpu-indices"),
+        ({"vendor": "Nvidea"}, "ullage.io/vendor: 'Nvidea'"),
+        ({"vram-request": "0"}, "ullage.io/gpu-count: 1 is not valid: no compute and no vram is asked"),
+        ({"isolation": "none"}, "ullage.io/isolation: 'none'"),
+    ],
+)
+def test_a_refusal_names_the_word_that_is_wrong(words: dict[str, str], named: str) -> None:
+    annotations = {f"ullage.io/{name}": text for name, text in {"gpu-count": "1", **words}.items()}
+    message = refused(a_pod(annotations, containers=[{"name": "c"}]))
+    assert named in message
+    assert "None" not in message
+
+
+def test_what_no_card_of_the_cluster_is_is_told_at_creation() -> None:
+    cluster = Cluster(Rules(), lambda: 0.0)
+    cluster.recover(())
+    cards = (Gpu("A0", 0, "A100", "NVIDIA"), Gpu("A1", 1, "H100", "NVIDIA"))
+    cluster.set_nodes([Node("a", 8000, 2**30, cards)])
+    webhook = Webhook(nowhere=nowhere(cluster))
+
+    def told(**words: str) -> list[str]:
+        annotations = {f"ullage.io/{name.replace('_', '-')}": text for name, text in words.items()}
+        found = answered(a_pod(annotations, containers=[{"name": "c"}]), webhook)
+        assert found["allowed"]
+        return list(found.get("warnings", []))
+
+    assert told(gpu_model="A100|B200") == []
+    assert told(gpu_model="B200") == ["ullage.io/gpu-model: no card here is B200; there are: A100, H100"]
+    assert told(gpu_indices="1,7") == ["ullage.io/gpu-indices: no card here is 7; there are: 0, 1"]
+    assert "kube.card_model" in told(tflops_request="5")[0]
+    assert "no slice of hardware (MIG) is placed" in told(isolation="partitioned", vram_request="1Gi")[0]
+
+
+def test_a_pool_that_no_card_is_in_is_told_by_name_with_those_there_are() -> None:
+    cluster = Cluster(Rules(), lambda: 0.0)
+    cluster.recover(())
+    webhook = Webhook(nowhere=nowhere(cluster, declared={"training"}))
+    for pod in (
+        a_pod({"ullage.io/gpupool": "training1"}, containers=[asking(gpu="1", gpumem="2000")]),
+        a_pod({"ullage.io/gpupool": "training1", "ullage.io/vram-request": "1Gi"}, containers=[{"name": "c"}]),
+    ):
+
+        def told(pool: str | None, pod: dict[str, Any] = pod, uuid: str = "A0") -> list[str]:
+            cluster.set_nodes([Node("a", 8000, 2**30, (Gpu(uuid, 0, "A100", "NVIDIA", pool=pool),))])
+            return list(answered(pod, webhook).get("warnings", []))
+
+        cluster.set_nodes([])
+        assert answered(pod, webhook)["allowed"], "no card is known yet"
+        (warning,) = told(None)
+        assert warning == (
+            "ullage.io/gpupool: no card is in pool training1 now, and the pod waits; cards of this cluster are in no "
+            "pool; did you mean training?"
+        )
+        (warning,) = told("serve")
+        assert "there are: serve; did you mean training?" in warning
+        assert told("training1") == []
+    waits = a_pod({"ullage.io/gpupool": "training", "ullage.io/vram-request": "1Gi"}, containers=[{"name": "c"}])
+    (warning,) = answered(waits, webhook)["warnings"]
+    assert "no card is in pool training now, and the pod waits" in warning
+    assert "did you mean" not in warning, "the settings know it"
+
+
+def test_cards_and_models_that_nobody_has_are_told_by_name() -> None:
+    cluster = Cluster(Rules(), lambda: 0.0)
+    cluster.recover(())
+    cluster.set_nodes([Node("a", 8000, 2**30, (Gpu("GPU-1", 0, "NVIDIA A100", "NVIDIA"),))])
+    webhook = Webhook(nowhere=nowhere(cluster))
+
+    def told(**words: str) -> list[str]:
+        annotations = {f"nvidia.com/{name.replace('_', '-')}": text for name, text in words.items()}
+        found = answered(a_pod(annotations, containers=[asking(gpu="1", gpumem="100")]), webhook)
+        assert found["allowed"]
+        return list(found.get("warnings", []))
+
+    assert told(use_gpuuuid="GPU-1", nouse_gputype="H100") == []
+    assert told(use_gpuuuid=" GPU-1 ,,GPU-1, GPU-2") == ["nvidia.com/use-gpuuuid: no card here is GPU-2"]
+    assert told(nouse_gpuuuid="GPU-7,GPU-8") == ["nvidia.com/nouse-gpuuuid: no card here is GPU-7, GPU-8"]
+    assert told(use_gputype="a100,H100") == []
+    assert told(use_gputype="H100") == ["nvidia.com/use-gputype: no card here is H100; there are: NVIDIA A100"]
+
+
+def test_a_word_that_another_word_of_the_pod_cancels_is_a_warning_by_name() -> None:
+    def warnings(pod: Any) -> list[str]:
+        answer = answered(pod)
+        assert answer["allowed"]
+        return list(answer.get("warnings", []))
+
+    (no_card,) = warnings(a_pod(containers=[asking(gpu="0", gpumem="500")]))
+    assert no_card.startswith("spec.containers[0].resources: nvidia.com/gpumem has no effect")
+    assert "0 nvidia.com/gpu" in no_card
+    (twice,) = warnings(a_pod(containers=[asking(gpu="1", gpumem="500", gpumem_percentage="50")]))
+    assert f"{PERCENT} has no effect where {MEMORY} says the memory" in twice
+    split = {"ullage.io/gpu-count": "2", "ullage.io/vram-request": "1Gi"}
+    (nobody,) = warnings(
+        a_pod({**split, "ullage.io/container-gpu-count": '{"c": 1, "nope": 1}'}, containers=[{"name": "c"}])
+    )
+    assert "no container of the pod is called nope" in nobody
+    assert warnings(a_pod(containers=[asking(gpu="0"), asking(gpu="1", gpumem="500")])) == []
+
+
+def test_what_has_no_effect_yet_is_told_by_its_name() -> None:
+    found = answered(a_pod({"hami.io/gpu-scheduler-policy": "topology-aware"}))
+    assert found["warnings"] == [
+        "hami.io/gpu-scheduler-policy: topology-aware has no effect yet: links between cards are not read"
+    ]
+
+
+def test_a_pod_without_cards_that_asks_for_zones_is_warned_by_name() -> None:
+    plain = [{"name": "c", "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}}]
+    words = {"ullage.io/numa-policy": "restricted", "volcano.sh/numa-topology-policy": "restricted"}
+    found = answered(a_pod(words, containers=plain))
+    fix = "pods without cards are not placed by zones; only the kubelet of their node aligns them"
+    assert found["allowed"]
+    assert "patch" not in found
+    assert found["warnings"] == [f"metadata.annotations.{key}: {fix}" for key in words]
+    assert "warnings" not in answered(a_pod({"ullage.io/numa-policy": "none"}, containers=plain))
+    assert "warnings" not in answered(a_pod({"ullage.io/numa-policy": "restricted"}))
+
+
+def test_a_pod_has_cards_of_one_vendor() -> None:
+    other = {"name": "d", "resources": {"limits": {"amd.com/gpu": "1"}}}
+    for first in (asking(gpu="1"), asking(gpu="1", gpumem="1000")):
+        message = refused(a_pod(containers=[first, other]))
+        assert "spec.containers[1].resources.limits.amd.com/gpu" in message
+        assert "one vendor" in message
+
+
+def test_as_many_cards_are_asked_as_the_kubelet_is_asked_for() -> None:
+    message = refused(a_pod({"ullage.io/gpu-count": "2", "ullage.io/vram-request": "1Gi"}))
+    assert "ullage.io/gpu-count: '2'" in message
+    assert "1 of nvidia.com/gpu" in message
+    assert answered(a_pod({"ullage.io/gpu-count": "1", "ullage.io/vram-request": "1Gi"}))["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "said"),
+    [("8Gi", "write 8192 for 8Gi"), ("1Gi", "write 1024 for 1Gi"), ("8G", "write 7630 for 8G"), ("8589934592", "MiB")],
+)
+def test_memory_that_is_said_in_bytes_is_refused_with_what_it_comes_to(amount: str, said: str) -> None:
+    message = refused(a_pod(containers=[asking(gpu="1", gpumem=amount)]))
+    assert "it counts MiB" in message
+    assert said in message
 
 
 def test_pods_and_namespaces_that_are_to_be_ignored_are() -> None:
@@ -179,6 +343,8 @@ def test_quotas_are_judged_when_a_pod_is_created() -> None:
     assert (more["allowed"], more["status"]["code"]) == (False, 403)
     assert "total.max.vram.request" in more["status"]["message"]
     assert "single.max.gpuCount.limit" in refused(a_pod(containers=[asking(gpu="3")]), webhook)
+    three = [{**asking(gpu="1", gpumem="1000", gpucores="10"), "name": f"c{at}"} for at in range(3)]
+    assert admitted(a_pod(containers=three), webhook), "its containers may share a card"
     assert answered(a_pod(containers=[asking(gpu="3")]), webhook, namespace="other")["allowed"]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.model.claim import Amounts
 from ullage.model.error import InvalidRequest
+from ullage.model.part import Part
 from ullage.model.quota import Caps, Quota
 
 
@@ -23,7 +23,7 @@ from ullage.model.quota import Caps, Quota
         ({"alert_threshold_percent": True}, "alert_threshold_percent"),
         ({"total_requests": Caps(100), "total_limits": Caps(50)}, "total_limits.compute_gflops"),
         ({"max_requests": Caps(0, 2), "max_limits": Caps(0, 1)}, "max_limits.vram_bytes"),
-        ({"default_requests": Amounts(2), "default_limits": Amounts(1)}, "default_limits.compute_gflops"),
+        ({"default_requests": Part(2), "default_limits": Part(1)}, "default_limits.compute_gflops"),
     ],
 )
 def test_an_invalid_quota_names_field_value_and_fix(facts, field):
@@ -39,29 +39,27 @@ def test_an_invalid_quota_names_field_value_and_fix(facts, field):
         {"total_requests": Caps(100), "total_limits": Caps(vram_bytes=1)},
         {"total_requests": Caps(100), "total_limits": Caps(100)},
         {"max_limits": Caps(0)},
-        {"default_requests": Amounts(100, 5), "default_limits": Amounts(vram_bytes=5)},
-        {"default_requests": Amounts(100), "default_limits": Amounts(compute_ppm=1)},
+        {"default_requests": Part(100, 5), "default_limits": Part(vram_bytes=5)},
+        {"default_requests": Part(100), "default_limits": Part(compute_ppm=1)},
     ],
 )
 def test_limits_bind_requests_only_where_both_are_set(facts):
     Quota(**facts)
 
 
-DEFAULTS = Quota(default_requests=Amounts(10, 100), default_limits=Amounts(20, 200))
+DEFAULTS = Quota(default_requests=Part(10, 100), default_limits=Part(20, 200))
 
 
 @pytest.mark.parametrize(
     ("request_", "limit", "admitted"),
     [
-        pytest.param(Amounts(), None, (Amounts(10, 100), Amounts(20, 200)), id="nothing said"),
-        pytest.param(Amounts(5, 0), None, (Amounts(5, 100), Amounts(20, 200)), id="one field said"),
-        pytest.param(Amounts(30, 300), None, (Amounts(30, 300), Amounts(30, 300)), id="above the default limit"),
-        pytest.param(Amounts(0, 0), Amounts(5, 50), (Amounts(5, 50), Amounts(5, 50)), id="below the default request"),
-        pytest.param(Amounts(1, 1), Amounts(2, 2), (Amounts(1, 1), Amounts(2, 2)), id="all said"),
-        pytest.param(Amounts(0, 0, 7), None, (Amounts(0, 100, 7), Amounts(0, 200, 7)), id="percent said"),
-        pytest.param(
-            Amounts(), Amounts(0, 0, 7), (Amounts(0, 100, 7), Amounts(0, 200, 7)), id="percent of the limit said"
-        ),
+        pytest.param(Part(), None, (Part(10, 100), Part(20, 200)), id="nothing said"),
+        pytest.param(Part(5, 0), None, (Part(5, 100), Part(20, 200)), id="one field said"),
+        pytest.param(Part(30, 300), None, (Part(30, 300), Part(30, 300)), id="above the default limit"),
+        pytest.param(Part(0, 0), Part(5, 50), (Part(5, 50), Part(5, 50)), id="below the default request"),
+        pytest.param(Part(1, 1), Part(2, 2), (Part(1, 1), Part(2, 2)), id="all said"),
+        pytest.param(Part(0, 0, 7), None, (Part(0, 100, 7), Part(0, 200, 7)), id="percent said"),
+        pytest.param(Part(), Part(0, 0, 7), (Part(0, 100, 7), Part(0, 200, 7)), id="percent of the limit said"),
     ],
 )
 def test_defaults_fill_zero_fields_and_contradict_nothing(request_, limit, admitted):
@@ -69,8 +67,8 @@ def test_defaults_fill_zero_fields_and_contradict_nothing(request_, limit, admit
 
 
 def test_defaults_of_one_kind_alone():
-    assert Quota().with_defaults(Amounts(), None) == (Amounts(), None)
-    requests = Quota(default_requests=Amounts(10))
-    assert requests.with_defaults(Amounts(), None) == (Amounts(10), None)
-    limits = Quota(default_limits=Amounts(vram_bytes=9))
-    assert limits.with_defaults(Amounts(10), None) == (Amounts(10), Amounts(10, 9))
+    assert Quota().with_defaults(Part(), None) == (Part(), None)
+    requests = Quota(default_requests=Part(10))
+    assert requests.with_defaults(Part(), None) == (Part(10), None)
+    limits = Quota(default_limits=Part(vram_bytes=9))
+    assert limits.with_defaults(Part(10), None) == (Part(10), Part(10, 9))

@@ -95,8 +95,10 @@ def test_sizes_are_binary_in_every_spelling(texts, size):
             "\u212a",
             id="a Kelvin sign is no k",
         ),
-        pytest.param("cpu=1.5", "'1.5'", id="part of a cpu"),
-        pytest.param("cpu=100m", "'100m'", id="thousandths of a cpu"),
+        pytest.param("cpu=1.0005", "'1.0005'", id="finer than a thousandth of a core"),
+        pytest.param("cpu=0.5m", "'0.5m'", id="part of a thousandth of a core"),
+        pytest.param("cpu=1.", "'1.'", id="no digits after the point"),
+        pytest.param("cpu=m", "'m'", id="a suffix alone"),
         pytest.param("gpu=1.5", "'1.5'", id="a card and a part"),
         pytest.param("gpu=500m", "'500m'", id="thousandths of a card"),
         pytest.param("gpu=a100:2", "'a100:2'", id="a model of card"),
@@ -128,6 +130,24 @@ def test_a_request_text_is_refused_with_its_entry_named(text, named):
     assert "is not valid: " in refusal.value.message
     assert refusal.value.field in {"resreq", "cpu", "memory", "gpu"}
     assert refusal.value.code == "invalid-request"
+
+
+@pytest.mark.parametrize(
+    ("text", "milli", "shown"),
+    [
+        ("cpu=0.5", 500, "cpu=0.5,"),
+        ("cpu=500m", 500, "cpu=0.5,"),
+        ("cpu=2.250", 2250, "cpu=2.25,"),
+        ("cpu=1500m", 1500, "cpu=1.5,"),
+        ("cpu=0.001", 1, "cpu=0.001,"),
+        ("cpu=3.0000", 3000, "cpu=3,"),
+    ],
+)
+def test_cores_are_counted_in_thousandths(text, milli, shown):
+    asked = ResourceRequirement.from_string(text)
+    assert asked.cpu_milli == milli
+    assert str(asked).startswith(shown)
+    assert ResourceRequirement.from_string(str(asked)) == asked
 
 
 @pytest.mark.parametrize("text", [None, 4, b"cpu=1", ["cpu=1"]], ids=["none", "a number", "bytes", "a list"])

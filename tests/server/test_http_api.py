@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
+import socket
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -34,7 +37,7 @@ def refusal(answer: httpx2.Response) -> tuple[int, str, str | None]:
 
 
 def test_without_a_token_nothing_is_told_but_that_the_server_lives(server: LiveServer):
-    with httpx2.Client(base_url=server.url) as stranger:
+    with httpx2.Client(base_url=server.url, timeout=60) as stranger:
         assert stranger.get("/healthz").text == "ok"
         assert refusal(stranger.get("/v1/nodes"))[:2] == (401, "unauthorized")
         assert stranger.get("/metrics").status_code == 401
@@ -285,3 +288,107 @@ def test_events_are_numbered_and_paged(http: httpx2.Client):
     first = http.get("/v1/events?limit=2").json()
     assert [event["number"] for event in first] == [1, 2]
     assert http.get("/v1/events?after=1&limit=1").json() == [first[1]]
+
+
+# --- what nobody should send ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/nothing", 404, "no-such-route"),
+        ("GET", "/static/nothing", 404, "no-such-route"),
+        ("POST", "/v1/nodes", 405, "method-not-allowed"),
+        ("GET", "/v1/nodes?colour=1", 400, "invalid-request"),
+        ("GET", "/v1/sessions?state=opened", 400, "invalid-request"),
+        ("GET", "/v1/events?limit=1e3", 400, "invalid-request"),
+        ("GET", "/v1/events?after=" + "9" * 5000, 400, "invalid-request"),
+        ("GET", "/v1/sessions/s/results?wait=nan", 400, "invalid-request"),
+        ("GET", "/v1/sessions/s/tasks/0", 400, "invalid-request"),
+        ("GET", "/v1/sessions/s/tasks/one", 400, "invalid-request"),
+        ("GET", "/v1/sessions/s/tasks/" + "9" * 5000, 400, "invalid-request"),
+        ("POST", "/v1/sessions/s/tasks/" + "9" * 5000 + "/cancel", 400, "invalid-request"),
+        ("GET", "/v1/sessions/s/tasks/" + "9" * 5000 + "/log", 400, "invalid-request"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_every_refusal_is_an_error_body(http: httpx2.Client, method: str, path: str, status: int, code: str):
+    answer = http.request(method, path)
+    assert refusal(answer)[:2] == (status, code)
+    assert len(answer.text) < 500
+    if status == 405:
+        assert "GET" in answer.headers["allow"]
+
+
+def test_a_cursor_of_a_log_that_is_no_number_is_refused(http: httpx2.Client):
+    session = opened(http)
+    first = http.post(f"/v1/sessions/{session}/tasks", json={"inputs": [""], "key": "k"}).json()["first"]
+    path = f"/v1/sessions/{session}/tasks/{first}/log"
+    for cursor in (f"o{'9' * 5000}e0", "o1e", "o\u0661e0".encode()):
+        assert refusal(http.get(path, headers={"Last-Event-ID": cursor}))[:2] == (400, "invalid-request")
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "Page"])
+def test_a_key_that_is_not_ascii_opens_nothing(server: LiveServer, scheme: str):
+    with httpx2.Client(base_url=server.url, timeout=60) as stranger:
+        answer = stranger.get("/v1/nodes", headers={"Authorization": f"{scheme} schlüssel".encode()})
+        assert refusal(answer)[:2] == (401, "unauthorized")
+        assert "not the token of this server" in answer.json()["message"]
+        strange = stranger.get("/v1/nodes", headers={"Cookie": "ullage=schlüssel".encode()})
+        assert refusal(strange)[:2] == (401, "unauthorized")
+
+
+def test_a_session_may_be_opened_by_a_body_in_chunks(http: httpx2.Client):
+    body = b'{"application": "function", "resreq": "cpu=1,mem=256m", "priority": 7}'
+    answer = http.post("/v1/sessions/in-chunks/open", content=iter([body[:10], body[10:]]))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["priority"] == 7
+    again = http.post("/v1/sessions/in-chunks/open", content=iter([]))
+    assert again.json()["id"] == "in-chunks"
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        {"environment": {"": "x"}},
+        {"environment": {"A=B": "x"}},
+        {"environment": {"A B": "x"}},
+        {"environment": {"A": "x\0y"}},
+        {"environment": {"A": "x" * 200_000}},
+        {"python": "/usr/bin/py\0thon"},
+        {"working_directory": "relative"},
+    ],
+    ids=lambda setup: str(setup)[:40],
+)
+def test_a_setup_that_no_process_can_have_is_refused_with_its_field(http: httpx2.Client, setup: dict[str, object]):
+    status, code, field = refusal(http.post("/v1/sessions", json={**FUNCTION, "setup": setup}))
+    assert (status, code) == (400, "invalid-request")
+    assert (field or "").startswith("setup.")
+
+
+def test_a_client_that_leaves_in_mid_body_is_no_fault_of_the_server(server: LiveServer):
+    before = (server.home / "server.log").stat().st_size
+    host, port = urlsplit(server.url).hostname or "", urlsplit(server.url).port
+    head = f"POST /v1/sessions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {server.token}\r\n"
+    with socket.create_connection((host, port), timeout=60) as caller:
+        caller.sendall(f"{head}Content-Length: 100\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert caller.recv(100).startswith(b"HTTP/1.1 100 ")  # the handler waits for the body by now
+        caller.sendall(b"{")
+    with server.client() as other:
+        assert other.get("/healthz").text == "ok"
+    assert "Traceback" not in (server.home / "server.log").read_text()[before:]
+
+
+def test_the_openapi_document_says_how_names_and_numbers_look(http: httpx2.Client):
+    paths = http.get("/v1/openapi.json").json()["paths"]
+    assert not [path for path in paths if ":" in path]
+    task = paths["/v1/sessions/{session}/tasks/{task}"]["get"]["parameters"]
+    by_name = {each["name"]: each["schema"] for each in task}
+    assert by_name["task"] == {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
+    assert re.fullmatch(by_name["session"]["pattern"], "a-b.c_1")
+    assert not re.fullmatch(by_name["session"]["pattern"], "../etc")
+    for operations in paths.values():
+        for operation in operations.values():
+            for each in operation["parameters"]:
+                constraints = {"pattern", "minimum", "enum", "items"}
+                assert constraints & set(each["schema"]) or each["name"] in ("owner", "domain"), each

@@ -94,9 +94,9 @@ def test_a_plan_shows_victims_cost_and_attempts_and_does_nothing(http: httpx2.Cl
 def test_the_command_line_plans_evicts_and_places(http: httpx2.Client, capsys: pytest.CaptureFixture[str]):
     allocate(http, "low")
     words = ["-r", "gpu=4,tflops=80,vram=8g", "--qos", "high"]
-    assert main(["plan", *words]) == 0
-    assert main(["plan", *words, "--preempt"]) == 1
-    assert main(["plan", *words, "--priority", "0", "--preempt"]) == 0
+    assert main(["plan", *words]) == 1
+    assert main(["plan", *words, "--preempt"]) == 0
+    assert main(["plan", *words, "--priority", "0", "--preempt"]) == 1
     shown = capsys.readouterr().out
     assert "would fit on node" in shown
     assert "nobody who may be evicted makes it fit" in shown

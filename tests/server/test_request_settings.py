@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 @pytest.fixture
 def http(server: LiveServer) -> Iterator[httpx2.Client]:
     token = (server.home / "token").read_text().strip()
-    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as client:
+    with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
         yield client
         for known in client.get("/v1/allocations").json() + client.get("/v1/nominations").json():
             client.delete(f"/v1/allocations/{known['uid']}")

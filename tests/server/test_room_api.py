@@ -97,9 +97,9 @@ def test_a_plan_says_whether_moving_would_do(http: httpx2.Client, cards: list[st
     assert [move["uid"] for move in plan["room"]["moves"]] == ["a"]
     assert http.post("/v1/plan", json={"resreq": "gpu=1", "move": True}).json()["room"] is None
     assert http.post("/v1/plan", json={"resreq": "gpu=2"}).json()["room"] is None
-    assert main(["plan", "-r", "gpu=2", "--move"]) == 1
+    assert main(["plan", "-r", "gpu=2", "--move"]) == 0
     assert "1 allocation moves, 0.4 cards" in capsys.readouterr().out
-    assert main(["plan", "-r", "gpu=4", "--move"]) == 0
+    assert main(["plan", "-r", "gpu=4", "--move"]) == 1
     assert "room can be made for 0 of 1" in capsys.readouterr().out
 
 

@@ -213,7 +213,7 @@ class History(RuleBasedStateMachine):
         if not hasattr(self, "lab"):
             return
         world = self.lab.service.loop.world()
-        turned = World(world.fleet, world.demands[::-1], world.executors[::-1], world.queues[::-1])
+        turned = World(world.fleet, world.demands[::-1], world.executors[::-1], world.queues[::-1], world.promises)
         before = dict(world.fleet.ledger), world.fleet.cpu_free.tolist(), world.fleet.card_users.tolist()
         plan = schedule(world, self.lab.service.policy, self.lab.now)
         assert plan == schedule(turned, self.lab.service.policy, self.lab.now)

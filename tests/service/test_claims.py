@@ -621,3 +621,26 @@ def test_a_device_that_was_taken_while_others_were_looked_at_is_given_to_nobody_
     again = world.place(claim("one", of(1)))
     assert again.node != placed.node
     assert world.claims.hold(again) is None
+
+
+def test_what_a_watch_shows_of_an_earlier_allocation_frees_nothing_that_is_kept():
+    world = World(cards("a", 2))
+    first, second = (device.id for device in world.devices.pools_of("a")[0].devices)
+    asked = claim("one")
+    world.devices.set_claim(asked)
+    placement = world.place(asked)
+    assert isinstance(placement, ClaimPlacement)
+    assert [pick.device.id for pick in placement.picks] == [first]
+    assert world.claims.hold(placement) is None
+    world.devices.told("one")
+    earlier = claim("one", allocation=ClaimAllocation((DeviceResult("r", second),)))
+    world.devices.set_claim(earlier)
+    assert world.holders == {"one": ("a-0",)}
+    assert isinstance(world.place(claim("two", of(1))), Unplaced), "both cards may be in use"
+    world.devices.set_claim(asked)
+    assert world.holders == {"one": ("a-0",)}
+    world.devices.set_claim(claim("one", allocation=ClaimAllocation((DeviceResult("r", first),))))
+    assert world.holders == {"one": ("a-0",)}
+    assert not world.devices.is_kept("one")
+    world.devices.set_claim(asked)
+    assert world.holders == {}

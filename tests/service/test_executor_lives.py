@@ -568,7 +568,7 @@ def test_a_cancelled_task_ends_the_running_ones_of_its_batch():
         lab.service.tasks.cancel("s", 2)
         lab.pump()
         assert lab.states("s") == ["succeed", "cancelled", "cancelled"]
-        messages = [r.message for r in lab.service.tasks.results("s", Page(0, 10)) if r.state == "cancelled"]
+        messages = [r.message for r in lab.service.store.results("s", Page(0, 10)) if r.state == "cancelled"]
         assert messages == ["cancelled", "cancelled, with task 2 of its batch"]
 
 
@@ -587,7 +587,7 @@ def test_a_batch_of_which_one_member_is_lost_too_often_fails():
             lab.engine.kill(next(e.id for e in lab.executors if any(t.id == 1 for t in e.tasks.values())))
             lab.pump()
         assert lab.states("s") == ["failed", "failed"]
-        messages = [r.message for r in lab.service.tasks.results("s", Page(0, 10))]
+        messages = [r.message for r in lab.service.store.results("s", Page(0, 10))]
         assert messages[0] == "its executor was lost 3 times, last: killed"
         assert messages[1].startswith("task 1 of its batch failed: ")
 
@@ -635,6 +635,8 @@ def test_a_gang_of_which_one_member_never_binds_gives_up(rank):
 
         engine.bind = bind
         lab.session("s", tasks=2, batch_size=2)
+        for _ in range(RETRY_LIMIT):
+            lab.pass_time(10)
         assert lab.service.why("s").code is Code.BIND_FAILURES
         assert launched(lab) == 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -737,3 +738,30 @@ def test_others_whom_a_limit_of_their_queue_stops_come_last():
     world = World(machine("a", 8), queues=(parse_queue("x", "root", 1, None, "gpu=1"),))
     asked = [pod("p", 1, "x"), pod("q", 1, "x"), pod("r", 2, "y")]
     assert world.gates.in_order(asked)[2] == "q"
+
+
+def lapses(world: World) -> None:
+    world.clock.now += EXPECTED_S
+
+
+def is_freed(world: World) -> None:
+    world.books.gone("expected")
+
+
+def may_have_more(world: World) -> None:
+    world.books.set_quota("x", Quota(max_workers=1))
+
+
+@pytest.mark.parametrize("change", [lapses, is_freed, may_have_more])
+def test_there_is_news_whenever_the_books_have_changed(change: Callable[[World], None]) -> None:
+    world = World(machine("a", 1), machine("b", 1))
+    world.books.set_quota("x", Quota(max_workers=0))
+    world.books.offers(pod("expected", queue="y"), ["a"])
+    world.come(pod("p"))
+    assert world.gates.has_news
+    world.gates.step()
+    assert not world.gates.has_news
+    change(world)
+    assert world.gates.has_news
+    world.gates.step()
+    assert not world.gates.has_news

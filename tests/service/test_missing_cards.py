@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.service.test_restart import Machine
@@ -13,15 +14,17 @@ from tests.service.test_restart import Machine
 from ullage.core.fleet import Usage
 from ullage.core.selection import Refusal
 from ullage.model.allocation import Allocation
-from ullage.model.claim import Amounts, Claim, Request
+from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.part import Part
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.service.engine_port import NodeReported
 from ullage.service.store_port import PutAllocation
+from ullage.storage.witness import witness_path
 
 GIB = 1 << 30
 CARDS = tuple(
@@ -37,7 +40,7 @@ def nobody() -> None:
     """Nobody waits for the answer."""
 
 
-def ask(uid: str, text: str, limit: Amounts | None = None) -> Request:
+def ask(uid: str, text: str, limit: Part | None = None) -> Request:
     return Request(uid, ResourceRequirement.from_string(text), Claim("team", limit=limit))
 
 
@@ -49,7 +52,7 @@ def machine(tmp_path) -> Iterator[Machine]:
         yield lab
 
 
-def give(machine: Machine, text: str, limit: Amounts | None = None) -> None:
+def give(machine: Machine, text: str, limit: Part | None = None) -> None:
     outcome = machine.service.allocations.bind(ask("first", text, limit), ["g0"], nobody)
     assert isinstance(outcome, Allocation)
     machine.pump()
@@ -63,7 +66,7 @@ def usage(machine: Machine) -> Usage:
     ("text", "limit", "held"),
     [
         pytest.param("gpu=1", None, WHOLE, id="a whole card"),
-        pytest.param("gpu=0.5", Amounts(0, 30 * GIB, 800_000), HALF, id="a part with a limit in percent"),
+        pytest.param("gpu=0.5", Part(0, 30 * GIB, 800_000), HALF, id="a part with a limit in percent"),
     ],
 )
 @pytest.mark.parametrize(
@@ -138,10 +141,12 @@ def test_what_a_store_of_before_holds_is_read_and_learns_its_card(machine):
 
 
 def _forget_cards(path: str) -> None:
-    """As allocations were stored before they remembered their cards."""
+    """As allocations were stored before they remembered their cards, by a version without a witness."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE allocations SET value = json_remove(value, '$.cards')")
+        connection.execute("UPDATE store SET commits = 0")
         connection.commit()
+    witness_path(Path(path)).unlink()
 
 
 def test_a_store_in_which_a_card_has_two_owners_is_not_served(machine):

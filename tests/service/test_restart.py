@@ -7,9 +7,14 @@ from contextlib import contextmanager
 import pytest
 from tests.lab import Machine, a_node
 
+from ullage.core.allocator import ASSUMED_TTL_S
+from ullage.core.gang import GangPhase
 from ullage.model.application import Application
+from ullage.model.claim import Claim, GangClaim, Request
+from ullage.model.error import NotFound
 from ullage.model.executor import BindCode
 from ullage.model.queue import Queue
+from ullage.model.request import ResourceRequirement
 from ullage.model.session import RETRY_LIMIT, SessionSpec
 from ullage.service.store_port import Page
 
@@ -44,12 +49,12 @@ def test_running_tasks_run_again_and_ended_ones_do_not(machine):
 def test_results_are_read_from_where_the_reader_was(machine):
     machine.session("s", tasks=3)
     machine.finish("s", 2)
-    before = machine.service.tasks.results("s", Page(0, 10))
+    before = machine.service.store.results("s", Page(0, 10))
     machine.restart()
-    assert machine.service.tasks.results("s", Page(0, 10)) == before
+    assert machine.service.store.results("s", Page(0, 10)) == before
     assert [r.output for r in before] == [b"done", b"done"]
     machine.finish("s")
-    assert [r.sequence for r in machine.service.tasks.results("s", Page(1, 10))] == [2, 3]
+    assert [r.sequence for r in machine.service.store.results("s", Page(1, 10))] == [2, 3]
 
 
 def test_without_a_node_running_tasks_are_pending(machine):
@@ -97,7 +102,7 @@ def test_a_session_at_its_retry_limit_stays_there_until_it_is_cleared(machine):
     machine.engine.bind_code["s"] = BindCode.ENTER_FAILED
     machine.session("s", tasks=1)
     for _ in range(RETRY_LIMIT):
-        machine.pass_time(1)
+        machine.pass_time(10)
     machine.restart()
     assert machine.service.state.session("s").session.bind_failures == RETRY_LIMIT
     assert machine.held("s") == 0
@@ -194,3 +199,83 @@ def test_a_cordon_outlives_a_restart(machine):
     machine.pump()
     machine.restart()
     assert machine.service.state.nodes["n1"].cordoned
+
+
+def asked(uid: str, gang: GangClaim | None = None, text: str = "gpu=1", priority: int = 0) -> Request:
+    return Request(uid, ResourceRequirement.from_string(text), Claim(gang=gang, priority=priority))
+
+
+def phase(machine: Machine, key: str) -> GangPhase:
+    return machine.service.gangs.status(key).phase
+
+
+def test_a_gang_that_runs_is_known_after_a_restart_and_can_be_ended(machine):
+    machine._nodes = (a_node(gpus=4),)
+    machine.restart()
+    machine.service.gangs.put("g", [asked(uid, GangClaim("g", 2, 2)) for uid in ("a", "b")], nothing)
+    before = machine.service.gangs.status("g")
+    machine.restart()
+    assert machine.service.gangs.status("g") == before
+    assert before.phase is GangPhase.RUNNING
+    assert machine.service.gangs.drop("g", nothing) == ("a", "b")
+    machine.restart()
+    with pytest.raises(NotFound):
+        machine.service.gangs.status("g")
+    assert machine.service.allocations.all() == ()
+
+
+def test_a_gang_that_waits_is_placed_after_a_restart_when_there_is_room(machine):
+    machine._nodes = (a_node(gpus=2),)
+    machine.restart()
+    machine.service.allocations.alloc(asked("other"), nothing)
+    machine.service.gangs.put("g", [asked(uid, GangClaim("g", 2, 2)) for uid in ("a", "b")], nothing)
+    assert phase(machine, "g") is GangPhase.WAITING
+    machine.restart()
+    assert phase(machine, "g") is GangPhase.WAITING
+    machine.service.allocations.dealloc("other", None, nothing)
+    machine.pump()
+    assert phase(machine, "g") is GangPhase.RUNNING
+
+
+def test_members_that_left_their_gang_stay_away_after_a_restart(machine):
+    machine._nodes = (a_node(gpus=4),)
+    machine.restart()
+    machine.service.gangs.put("g", [asked(uid, GangClaim("g", 1, 2)) for uid in ("a", "b")], nothing)
+    machine.service.allocations.dealloc("a", None, nothing)
+    machine.restart()
+    assert list(machine.service.gangs.status("g").answers) == ["b"]
+    machine.service.allocations.dealloc("b", None, nothing)
+    machine.restart()
+    assert [gang.key for gang in machine.store.load().gangs] == []
+
+
+DAY_S = 86_400.0
+
+
+def test_what_was_held_for_a_time_is_not_held_for_a_jump_of_the_clock(machine):
+    machine._nodes = (a_node(gpus=2),)
+    machine.restart()
+    machine.now += DAY_S  # the wall clock of this start is a day ahead
+    machine.restart()
+    machine.service.allocations.assume(asked("assumed"), None, nothing)
+    machine.service.allocations.alloc(asked("released"), nothing)
+    machine.service.allocations.release("released", 60, nothing)
+    machine.now -= DAY_S
+    machine.restart()
+    machine.pass_time(60)
+    assert [held.id for held in machine.service.allocations.all()] == ["assumed"]
+    machine.pass_time(ASSUMED_TTL_S)
+    assert machine.service.allocations.all() == ()
+
+
+def test_a_release_of_a_sound_clock_keeps_its_time_over_a_restart(machine):
+    machine._nodes = (a_node(gpus=1),)
+    machine.restart()
+    machine.service.allocations.alloc(asked("p"), nothing)
+    machine.service.allocations.release("p", 60, nothing)
+    machine.pass_time(20)
+    machine.restart()
+    machine.pass_time(39)
+    assert [held.id for held in machine.service.allocations.all()] == ["p"]
+    machine.pass_time(1)
+    assert machine.service.allocations.all() == ()

@@ -14,7 +14,7 @@ from ullage.model.application import Application, ApplicationState
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, SessionState, Setup
-from ullage.model.task import LOST_LIMIT
+from ullage.model.task import LOST, LOST_LIMIT, TIMED_OUT
 from ullage.service.engine_port import Completed, EngineEvent, Gone, Returned, TaskOutcome
 from ullage.service.store_port import Page
 
@@ -52,8 +52,12 @@ def spec(resreq: str = "cpu=1", **facts: object) -> SessionSpec:
     return SessionSpec("function", ResourceRequirement.from_string(resreq), **facts)
 
 
+def codes(lab: Lab, name: str = "s") -> list[int]:
+    return [r.code for r in lab.service.store.results(name, Page(0, 1000))]
+
+
 def results(lab: Lab, name: str = "s") -> list[tuple[int, str, str]]:
-    return [(r.task, r.state.value, r.message) for r in lab.service.tasks.results(name, Page(0, 1000))]
+    return [(r.task, r.state.value, r.message) for r in lab.service.store.results(name, Page(0, 1000))]
 
 
 def at_work(lab: Lab, name: str = "s") -> dict[int, str]:
@@ -168,6 +172,7 @@ def test_a_task_whose_executor_is_lost_again_and_again_fails_with_the_reason():
         lab.engine.kill(at_work(lab)[1], "out of memory")
         lab.pump()
         assert results(lab) == [(1, "failed", "its executor was lost 3 times, last: out of memory")]
+        assert codes(lab) == [LOST]
 
 
 def test_only_the_task_in_progress_is_blamed_for_a_loss():
@@ -264,6 +269,7 @@ def test_a_task_that_runs_too_long_fails_and_the_others_go_on():
         assert lab.counts("s")["failed"] == 0
         lab.pass_time(1)
         assert results(lab) == [(1, "failed", "ran longer than its limit of 10 s")]
+        assert codes(lab) == [TIMED_OUT]
         assert list(at_work(lab)) == [2]
 
 

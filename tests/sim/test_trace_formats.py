@@ -100,7 +100,7 @@ def test_a_philly_job_is_a_gang_of_equal_units_on_its_virtual_cluster(tmp_path):
         (OPENB_PODS[:5], ("a", 0, 0, 0, 0), ["line 2", "resreq", "ask for at least one"]),
         (OPENB_PODS[:5], ("a", 1, 1, 0), ["line 2", "5 columns are needed"]),
         (OPENB_PODS, ("a", 1, 1, 0, 0, "", "", "", 5, 3, 4), ["line 2", "deletion_time", "'3'", "cannot end"]),
-        (("request", "arrival_s"), ("cpu=x", 0), ["line 2", "request", "'cpu=x'", "whole number"]),
+        (("request", "arrival_s"), ("cpu=x", 0), ["line 2", "request", "'cpu=x'", "number of cores"]),
         (("request", "arrival_s"), ("cpu=1", -1), ["line 2", "arrival_s", "'-1'", "seconds"]),
         (("request", "arrival_s"), ("cpu=1", "nan"), ["line 2", "arrival_s", "'nan'", "seconds"]),
         (("request", "priority"), ("cpu=1", "high"), ["line 2", "priority", "'high'", "whole number"]),

@@ -1,85 +1,74 @@
-"""What holds for the file: its refusals, its lock, its mode, its size, and what a crash leaves."""
+"""What holds for the file: its refusals, its lock, its mode, its size, and what it does on a full disk."""
 
+import errno
 import os
-import shutil
-import signal
+import queue
+import re
 import sqlite3
 import stat
 import subprocess
 import sys
-from concurrent.futures import Future
-from contextlib import closing
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, event, text
 
+from tests.storage.stored import SESSION, add_one, failure, fill, load_and_close, refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
-from ullage.model.error import InvalidRequest, Unavailable
+from ullage.model.error import DiskFull, InvalidRequest, Unavailable
 from ullage.model.event import Event
 from ullage.model.gpu import Gpu
 from ullage.model.nomination import Nomination
 from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
-from ullage.model.session import Session, SessionSpec
+from ullage.model.task import TaskResult, TaskState
 from ullage.model.zone_placement import ZonePlacement
 from ullage.service.store_port import (
     AddEvent,
+    AddResults,
     AddTasks,
     DropSession,
     Page,
     PutAllocation,
     PutNomination,
     PutQuota,
-    PutSession,
-    Record,
-    Snapshot,
 )
+from ullage.storage import witness
 from ullage.storage.open import open_store
-from ullage.storage.schema import migrate
+from ullage.storage.pages import read_evictions
+from ullage.storage.schema import known_revisions, migrate
 from ullage.storage.store import SqliteStore
 from ullage.storage.tables import METADATA
-from ullage.storage.torn import torn_bytes
-
-SESSION = PutSession(Session("s", SessionSpec("function"), 1.0, 1))
+from ullage.storage.witness import witness_path
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state.db"
+@contextmanager
+def rewritten(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file as an older version left it, which counted no commits."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE store SET commits = 0")
+        yield connection
+        connection.commit()
+    witness_path(path).unlink()
 
 
-def add_one(number: int, input_: bytes = b"x") -> AddTasks:
-    return AddTasks("s", number, f"k{number}", number, (input_,), 1.0)
-
-
-def fill(path: Path, *records: Record) -> None:
-    store = open_store(str(path))
-    store.load()
-    store.write(*records).result()
-    store.close()
-
-
-def failure(future: Future[None]) -> Unavailable:
-    error = future.exception(30)
-    assert isinstance(error, Unavailable)
-    return error
-
-
-def load_and_close(path: Path) -> Snapshot:
-    store = open_store(str(path))
-    try:
-        return store.load()
-    finally:
-        store.close()
-
-
-def refusal(path: Path) -> Unavailable:
-    with pytest.raises(Unavailable) as caught:
-        load_and_close(path)
-    return caught.value
+def bring_down(connection: sqlite3.Connection, revision: str) -> None:
+    """Take back what came after `revision`, down to 0003."""
+    connection.execute("DROP INDEX evictions")
+    connection.execute("DROP TABLE waits")
+    connection.execute("DROP TABLE payloads")
+    connection.execute("DROP TABLE gangs")
+    connection.execute("ALTER TABLE store DROP COLUMN commits")
+    for table in ("tasks", "results", "submissions"):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN payload")
+    connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
 
 
 def assert_refused_unchanged(path: Path, code: str) -> None:
@@ -144,18 +133,49 @@ def test_migrations_build_exactly_the_tables_that_are_described() -> None:
         with engine.begin() as connection:
             build(connection)
             query = text("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%' ORDER BY name")
-            schemas.append([tuple(row) for row in connection.execute(query)])
+            schemas.append([(name, re.sub(r"[\s,]+", " ", sql or "")) for name, sql in connection.execute(query)])
         engine.dispose()
     assert schemas[0] == schemas[1]
 
 
+def test_the_names_of_migrations_say_their_revisions_in_order() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(witness.__file__).with_name("migrations")))
+    found = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(found)) == known_revisions()
+
+
+def test_a_start_with_a_file_of_this_version_does_not_load_the_tool_that_migrates(path: Path) -> None:
+    fill(path, SESSION)
+    code = (
+        "import sys; from pathlib import Path; from ullage.storage.store import SqliteStore\n"
+        "store = SqliteStore(Path(sys.argv[1])); assert len(store.load().sessions) == 1; store.close()\n"
+        "print('alembic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_newest_eviction_of_a_session_is_found_by_its_own_index() -> None:
+    """A session may have many events, and none of this kind."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        migrate(connection)
+        asked: list[str] = []
+        connection.connection.driver_connection.set_trace_callback(asked.append)
+        read_evictions(connection, Page(0, 1), "s")
+        connection.connection.driver_connection.set_trace_callback(None)
+        plan = connection.execute(text(f"EXPLAIN QUERY PLAN {asked[-1]}")).all()
+    engine.dispose()
+    assert [row.detail for row in plan] == ["SEARCH events USING INDEX evictions (session=? AND number>?)"]
+
+
 def test_a_file_of_the_first_version_is_brought_up_with_what_it_holds(path: Path) -> None:
     fill(path, SESSION, add_one(1))
-    with closing(sqlite3.connect(path)) as connection:
+    with rewritten(path) as connection:
+        bring_down(connection, "0001")
         for table in ("allocations", "quotas", "nominations"):
             connection.execute(f"DROP TABLE {table}")
-        connection.execute("UPDATE alembic_version SET version_num = '0001'")
-        connection.commit()
     quota = PutQuota("team", Quota(max_workers=3))
     fill(path, quota)
     snapshot = load_and_close(path)
@@ -167,10 +187,9 @@ def test_allocations_from_before_zones_were_known_lie_nowhere_in_particular(path
     asked = ResourceRequirement.of(gpu=1)
     held = Allocation("a", "n1", asked, ("g",), claim=Claim("team"), placement=ZonePlacement((0,), (1, 2)))
     fill(path, PutAllocation(held))
-    with closing(sqlite3.connect(path)) as connection:
+    with rewritten(path) as connection:
         query = "UPDATE allocations SET value = json_remove(value, '$.placement', '$.requirement.alignment')"
         assert connection.execute(query).rowcount == 1
-        connection.commit()
     assert load_and_close(path).allocations == (replace(held, placement=None),)
 
 
@@ -179,13 +198,12 @@ def test_the_zone_of_a_card_becomes_its_zones(path: Path, stored: str, read: tup
     asked, card = ResourceRequirement.of(memory=2**62, gpu=1), Gpu("g", 0, model="é")
     held = Allocation("a", "n1", asked, ("g",), claim=Claim("team"), cards=(card,))
     fill(path, PutAllocation(held))
-    with closing(sqlite3.connect(path)) as connection:
+    with rewritten(path) as connection:
         (value,) = connection.execute("SELECT value FROM allocations").fetchone()
         old = value.replace('"zones":[]', f'"numa_zone":{stored}')
         assert old != value
         connection.execute("UPDATE allocations SET value = ?", (old,))
-        connection.execute("UPDATE alembic_version SET version_num = '0004'")
-        connection.commit()
+        bring_down(connection, "0004")
     (found,) = load_and_close(path).allocations
     assert (found, found.cards) == (held, (replace(card, zones=read),))
 
@@ -197,14 +215,13 @@ def test_priorities_that_were_taken_before_they_had_a_range_are_brought_into_it(
     request = Request("r", ResourceRequirement.of(gpu=1))
     held = Allocation("a", "n1", request.requirement, ("g",), claim=Claim("team", labels={"x": "y"}))
     fill(path, PutAllocation(held), PutNomination(Nomination(request, "n1", 5.0, ("g",))))
-    with closing(sqlite3.connect(path)) as connection:
+    with rewritten(path) as connection:
         for table in ("allocations", "nominations"):
             (value,) = connection.execute(f"SELECT value FROM {table}").fetchone()
             old = value.replace('"priority":0', f'"priority":{stored}')
             assert old != value
             connection.execute(f"UPDATE {table} SET value = ?", (old,))
-        connection.execute("UPDATE alembic_version SET version_num = '0003'")
-        connection.commit()
+        bring_down(connection, "0003")
     snapshot = load_and_close(path)
     assert snapshot.allocations == (replace(held, claim=replace(held.claim, priority=read)),)
     (nomination,) = snapshot.nominations
@@ -246,25 +263,96 @@ def test_everything_made_is_for_its_owner_only(tmp_path: Path) -> None:
         store.close()
     finally:
         os.umask(before)
-    files = dict.fromkeys(["state.db", "state.db-wal", "state.db-shm", "state.db.lock"], 0o600)
+    files = dict.fromkeys(["state.db", "state.db-wal", "state.db-shm", "state.db-witness", "state.db.lock"], 0o600)
     assert modes == files | {"here": 0o700}
 
 
-def test_a_full_disk_fails_the_write_and_all_after_it_but_keeps_what_was_acknowledged(path: Path) -> None:
-    store = SqliteStore(path)
+class Disk:
+    """A disk on which the database may have so many pages."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        assert store._database is not None
+        with store._database.reading() as connection:
+            self.pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one() + 4
+        event.listen(store._database._writer, "begin", self._limit)
+
+    def _limit(self, connection: Connection) -> None:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {self.pages}")
+
+
+def test_writes_wait_on_a_full_disk_and_are_stored_when_there_is_room(path: Path) -> None:
+    store, room = SqliteStore(path), queue.SimpleQueue[Unavailable | None]()
+    store.watch_room(room.put)
     store.load()
     store.write(SESSION, add_one(1)).result()
-    assert store._database is not None
-    with store._database.writing() as connection:
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 4}")
-    for future in (store.write(add_one(2), add_one(3, b"x" * 100_000)), store.write(add_one(4))):
-        error = failure(future)
-        assert error.code == "storage-failed"
-        assert "full" in error.message
+    disk = Disk(store)
+    futures = [store.write(add_one(2), add_one(3, b"x" * 100_000)), store.write(DropSession("s"), SESSION, add_one(9))]
+    error = room.get(timeout=60)
+    assert isinstance(error, DiskFull)
+    assert error.message.startswith(f"the disk of the server is full: {path} cannot be written")
+    assert not any(future.done() for future in futures)
+    assert [task.task for task in store.tasks("s", Page())] == [1], "reading goes on"
+    disk.pages = 1000
+    for future in futures:
+        future.result(60)
+    assert room.get(timeout=60) is None
     store.close()
     (stored,) = load_and_close(path).sessions
+    assert [task.task for task in stored.tasks] == [9]
+
+
+def test_a_store_that_is_closed_on_a_full_disk_keeps_what_was_acknowledged(path: Path) -> None:
+    store, room = SqliteStore(path), queue.SimpleQueue[Unavailable | None]()
+    store.watch_room(room.put)
+    store.load()
+    store.write(SESSION, add_one(1)).result()
+    Disk(store)
+    waiting = store.write(add_one(2, b"x" * 100_000))
+    room.get(timeout=60)
+    store.close()
+    assert failure(waiting).code == "storage-failed"
+    (stored,) = load_and_close(path).sessions
     assert [task.task for task in stored.tasks] == [1]
+
+
+def test_a_witness_without_room_is_written_when_there_is_some(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, room = SqliteStore(path), queue.SimpleQueue[Unavailable | None]()
+    store.watch_room(room.put)
+    store.load()
+    store.write(SESSION).result()
+    write, full = witness._write_all, threading.Event()
+    full.set()
+
+    def fail(descriptor: int, data: bytes, at: int) -> None:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(descriptor, data, at)
+
+    monkeypatch.setattr(witness, "_write_all", fail)
+    waiting = store.write(add_one(1))
+    assert isinstance(room.get(timeout=60), DiskFull)
+    assert not waiting.done()
+    full.clear()
+    waiting.result(60)
+    store.close()
+    assert [task.task for task in load_and_close(path).sessions[0].tasks] == [1]
+
+
+def test_a_sound_database_on_a_full_disk_is_not_called_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(path, SESSION)
+    before = path.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    error = refusal(path)
+    assert isinstance(error, DiskFull)
+    assert "is full" in error.message
+    assert "damaged" not in error.message
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert len(load_and_close(path).sessions) == 1
 
 
 def test_users_data_stays_out_of_error_messages(path: Path) -> None:
@@ -287,6 +375,20 @@ def test_room_of_a_dropped_session_is_given_back(path: Path) -> None:
     assert path.stat().st_size < 1_000_000
 
 
+def test_room_of_a_dropped_session_is_given_back_while_the_store_is_open(path: Path) -> None:
+    store = open_store(str(path))
+    store.load()
+    store.write(SESSION, *(add_one(n, b"x" * 50_000) for n in range(1, 401))).result()
+    store.write(DropSession("s")).result()
+    # Between two writes some room is given back; so few writes bring no log into the file by themselves.
+    sizes = []
+    for number in range(1, 100):
+        store.write(AddEvent(Event(number, 1.0, "tick"))).result()
+        sizes.append(path.stat().st_size)
+    store.close()
+    assert min(sizes) < 1_000_000
+
+
 def test_a_repeated_reading_page_is_not_changed_by_writes_in_between(path: Path) -> None:
     store = open_store(str(path))
     store.load()
@@ -297,71 +399,49 @@ def test_a_repeated_reading_page_is_not_changed_by_writes_in_between(path: Path)
     store.close()
 
 
-def write_without_closing(path: Path, writes: int) -> Path:
-    """Leave the file and its log as a process does that ends in the middle: nothing is checkpointed."""
+LARGE = b"0123456789abcdef" * (512 * 1024)  # 8 MiB
+
+
+def ended(task: int, output: bytes | None) -> AddResults:
+    return AddResults((TaskResult("s", task, task, TaskState.SUCCEED, 0, output, "", "e", 1.0, 2.0),))
+
+
+def test_payloads_of_a_large_old_database_leave_the_trees_of_keys(path: Path) -> None:
+    outputs = {task: LARGE if task % 8 == 3 else b"small" for task in range(1, 41)}
+    with_shared = AddTasks("s", 41, "k41", 41, (LARGE + b"in", b""), 1.0, shared=LARGE + b"shared")
+    fill(path, SESSION, *(add_one(task) for task in outputs), *(ended(*each) for each in outputs.items()), with_shared)
+    with rewritten(path) as connection:
+        for table, column in (("tasks", "input"), ("results", "output"), ("submissions", "shared")):
+            kept = f"SELECT data FROM payloads WHERE id = {table}.payload"
+            connection.execute(f"UPDATE {table} SET {column} = ({kept}) WHERE payload IS NOT NULL")
+        bring_down(connection, "0005")
     store = open_store(str(path))
-    store.load()
-    store.write(SESSION).result()
-    for number in range(1, writes + 1):
-        store.write(add_one(number)).result()
-    copy = path.with_name("copy.db")
-    for suffix in ("", "-wal"):
-        shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    (stored,) = store.load().sessions
+    assert [(task.task, task.input) for task in stored.tasks] == [(41, LARGE + b"in"), (42, b"")]
+    assert stored.submissions[-1].shared == LARGE + b"shared"
+    read: dict[int, bytes | None] = {}
+    while page := store.results("s", Page(len(read))):
+        assert len(page) < len(outputs), "large outputs end a page"
+        read |= {result.task: result.output for result in page}
+    assert read == outputs
     store.close()
-    return copy
+    assert largest_in_trees_of_keys(path) <= 4096
 
 
-def test_a_torn_write_is_cut_back_to_the_last_good_one_and_said_so(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    copy = write_without_closing(path, 20)
-    log = Path(f"{copy}-wal")
-    os.truncate(log, log.stat().st_size - 100)
-    (stored,) = load_and_close(copy).sessions
-    assert [task.task for task in stored.tasks] == list(range(1, 20))
-    assert "unfinished write" in caplog.text
+def largest_in_trees_of_keys(path: Path) -> int:
+    columns = (("tasks", "input"), ("results", "output"), ("submissions", "shared"))
+    with closing(sqlite3.connect(path)) as connection:
+        found = [connection.execute(f"SELECT max(length({c})) FROM {t}").fetchone() for t, c in columns]
+    return max(size or 0 for (size,) in found)
 
 
-def test_a_log_that_ends_with_a_commit_is_not_called_torn(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    copy = write_without_closing(path, 20)
-    assert torn_bytes(Path(f"{copy}-wal")) == 0
-    assert len(load_and_close(copy).sessions[0].tasks) == 20
-    assert caplog.text == ""
-
-
-CHILD = """
-import sys
-from ullage.model.quota import Quota
-from ullage.model.session import Session, SessionSpec
-from ullage.service.store_port import AddTasks, PutSession
-from ullage.storage.open import open_store
-
-store = open_store(sys.argv[1])
-store.load()
-store.write(PutSession(Session("s", SessionSpec("function"), 1.0, 1))).result()
-for number in range(1, 1001):
-    first = 4 * number - 3
-    halves = [AddTasks("s", task, f"k{task}", task, (b"a", b"b"), 1.0) for task in (first, first + 2)]
-    future = store.write(*halves)
-    future.add_done_callback(lambda _, number=number: print(number, flush=True))
-    if number % 7 == 0:
-        future.result()
-sys.stdin.read()  # until it is killed
-"""
-
-
-@pytest.mark.parametrize("kill_at", [1, 50, 333, 800, 1000])
-def test_a_process_killed_while_writing_leaves_whole_writes_and_all_acknowledged_ones(path: Path, kill_at: int) -> None:
-    command = [sys.executable, "-c", CHILD, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        acknowledged = 0
-        for line in child.stdout or ():
-            acknowledged = int(line)
-            if acknowledged == kill_at:
-                child.send_signal(signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL
+def test_a_large_payload_is_stored_apart_and_goes_with_its_session(path: Path) -> None:
+    edge = b"x" * 4096
+    fill(path, SESSION, AddTasks("s", 1, "k", 1, (edge, edge + b"x"), 1.0, edge + b"y"), ended(1, edge + b"z"))
     (stored,) = load_and_close(path).sessions
-    tasks = [task.task for task in stored.tasks]
-    assert tasks == list(range(1, len(tasks) + 1))
-    assert len(tasks) % 4 == 0
-    assert acknowledged <= len(tasks) // 4 <= 1000
+    assert [task.input for task in stored.tasks] == [edge + b"x"]
+    assert stored.submissions[0].shared == edge + b"y"
+    assert largest_in_trees_of_keys(path) == 4096
+    fill(path, DropSession("s"))
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM payloads").fetchone() == (0,)

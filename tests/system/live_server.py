@@ -25,9 +25,10 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 60.
 class LiveServer:
     """Entered, it runs; left, it has run until then, or was killed by its test, and ends well."""
 
-    def __init__(self, home: Path, *options: str) -> None:
+    def __init__(self, home: Path, *options: str, **environment: str) -> None:
         self.home = home
         self.options = options
+        self.environment = environment
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -43,10 +44,13 @@ class LiveServer:
         program = [sys.executable, "-X", "faulthandler", "-m", "ullage.cli.main", "up", "--foreground", "--port=0"]
         with (self.home / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*program, *self.options], env=os.environ | {"ULLAGE_HOME": str(self.home)}, stdout=log, stderr=log
+                [*program, *self.options],
+                env=os.environ | {"ULLAGE_HOME": str(self.home)} | self.environment,
+                stdout=log,
+                stderr=log,
             )
         try:
-            wait_until(self._announced, "the server announces itself, which may have to be compiled first", 500)
+            wait_until(self._announced, "the server announces itself", 120)
         except AssertionError:
             self.kill()
             raise
@@ -68,7 +72,7 @@ class LiveServer:
         return (self.home / "token").read_text().strip()
 
     def client(self) -> httpx2.Client:
-        return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=30)
+        return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=60)
 
     def kill(self) -> None:
         """As a crash: nothing is cleaned up by the server itself."""
@@ -81,7 +85,7 @@ class LiveServer:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=30) in (0, -signal.SIGKILL), self._end()
+        assert self.process.wait(timeout=60) in (0, -signal.SIGKILL), self._end()
 
     def _end(self) -> str:
         assert self.process is not None

@@ -7,11 +7,13 @@ import signal
 import sqlite3
 import time
 from concurrent.futures import as_completed
+from pathlib import Path
 
 import msgspec
 
 import ullage
 from tests.system.live_server import LiveServer, wait_until
+from ullage.model.task import LOST_LIMIT
 
 
 def slow_square(number: int) -> int:
@@ -19,14 +21,23 @@ def slow_square(number: int) -> int:
     return number * number
 
 
-def test_kill_9_of_the_server_in_the_middle_of_1000_tasks_loses_nothing(server: LiveServer):
+def square_in_time(number: int, gate: Path) -> int:
+    """The square; of the last numbers as soon as there is a gate."""
+    while number >= 900 and not gate.exists():
+        time.sleep(0.01)
+    return slow_square(number)
+
+
+def test_kill_9_of_the_server_in_the_middle_of_1000_tasks_loses_nothing(server: LiveServer, tmp_path: Path):
+    gate = tmp_path / "gate"
     with ullage.connect() as client:
         session = client.session("survivor", resreq="cpu=1,mem=256m")
-        futures = [session.submit(slow_square, n) for n in range(1000)]
+        futures = [session.submit(square_in_time, n, gate) for n in range(1000)]
         wait_until(lambda: session.status().succeed >= 100, "a tenth is done")
         server.kill()
         assert not all(future.done() for future in futures)
-        wait_until(lambda: not server.leftovers(), "the workers of the dead server are gone", 20)
+        wait_until(lambda: not server.leftovers(), "the workers of the dead server are gone")
+        gate.touch()
         server.start()
         assert [future.result(timeout=60) for future in futures] == [n * n for n in range(1000)]
         status = session.status()
@@ -47,7 +58,7 @@ def test_kill_9_of_an_executor_puts_its_task_back(server: LiveServer):
         victim = next(executor for executor in client.executors() if executor.pid)
         os.kill(victim.pid, signal.SIGKILL)
         assert sorted(future.result(timeout=60) for future in as_completed(futures)) == [n * n for n in range(300)]
-        assert victim.id not in {executor.id for executor in client.executors()}
+        wait_until(lambda: victim.id not in {executor.id for executor in client.executors()}, "its loss is known")
 
 
 def kill_myself() -> None:
@@ -62,6 +73,20 @@ def test_a_task_that_kills_its_executor_fails_after_three_losses_and_others_go_o
         error = deadly.exception(timeout=60)
         assert "lost 3 times" in str(error)
         assert session.status().failed == 1
+
+
+def test_a_task_is_not_blamed_for_the_ends_of_its_server(server: LiveServer):
+    with ullage.connect() as client:
+        session = client.session("long", resreq="cpu=1,mem=256m", application="command")
+        task = session.run(command_input(["sleep", "600"]))
+        for _ in range(LOST_LIMIT):
+            wait_until(lambda: session.status().running == 1 and task.running(), "the task runs")
+            server.stop()
+            server.start()
+        wait_until(lambda: session.status().running == 1, "the task runs again")
+        status = session.status()
+        assert (status.failed, status.bind_failures) == (0, 0)
+        session.cancel()
 
 
 def test_a_stopped_server_leaves_no_process(server: LiveServer):

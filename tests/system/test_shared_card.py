@@ -77,7 +77,7 @@ def test_two_sessions_share_a_card_and_their_processes_know_what_they_hold(
 
 def test_hard_isolation_is_offered_only_where_it_is_enforced(server: LiveServer, sharing: str):
     with ullage.connect() as client:
-        session = client.session("kept", resreq="cpu=1,gpu=0.5,isolation=hard")
+        session = client.session("kept", resreq="cpu=1,gpu=0.5,isolation=hard", wait=True)
         if sharing == "hami":
             assert session.submit(told).result(timeout=60)["ULLAGE_GPU_ENFORCED"] == "hami"
         else:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -12,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+
 PROGRAMS = ("chromium", "chromedriver")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
-WAIT_S = 30.0
+WAIT_S = 60.0
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -26,11 +27,6 @@ _FLAGS = (
     "--no-first-run",
     "--hide-scrollbars",
 )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def call(method: str, url: str, body: object = None, headers: dict[str, str] | None = None) -> Any:

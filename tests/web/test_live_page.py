@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.browser import MISSING, WAIT_S, Browser, browser, call, free_port, running
+from tests.ports import free_port
+from tests.web.browser import MISSING, WAIT_S, Browser, browser, call, running
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}")
 
@@ -155,10 +156,10 @@ def test_a_lost_server_is_shown_and_found_again(server, window):
 def test_a_browser_that_is_no_longer_admitted_is_told_what_to_do(server, window):
     with server.up():
         enter(window, server)
-        window.devtools("Network.clearBrowserCookies")
+        window.run("localStorage.clear()")
     with server.up():
         window.until("document.body.dataset.link === 'closed'")
-        assert "Open the link that the server printed" in window.run("return document.body.innerText")
+        assert "Open the link that `ullage page` prints" in window.run("return document.body.innerText")
 
 
 def test_a_bad_token_leads_to_a_field_for_the_right_one(server, window):
@@ -172,7 +173,7 @@ def test_a_bad_token_leads_to_a_field_for_the_right_one(server, window):
         window.until("document.body.dataset.link === 'live'")
 
 
-@pytest.mark.parametrize("width", [360, 800, 1300, 1600])
+@pytest.mark.parametrize("width", [360, 800, 1280, 1440, 1600, 1920])
 def test_nothing_is_wider_than_the_screen(server, window, width):
     with server.up():
         server.create_session("a-session-with-a-name-that-goes-on-and-on", "cpu=1,mem=1g,gpu=5", owner="o" * 60)
@@ -182,3 +183,5 @@ def test_nothing_is_wider_than_the_screen(server, window, width):
         enter(window, server)
         window.until("document.querySelectorAll('#pending tbody tr').length")
         assert window.run("return document.documentElement.scrollWidth") <= width
+        outside = "[...document.querySelectorAll('section')].filter(each => each.scrollWidth > each.clientWidth).length"
+        assert window.run(f"return {outside}") == 0

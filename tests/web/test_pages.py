@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from tests.lab import Lab, a_node
 from ullage.server.app import make_app
-from ullage.server.guard import page_cookie
+from ullage.server.guard import page_key
 from ullage.web.pages import pages
 from ullage.wire.api import ServerBody
 
@@ -27,7 +27,7 @@ SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="home", storage="
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
     with Lab(a_node(gpus=2)) as lab:
-        routes = pages(page_cookie(TOKEN))
+        routes = pages(page_key(TOKEN))
         app = make_app(lab.service, SERVER, {}, TOKEN, {"localhost"}, tmp_path, lambda: None, routes)
         with closing(TestClient(app, base_url="http://localhost")) as client:
             yield client
@@ -35,8 +35,8 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
 
 @pytest.fixture
 def reader(client: TestClient) -> TestClient:
-    """A client that has the cookie and no token."""
-    assert client.post("/v1/admit", headers=BEARER).status_code == 204
+    """A client that has the key of the page and no token."""
+    client.headers["Authorization"] = f"Page {client.post('/v1/admit', headers=BEARER).json()['key']}"
     return client
 
 
@@ -134,29 +134,29 @@ def test_the_style_sheet_loads_nothing(reader):
     assert not re.search(r"@import|url\(", read(reader, "/static/style.css"))
 
 
-def test_the_entrance_is_open_and_the_page_is_not(client):
-    opening = References(read(client, "/enter")).addresses
-    assert {client.get(address).status_code for address in opening} == {200}
-    assert client.get("/").status_code == 401
-    assert client.get("/static/page.js").status_code == 401
+def test_the_files_of_the_page_are_open_and_what_it_shows_is_not(client):
+    for document in DOCUMENTS:
+        assert {client.get(address).status_code for address in References(read(client, document)).addresses} == {200}
+    for path in ("/v1/live", "/v1/overview", "/v1/nodes", "/metrics"):
+        assert client.get(path).status_code == 401
 
 
-def test_the_cookie_is_kept_from_scripts_and_other_sites(client):
-    cookie = client.post("/v1/admit", headers=BEARER).headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
-    assert TOKEN not in cookie
+def test_the_key_is_derived_from_the_token_and_is_no_cookie(client):
+    answer = client.post("/v1/admit", headers=BEARER)
+    assert TOKEN not in answer.text
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}])
-def test_no_cookie_without_the_token(client, headers):
+def test_no_key_without_the_token(client, headers):
     response = client.post("/v1/admit", headers=headers)
     assert response.status_code == 401
-    assert "set-cookie" not in response.headers
+    assert page_key(TOKEN) not in response.text
 
 
 @pytest.mark.parametrize("path", ["/", "/static/page.js", "/v1/overview", "/v1/sessions", "/metrics"])
-def test_the_cookie_opens_reading(reader, path):
+def test_the_key_opens_reading(reader, path):
     assert reader.get(path).status_code == 200
 
 
@@ -171,10 +171,15 @@ def test_the_cookie_opens_reading(reader, path):
         ("POST", "/v1/nodes/n1/cordon"),
     ],
 )
-def test_the_cookie_changes_nothing(reader, method, path):
+def test_the_key_changes_nothing(reader, method, path):
     assert reader.request(method, path, json={}).status_code == 401
 
 
-def test_a_wrong_cookie_opens_nothing(client):
-    client.cookies.set(page_cookie(TOKEN)[0], page_cookie("another-token")[1])
-    assert client.get("/").status_code == 401
+@pytest.mark.parametrize("value", ["", "Page", f"Page {page_key('another-token')}", f"Bearer {page_key(TOKEN)}"])
+def test_a_wrong_key_opens_nothing(client, value):
+    assert client.get("/v1/overview", headers={"Authorization": value}).status_code == 401
+
+
+def test_a_browser_without_a_key_is_led_to_the_entrance(client):
+    assert client.get("/", headers={"Accept": "text/html"}).status_code == 200
+    assert 'location.replace("/enter")' in read(client, "/static/page.js")

@@ -1,15 +1,28 @@
 """Which words a pod uses, and that those of two are refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.wire.hami.pods import CORES, MEMORY, MIB, limits, pod
 from ullage.model.error import InvalidRequest
 from ullage.model.part import Isolation, Part
-from ullage.wire.dialect import Dialect, PodSettings, dialect_of, read_pod
-from ullage.wire.hami import NVIDIA, Words, read_hami
-from ullage.wire.pod import PodDefaults, compose_request
+from ullage.wire.dialect import PodReader, PodSettings
+from ullage.wire.hami.request import read_hami
+from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.pod import Dialect, PodDefaults, compose_request
 
 ACME = Words("Acme", "acme.com/card", "acme.com/mem", "acme.com/mem-pc", "acme.com/cores", "acme.com/prio", "acme.com")
+
+
+def read_pod(document, settings=PodSettings()):  # noqa: B008 - a frozen value
+    return PodReader(settings)(document)
+
+
+def plainly(asked):
+    return replace(asked, dialect=Dialect.OURS, devices=None)
+
+
 BOTH = PodSettings(hami=(NVIDIA, ACME))
 AMD = {"resources": {"limits": {"amd.com/gpu": 1}}}
 OURS = {"ullage.io/vram-request": "8Gi"}
@@ -45,8 +58,8 @@ THEIRS = {"tensor-fusion.ai/vram-request": "8Gi"}
     ],
 )
 def test_whose_words_they_are(document, dialect):
-    assert dialect_of(document, BOTH) is dialect
-    assert (read_pod(document, BOTH) is None) is (dialect is None)
+    asked = read_pod(document, BOTH)
+    assert (None if asked is None else asked.dialect) is dialect
 
 
 def test_each_is_read_by_its_own_rules():
@@ -55,13 +68,13 @@ def test_each_is_read_by_its_own_rules():
     hami = pod(limits(gpu=1, mem=1000))
     assert read_pod(hami, settings) == read_hami(hami, defaults=defaults)
     plain = pod(limits(gpu=2))
-    assert read_pod(plain, settings) == compose_request(plain, defaults=defaults)
+    assert plainly(read_pod(plain, settings)) == compose_request(plain, defaults=defaults)
     theirs = pod({}, annotations=THEIRS)
-    assert read_pod(theirs, settings) == compose_request(theirs, "tensor-fusion.ai", defaults=defaults)
+    assert plainly(read_pod(theirs, settings)) == compose_request(theirs, "tensor-fusion.ai", defaults=defaults)
     assert read_pod(theirs, settings).domain == "tensor-fusion.ai"
     configured = PodSettings(domain="tensor-fusion.ai")
-    assert dialect_of(theirs, configured) is Dialect.OURS
-    assert read_pod(theirs, configured) == compose_request(theirs, "tensor-fusion.ai")
+    assert read_pod(theirs, configured).dialect is Dialect.OURS
+    assert plainly(read_pod(theirs, configured)) == compose_request(theirs, "tensor-fusion.ai")
     acme = pod({"resources": {"limits": {"acme.com/mem": 10}}})
     assert read_pod(acme, BOTH) == read_hami(acme, ACME)
 
@@ -70,7 +83,7 @@ def test_without_defaults_a_card_alone_is_all_of_it_and_with_them_a_part():
     assert read_pod(pod(limits(gpu=1))).requirement.part.vram_ppm == 1_000_000
     shared = PodSettings(hami=(Words(default_memory_mib=4000),))
     assert read_pod(pod(limits(gpu=1)), shared).requirement.part == Part(vram_bytes=4000 * MIB)
-    assert read_pod(pod(AMD), shared) == compose_request(pod(AMD))
+    assert plainly(read_pod(pod(AMD), shared)) == compose_request(pod(AMD))
 
 
 @pytest.mark.parametrize(
@@ -94,3 +107,25 @@ def test_the_words_of_two_are_refused(document, field):
     with pytest.raises(InvalidRequest, match="keep one of the two") as caught:
         read_pod(document, BOTH)
     assert caught.value.field == field
+
+
+def settings_of(number):
+    return PodSettings(hami=(replace(NVIDIA, default_cores=number),))
+
+
+def test_two_readers_whose_settings_are_equal_and_not_the_same_read_every_pod_the_same_in_any_order():
+    one, other = PodReader(settings_of(0)), PodReader(settings_of(0))
+    asking = pod(limits(gpu=1, mem=1000, cores=10), annotations={"nvidia.com/use-gpuuuid": "GPU-2"})
+    for reader in (one, other, PodReader(settings_of(0)), one):
+        asked = reader(asking)
+        assert asked.dialect is Dialect.HAMI
+        assert asked.requirement.part == Part(compute_ppm=100_000, vram_bytes=1000 * MIB)
+        assert asked.requirement.cards.uuids == ("GPU-2",)
+
+
+def test_what_a_device_plugin_is_asked_for_is_read_with_the_pod():
+    asked = read_pod(pod(limits(gpu=1, mem=1000), {}))
+    assert (asked.devices.words, [ask.count for ask in asked.devices.containers]) == (NVIDIA, [1, 0])
+    assert [ask.count for ask in read_pod(pod(limits(gpu=2), annotations=OURS)).devices.containers] == [2]
+    assert read_pod(pod({}, annotations=OURS)).devices is None
+    assert read_pod(pod(AMD)).devices is None

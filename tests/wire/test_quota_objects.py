@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
-from ullage.model.claim import Amounts
 from ullage.model.error import InvalidRequest
+from ullage.model.part import Part
 from ullage.model.quota import Caps, Quota
 from ullage.wire.quota import parse_gpu_resource_quota, quota_namespace
 
@@ -56,8 +56,8 @@ def test_a_whole_object():
         max_requests=Caps(500, 8 * GIB),
         max_limits=Caps(500, 8 * GIB),
         max_gpu_count=2,
-        default_requests=Amounts(0, GIB, 125_000),
-        default_limits=Amounts(1000, 2 * GIB),
+        default_requests=Part(0, GIB, 125_000),
+        default_limits=Part(1000, 2 * GIB),
         alert_threshold_percent=90,
     )
 

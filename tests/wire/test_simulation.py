@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
-from ullage.model.claim import Amounts, Claim, Qos
+from ullage.model.claim import Claim, Qos
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.part import CardSelector, Isolation, Part
@@ -130,7 +130,7 @@ def held(**facts):
 
 
 def test_an_allocation_says_what_is_asked_and_held_and_by_whom():
-    claim = Claim("team", "serve", "serve-0", limit=Amounts(50_000, 10 * GI), qos=Qos.HIGH, priority=7)
+    claim = Claim("team", "serve", "serve-0", limit=Part(50_000, 10 * GI), qos=Qos.HIGH, priority=7)
     assert sent(AllocationEntry.of(held(claim=claim, assumed_at=5.0), {"g1": A100})) == {
         "uid": "u-1",
         "state": "assumed",

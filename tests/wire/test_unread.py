@@ -13,7 +13,7 @@ from ullage.wire.unread import ASKED, unread
 
 def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant() -> None:
     keys = ["ullage.io/vram-requests", "ullage.io/gpu-cuont", "ullage.io/zzz", "other.io/gpu-cuont", "plain"]
-    assert list(unread(keys)) == [
+    assert [str(each) for each in unread(keys)] == [
         "metadata.annotations.ullage.io/vram-requests: nobody reads it; did you mean ullage.io/vram-request?",
         "metadata.annotations.ullage.io/gpu-cuont: nobody reads it; did you mean ullage.io/gpu-count?",
         "metadata.annotations.ullage.io/zzz: nobody reads it",
@@ -22,7 +22,8 @@ def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant()
 
 def test_under_another_domain_others_count() -> None:
     assert list(unread(["ullage.io/zzz", "mine.io/gpu-count"], "mine.io")) == []
-    assert list(unread(["mine.io/zzz"], "mine.io")) == ["metadata.annotations.mine.io/zzz: nobody reads it"]
+    (found,) = unread(["mine.io/zzz"], "mine.io")
+    assert str(found) == "metadata.annotations.mine.io/zzz: nobody reads it"
 
 
 @pytest.mark.parametrize("gang", [{}, {"gang-enabled": "true", "gang-group-key": "default/g", "gang-min-members": "2"}])

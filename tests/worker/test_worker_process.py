@@ -32,7 +32,7 @@ class Bench:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(directory / "sock"))
         self._listener.listen(1)
-        self._listener.settimeout(30)
+        self._listener.settimeout(60)
         self._reader = frames.FrameReader.from_worker()
         self._reader.limit = frames.MAX_FRAME
         self._frames: deque[frames.FromWorker] = deque()
@@ -45,7 +45,7 @@ class Bench:
         }
         self.process = subprocess.Popen([sys.executable, "-m", "ullage.worker", kind], env=environment, cwd=directory)
         self.connection, _ = self._listener.accept()
-        self.connection.settimeout(30)
+        self.connection.settimeout(60)
 
     def close(self) -> None:
         self.connection.close()
@@ -170,10 +170,11 @@ def test_an_exception_comes_back_with_the_workers_traceback(functions: Bench) ->
 def test_an_exception_that_cannot_be_pickled_leaves_its_text(functions: Bench) -> None:
     def fail() -> None:
         class OddError(Exception):
-            def __init__(self, a: int, b: int) -> None:
+            def __init__(self) -> None:
                 super().__init__("odd")
+                self.lock = threading.Lock()
 
-        raise OddError(1, 2)
+        raise OddError
 
     functions.send(frames.Run([call(1, fail)]))
     outcome = functions.outcome()
@@ -252,12 +253,12 @@ def test_the_end_of_the_stream_ends_a_worker_even_in_a_task(functions: Bench) ->
     functions.send(frames.Run([call(1, time.sleep, 3600), call(2, abs, 1)]))
     functions.next(frames.GaveBack)
     functions.connection.close()
-    assert functions.process.wait(30) == 0
+    assert functions.process.wait(60) == 0
 
 
 def test_sigterm_ends_an_idle_worker(functions: Bench) -> None:
     functions.process.terminate()
-    assert functions.process.wait(30) == 0
+    assert functions.process.wait(60) == 0
 
 
 def test_sigterm_interrupts_a_task(functions: Bench, tmp_path: Path) -> None:
@@ -274,7 +275,7 @@ def test_sigterm_interrupts_a_task(functions: Bench, tmp_path: Path) -> None:
     while not (tmp_path / "begun").exists():
         time.sleep(0.001)
     functions.process.terminate()
-    assert functions.process.wait(30) == 0
+    assert functions.process.wait(60) == 0
     assert (tmp_path / "stop").read_text() == "Stopped"
     assert functions.connection.recv(1) == b""
 
@@ -313,6 +314,45 @@ def test_a_second_attempt_appends_to_the_log(commands: Bench) -> None:
     assert (commands.logs / "s/1.out").read_text() == "again\nagain\n"
 
 
+def test_a_program_prints_into_pipes_and_has_no_file_to_let_grow(commands: Bench) -> None:
+    commands.send(command(1, "sh", "-c", "test -p /dev/stdout && test -p /dev/stderr"))
+    assert commands.outcome().code == 0
+
+
+def test_all_that_a_program_printed_is_in_its_log_when_its_end_is_reported(commands: Bench) -> None:
+    commands.send(command(1, "sh", "-c", "head -c 3000000 /dev/zero; echo last"))
+    commands.outcome()
+    printed = (commands.logs / "s/1.out").read_bytes()
+    assert (len(printed), printed[-5:]) == (3_000_005, b"last\n")
+
+
+def test_what_a_program_leaves_in_the_background_goes_on_printing(commands: Bench, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    text = f"( while ! test -e {gate}; do sleep 0.01; done; head -c 300000 /dev/zero; echo late ) & echo early"
+    commands.send(command(1, "sh", "-c", text))
+    commands.outcome()
+    log = commands.logs / "s/1.out"
+    assert log.read_bytes() == b"early\n"
+    gate.touch()
+    while not log.read_bytes().endswith(b"late\n"):
+        time.sleep(0.001)
+    assert log.stat().st_size == len("early\n") + 300_000 + len("late\n")
+
+
+def test_a_background_program_that_never_stops_printing_does_not_keep_its_task(commands: Bench, tmp_path: Path) -> None:
+    commands.send(command(1, "sh", "-c", "yes & echo $! > pid"))
+    assert commands.outcome().code == 0
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_the_logs_of_a_session_are_in_the_directory_that_the_engine_names(commands: Bench) -> None:
+    commands.send(frames.Leave(), frames.Enter("s", logs="s@7"), command(1, "echo", "here"))
+    commands.next(frames.Left)
+    commands.next(frames.Entered)
+    commands.outcome()
+    assert (commands.logs / "s@7/1.out").read_text() == "here\n"
+
+
 def test_an_exit_code_is_the_tasks_code(commands: Bench) -> None:
     commands.send(command(1, "sh", "-c", "exit 3"))
     outcome = commands.outcome()
@@ -332,6 +372,7 @@ def test_a_program_ended_by_a_signal(commands: Bench) -> None:
     [
         (("no-such-program",), {}, 127, "no-such-program: program not found; PATH is "),
         (("/etc/hostname/x",), {}, 126, "/etc/hostname/x: cannot be run: Not a directory"),
+        (("/etc",), {}, 126, "/etc: cannot be run: it is a directory"),
         (("/etc/passwd",), {}, 126, "/etc/passwd: cannot be run: Permission denied"),
         (("ls",), {"cwd": "/nowhere"}, 126, "/nowhere: no such working directory"),
         (("ls", "a\0b"), {}, 126, "ls: cannot be run: embedded null byte"),
@@ -360,7 +401,7 @@ def test_sigterm_reaches_the_program_and_then_the_worker(commands: Bench, tmp_pa
     while not (tmp_path / "begun").exists():
         time.sleep(0.001)
     commands.process.send_signal(signal.SIGTERM)
-    assert commands.process.wait(30) == 0
+    assert commands.process.wait(60) == 0
     assert (tmp_path / "asked").read_text() == "asked\n"
 
 

@@ -46,11 +46,29 @@ capabilities: {drop: [ALL]}
 topologies = {{ .Values.topologies }}
 queues = {{ .Values.queues | quote }}
 claims = {{ .Values.claims }}
+lease_s = {{ .Values.leaseSeconds }}
 resource_quotas = true
 own_user = "system:serviceaccount:{{ .Release.Namespace }}:{{ include "ullage.name" . }}"
 hami_users = {{ .Values.hamiUsers | toJson }}
 {{- with .Values.settings }}
 {{ . }}
+{{- end }}
+{{- range .Values.cardModels }}
+[[kube.card_model]]
+{{- range $name, $value := . }}
+{{ $name }} = {{ $value | toJson }}
+{{- end }}
+{{- end }}
+{{- range .Values.cardPools }}
+[[kube.card_pool]]
+name = {{ .name | toJson }}
+models = {{ .models | default list | toJson }}
+{{- with .labels }}
+[kube.card_pool.labels]
+{{- range $key, $value := . }}
+{{ $key | toJson }} = {{ $value | toJson }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if ne .Values.bindings.scope "off" }}
 [kube.bindings]
@@ -69,3 +87,43 @@ admin_groups = {{ .Values.bindings.adminGroups | toJson }}
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The names of the Services that the server's certificate is for, with commas. */}}
+{{- define "ullage.certificateNames" -}}
+{{- $hosts := list -}}
+{{- range $service := list (include "ullage.name" .) (printf "%s-webhook" (include "ullage.name" .)) -}}
+{{- $hosts = concat $hosts (list (printf "%s.%s.svc" $service $.Release.Namespace) (printf "%s.%s.svc.cluster.local" $service $.Release.Namespace)) -}}
+{{- end -}}
+{{- join "," $hosts -}}
+{{- end -}}
+
+{{/*
+Whether certificates are to be made, and the day until which they are good then, as JSON. Those in the Secret stay until
+a third of their time, or a year, is left. An earlier chart did not write the day: its certificates were good for ten years.
+*/}}
+{{- define "ullage.certificates" -}}
+{{- $server := lookup "v1" "Secret" .Release.Namespace (include "ullage.serverSecret" .) | default dict -}}
+{{- $client := lookup "v1" "Secret" .Release.Namespace (include "ullage.clientSecret" .) | default dict -}}
+{{- $until := "" -}}
+{{- with dig "metadata" "creationTimestamp" "" $server -}}
+{{- $until = toDate "2006-01-02T15:04:05Z07:00" . | dateModify "87600h" | date "2006-01-02" -}}
+{{- end -}}
+{{- $until = dig "metadata" "annotations" "ullage.io/certificates-until" $until $server -}}
+{{- $days := int .Values.tls.validDays -}}
+{{- $soon := now | dateModify (printf "%dh" (mul 24 (min 365 (div $days 3)))) | date "2006-01-02" -}}
+{{- $known := dig "metadata" "annotations" "ullage.io/certificate-names" "" $server -}}
+{{- $make := or (not (and $server.data $client.data)) (ne $known (include "ullage.certificateNames" .)) (le $until $soon) -}}
+{{- if $make -}}
+{{- $until = now | dateModify (printf "%dh" (mul 24 $days)) | date "2006-01-02" -}}
+{{- end -}}
+{{- dict "make" $make "until" $until | toJson -}}
+{{- end -}}
+
+{{/* Another text for other certificates: who has read the old ones has to start again. */}}
+{{- define "ullage.certificatesChecksum" -}}
+{{- $until := "" -}}
+{{- if not .Values.tls.existingServer -}}
+{{- $until = (include "ullage.certificates" . | fromJson).until -}}
+{{- end -}}
+{{- printf "%s %s" (include "ullage.certificateNames" .) $until | sha256sum -}}
+{{- end -}}

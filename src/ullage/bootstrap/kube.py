@@ -9,23 +9,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import traceback
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import structlog
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
+from ullage.bootstrap import log
+from ullage.bootstrap.http.apart import HandedOver, LoopApart
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.bootstrap.kube_settings import Address, BindingsSection, KubeSection
-from ullage.bootstrap.listener import listen
-from ullage.bootstrap.log import log_plainly
+from ullage.bootstrap.kube_server import KubeServer, served
+from ullage.bootstrap.kube_settings import BindingsSection, KubeSection
 from ullage.bootstrap.settings import Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.tls import TlsFiles
@@ -36,7 +34,7 @@ from ullage.kube.bindings.callers import Admins, Known, ProxyHeaders, Tokens, ca
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.gate import Scope
-from ullage.kube.cards import registered_cards
+from ullage.kube.cards import RegisteredCards
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.api import Selection
 from ullage.kube.client.connection import connect
@@ -45,13 +43,15 @@ from ullage.kube.client.lease import TERMS, Candidate, Terms
 from ullage.kube.device_plugins import PluginTerms
 from ullage.kube.front import Front
 from ullage.kube.metrics import FrontMetrics
-from ullage.kube.webhook.admission import named_queue, over_quota, skips
+from ullage.kube.shared_page import SharedPage
+from ullage.kube.webhook.admission import bound_counts, named_queue, nowhere, over_quota, skips
 from ullage.kube.webhook.app import make_webhook_app
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.queue import Queue
 from ullage.service.catalog import check_tree
 from ullage.service.gates import RESERVE_AFTER_S
+from ullage.wire import admission, compute_questions
 
 LOOK_AGAIN_S = 5.0
 """How often certificates are looked at."""
@@ -62,13 +62,14 @@ TELL_S = 0.5
 BEHIND_S = 180.0
 """A kind that was not heard for so long is told of though questions are answered; servers speak about each minute."""
 
-DRAIN_S = 5
-"""How long questions that were asked before the end are still answered."""
+REVIEWS_AT_ONCE = 4
+"""Reviews of the webhook that are decided between two turns of everything else."""
 
-log = structlog.get_logger()
+CALLS_AT_ONCE = 64
+"""Requests to another server of strangers that are answered at once; those mostly wait."""
 
 
-def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Terms = TERMS) -> int:
+def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Terms | None = None) -> int:
     """Run until it is told to end; returns the exit code. What is `given` goes before `[kube]` in the file.
 
     Raises:
@@ -81,12 +82,12 @@ def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Terms
     load_strategies()
     settings = read_settings(config)
     section = _with(settings.kube, given)
+    section.check_callers()
     section.check_bindings()
-    log_plainly()
     queues = settings.share_tree()
     check_tree(queues)
     waiting = PodQueues(queues, settings.policy.reserve_after_s)
-    return uvloop.run(KubeProcess(section, _rules(settings, section), waiting, terms).run())
+    return uvloop.run(KubeProcess(section, _rules(settings, section), waiting, terms or terms_of(section)).run())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +124,21 @@ class KubeProcess:
             api = HttpKubeApi(client, Patience(answer_s=section.timeout_s))
             candidate = Candidate(api, section.lease, section.namespace, self._terms)
             front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), trouble=_trouble)
-            async with _served(self._servers(front, api)) as serving:
-                code = await self._lead(front, serving)
+            with LoopApart() as apart:
+                async with served(self._servers(front, api, apart)) as serving:
+                    code = await self._lead(front, serving)
             await front.let_go()
         log.info("kube.ended", code=code)
         return code
 
-    def _servers(self, front: Front, api: HttpKubeApi) -> dict[str, _Server]:
+    def _servers(self, front: Front, api: HttpKubeApi, apart: LoopApart) -> dict[str, KubeServer]:
+        """Return the servers; those that every pod of a cluster can reach run apart."""
         section, metrics = self._section, FrontMetrics(front)
         webhook = Webhook(
             AdmissionSettings(
                 section.scheduler_name,
                 section.force_overwrite_default_scheduler,
                 section.runtime_class,
-                section.pods,
                 section.queues,
                 self._queues.tree,
                 claims_gate(section.domain) if section.claims else "",
@@ -146,9 +148,12 @@ class KubeProcess:
             skips(front.namespaces),
             over_quota(front.cluster),
             named_queue(front.namespaces, section.domain),
+            front.read_pod,
+            nowhere(front.cluster, section.domain, {rule.name for rule in section.pools}),
+            bound_counts(None if front.bindings is None else front.bindings.gate, front.cluster),
         )
         own = _tls(section.cert_file, section.key_file, section.client_ca_file)
-        found = {"extender": _Server(make_app(front.extender, meter=metrics.call), section.http_bind, own)}
+        found = {"extender": KubeServer(make_app(front.extender, meter=metrics.call), section.http_bind, own)}
         if section.webhook_bind is not None:
             app = make_webhook_app(
                 webhook,
@@ -156,23 +161,29 @@ class KubeProcess:
                 unready=lambda: "" if front.namespaces.synced else "namespaces are not read",
             )
             tls = _tls(section.webhook_cert_file, section.webhook_key_file)
-            found["webhook"] = _Server(app, section.webhook_bind, tls)
+            handed = HandedOver(app, most_bytes=admission.MAX_BODY, at_once=REVIEWS_AT_ONCE)
+            found["webhook"] = KubeServer(handed, section.webhook_bind, tls, apart)
         if section.bindings.bind is not None and front.bindings is not None:
             app = compute_resources(front.bindings.use, caller_of, metrics.call)
             tls = _tls(section.cert_file, section.key_file, section.bindings.proxy_ca_file)
-            found["bindings"] = _Server(Known(app, _callers(section.bindings, api)), section.bindings.bind, tls)
+            known = Known(app, _callers(section.bindings, api))
+            handed = HandedOver(known, most_bytes=compute_questions.MAX_BODY, at_once=CALLS_AT_ONCE)
+            found["bindings"] = KubeServer(handed, section.bindings.bind, tls, apart)
         if section.metrics_bind is not None:
-            found["metrics"] = _Server(_metrics_app(metrics, front), section.metrics_bind, None)
+            handed = HandedOver(_metrics_app(metrics, front), most_bytes=0, at_once=CALLS_AT_ONCE)
+            found["metrics"] = KubeServer(handed, section.metrics_bind, None, apart)
         return found
 
-    async def _lead(self, front: Front, serving: dict[str, _Server]) -> int:
+    async def _lead(self, front: Front, serving: dict[str, KubeServer]) -> int:
         """Follow the cluster to the end; what was asked before it is answered before anybody else may lead."""
         log.info("kube.serving", **{name: server.url for name, server in serving.items()})
         work = [asyncio.create_task(self._follow(front)), asyncio.create_task(self._renew(serving))]
-        end, ends = asyncio.create_task(self._end.wait()), [server.done for server in serving.values()]
+        end = asyncio.create_task(self._end.wait())
+        ends: list[asyncio.Future[None]] = [server.done for server in serving.values()]
+        first: list[asyncio.Future[Any]] = [*work, *ends, end]
         try:
-            await asyncio.wait([*work, *ends, end], return_when=asyncio.FIRST_COMPLETED)
-            failed = [task for task in (*work, *ends) if task.done()]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            failed: list[asyncio.Future[None]] = [each for each in (*work, *ends) if each.done()]
             for server in serving.values():
                 server.should_exit = True
             await asyncio.gather(*ends, return_exceptions=True)
@@ -180,8 +191,8 @@ class KubeProcess:
             for task in (*work, end):
                 task.cancel()
             await asyncio.gather(*work, end, return_exceptions=True)
-        for task in failed:
-            log.error("kube.failed", error="".join(traceback.format_exception(task.exception())))
+        for each in failed:
+            log.error("kube.failed", error="".join(traceback.format_exception(each.exception())))
         return 1 if failed else 0
 
     async def _follow(self, front: Front) -> None:
@@ -192,69 +203,23 @@ class KubeProcess:
         finally:
             telling.cancel()
 
-    async def _renew(self, serving: dict[str, _Server]) -> None:
+    async def _renew(self, serving: dict[str, KubeServer]) -> None:
         """Take certificates that changed."""
         while True:
             await asyncio.sleep(self._look_again_s)
             for name, server in serving.items():
                 try:
-                    if server.tls is not None and server.tls.renew():
+                    if await server.renew():
                         log.info("kube.certificate-renewed", server=name)
                 except InvalidRequest as error:
                     log.warning("kube.certificate-unusable", server=name, error=error.message)
 
 
-class _Server(uvicorn.Server):
-    """One application on its own address. Signals are for the process, not for one of its servers."""
-
-    def __init__(self, app: ASGIApp, bind: str, tls: TlsFiles | None) -> None:
-        options = {} if tls is None else {"ssl_context_factory": lambda _config, _usual: tls.context}
-        super().__init__(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=DRAIN_S,
-                **options,  # type: ignore[arg-type]
-            )
-        )
-        self.tls = tls
-        address = Address.parse(bind, "bind")
-        self.listener = listen(address.host, address.port, "name another one in [kube]")
-        self.done: asyncio.Task[None]
-
-    @property
-    def url(self) -> str:
-        host, port = self.listener.getsockname()[:2]
-        return f"http{'s' if self.tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
-
-    def start(self) -> None:
-        self.done = asyncio.create_task(self.serve(sockets=[self.listener]))
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-@asynccontextmanager
-async def _served(servers: dict[str, _Server]) -> AsyncIterator[dict[str, _Server]]:
-    """The servers, running inside the block."""
-    for server in servers.values():
-        server.start()
-    try:
-        yield servers
-    finally:
-        for server in servers.values():
-            server.should_exit = True
-        await asyncio.gather(*(server.done for server in servers.values()), return_exceptions=True)
-
-
 def _metrics_app(metrics: FrontMetrics, front: Front) -> Starlette:
+    shared = SharedPage(metrics.page)
+
     async def page(_: Request) -> Response:
-        return Response(await metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(await shared.get(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def ready(_: Request) -> Response:
         return PlainTextResponse(front.extender.unready or "ok", 503 if front.extender.unready else 200)
@@ -262,7 +227,11 @@ def _metrics_app(metrics: FrontMetrics, front: Front) -> Starlette:
     async def alive(_: Request) -> Response:
         return PlainTextResponse("ok")
 
-    return Starlette(routes=[Route("/metrics", page), Route("/healthz", alive), Route("/readyz", ready)])
+    async def follows(_: Request) -> Response:
+        return PlainTextResponse(front.unfollowed or "ok", 503 if front.unfollowed else 200)
+
+    routes = [Route("/metrics", page), Route("/healthz", alive), Route("/readyz", ready), Route("/followz", follows)]
+    return Starlette(routes=routes)
 
 
 async def _tell(front: Front) -> None:
@@ -298,7 +267,9 @@ def _with(section: KubeSection, given: Mapping[str, object]) -> KubeSection:
 def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
     return FrontSettings(
         pods=section.pods,
-        readers=[registered_cards(words) for words in section.pods.hami],
+        readers=[RegisteredCards(words) for words in section.pods.hami],
+        figures=section.figures,
+        pools=section.pools,
         machines=Selection(labels=section.node_label_selector),
         topologies=section.topologies,
         resource_quotas=section.resource_quotas,
@@ -333,6 +304,11 @@ def _rules(settings: Settings, section: KubeSection) -> Rules:
     if rules.workers_per_node in (0, WORKERS_PER_NODE):
         rules = replace(rules, workers_per_node=None)  # nodes say how many pods they take
     return rules if section.strategy is None else replace(rules, strategy=section.strategy)
+
+
+def terms_of(section: KubeSection) -> Terms:
+    """The terms of its Lease: a leader stops deciding well before another one leads."""
+    return Terms(section.lease_s, section.renew_s, section.lease_s * 2 / 3)
 
 
 def _tls(cert: str | None, key: str | None, client_ca: str | None = None) -> TlsFiles | None:

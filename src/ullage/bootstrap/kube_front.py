@@ -14,13 +14,17 @@ from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.api import ALL, KubeApi, Selection
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
+from ullage.kube.disruption import report_unreadable
 from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender, nothing_claimed
 from ullage.kube.followed import Followed
 from ullage.kube.front import Front, FrontClaims
-from ullage.kube.mirror import Mirror, Trouble
+from ullage.kube.leader_label import LeaderLabel
+from ullage.kube.machines import Trouble
+from ullage.kube.mirror import Mirror
 from ullage.kube.nodes import CardReader
+from ullage.kube.pools import CardPools
 from ullage.kube.preemption import Preemptor
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
@@ -31,6 +35,8 @@ from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
 from ullage.kube.webhook.admission import named_queue
 from ullage.model.card_driver import NVIDIA, CardDriver
+from ullage.model.card_figures import SHIPPED_FIGURES, Figures
+from ullage.model.card_pool import PoolRule
 from ullage.model.claim import Request
 from ullage.model.queue import Queue
 from ullage.service.claims import Claims
@@ -39,10 +45,10 @@ from ullage.service.devices import Devices
 from ullage.service.gates import RESERVE_AFTER_S, Gates
 from ullage.service.queue_holdings import labelled
 from ullage.service.vanished_cards import VanishedCards
-from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings, read_pod
+from ullage.wire.dialect import PLAIN_SETTINGS, PodReader, PodSettings
 from ullage.wire.document import Document
 from ullage.wire.dra.selector import selects
-from ullage.wire.pod import PodRequest, ReadPod
+from ullage.wire.pod import ReadPod
 from ullage.wire.pod.gate import gate_of
 
 
@@ -50,8 +56,9 @@ from ullage.wire.pod.gate import gate_of
 class FrontSettings:
     """What of a cluster counts, and how.
 
-    `machines` are the nodes that count, `readers` know their cards. `topologies`: whether the cluster has
-    Numatopology objects, `resource_quotas`: whether those count; nothing is decided before they are known then.
+    `machines` are the nodes that count, `readers` know their cards, `figures` what models of cards have, `pools` which
+    cards are in which pool where their node does not say it. `topologies`: whether the cluster has Numatopology
+    objects, `resource_quotas`: whether those count; nothing is decided before they are known then.
     `bindings`: how those of applications to cards count; None where they do not. `cleanup_delay_s`: how long after
     the start pods are left alone whose cards are gone; None for good. `queues` are those of pods that wait for their
     turn, as far as they are not just named by pods; room is kept for one after `reserve_after_s`.
@@ -62,6 +69,8 @@ class FrontSettings:
 
     pods: PodSettings = PLAIN_SETTINGS
     readers: Sequence[CardReader] = ()
+    figures: Figures = SHIPPED_FIGURES
+    pools: tuple[PoolRule, ...] = ()
     machines: Selection = ALL
     topologies: bool = False
     resource_quotas: bool = False
@@ -93,16 +102,14 @@ def make_front(
 
     Who is told of an object first is who was made first: the mirror comes before all that look at its books.
     """
-    pods, domain = settings.pods, settings.pods.domain
-
-    def asked(pod: Document) -> PodRequest | None:
-        return read_pod(pod, pods)
-
+    pods, domain, asked = settings.pods, settings.pods.domain, PodReader(settings.pods)
     cluster = Cluster(rules, clock, now)
     followed = Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas)
     quotas = None if followed.quotas is None else NamespaceQuotas(cluster, followed.quotas, pods.hami, trouble)
+    report_unreadable(followed.budgets, trouble)
     devices = Devices(cluster, settings.card_drivers, clock=clock, trouble=trouble)
     readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
+    events = PodEvents(candidate)
     hypernodes = HyperNodes(api, followed.nodes, trouble)
     mirror = Mirror(
         cluster,
@@ -114,14 +121,16 @@ def make_front(
         readers=readers,
         devices=devices,
         domains=hypernodes.labels_of,
+        figures=settings.figures,
+        pools=CardPools(domain, settings.pools),
         trouble=trouble,
+        tell=events.tell,
     )
-    events = PodEvents(candidate)
     bindings = None
     if settings.bindings is not None:
         sources = Sources(followed.nodes, followed.pods, followed.namespaces)
         bindings = FrontBindings.of(
-            api, candidate, cluster, sources, settings.bindings, pods, readers, devices.claimed, events.tell, trouble
+            api, candidate, cluster, sources, settings.bindings, asked, readers, devices.claimed, events.tell, trouble
         )
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
@@ -145,7 +154,9 @@ def make_front(
     if settings.claims:
         decided = Claims(cluster, devices, selects)
         described = _describing(mirror, bindings)
-        devices_there = DeviceMirror(api, decided, followed.nodes, described, trouble, queue_key=gate_of(domain))
+        devices_there = DeviceMirror(
+            api, decided, followed.nodes, described, trouble, queue_key=gate_of(domain), tell=events.tell
+        )
         claiming = Claiming(
             api,
             candidate,
@@ -214,13 +225,14 @@ def make_front(
         followed,
         None if claims is None else claims.mirror,
         asked,
-        _beginning(turns, preemptor, bindings),
+        _beginning(turns, preemptor, bindings, mirror, claims),
     )
     sweep = None
     if settings.cleanup_delay_s is not None:
         vanished = VanishedCards(settings.cleanup_delay_s)
         sweep = Sweep(candidate, mirror, followed.pods, vanished, events.tell, domain=domain, trouble=trouble)
     return Front(
+        read_pod=asked,
         candidate=candidate,
         cluster=cluster,
         followed=followed,
@@ -233,6 +245,7 @@ def make_front(
         turns=turns,
         groups=groups,
         hypernodes=hypernodes,
+        leader_label=LeaderLabel(candidate, mirror, followed.pods, trouble=trouble),
         quotas=quotas,
         claims=claims,
         bindings=bindings,
@@ -273,7 +286,13 @@ def _describing(mirror: Mirror, bindings: FrontBindings | None) -> Callable[[str
     return described
 
 
-def _beginning(turns: TurnKeeper, preemptor: Preemptor | None, bindings: FrontBindings | None) -> Callable[[], None]:
+def _beginning(
+    turns: TurnKeeper,
+    preemptor: Preemptor | None,
+    bindings: FrontBindings | None,
+    mirror: Mirror,
+    claims: FrontClaims | None,
+) -> Callable[[], None]:
     """What follows when a term begins."""
 
     def begun() -> None:
@@ -282,5 +301,8 @@ def _beginning(turns: TurnKeeper, preemptor: Preemptor | None, bindings: FrontBi
             preemptor.begin()
         if bindings is not None:
             bindings.store.wake()
+        mirror.say_again()
+        if claims is not None:
+            claims.mirror.say_again()
 
     return begun

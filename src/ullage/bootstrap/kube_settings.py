@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from dataclasses import dataclass, replace
@@ -10,15 +11,24 @@ from typing import Literal
 
 import msgspec
 
+from ullage.bootstrap.kube_card_settings import (
+    LABEL_KEY,
+    LABEL_VALUE,
+    CardDriverSection,
+    CardModelSection,
+    CardPoolSection,
+)
 from ullage.model.card_driver import NVIDIA as NVIDIA_DRIVER
 from ullage.model.card_driver import CardDriver
+from ullage.model.card_figures import SHIPPED_FIGURES, Figures
+from ullage.model.card_pool import PoolRule
 from ullage.model.compute import OwnerQuota
 from ullage.model.error import invalid
 from ullage.model.resources import MILLI
 from ullage.wire.dialect import PodSettings
-from ullage.wire.hami import NVIDIA
 from ullage.wire.hami.lock import EXPIRES_S, RETRY_S
 from ullage.wire.hami.policies import STRATEGIES
+from ullage.wire.hami.words import NVIDIA
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration
@@ -28,9 +38,10 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 _MOST_PORT = 65_535
 
+_LEAST_LEASE_S, _MOST_LEASE_S = 3, 300
+
 _DNS = r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
-_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-_KEY, _VALUE = rf"(?:{_DNS}/)?{_WORD}", rf"(?:{_WORD})?"
+_KEY, _VALUE = LABEL_KEY, LABEL_VALUE
 _SET = rf"\(\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*\)"
 _CONDITION = rf"\s*(?:!\s*{_KEY}|{_KEY}(?:\s*(?:=|==|!=)\s*{_VALUE}|\s+(?:in|notin)\s*{_SET}|\s*[<>]\s*\d+)?)\s*"
 _SELECTOR = re.compile(rf"{_CONDITION}(?:,{_CONDITION})*")
@@ -76,8 +87,9 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     The routes answer at `bind`, over TLS with `cert_file` and `key_file` of `[kube]`, which is needed unless the
     address is of this machine alone. Who asks is whoever the API server says that the bearer token is of, without
-    `user_prefix`; with `proxy_ca_file` only who has a certificate of that CA is answered, and says in `X-Remote-User`
-    and `X-Remote-Group` who asks. `admins` and `admin_groups` may ask for others.
+    `user_prefix`; users without that prefix are refused, unless they are admins. With `proxy_ca_file` only who has a
+    certificate of that CA is answered, and says in `X-Remote-User` and `X-Remote-Group` who asks. `admins` (full names)
+    and `admin_groups` may ask for others.
 
     `quotas` has those of owners by name, and under `*` that of each other one.
     """
@@ -114,41 +126,15 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return {owner: section.quota(owner) for owner, section in self.quotas.items()}
 
 
-class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A driver whose devices are cards, and what it calls things; names without a domain are in the driver's own.
-
-    A device whose attribute `kind` is `card` is a whole card (with an empty `kind`: one that has no `parent`). Another
-    is part of the card whose uuid its `parent` names. `memory` is a capacity. `zone` has the NUMA node where no usual
-    name does.
-    """
-
-    driver: str
-    vendor: str
-    kind: str = NVIDIA_DRIVER.kind
-    card: str = NVIDIA_DRIVER.card
-    uuid: str = NVIDIA_DRIVER.uuid
-    parent: str = NVIDIA_DRIVER.parent
-    model: str = NVIDIA_DRIVER.model
-    memory: str = NVIDIA_DRIVER.memory
-    zone: str = NVIDIA_DRIVER.zone
-
-    def __post_init__(self) -> None:
-        for name in ("driver", "uuid"):
-            if not getattr(self, name):
-                raise invalid(f"kube.card_driver.{name}", "", "a name is needed")
-
-    @property
-    def value(self) -> CardDriver:
-        """The driver."""
-        return CardDriver(*(getattr(self, name) for name in self.__struct_fields__))
-
-
 class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How `ullage kube` reaches its cluster, and where it answers. Addresses are `HOST:PORT`; `:PORT` is all of them.
 
     Without `kubeconfig` the service account of its pod counts, else the file that KUBECONFIG names. `domain` is that
     of the annotations and labels of pods. Who leads is told by the Lease `lease` in `lease_namespace` (its own
-    namespace if nothing is said). `node_label_selector` says which nodes count;
+    namespace if nothing is said). Where the machine of a leader is lost, another one leads after `lease_s`, in whole
+    seconds. A leader renews the Lease every `lease_renew_s` (2/15 of `lease_s` if nothing is said, 2 at most). It stops
+    deciding after 2/3 of `lease_s` without a renewal: an API server that takes longer to answer keeps pods from being
+    placed. `node_label_selector` says which nodes count;
     `topologies` whether the cluster has Numatopology objects, without which nothing is decided then;
     `resource_quotas` whether `limits.nvidia.com/gpumem` and `gpucores` in ResourceQuotas count, which it must be
     allowed to list.
@@ -177,7 +163,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `claims` says whether ResourceClaims are looked at, where the cluster has them: cards that they hold are held, and
     those of pods that name the scheduler are allocated here (needs cel-expr-python). Cards are the devices of
-    NVIDIA's driver, or those that `[[kube.card_driver]]` describes.
+    NVIDIA's driver, or those that `[[kube.card_driver]]` describes. `[[kube.card_model]]` says what models of cards
+    compute, where the figures that come with Ullage are wrong or lack one. `[[kube.card_pool]]` says which cards pods
+    get that name a pool.
 
     A node whose device plugin is told by HAMi's annotations gets one pod at a time: a lock that nobody takes away
     counts for `node_lock_timeout_s`, and a pod waits `node_lock_retry_s` for its turn, less than kube-scheduler waits
@@ -189,6 +177,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     domain: str = DOMAIN
     lease: str = "ullage"
     lease_namespace: str | None = None
+    lease_s: int = 15
+    lease_renew_s: float | None = None
     node_label_selector: str = ""
     topologies: bool = False
     resource_quotas: bool = False
@@ -216,6 +206,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     preemption: bool = True
     claims: bool = True
     card_driver: tuple[CardDriverSection, ...] = ()
+    card_model: tuple[CardModelSection, ...] = ()
+    card_pool: tuple[CardPoolSection, ...] = ()
     node_lock_timeout_s: float = EXPIRES_S
     node_lock_retry_s: float = RETRY_S
 
@@ -253,6 +245,13 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def _check_amounts(self) -> None:
         if self.cleanup_startup_delay is not None and parse_duration(self.cleanup_startup_delay) is None:
             raise invalid("kube.cleanup_startup_delay", self.cleanup_startup_delay, "write a duration such as 10m")
+        if not _LEAST_LEASE_S <= self.lease_s <= _MOST_LEASE_S:
+            fix = f"whole seconds from {_LEAST_LEASE_S} to {_MOST_LEASE_S} are needed"
+            raise invalid("kube.lease_s", self.lease_s, fix)
+        if not 0 < self.renew_s <= self.lease_s / 3:
+            raise invalid(
+                "kube.lease_renew_s", self.renew_s, f"above 0, and a third of kube.lease_s ({self.lease_s}) at most"
+            )
         for name in ("timeout_s", "node_lock_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise invalid(f"kube.{name}", getattr(self, name), "seconds above 0 are needed")
@@ -265,6 +264,17 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if not 0 <= getattr(self, name) < math.inf:
                 raise invalid(f"kube.{name}", getattr(self, name), f"0 ({meaning}) or more is needed")
 
+    def check_callers(self) -> None:
+        """Refuse an extender that answers strangers: who asks it binds pods. Files may be named by options alone.
+
+        Raises:
+            InvalidRequest: other machines reach it, and no client CA is named.
+
+        """
+        if self.client_ca_file is None and not Address.parse(self.http_bind, "kube.http_bind").is_local:
+            fix = "any caller could bind pods there; name kube.client_ca_file, or listen on 127.0.0.1"
+            raise invalid("kube.http_bind", self.http_bind, fix)
+
     def check_bindings(self) -> None:
         """Refuse routes of bindings that are not reached over TLS; certificates may be named by options alone.
 
@@ -276,6 +286,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if bind is not None and self.cert_file is None and not Address.parse(bind, "bind").is_local:
             fix = "tokens are sent there; name kube.cert_file, or listen on 127.0.0.1"
             raise invalid("kube.bindings.bind", bind, fix)
+        if self.bindings.proxy_ca_file is not None and self.bindings.user_prefix:
+            fix = "a proxy names users as they are; leave one of the two out"
+            raise invalid("kube.bindings.user_prefix", self.bindings.user_prefix, fix)
         if self.bindings.proxy_ca_file is not None and self.cert_file is None:
             fix = "the proxy is known over TLS; name kube.cert_file"
             raise invalid("kube.bindings.proxy_ca_file", self.bindings.proxy_ca_file, fix)
@@ -291,6 +304,21 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             default_cores=self.default_cores,
         )
         return PodSettings(self.domain, (words,))
+
+    @property
+    def renew_s(self) -> float:
+        """Seconds between two renewals of the Lease."""
+        return min(2.0, self.lease_s * 2 / 15) if self.lease_renew_s is None else self.lease_renew_s
+
+    @property
+    def figures(self) -> Figures:
+        """What models of cards have: as the settings say, else as it comes with Ullage."""
+        return SHIPPED_FIGURES.with_(each.figure for each in self.card_model)
+
+    @property
+    def pools(self) -> tuple[PoolRule, ...]:
+        """Which cards are in which pool, where their node does not say it."""
+        return tuple(each.rule for each in self.card_pool)
 
     @property
     def cleanup_delay_s(self) -> float | None:
@@ -332,7 +360,10 @@ class Address:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.host in ("127.0.0.1", "::1", "localhost")
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:  # a name, or every address
+            return self.host == "localhost"
 
     @classmethod
     def parse(cls, text: str, field: str) -> Address:

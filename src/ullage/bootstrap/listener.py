@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from ullage.model.error import Unavailable
+from ullage.model.error import Unavailable, invalid
 
-_BACKLOG = 512
+BACKLOG = 512
 """Who connects before the server has come up, or faster than it answers, waits: so many at a time."""
 
 
@@ -14,6 +14,7 @@ def listen(host: str, port: int, fix: str) -> socket.socket:
     """A socket that takes connections from now on, so that an address that is told is open.
 
     Raises:
+        InvalidRequest: there is no such host.
         Unavailable: the address cannot be had (`port-in-use`); `fix` says what to change.
 
     """
@@ -21,7 +22,11 @@ def listen(host: str, port: int, fix: str) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
+    except socket.gaierror as error:
+        listener.close()
+        fix = f"{error.strerror}; write an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"
+        raise invalid("host", host, fix) from None
     except OSError as error:
         listener.close()
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

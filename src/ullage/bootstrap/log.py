@@ -1,19 +1,49 @@
-"""What a process tells of itself: lines of keys and values on stderr."""
+"""What a process says of itself: lines of keys and values on stderr.
+
+    timestamp='2026-01-31T12:00:00.000000Z' level='info' event='server.ready' url='http://127.0.0.1:7480'
+
+A line that cannot be written, as on a full disk, is dropped: no log ends a server. A server in the background keeps its
+log bounded.
+"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
-import structlog
+from ullage.bootstrap.bounded_log import is_standard_error, move_if_full
+
+_bounded: list[Path] = []
 
 
-def log_plainly() -> None:
-    """Write what is logged from now on as one line each."""
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.add_log_level,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-    )
+def info(event: str, **facts: object) -> None:
+    """Report what is as it should be."""
+    _write("info", event, facts)
+
+
+def warning(event: str, **facts: object) -> None:
+    """Report what somebody should look at."""
+    _write("warning", event, facts)
+
+
+def error(event: str, **facts: object) -> None:
+    """Report what ends something."""
+    _write("error", event, facts)
+
+
+def keep_bounded(path: Path) -> None:
+    """Move the file at `path` away whenever it is full, if it is the standard error of this process."""
+    _bounded[:] = [path] if is_standard_error(path) else []
+
+
+def _write(level: str, event: str, facts: dict[str, object]) -> None:
+    timestamp = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    parts = {"timestamp": timestamp, "level": level, "event": event, **facts}
+    line = " ".join(f"{name}={fact!r}" for name, fact in parts.items())
+    for path in _bounded:
+        move_if_full(path)
+    with suppress(OSError, AttributeError):  # a closed standard error is None
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()

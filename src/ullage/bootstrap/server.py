@@ -8,32 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
-import uvicorn
 
 import ullage
+from ullage.bootstrap import log
+from ullage.bootstrap.announcement import announce, listen_at_home, withdraw
+from ullage.bootstrap.http.bounds import local_bounds
+from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen
-from ullage.bootstrap.log import log_plainly
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
-from ullage.bootstrap.warm import warm
+from ullage.bootstrap.token import own_token
+from ullage.bootstrap.warm import change_over
+from ullage.client.endpoint import LOG_FILE, make_home
+from ullage.core.kernel import tiers
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
 from ullage.inventory.topology_reader import TopologyReader
-from ullage.model.error import UllageError, Unavailable
+from ullage.model.error import UllageError, Unavailable, invalid
 from ullage.server.app import make_app
-from ullage.server.guard import page_cookie
+from ullage.server.guard import page_key
 from ullage.service.engine_port import EngineEvent
 from ullage.service.service import Service
 from ullage.storage.failpoint import FailingStore
@@ -47,10 +52,14 @@ SETTINGS_FILE = "ullage.toml"
 HEARTBEAT_S = 5.0
 """How often this machine is looked at again."""
 
+DRAIN_S = 2
+"""How long requests that are underway at the end are still answered."""
+
+_MOST_PORT = 65535
+_COUNT = re.compile(r"-?[0-9]{1,18}")
+
 CYCLE_GAP_S = 0.02
 """How long changes in the number of tasks may gather before a cycle looks at them."""
-
-log = structlog.get_logger()
 
 
 def serve(home: Path, config: Path | None, host: str | None, port: int | None, gpus: str | None) -> int:
@@ -60,7 +69,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
 
     Raises:
         InvalidRequest: a setting is wrong, or a strategy from outside is broken.
-        Unavailable: the state or the port cannot be had.
+        Unavailable: the state, the home or the port cannot be had.
 
     """
     load_strategies()
@@ -75,8 +84,9 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
         settings.zone_policy(),
         settings.zone_rules(),
     )
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    log_plainly()
+    make_home(home)
+    log.keep_bounded(home / LOG_FILE)
+    tiers.start_plain()
     return uvloop_run(_Server(home, settings).run)
 
 
@@ -104,10 +114,9 @@ class _Server:
         self._failure: BaseException | None = None
 
     async def run(self) -> int:
-        await warm()
+        listener = _listen(self._settings.server.host, self._settings.server.port)
         machine = self._discover()
         log.info("node.discovered", node=machine.node.name, note=machine.note)
-        listener = _listen(self._settings.server.host, self._settings.server.port)
         store = open_store(self._settings.server.storage or str(self._home / "state.db"))
         if FAIL_AT in os.environ:
             store = FailingStore(store, os.environ[FAIL_AT])
@@ -132,11 +141,16 @@ class _Server:
             )
             ticker = _Ticker(service, clock, self._fail)
             await engine.open(_Reports(service, self._fail))
+            engine.keep_logs({record.session.logs for record in service.state.sessions.values()})
+            compiling = asyncio.create_task(change_over())
             try:
                 await self._serve(service, engine, machine, listener)
             finally:
                 ticker.stop()
+                compiling.cancel()
+                service.executors.expect_end()
                 await engine.close()
+                await asyncio.wait({compiling})
         finally:
             listener.close()
             store.close()
@@ -156,7 +170,7 @@ class _Server:
     async def _serve(self, service: Service, engine: LocalEngine, machine: Machine, listener: socket.socket) -> None:
         host, port = listener.getsockname()[:2]
         url = f"http://{host}:{port}"
-        token = _token(self._home / "token")
+        token = own_token(self._home / "token")
         body = ServerBody(
             version=ullage.__version__,
             epoch=service.state.epoch,
@@ -174,21 +188,19 @@ class _Server:
             {host, "localhost", "127.0.0.1"},
             self._home / "logs" / "tasks",
             self._end.set,
-            pages(page_cookie(token)),
+            pages(page_key(token)),
         )
-        front = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
-        )
+        front = BoundedServer(app, local_bounds(), drain_s=DRAIN_S)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
-        running = asyncio.create_task(front.serve(sockets=[listener]))
+        running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home)]))
         heartbeat = asyncio.create_task(self._look_again(service))
-        _announce(self._home / "server.json", {"url": url, "pid": os.getpid()})
+        announce(self._home, url)
         log.info("server.ready", url=url, isolation=engine.layer)
         try:
             await asyncio.wait([running, asyncio.create_task(self._end.wait())], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            (self._home / "server.json").unlink(missing_ok=True)
+            withdraw(self._home)
             heartbeat.cancel()
             front.should_exit = True
             await running
@@ -293,11 +305,22 @@ def _override(settings: Settings, host: str | None, port: int | None, gpus: str 
         host=settings.server.host if host is None else host,
         port=settings.server.port if port is None else port,
     )
+    if server.port is not None and not 0 <= server.port <= _MOST_PORT:
+        raise invalid("port", server.port, f"write a number from 0 (any free port) to {_MOST_PORT}")
     node = settings.node
     if gpus is not None:
-        ids = [entry.strip() for entry in gpus.split(",")]
-        node = msgspec.structs.replace(node, gpus=int(gpus) if gpus.strip().isdigit() else ids)
+        node = msgspec.structs.replace(node, gpus=_cards(gpus))
     return msgspec.structs.replace(settings, server=server, node=node)
+
+
+def _cards(text: str) -> int | list[str]:
+    """How many cards, or which."""
+    if _COUNT.fullmatch(text.strip()):
+        return int(text)
+    ids = [entry.strip() for entry in text.split(",")]
+    if not all(ids):
+        raise invalid("--gpus", text, "write a count such as 4, or indexes or uuids such as 0,2 without empty entries")
+    return ids
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
@@ -308,26 +331,6 @@ def _listen(host: str, port: int | None) -> socket.socket:
         return listen(host, PREFERRED_PORT, fix)
     except Unavailable:
         return listen(host, 0, fix)
-
-
-def _token(path: Path) -> str:
-    """The token in the file, made at the first start; only the owner can read it."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with os.fdopen(descriptor, "w") as file:
-        token = secrets.token_hex(32)
-        file.write(token + "\n")
-    return token
-
-
-def _announce(path: Path, facts: Mapping[str, object]) -> None:
-    """Write the file that tells clients where the server is, whole or not at all."""
-    draft = path.with_suffix(".new")
-    draft.write_bytes(msgspec.json.encode(facts))
-    draft.chmod(0o600)
-    draft.replace(path)
 
 
 def _steady_clock() -> Callable[[], float]:

@@ -11,20 +11,16 @@ from typing import Literal
 import msgspec
 
 from ullage.bootstrap.kube_settings import KubeSection
+from ullage.bootstrap.request_settings import RequestsSection
 from ullage.core.policy import Order, Policy
-from ullage.core.selection import WORKERS_PER_NODE, Rules
-from ullage.core.strategies import strategy_named
-from ullage.core.strategies.load import Weights
+from ullage.core.selection import Rules
 from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
 from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
 from ullage.model.alignment import parse_zone_policy
-from ullage.model.claim import Claim
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.name import check_name
 from ullage.model.node import MAX_EXECUTORS
-from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import parse_tflops
 from ullage.model.profile import Profile, Profiles
 from ullage.model.profile_table import load_profiles
@@ -35,8 +31,10 @@ from ullage.model.quantity import parse_bytes
 from ullage.model.queue import ROOT, Queue, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
+from ullage.model.session import check_memory
 from ullage.model.topology import ZonePolicy
 from ullage.wire.topology.provider import read_provider
+from ullage.wire.unknown_field import with_known_fields
 
 PREFERRED_PORT = 7480
 """Taken when no port is named and it is free; else any free one."""
@@ -120,62 +118,8 @@ class PolicySection(_Section, frozen=True, kw_only=True):
     strategy: str | None = None
     reclaim_grace_s: float = 30.0
     min_runtime_s: float = 0.0
+    protected_s: float = Policy().protected_s
     reserve_after_s: float = 300.0
-
-
-class OversubscriptionSection(_Section, frozen=True, kw_only=True):
-    """How far the limits of requests on a node may add up above what its cards have; without it, as far as they like.
-
-    In whole percent. Vram may spill into that part of the machine's memory and of its `[node] disk`;
-    compute may be promised `compute_oversell_ratio` hundredths of what the cards have.
-    """
-
-    vram_expand_to_host_mem: int = Oversubscription().vram_expand_to_host_mem
-    vram_expand_to_host_disk: int = Oversubscription().vram_expand_to_host_disk
-    compute_oversell_ratio: int = Oversubscription().compute_oversell_ratio
-
-
-class WeightsSection(_Section, frozen=True, kw_only=True):
-    """How much the vram and the compute of a card count in the strategies that go by load; 0 to 1 each."""
-
-    vram: float = Weights().vram
-    compute: float = Weights().compute
-
-
-class PoolSection(_Section, frozen=True, kw_only=True):
-    """How requests for cards of one pool are placed; what is left out is as in `[requests]`."""
-
-    strategy: str | None = None
-    weights: WeightsSection | None = None
-    oversubscription: OversubscriptionSection | None = None
-
-
-class BudgetSection(_Section, frozen=True, kw_only=True):
-    """A disruption budget: eviction leaves `min_available` workers of a workload, wherever another victim will do."""
-
-    workload: str
-    min_available: int
-    namespace: str = Claim().namespace
-
-
-class RequestsSection(_Section, frozen=True, kw_only=True):
-    """How requests for cards are judged (`/v1/allocations`); sessions follow `[policy]`.
-
-    `strategy`, `weights` and `oversubscription` are those of pools that say nothing else; without a
-    strategy parts of cards go by `leftover`, whole ones by `node-compact-gpu-low-load`.
-    `workers_per_node` is the most requests a node may serve, 0 for any number; unless another number than the default
-    is set, a node of Kubernetes takes as many pods as it says. With
-    `preempt_cluster_wide` a request may evict those of any namespace, else only those of its own;
-    `budget` is a list of sections (`[[requests.budget]]`).
-    """
-
-    strategy: str | None = None
-    weights: WeightsSection | None = None
-    oversubscription: OversubscriptionSection | None = None
-    workers_per_node: int = WORKERS_PER_NODE
-    preempt_cluster_wide: bool = True
-    budget: list[BudgetSection] = []
-    pools: dict[str, PoolSection] = {}
 
 
 class QueueSection(_Section, frozen=True, kw_only=True):
@@ -185,6 +129,18 @@ class QueueSection(_Section, frozen=True, kw_only=True):
     weight: int = 1
     guarantee: str | None = None
     limit: str | None = None
+
+    def read(self, name: str) -> Queue:
+        """Return the queue of that name.
+
+        Raises:
+            InvalidRequest: a value is wrong; the queue is named.
+
+        """
+        try:
+            return parse_queue(name, self.parent, self.weight, self.guarantee, self.limit)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"queues.{name}: {error.message}", field=f"queues.{name}") from None
 
 
 class ProviderSection(_Section, frozen=True, kw_only=True):
@@ -297,36 +253,15 @@ class Settings(_Section, frozen=True, kw_only=True):
             strategy=section.strategy,
             reclaim_grace_s=None if grace < 0 else grace,
             min_runtime_s=section.min_runtime_s,
+            protected_s=section.protected_s,
             reserve_after_s=section.reserve_after_s,
         )
 
     def requests(self, node: str = "") -> Rules:
         """How requests for cards are judged on this machine, whose name as a node is `node`."""
-        section = self.requests_
-        if section.workers_per_node < 0:
-            raise invalid("requests.workers_per_node", section.workers_per_node, "0 (any number) or more is needed")
-        if "" in section.pools:
-            raise invalid("requests.pools", "", "give the pool a name; what holds for all others stands in [requests]")
-        own = {name: (f"requests.pools.{name}", pool) for name, pool in section.pools.items()}
-        pools: dict[str, tuple[str, PoolSection | RequestsSection]] = {"": ("requests", section), **own}
-        for path, pool in pools.values():
-            if pool.strategy is not None:
-                strategy_named(pool.strategy, f"{path}.strategy")
         disk = self.node.disk
-        return Rules(
-            strategy=section.strategy,
-            strategies={name: pool.strategy or section.strategy for name, pool in section.pools.items()},
-            weights={name: _weights(path, pool.weights) for name, (path, pool) in pools.items() if pool.weights},
-            workers_per_node=section.workers_per_node,
-            oversubscription={
-                name: _oversubscription(path, pool.oversubscription)
-                for name, (path, pool) in pools.items()
-                if pool.oversubscription
-            },
-            disks={} if disk is None else {node: parse_bytes(disk, "node.disk")},
-            preempt_cluster_wide=section.preempt_cluster_wide,
-            min_available=_budgets(section.budget),
-        )
+        disks = {} if disk is None else {node: parse_bytes(disk, "node.disk")}
+        return self.requests_.rules(disks, self.policy.protected_s)
 
     def card_profiles(self) -> Profiles:
         """What partitions cards can be cut into; the operator's own go before those that come with Ullage.
@@ -347,19 +282,18 @@ class Settings(_Section, frozen=True, kw_only=True):
 
     def share_tree(self) -> tuple[Queue, ...]:
         """The configured queues."""
-        return tuple(
-            parse_queue(name, queue.parent, queue.weight, queue.guarantee, queue.limit)
-            for name, queue in self.queues.items()
-        )
+        return tuple(queue.read(name) for name, queue in self.queues.items())
 
     def default_requirement(self) -> ResourceRequirement | None:
         """What a session gets that asks for nothing, if the operator says so."""
         if self.resreq is None:
             return None
         try:
-            return ResourceRequirement.from_string(self.resreq)
+            requirement = ResourceRequirement.from_string(self.resreq)
+            check_memory(requirement)
         except InvalidRequest as error:
             raise InvalidRequest(f"settings: resreq: {error.message}", field="resreq") from None
+        return requirement
 
     def zone_policy(self) -> ZonePolicy | None:
         """How strictly those are aligned who do not say, if the operator does."""
@@ -403,25 +337,26 @@ def read_settings(path: Path | None) -> Settings:
         profiles = [str(path.parent / name) for name in settings.profiles]
         return msgspec.structs.replace(settings, profiles=profiles)
     except msgspec.ValidationError as error:
-        text = re.sub(r"`\$\.?(.*?)`", r"`\1`", str(error))
+        text = re.sub(r"`\$\.?(.*?)`", r"`\1`", with_known_fields(error, Settings))
+        text = re.sub(r"(?:Expected|got) `[^`]*`", _in_words, text)
         raise InvalidRequest(f"settings: {path}: {text}", field="config") from None
 
 
-def _weights(path: str, section: WeightsSection) -> Weights:
-    for name, value in (("vram", section.vram), ("compute", section.compute)):
-        if not 0 <= value <= 1:
-            raise invalid(f"{path}.weights.{name}", value, "a number from 0 to 1 is needed")
-    if not section.vram + section.compute:
-        raise invalid(f"{path}.weights", "0 and 0", "one of vram and compute must count; write a number above 0")
-    return Weights(section.vram, section.compute)
+_TYPES = {
+    "str": "a text in quotes",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a section",
+}
 
 
-def _oversubscription(path: str, section: OversubscriptionSection) -> Oversubscription:
-    try:
-        return Oversubscription(**msgspec.structs.asdict(section))
-    except InvalidRequest as error:
-        field = f"{path}.{error.field}"
-        raise InvalidRequest(error.message.replace(str(error.field), field, 1), field=field) from None
+def _in_words(match: re.Match[str]) -> str:
+    """Return the types of an error in words: TOML has no null, and nobody writes `str` there."""
+    verb, _, names = match[0].partition(" ")
+    types = [_TYPES.get(name, name) for name in names.strip("`").split(" | ") if name != "null"]
+    return f"{verb} {' or '.join(types)}"
 
 
 def _providers(sections: Iterable[ProviderSection]) -> Iterator[Provider]:
@@ -432,18 +367,3 @@ def _providers(sections: Iterable[ProviderSection]) -> Iterator[Provider]:
             raise invalid("topology.provider.resource", section.resource, "it has an entry already; keep one")
         seen.add((entry.resource, entry.kind))
         yield entry
-
-
-def _budgets(sections: Iterable[BudgetSection]) -> dict[tuple[str, str], int]:
-    budgets: dict[tuple[str, str], int] = {}
-    for section in sections:
-        check_name("requests.budget.namespace", section.namespace)
-        key = section.namespace, section.workload
-        if not section.workload:
-            raise invalid("requests.budget.workload", "", "name the workload whose workers are to stay")
-        if section.min_available < 0:
-            raise invalid("requests.budget.min_available", section.min_available, "0 or more workers are needed")
-        if key in budgets:
-            raise invalid("requests.budget.workload", section.workload, "it has a budget already; keep one")
-        budgets[key] = section.min_available
-    return budgets

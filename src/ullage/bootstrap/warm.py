@@ -1,26 +1,156 @@
-"""What decides is compiled before anybody waits for it."""
+"""What decides is compiled before anybody waits for it.
+
+A server on a machine decides uncompiled from its first moment, and changes over when the compiled code is there. What
+places the pods of a cluster compiles first: an uncompiled decision over thousands of nodes takes too long.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import threading
 import time
+import warnings
 
-import structlog
-
+from ullage.bootstrap import log
 from ullage.core import warming
+from ullage.core.kernel import tiers
+from ullage.core.kernel.kept import kept_in
 
 PATIENCE_S = 2.0
 """How long a start is silent about what it waits for."""
 
-log = structlog.get_logger()
+_NICENESS = 15
+"""How much lower the priority of a process is that compiles for a server."""
+
+COMPILED = "ULLAGE_COMPILED"
+"""Environment variable with the directory of an image in which its build has left compiled code."""
+
+_CHILD = "--child"
+_COMMAND = (sys.executable, "-m", "ullage.bootstrap.warm", _CHILD)
 
 
 async def warm() -> None:
-    """Compile it, or read it back, beside the loop; it is told if it takes a while, as on the first start."""
+    """Compile it, or read it back, in a thread. If that takes a while, as on the first start, log each step."""
     told_at = time.monotonic() + PATIENCE_S
+    await asyncio.to_thread(take_along)
     steps = warming.steps()
     for done, step in enumerate(steps):
         work = asyncio.create_task(asyncio.to_thread(step))
         if not (await asyncio.wait({work}, timeout=max(0.0, told_at - time.monotonic())))[0]:
             log.info("placement.compiling", step=done + 1, of=len(steps), note="once on this machine")
         await work
+
+
+def take_along() -> None:
+    """Copy what an image has compiled (`ULLAGE_COMPILED`) into the compiler's cache, which must be writable."""
+    image, cache = os.environ.get(COMPILED), os.environ.get("NUMBA_CACHE_DIR")
+    if not image or not cache:
+        return
+    try:
+        shutil.copytree(image, cache, copy_function=_copy_if_absent, dirs_exist_ok=True)
+    except OSError as error:  # shutil.Error, of many files, is one
+        log.warning("placement.cache-not-copied", source=image, to=cache, error=str(error))
+
+
+def _copy_if_absent(source: str, to: str) -> None:
+    if not os.path.exists(to):  # noqa: PTH110 - paths are texts here
+        shutil.copyfile(source, to)
+
+
+async def change_over() -> None:
+    """Compile what decides, if this machine has not yet, in a process of low priority; then decide with it.
+
+    This process reads what was compiled in a thread. Cancelled, or without success, it goes on uncompiled.
+    """
+    if not tiers.awaits_change_over():
+        return
+    if not await _read():
+        began = time.monotonic()
+        log.info("placement.compiling", note="once on this machine; decisions are uncompiled and the same meanwhile")
+        fault, words = await _compile_in_child()
+        if fault or not await _read():
+            fault = fault or "what was compiled cannot be read back"
+            error = f"{fault}: {words or 'is the cache writable?'}"
+            log.warning("placement.uncompiled", error=error, note="decisions stay uncompiled, and slower")
+            return
+        log.info("placement.compiled", seconds=round(time.monotonic() - began, 1))
+    tiers.change_over()
+
+
+async def _read() -> bool:
+    """Read what was compiled in a thread. Return whether all of it is there."""
+    stopped = threading.Event()
+
+    def read() -> bool:
+        try:
+            with tiers.ahead(compile_too=False):
+                for step in warming.steps():
+                    if stopped.is_set():
+                        return False
+                    step()
+        except tiers.NotKept:
+            return False
+        return True
+
+    try:
+        return await asyncio.to_thread(read)
+    except asyncio.CancelledError:
+        stopped.set()
+        raise
+
+
+async def _compile_in_child() -> tuple[str, str]:
+    """Compile in a process of its own, which ends with this one. Return what went wrong, or "", and its last words."""
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *_COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "NUMBA_CACHE_DIR": kept_in()},
+        )
+    except OSError as error:
+        return "the compiling process does not start", str(error)
+    assert child.stderr is not None
+    try:
+        text, _ = await asyncio.gather(child.stderr.read(), child.wait())
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+        raise
+    last = text.decode(errors="replace").strip().rpartition("\n")[2]
+    return f"the compiling process ended with {child.returncode}" if child.returncode else "", last
+
+
+def _main() -> None:
+    """Compile what decides. For a server (`--child`) in the background; else a line shows how far it is."""
+    warnings.showwarning = _show_in_one_line
+    if _CHILD in sys.argv:
+        os.nice(_NICENESS)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    steps = warming.steps()
+    for done, step in enumerate(steps):
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\rCompiling what decides: step {done + 1} of {len(steps)} ")
+            sys.stderr.flush()
+        step()
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+
+
+def _show_in_one_line(message: Warning | str, *_place: object, **_rest: object) -> None:
+    sys.stderr.write(f"{message}\n")
+
+
+def _end_with_parent() -> None:
+    os.read(sys.stdin.fileno(), 1)  # ends when the parent does, and holds no lock at the end of this process
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    _main()

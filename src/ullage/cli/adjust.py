@@ -6,13 +6,12 @@ import argparse
 from collections.abc import Callable
 
 from ullage.cli.allocations import reach_allocations
-from ullage.cli.exits import PLAN_FAILED, WOULD, WOULD_NOT, report
+from ullage.cli.exits import NO
 from ullage.cli.output import Column, add_output, print_row
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import add_limit, as_typed, parse_part
 from ullage.cli.size import show_size
 from ullage.client.answer import Refused
-from ullage.model.error import UllageError
 from ullage.model.resources import show_milli
 from ullage.wire.allocation import AdjustAllocation, AdjustmentBody, AmountsBody
 
@@ -40,10 +39,7 @@ def configure_adjust(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="change nothing: would it pass, and what is the most there is room for"
     )
     add_output(parser)
-    parser.epilog = (
-        f"{parser.epilog}. Exit codes with --dry-run are those of `ullage plan`: 1 it would be done, 0 it would not, "
-        "255 an error"
-    )
+    parser.epilog = f"{parser.epilog}. Exit codes with --dry-run: 0 it would be done, 1 it would not"
     parser.set_defaults(act=_adjust)
 
 
@@ -53,14 +49,11 @@ def _adjust(arguments: argparse.Namespace) -> int:
         adjusted = _ask(arguments)
     except Refused as refused:
         code = report_refusal(refused.refusal, arguments.output)
-        return WOULD_NOT if dry else code
-    except UllageError as error:
-        code = report(error)
-        return PLAN_FAILED if dry else code
+        return NO if dry else code
     if dry and arguments.output != "json":
         print("this would be done; nothing has changed\n")
     print_row(adjusted, _ADJUSTMENTS, arguments.output)
-    return WOULD if dry else 0
+    return 0
 
 
 def _ask(arguments: argparse.Namespace) -> AdjustmentBody:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ullage.cli.exits import TRY_AGAIN
+from ullage.cli.exits import TRY_AGAIN, caution
 from ullage.cli.moment import parse_duration, show_time
 from ullage.cli.output import Column, add_output, print_list, print_row
 from ullage.cli.parts import show_part
@@ -16,7 +16,8 @@ from ullage.client.allocations import Allocations
 from ullage.client.answer import Refused
 from ullage.client.local import reach
 from ullage.model.error import NotFound
-from ullage.wire.allocation import CreateAllocation, FreedBody
+from ullage.model.request import ResourceRequirement
+from ullage.wire.allocation import AllocationBody, CreateAllocation, FreedBody
 from ullage.wire.preemption import NominationBody
 
 ALLOCATIONS = (
@@ -104,8 +105,23 @@ def _alloc(arguments: argparse.Namespace) -> int:
     if isinstance(answer, NominationBody):
         print_leaving(answer, arguments.output)
         return TRY_AGAIN
+    caution(_differs(answer, spec))
     print_row(answer, ALLOCATIONS, arguments.output)
     return 0
+
+
+def _differs(answer: AllocationBody, spec: CreateAllocation) -> list[str]:
+    """That a request of this uid holds something else already: a repeat is answered, and changes nothing."""
+    if _amounts(answer.resreq) == _amounts(str(spec.resreq)):
+        return []
+    fix = f"`ullage adjust {answer.uid}` changes amounts, `ullage free {answer.uid}` gives them back"
+    return [f"{answer.uid} was asked for before and holds {answer.resreq}, not {spec.resreq}; {fix}"]
+
+
+def _amounts(text: str) -> tuple[object, ...]:
+    """What of a request says how much of which cards: a server adds how strictly it is aligned."""
+    read = ResourceRequirement.from_string(text)
+    return read.cpu_milli, read.memory_bytes, read.gpu_count, read.part, read.cards
 
 
 def _commit(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from ullage.cli.output import Column, add_output, print_list, print_one
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.api import PutApplication
+from ullage.wire.unknown_field import with_known_fields
 
 _APPLICATIONS = (
     Column("NAME", lambda a: a.name),
@@ -84,7 +85,7 @@ def read_application(path: Path) -> tuple[str, PutApplication]:
     try:
         return name, msgspec.convert(fields, type=PutApplication)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{path}: {error}", field="file") from None
+        raise InvalidRequest(f"{path}: {with_known_fields(error, PutApplication)}", field="file") from None
 
 
 def _decode(path: Path) -> Any:

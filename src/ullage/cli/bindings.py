@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -64,6 +65,10 @@ def configure_bindings(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(act=act)
 
 
+_BARE = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
+"""A number without a unit."""
+
+
 def parse_choice(text: str) -> dict[str, Any]:
     """A chosen card as it is sent, from `NODE:CARD[:MEMORY]`; a bare MEMORY counts GiB.
 
@@ -76,7 +81,7 @@ def parse_choice(text: str) -> dict[str, Any]:
         raise invalid("--compute-binding", text, "write NODE:CARD or NODE:CARD:MEMORY, such as n1:GPU-1f0c:8")
     if len(rest) == 1:
         return {"nodeName": node, "deviceId": rest[0]}
-    memory = f"{rest[1]}Gi" if rest[1].isascii() and rest[1].isdigit() else rest[1]
+    memory = f"{rest[1]}Gi" if _BARE.fullmatch(rest[1]) else rest[1]
     return {"nodeName": node, "deviceId": rest[0], "memory": parse_bytes(memory, "--compute-binding")}
 
 
@@ -137,7 +142,7 @@ def _ask(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
     if answer.code != _OK:
         failed, details = answer.data["type"], answer.data.get("Data")
         code = details.get("validation", {}).get("code", "") if isinstance(details, dict) else ""
-        raise Conflict(f"{code or failed}: `ullage bindings` shows what is free", code=failed)
+        raise Conflict(f"{code}{': ' if code else ''}`ullage bindings` shows what is free", code=failed)
     return msgspec.convert(answer.data, kind)
 
 

@@ -7,12 +7,13 @@ import argparse
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.exits import TRY_AGAIN, UNPLACEABLE
 from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.parts import show_cards
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import as_typed
 from ullage.client.answer import Refused
+from ullage.model.counted import counted
 from ullage.model.rejection import Cure
 from ullage.model.request import ResourceRequirement
-from ullage.model.resources import show_milli
 from ullage.wire.api import RejectionBody
 from ullage.wire.consolidation import MakeRoom, RoomPlan
 
@@ -107,8 +108,8 @@ def _summary(plan: RoomPlan) -> str:
     if plan.cost is None or not plan.moves:
         return "it fits as it is; nobody moves"
     cost = plan.cost
-    many = "allocation moves" if cost.number == 1 else "allocations move"
-    text = f"{cost.number} {many}, {show_milli(cost.gpu_milli)} cards, the highest of priority {cost.highest}"
+    many = counted(cost.number, "allocation moves", "allocations move")
+    text = f"{many}, {show_cards(cost.gpu_milli)}, the highest of priority {cost.highest}"
     if plan.done:
         return f"{text}; they were told to go, and the room is kept until all of them were freed"
     return f"{text}. Nothing was done: --yes tells them to go" + ("" if plan.least else "; there may be a cheaper way")

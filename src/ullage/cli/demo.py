@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, Self
 
-from ullage.cli.exits import FAILED
+from ullage.cli.exits import FAILED, Exit
+from ullage.cli.page import link_of
 from ullage.cli.table import format_table, terminal_width
 from ullage.client.client import Client, connect
-from ullage.client.endpoint import home, local
+from ullage.client.endpoint import home, local, make_home
 from ullage.client.local import INSTALL, answers, missing_packages
 from ullage.client.session import Session
+from ullage.model.counted import counted
 from ullage.model.error import Conflict, UllageError, Unavailable
 from ullage.model.resources import show_milli
 from ullage.wire.api import Overview, SessionBody
@@ -96,14 +98,14 @@ class _Server:
     def __enter__(self) -> Self:
         cards, self.note = _cards()
         config = home() / "demo.toml"
-        config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_home(home())
         lines = ["[node]", "cpu = 9", 'memory = "18g"', *([f"gpus = {cards}"] if cards else [])]
         config.write_text("\n".join(lines) + "\n")
         port = ["--port=0"] if "ullage-demo-" in str(home()) else []
         command = [sys.executable, "-m", "ullage.cli.main", "up", f"--config={config}", *port]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - fixed arguments
         if done.returncode:  # it has said why
-            raise Unavailable("without a server there is nothing to show", code="not-started")
+            raise Exit(done.returncode)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,16 +121,14 @@ def _cards() -> tuple[int | None, str]:
     found = discover(MachineSettings(), os.environ, NvmlCards()).node
     declared = "9 cpus and 18 GB are declared, as in the DRF paper"
     if found.gpus:
-        return None, f"{declared}; the {len(found.gpus)} cards of this machine are used."
+        return None, f"{declared}; this machine has {counted(len(found.gpus), 'card')}, which the demonstration uses."
     return CARDS, f"{declared}; this machine has no GPUs, so {CARDS} cards are declared too."
 
 
 def _greet(client: Client, note: str) -> None:
     there = local()
-    url = there.url if there else "?"
-    token = (home() / "token").read_text().strip()
-    print(f"Ullage {client.server().version} is running at {url}")
-    print(f"  live page   {url}/enter#{token}")
+    print(f"Ullage {client.server().version} is running at {there.url if there else '?'}")
+    print(f"  live page   {link_of(there) if there else '?'}")
     print(f"  token       {home() / 'token'}")
     print(f"  this node   {note}")
     print(f"  limits      {client.server().isolation}")

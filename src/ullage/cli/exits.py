@@ -3,16 +3,20 @@
 | code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | failed, for a reason not listed here |
+| 1 | no: what was asked about would not happen (`plan`, `adjust --dry-run`); the demonstration failed |
 | 2 | the command line or the request is wrong, or what it names does not exist |
 | 69 | no server answers (EX_UNAVAILABLE) |
-| 75 | the present state refuses it; try again later (EX_TEMPFAIL) |
+| 70 | a fault in Ullage itself (EX_SOFTWARE) |
+| 74 | the output cannot be written: its disk is full, say (EX_IOERR) |
+| 75 | the present state refuses it, or the disk of the server is full; try again later (EX_TEMPFAIL) |
 | 78 | no node can ever hold the request, whatever ends or is freed (EX_CONFIG) |
+| 124 | the program of `ullage run` reached its time limit (`-t`), as with timeout(1) |
+| 125 | the program did not come to its end: its executors were lost too often |
 | 126, 127 | the program of `ullage run` cannot be run, is not found |
-| 128+n | the program was ended by signal n; 130 after Ctrl-C |
+| 128+n | the program, or `ullage` itself, was ended by signal n: 130 after Ctrl-C, 141 if nobody reads its output |
 
-Any other code of `ullage run` and `ullage logs -f` is that of the program. What only asks what would
-happen, `ullage plan` and `ullage adjust --dry-run`, ends with 1 (it would), 0 (it would not) or 255 (an error).
+Any other code of `ullage run` and `ullage logs -f` is that of the program. `ullage plan` and
+`ullage adjust --dry-run` change nothing: they end with 0 if it would be done, and with 1 if not.
 """
 
 from __future__ import annotations
@@ -20,28 +24,49 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from ullage.model.error import Conflict, InvalidRequest, UllageError, Unavailable
+from ullage.model.error import (
+    AlreadyExists,
+    Conflict,
+    DiskFull,
+    InvalidRequest,
+    NotFound,
+    UllageError,
+    Unavailable,
+    Unplaceable,
+)
 
+NO = 1
 FAILED = 1
 USAGE = 2
 UNAVAILABLE = 69
+INTERNAL = 70
+OUTPUT_LOST = 74
 TRY_AGAIN = 75
 UNPLACEABLE = 78
+KILLED_BY = 128
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-
-WOULD = 1
-WOULD_NOT = 0
-PLAN_FAILED = 255
 
 _HINTS = {
     "unavailable": "`ullage up` starts a local server; ULLAGE_ENDPOINT names another one",
     "unauthorized": "the token of a local server is in the file `token` of its home",
     "tasks-running": "`ullage cancel` ends running tasks too",
+    "session-open": "`ullage close` closes a session, `ullage cancel` also ends its running tasks",
+    "unknown-gpu": "`ullage gpus` lists the cards",
     "session-closed": "`ullage sessions` lists all sessions",
     "not-assumed": "`ullage allocations` shows what is assumed",
     "not-allocated": "`ullage allocations` shows what is bound; `ullage commit` binds what is assumed",
 }
+
+
+_LISTS = {
+    "session": "`ullage sessions` lists all sessions",
+    "node": "`ullage nodes` lists the nodes",
+    "task": "`ullage tasks SESSION` lists the tasks",
+    "uid": "`ullage allocations` lists the requests",
+    "application": "`ullage apps list` lists the applications",
+}
+"""Where to look for what does not exist, by the field that names it."""
 
 
 class Exit(Exception):  # it is no error: the words are already on the screen
@@ -54,11 +79,13 @@ class Exit(Exception):  # it is no error: the words are already on the screen
 
 def code_of(error: UllageError) -> int:
     """The exit code that stands for an error."""
-    if isinstance(error, InvalidRequest):
+    if isinstance(error, Unplaceable):
+        return UNPLACEABLE
+    if isinstance(error, InvalidRequest | AlreadyExists):
         return USAGE
-    if isinstance(error, Conflict):
+    if isinstance(error, Conflict | DiskFull):
         return TRY_AGAIN
-    return UNAVAILABLE if isinstance(error, Unavailable) else FAILED
+    return UNAVAILABLE if isinstance(error, Unavailable) else INTERNAL
 
 
 def complain(message: str, hint: str | None = None) -> None:
@@ -75,7 +102,11 @@ def caution(warnings: Iterable[str]) -> None:
 
 
 def report(error: UllageError) -> int:
-    """Show an error, and the code of one that is about the present state; its exit code."""
-    message = f"{error.code}: {error.message}" if isinstance(error, Conflict) else error.message
-    complain(message, _HINTS.get(error.code))
+    """Show an error, with its code if it is about the nodes or the present state; return its exit code."""
+    message = f"{error.code}: {error.message}" if isinstance(error, Conflict | Unplaceable) else error.message
+    hint = _HINTS.get(error.code) or (_LISTS.get(error.field or "") if isinstance(error, NotFound) else None)
+    if isinstance(error, Unplaceable):
+        fits = "; ".join(error.suggestions) or "ask for less"
+        hint = f"{fits}; or wait with --wait until there is such a node"
+    complain(message, hint)
     return code_of(error)

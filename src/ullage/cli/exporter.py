@@ -52,9 +52,9 @@ def configure_exporter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach it (default: as a pod is told)")
     parser.add_argument(
         "--card-resource",
-        default="nvidia.com/gpu",
+        default="",
         metavar="NAME",
-        help="what the cards are called (default: %(default)s)",
+        help="what the cards are called, such as amd.com/gpu (default: by the only cards that are there)",
     )
     parser.add_argument(
         "--resource",

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ullage.cli.exits import complain
+from ullage.cli.loading import loading
 from ullage.model.error import Unavailable
 
 _PACKAGES = ("httpx2", "lightkube", "numpy", "starlette", "uvicorn")
@@ -97,8 +98,8 @@ def _kube(arguments: argparse.Namespace) -> int:
             complain(f"--{name.replace('_', '-')} changes nothing here", "leave it out")
     if given.pop("leader_elect", True) is False:
         complain("one process leads, always: two that both bind would place pods twice", "leave --leader-elect out")
-    from ullage.bootstrap.kube import serve_kube  # noqa: PLC0415  # the whole front, for this one verb
-
+    with loading():
+        from ullage.bootstrap.kube import serve_kube  # noqa: PLC0415  # the whole front, for this one verb
     return serve_kube(arguments.config, given)
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 
 from ullage.cli.exits import FAILED, complain
 from ullage.cli.program import TASK
 from ullage.cli.target import parse_task
 from ullage.client.local import reach
 from ullage.client.log import Log
-from ullage.model.task import TaskState
+from ullage.model.task import TIMED_OUT, TaskState
 from ullage.wire.api import TaskBody
 
 _CANCELLED = 143
 """A cancelled program is ended by SIGTERM."""
 
-_OWN_CODES = range(1, 126)
-"""Exit codes that are the program's own; from 126 they tell that it did not run or was killed."""
+_OWN_CODES = range(1, TIMED_OUT)
+"""Exit codes that are the program's own; larger ones say that it was ended, did not run or was killed."""
 
 
 def configure_logs(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +29,10 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_logs)
 
 
-def print_log(log: Log, started: threading.Event | None = None) -> None:
-    """Copy the two streams to this process's own; `started` is set with the first byte."""
+def print_log(log: Log) -> None:
+    """Copy the two streams to this process's own."""
     streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
     for piece in log:
-        if started is not None:
-            started.set()
         stream = streams[piece.stream]
         stream.write(piece.data)
         stream.flush()
@@ -56,7 +53,7 @@ def exit_code(task: TaskBody) -> int:
 
 def _logs(arguments: argparse.Namespace) -> int:
     session, task = parse_task(arguments.target, TASK)
-    log = Log(reach(start=False), session, task, follow=arguments.follow)
+    log = Log(reach(start=False), session, task, follow=arguments.follow, on_note=complain)
     print_log(log)
     if not arguments.follow or log.ended is None:
         return 0

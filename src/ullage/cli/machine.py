@@ -9,6 +9,7 @@ from ullage.cli.moment import show_time
 from ullage.cli.parts import show_fraction
 from ullage.cli.size import show_size
 from ullage.cli.table import format_table, one_line
+from ullage.model.counted import counted
 from ullage.model.quantity import format_bytes
 from ullage.wire.node_topology import DeviceBody, LinkBody, PlacedCardBody, TopologyBody, ZoneBody, ZoneRoomBody
 
@@ -55,7 +56,7 @@ def _head(body: TopologyBody, width: int) -> str:
     if body.reserved_cpus:
         lines.append(f"kept from work: CPUs {body.reserved_cpus}")
     elif body.reserved_count:
-        lines.append(f"kept from work: {_counted(body.reserved_count, 'CPU')}")
+        lines.append(f"kept from work: {counted(body.reserved_count, 'CPU')}")
     if body.unplaced_cpus:
         lines.append(f"CPUs of an unknown zone: {body.unplaced_cpus}")
     if body.note:
@@ -67,7 +68,7 @@ def _size(body: TopologyBody) -> str:
     if body.source is None:
         return "its topology is not known" + ("" if body.note else "; its kernel reports no zones")
     read = "" if body.observed_at is None else f" at {show_time(body.observed_at)}"
-    return f"{_counted(len(body.zones), 'zone')}, read from {body.source or 'an unknown source'}{read}"
+    return f"{counted(len(body.zones), 'zone')}, read from {body.source or 'an unknown source'}{read}"
 
 
 def _zones(body: TopologyBody, width: int | None) -> Iterator[str]:
@@ -90,7 +91,7 @@ def _zone(zone: ZoneBody) -> str:
     if zone.cpus:
         sockets = ",".join(map(str, zone.sockets))
         held = f"; held {zone.held_cpus}" if zone.held_cpus else ""
-        said.append(f"CPUs {zone.cpus} ({_counted(zone.cores, 'core')}, socket {sockets}{held})")
+        said.append(f"CPUs {zone.cpus} ({counted(zone.cores, 'core')}, socket {sockets}{held})")
     elif not zone.amounts:
         said.append("no CPUs")
     said.append("memory unknown" if zone.memory is None else f"memory {_room(zone.memory)}")
@@ -185,10 +186,6 @@ def _distances(body: TopologyBody, width: int | None) -> str:
         rows = [(f"zone {zone.id}", *(str(far[id_][row]) for id_ in some)) for row, zone in enumerate(body.zones)]
         tables.append(format_table(["distance", *some], rows))
     return "\n".join(tables)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _wrapped(text: str, width: int) -> str:

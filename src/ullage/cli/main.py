@@ -3,110 +3,102 @@
 from __future__ import annotations
 
 import argparse
-import gc
+import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NamedTuple, cast
+from pathlib import Path
+from typing import cast
 
 from ullage import __version__
-from ullage.cli.exits import BROKEN_PIPE, FAILED, INTERRUPTED, Exit, complain, report
-from ullage.model.error import UllageError
+from ullage.cli.exits import BROKEN_PIPE, FAILED, INTERNAL, INTERRUPTED, OUTPUT_LOST, Exit, caution, complain, report
+from ullage.cli.loading import loading
+from ullage.cli.verbs import VERBS, VerbsInGroups
+from ullage.model.error import InvalidRequest, UllageError, invalid
+from ullage.model.nearest import did_you_mean
+from ullage.model.variables import unknown_variables
+
+_EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit codes: 0 done, 1 no (`plan`), \
+2 wrong request, 69 no server, 70 a fault in Ullage, 74 the output cannot be written, 75 try again later, \
+78 can never be placed; `run` passes the program's own."
 
 
-class Verb(NamedTuple):
-    """A verb: the module whose `configure_<verb>` gives it its arguments, its one line of help, an example."""
-
-    module: str
-    help: str
-    example: str
-
-
-VERBS = {
-    "up": Verb("server", "start a local server, with this machine as its node", "ullage up"),
-    "kube": Verb("kube", "place the pods of a Kubernetes cluster on its cards", "ullage kube --config ullage.toml"),
-    "down": Verb("server", "end the local server", "ullage down"),
-    "run": Verb("run", "run a program and wait for it", "ullage run -r cpu=2,mem=4g,gpu=1 -- python train.py"),
-    "submit": Verb("run", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),
-    "logs": Verb("logs", "what a program printed", "ullage logs -f command-7"),
-    "queue": Verb("sessions", "who waits and who runs", "ullage queue --me"),
-    "sessions": Verb("sessions", "all sessions, closed ones too", "ullage sessions --state closed -o wide"),
-    "tasks": Verb("sessions", "the tasks of a session", "ullage tasks command-7"),
-    "why": Verb("why", "why a session has what it has", "ullage why command-7"),
-    "cancel": Verb("sessions", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"),
-    "close": Verb("sessions", "close sessions whose tasks have ended", "ullage close function-3"),
-    "retry": Verb("sessions", "start executors again after their failures were mended", "ullage retry function-3"),
-    "plan": Verb("plan", "would it fit, where, and why", "ullage plan -r gpu=2,vram=20g"),
-    "alloc": Verb("allocations", "hold cards for work that runs elsewhere", "ullage alloc pod-1 -r gpu=1,vram=8g"),
-    "commit": Verb("allocations", "make what is assumed bound", "ullage commit pod-1"),
-    "forget": Verb("allocations", "undo what a request holds or is kept for it", "ullage forget pod-1"),
-    "adjust": Verb(
-        "adjust", "change how much a request takes of its cards", "ullage adjust pod-1 -r vram=9g --dry-run"
-    ),
-    "allocations": Verb("allocations", "requests that hold cards", "ullage allocations -o wide"),
-    "release": Verb(
-        "allocations", "the owner was told to go: free the cards when it is gone", "ullage release pod-1 --within 60s"
-    ),
-    "free": Verb("allocations", "free the cards of a request", "ullage free pod-1"),
-    "defrag": Verb("defrag", "who would move so that whole cards are free", "ullage defrag --for gpu=8 --count 2"),
-    "gang": Verb("gang", "requests that get their cards together", "ullage gang submit train-1 w-0 w-1 -r gpu=1"),
-    "quotas": Verb(
-        "quotas", "list, set and delete quotas of namespaces", "ullage quotas set research --total-requests vram=80g"
-    ),
-    "nodes": Verb("fleet", "machines: what they have and what is held", "ullage nodes"),
-    "gpus": Verb("fleet", "cards and who holds them", "ullage gpus -o wide"),
-    "topo": Verb("topo", "what is near what in a machine: zones, cards, links", "ullage topo node-1"),
-    "executors": Verb("fleet", "worker processes", "ullage executors"),
-    "queues": Verb("fleet", "the share tree", "ullage queues"),
-    "show": Verb("show", "every field of one thing", "ullage show task command-7/1"),
-    "events": Verb("events", "what happened", "ullage events --follow"),
-    "top": Verb("top", "a live view of everything", "ullage top"),
-    "cordon": Verb("fleet", "place nothing new on a node", "ullage cordon node-1"),
-    "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),
-    "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
-    "bindings": Verb(
-        "bindings",
-        "which application has which card of a cluster",
-        "ullage bindings resume comfyui --compute-binding n1:GPU-1f0c:8",
-    ),
-    "demo": Verb("demo", "watch three tenants share this machine", "ullage demo --once"),
-    "replay": Verb(
-        "replay",
-        "what policies would do with a trace",
-        "ullage replay --nodes nodes.csv --tasks tasks.csv",
-    ),
-    "exporter": Verb("exporter", "tell a cluster what this node is like and who holds what", "ullage exporter"),
-    "completion": Verb("completion", "completions for a shell", "ullage completion bash > ullage.bash"),
-    "version": Verb("version", "the version of this program", "ullage version"),
-}
-
-_EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit codes: 2 wrong request, 69 no server, \
-75 try again later, 78 can never be placed; `run` passes the program's own."
+_WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the system says where output is lost: no room, above a quota or a limit of sizes, a broken device."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; its exit code."""
+    """Run one command line; return its exit code."""
     try:
+        _require_output()
         arguments = _parse_quickly(sys.argv[1:]) if argv is None else _parse(list(argv))
+        caution(unknown_variables(os.environ))
+        warnings.showwarning = _show_warning
         code = cast("Callable[[argparse.Namespace], int]", arguments.act)(arguments)
         sys.stdout.flush()
-    except UllageError as error:
-        _raise_for_debugging()
-        return report(error)
     except Exit as end:
         return end.code
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        # Python flushes stdout once more when it ends: that must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    except OSError as error:
+        return _output_failed(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # a traceback is no message for people
-        _raise_for_debugging()
-        complain(f"{type(error).__name__}: {error}", "ULLAGE_DEBUG=1 shows where this comes from; please report it")
-        return FAILED
+        return _failed(error)
     return code
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
+) -> None:
+    """Show a warning of the client as those of the server are shown, and all others as Python does."""
+    if category is UserWarning:
+        caution([str(message)])
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+
+
+def _require_output() -> None:
+    """Refuse a closed standard output; without a standard error, messages go to /dev/null.
+
+    A closed descriptor is taken by the next file or socket that is opened, which would then get the output.
+
+    Raises:
+        InvalidRequest: the standard output is closed (`no-standard-output`).
+
+    """
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # open to the end of the process
+    if sys.stdout is None:
+        text = "the standard output is closed; send it to a file, or to /dev/null"
+        raise InvalidRequest(text, code="no-standard-output", field="stdout")
+
+
+def _output_failed(error: OSError) -> int:
+    """Return the exit code of an error of the system, which most often is one of the output."""
+    if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
+        _drop_output()
+        return BROKEN_PIPE
+    if error.errno in _WRITE_FAILURES:
+        _drop_output()
+        complain(f"the output cannot be written: {error.strerror}", "send it to a place that has room")
+        return OUTPUT_LOST
+    return _failed(error)
+
+
+def _drop_output() -> None:
+    """Send what is left of the output nowhere: Python flushes it once more at its end, which would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _failed(error: Exception) -> int:
+    """Show an error; return its exit code."""
+    _raise_for_debugging()
+    if isinstance(error, UllageError):
+        return report(error)
+    complain(f"{type(error).__name__}: {error}", "ULLAGE_DEBUG=1 shows where this comes from; please report it")
+    return INTERNAL
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -115,10 +107,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         prog="ullage",
         description="Places work on GPUs: fairly, tightly, close together, and says why.",
         epilog=_EPILOG,
-        formatter_class=_VerbsInLine,
+        formatter_class=VerbsInGroups,
     )
     parser.add_argument("--version", action="version", version=f"ullage {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
     for name, verb in VERBS.items():
         own = verbs.add_parser(name, help=verb.help, description=verb.help, epilog=f"example: {verb.example}")
         if only in (None, name):
@@ -127,30 +119,23 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-class _VerbsInLine(argparse.HelpFormatter):
-    """Leaves room for the longest verb: argparse does not count that verbs are indented."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog)
-        self._action_max_length = max(map(len, VERBS)) + 2 * self._indent_increment
-
-
 def _parse_quickly(argv: list[str]) -> argparse.Namespace:
-    """`_parse` for a process of its own: what is loaded now stays to its end, and no collection looks at it."""
-    gc.disable()
-    try:
+    with loading():
         return _parse(argv)
-    finally:
-        gc.freeze()  # saves 20 ms, most of it when the interpreter ends
-        gc.enable()
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     verb = argv[0] if argv and argv[0] in VERBS else ""
+    if argv and not verb and not argv[0].startswith("-"):
+        raise invalid("verb", argv[0], f"{did_you_mean(argv[0], VERBS)}`ullage --help` lists the verbs")
     try:
-        return build_parser(verb).parse_args(argv)
+        arguments, unread = build_parser(verb).parse_known_args(argv)
     except SystemExit as end:  # argparse has said what is wrong, or has shown the help
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
+    if unread:
+        text = f"{verb} does not take {' '.join(unread)}; `ullage {verb} --help` shows what it takes"
+        raise InvalidRequest(text, field=unread[0])
+    return arguments
 
 
 def _raise_for_debugging() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ullage.cli.size import show_size
 from ullage.model.quantity import PPM, format_bytes, format_decimal
-from ullage.model.resources import show_milli
+from ullage.model.resources import MILLI, show_milli
 from ullage.wire.allocation import PartMap
 from ullage.wire.api import GpuBody, GpuHolderBody
 
@@ -62,3 +62,8 @@ def _holder(holder: GpuHolderBody) -> str:
 
 def _held(capacity: int | None, free: int | None, show: Callable[[int], str]) -> str | None:
     return None if capacity is None or free is None else f"{show(capacity - free)}/{show(capacity)}"
+
+
+def show_cards(milli: int) -> str:
+    """Thousandths of cards with their noun: `1 card`, `0.5 cards`."""
+    return f"{show_milli(milli)} {'card' if milli == MILLI else 'cards'}"

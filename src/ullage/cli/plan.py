@@ -6,14 +6,14 @@ import argparse
 
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.defrag import print_room
-from ullage.cli.exits import PLAN_FAILED, WOULD, WOULD_NOT, report
+from ullage.cli.exits import NO
 from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.preemption import print_preemption
 from ullage.cli.refusal import what_helps
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
 from ullage.cli.size import show_size
-from ullage.model.error import UllageError
+from ullage.model.counted import counted
 from ullage.wire.allocation import PlanBody, PlanRequest
 
 _STAGES = (
@@ -39,34 +39,28 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--move", action="store_true", help="who would move if it does not fit (for whole cards)")
     add_output(parser)
     parser.epilog = (
-        f"{parser.epilog}. Exit codes: 1 it would be placed (with --preempt and --move also if others had to go), "
-        "0 it would not, 255 an error"
+        f"{parser.epilog}. Exit codes: 0 it would be placed (with --preempt and --move also if others had to go), "
+        "1 it would not"
     )
     parser.set_defaults(act=_plan)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    try:
-        with as_typed(REQUEST_OPTIONS):
-            plan = reach_allocations().plan(
-                PlanRequest(**asked(arguments), preempt=arguments.preempt, move=arguments.move)
-            )
-    except UllageError as error:
-        report(error)
-        return PLAN_FAILED
+    with as_typed(REQUEST_OPTIONS):
+        plan = reach_allocations().plan(PlanRequest(**asked(arguments), preempt=arguments.preempt, move=arguments.move))
     if arguments.output == "json":
         print_json(plan)
     else:
         _print(plan, arguments.output)
     makes_room = plan.preemption is not None and plan.preemption.node is not None
     makes_room |= plan.room is not None and plan.room.refusal is None
-    return WOULD if plan.choice is not None or makes_room else WOULD_NOT
+    return 0 if plan.choice is not None or makes_room else NO
 
 
 def _print(plan: PlanBody, output: str) -> None:
     if plan.choice is not None:
         scores = ", ".join(f"{node} {score:g}" for node, score in sorted(plan.node_scores.items())[:10])
-        learned = f", learned from {plan.learned_from} tasks" if plan.learned_from else ""
+        learned = f", learned from {counted(plan.learned_from, 'task')}" if plan.learned_from else ""
         learned += "".join(f", {name} {milli / 1000:.3f} cards" for name, milli in plan.terms.items())
         print(f"fits: node {plan.choice.node} (by {plan.strategy}{learned}; scores: {scores})\n")
         print_list(plan.choice.gpus, _CARDS, output)

@@ -7,13 +7,14 @@ from collections import Counter
 from ullage.cli.output import Column, print_json, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.size import show_size
+from ullage.model.counted import counted
 from ullage.wire.preemption import AttemptBody, GivesBody, NominationBody, PreemptionBody, VictimBody
 
 
 def _gives(victim: VictimBody) -> str:
     """`60 TFLOPS and 20Gi of 2 cards`: cards that give the same are counted."""
-    counted = Counter(map(_amount, victim.gives))
-    return ", ".join(f"{amount} of {count} {'cards' if count > 1 else 'card'}" for amount, count in counted.items())
+    amounts = Counter(map(_amount, victim.gives))
+    return ", ".join(f"{amount} of {counted(count, 'card')}" for amount, count in amounts.items())
 
 
 def _amount(gives: GivesBody) -> str:

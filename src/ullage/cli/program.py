@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ullage.client.api import Api
-from ullage.client.spec import SessionOptions, session_spec
+from ullage.client.spec import SessionOptions, session_spec, working_directory
 from ullage.model.application import COMMAND
+from ullage.model.environment import check_environment
 from ullage.model.error import invalid
 from ullage.wire.api import SubmitTasks
 
@@ -36,7 +36,8 @@ def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everyt
     An entry is `NAME=VALUE`, or `NAME` for the value it has here.
 
     Raises:
-        InvalidRequest: an entry without a name, or one without a value that has none here.
+        InvalidRequest: an entry without a name, with a name or value that no process can have, or without a value
+            that has none here.
 
     """
     chosen = {
@@ -48,6 +49,7 @@ def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everyt
             raise invalid("--env", entry, "write NAME=VALUE, or NAME for the value it has here")
         if not given and name not in own:
             raise invalid("--env", entry, "it is not set here; write NAME=VALUE")
+        check_environment("--env", {name: value})
         chosen[name] = value if given else own[name]
     return chosen
 
@@ -60,7 +62,7 @@ def create(api: Api, name: str | None, options: SessionOptions) -> tuple[str, li
     return body.id, body.warnings
 
 
-def submit(api: Api, session: str, argv: list[str], environment: dict[str, str]) -> None:
+def submit(api: Api, session: str, argv: list[str], environment: dict[str, str], standard_input: bytes | None) -> None:
     """Submit the one task."""
-    program = Program(argv=argv, cwd=os.getcwd(), env=environment)  # noqa: PTH109  # msgpack carries text
+    program = Program(argv=argv, cwd=working_directory(), env=environment, stdin=standard_input)
     api.submit(session, SubmitTasks(inputs=[msgspec.msgpack.encode(program)], key=uuid.uuid4().hex))

@@ -95,7 +95,7 @@ def _set(arguments: argparse.Namespace) -> int:
 
 def _delete(arguments: argparse.Namespace) -> int:
     reach_allocations().drop_quota(arguments.namespace)
-    print(f"{arguments.namespace}: has no quota")
+    print(f"the quota of {arguments.namespace} is deleted")
     return 0
 
 

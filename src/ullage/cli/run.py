@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import threading
 from contextlib import suppress
-from types import FrameType
 
 from ullage.cli import program
-from ullage.cli.exits import INTERRUPTED, UNPLACEABLE, Exit, caution, complain
+from ullage.cli.exits import Exit, caution, complain
+from ullage.cli.interrupts import Interrupts
 from ullage.cli.logs import exit_code, print_log
 from ullage.cli.moment import parse_duration
+from ullage.cli.standard_input import has_input, read_input
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.log import Log
+from ullage.client.placeable import refuse_unplaceable
 from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.rejection import Code
@@ -28,8 +29,9 @@ QUIET_S = 1.0
 """Seconds after which a program that does not start is explained."""
 
 _RESREQ = (
-    "what it holds, such as cpu=2,mem=4g,gpu=1; of cards also a part: gpu=0.5, or vram=20g, tflops=60, percent=25 of "
-    "each; which ones: gpu_model=A100|H100, gpu_model_like, gpu_vendor, gpu_index=0|1, gpu_uuid, pool; how parts are "
+    "what it holds, such as cpu=2,mem=4g,gpu=1 (cpu=0.5 and cpu=500m are half a core); of cards "
+    "also a part: gpu=0.5, or vram=20g, tflops=60, percent=25 of each; "
+    "which ones: gpu_model=A100|H100, gpu_model_like, gpu_vendor, gpu_index=0|1, gpu_uuid, pool; how parts are "
     "kept apart: isolation=hard; how its CPUs and cards are kept near each other: numa=best-effort, restricted or "
     "single-numa-node; what cards are kept near to: gpu~nic=required or preferred"
 )
@@ -60,6 +62,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "-e", "--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass a variable on; may be repeated"
     )
     parser.add_argument("--export-all", action="store_true", help="pass the whole environment on")
+    parser.add_argument("--stdin", action="store_true", help="send the standard input, read to its end (up to 16Mi)")
     parser.add_argument("--wait", action="store_true", help="wait also if no node can hold it today")
     parser.add_argument(
         "argv", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="the program and its arguments"
@@ -67,28 +70,44 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    api, session = _begin(arguments)
-    interrupts = _Interrupts(api, session)
-    interrupts.install()
-    started = threading.Event()
-    watcher = threading.Thread(target=_explain_wait, args=(api, session, started), daemon=True)
-    watcher.start()
-    log = Log(api, session, program.TASK, follow=True)
+    interrupts = Interrupts()
     try:
-        print_log(log, started)
-    except BaseException:  # nobody reads the output any more, or the second Ctrl-C
-        with suppress(UllageError):
-            api.cancel_session(session)
+        with interrupts:
+            return _run_to_its_end(arguments, interrupts)
+    except BaseException:  # such as output that nobody reads any more, or a second signal
+        if interrupts.code is None:
+            raise
+    raise Exit(interrupts.code)
+
+
+def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
+    api, session = _begin(arguments)
+    interrupts.cancel = lambda: _cancel(api, session)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_explain_waits, args=(api, session, ended), daemon=True)
+    watcher.start()
+    log = Log(api, session, program.TASK, follow=True, on_note=complain)
+    try:
+        print_log(log)
+    except BaseException:
+        _cancel(api, session)
         raise
     finally:
-        started.set()
-        interrupts.remove()
+        ended.set()
     assert log.ended is not None
-    if interrupts.seen:
-        return INTERRUPTED
+    if interrupts.code is not None:
+        return interrupts.code
     with suppress(UllageError):  # the program has ended; what remains is bookkeeping
         api.close_session(session)
+    if not arguments.stdin and has_input():
+        caution(["the standard input was not sent to the program; --stdin sends it"])
     return exit_code(log.ended)
+
+
+def _cancel(api: Api, session: str) -> None:
+    with suppress(UllageError):
+        api.cancel_session(session)
+    api.transport.close_own()
 
 
 def _submit(arguments: argparse.Namespace) -> int:
@@ -100,10 +119,11 @@ def _submit(arguments: argparse.Namespace) -> int:
 def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
     """Create the session and submit the task, unless no node could ever hold it."""
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
-    if not argv:
+    if not argv or not argv[0]:
         raise invalid("program", "", "write it last, as in `ullage run -- python train.py`")
     resreq = None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq)
     environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
+    given = read_input(send=arguments.stdin)
     api = reach(start=True)
     session, warnings = program.create(
         api,
@@ -116,9 +136,9 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
         },
     )
     try:
-        program.submit(api, session, argv, environment)
+        program.submit(api, session, argv, environment, given)
         if not arguments.wait:
-            _refuse_unplaceable(api, session)
+            refuse_unplaceable(api, api.session(session))
         caution(warnings)
     except BaseException:
         with suppress(UllageError):
@@ -127,65 +147,32 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
     return api, session
 
 
-def _refuse_unplaceable(api: Api, session: str) -> None:
-    explanation = api.why(session)
-    if explanation.code == Code.TOO_LARGE:
-        help_ = "; ".join(explanation.suggestions) or "ask for less"
-        complain(_reason(explanation), f"{help_}; or wait with --wait until there is such a node")
-        raise Exit(UNPLACEABLE)
-
-
-def _explain_wait(api: Api, session: str, started: threading.Event) -> None:
-    """Say on stderr why the program does not start, whenever the reason changes."""
-    said = ""
+def _explain_waits(api: Api, session: str, ended: threading.Event) -> None:
+    """Say on stderr why the program does not run, whenever the reason changes, also after an eviction."""
+    said, evicted = "", 0
     pause = QUIET_S
-    while not started.wait(pause):
+    while not ended.wait(pause):
         pause = AGAIN_S
         try:
             if api.task(session, program.TASK).state != TaskState.PENDING:
-                break
-            reason = _reason(api.why(session))
+                said = ""
+                continue
+            explanation = api.why(session)
         except InvalidRequest:  # closed and deleted by somebody else: the log says so too
             break
         except UllageError:  # the server restarts
             continue
-        if reason != said:
+        if (event := explanation.evicted) is not None and event.number > evicted:
+            print(f"ullage: {session} was evicted: its executor {event.message}", file=sys.stderr)
+            evicted = event.number
+        reason = _reason(explanation)
+        if reason != said and explanation.code != Code.RUNNING:
             print(f"ullage: {session} waits: {reason}", file=sys.stderr)
+            if explanation.code == Code.BIND_FAILURES and explanation.suggestions:
+                print(f"hint: {'; '.join(explanation.suggestions)}", file=sys.stderr)
             said = reason
     api.transport.close_own()
 
 
 def _reason(explanation: Explanation) -> str:
     return f"{explanation.code}: {explanation.summary}"
-
-
-class _Interrupts:
-    """The first Ctrl-C cancels the session and lets the output come to its end; the second one leaves."""
-
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self, api: Api, session: str) -> None:
-        self._api = api
-        self._session = session
-        self._before: dict[signal.Signals, signal.Handlers | object] = {}
-        self.seen = False
-
-    def install(self) -> None:
-        self._before = {number: signal.signal(number, self._on_signal) for number in self._SIGNALS}
-
-    def remove(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what `signal.signal` gave
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self.seen:
-            raise KeyboardInterrupt
-        self.seen = True
-        # In a thread: the main one may be in the middle of a request, and its output must not break off.
-        threading.Thread(target=self._cancel).start()
-
-    def _cancel(self) -> None:
-        print(f"ullage: cancelling {self._session}; press Ctrl-C again to leave at once", file=sys.stderr)
-        with suppress(UllageError):
-            self._api.cancel_session(self._session)
-        self._api.transport.close_own()

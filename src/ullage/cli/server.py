@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import select
 import sys
@@ -10,11 +11,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ullage.cli.exits import Exit
+from ullage.cli.loading import loading
 from ullage.client.api import Api
-from ullage.client.endpoint import Endpoint, given, home, local
+from ullage.client.endpoint import LOG_FILE, Endpoint, given, home, local, make_home
 from ullage.client.local import INSTALL, answers, missing_packages
+from ullage.client.spec import working_directory
 from ullage.client.transport import Patience, Transport
-from ullage.model.error import Unavailable
+from ullage.model.error import Conflict, Unavailable
 
 if TYPE_CHECKING:
     import subprocess
@@ -22,12 +26,17 @@ if TYPE_CHECKING:
 _START_S = 300.0
 """Seconds that a server may take to answer after its process was started, or after it last wrote to its log."""
 
-_COMPILES = "the first start on a machine compiles what decides, for a few minutes"
-_SLOW_S = 5.0
-"""Seconds after which a start looks as if something were wrong, so that it is said what takes so long."""
+_LOOK_S = 0.02
+"""Seconds between two looks for a server that starts."""
+
+_SLOW_S = 10.0
+"""Seconds after which a start looks as if something were wrong, so that the log is named."""
 
 _STOP_S = 60.0
 """Seconds that a server may take to end its executors and itself."""
+
+_LOGGED = "timestamp="
+"""How a line begins that a server logs, and does not print for people."""
 
 _LOG_SHOWN = 2000
 """Bytes at the end of the server's log that are shown when it did not start."""
@@ -51,6 +60,11 @@ def configure_down(parser: argparse.ArgumentParser) -> None:
 def _up(arguments: argparse.Namespace) -> int:
     there = local()
     if there is not None and answers(there):
+        if options := [*_options(arguments), *(["--foreground"] if arguments.foreground else [])]:
+            raise Conflict(
+                f"a server is running at {there.url} and does not take {' '.join(options)}; `ullage down` ends it",
+                code="already-running",
+            )
         print(f"ullage is already running at {there.url}")
         return 0
     if missing := missing_packages():
@@ -59,13 +73,13 @@ def _up(arguments: argparse.Namespace) -> int:
         return _serve(arguments)
     there = _start(arguments)
     print(f"ullage is running at {there.url} (process {there.pid})")
-    print(f"its token is in {home() / 'token'}")
+    print(f"its token is in {home() / 'token'}; `ullage page` prints the link of its live page")
     return 0
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from ullage.bootstrap.server import serve  # noqa: PLC0415  # the whole server, for this one verb
-
+    with loading():
+        from ullage.bootstrap.server import serve  # noqa: PLC0415  # the whole server, for this one verb
     return serve(home(), arguments.config, arguments.host, arguments.port, arguments.gpus)
 
 
@@ -73,8 +87,8 @@ def _start(arguments: argparse.Namespace) -> Endpoint:
     """Start the server as a process of its own, and wait until it answers."""
     import subprocess  # noqa: PLC0415  # needed only here
 
-    path = home() / "server.log"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_home(home())
+    path = home() / LOG_FILE
     log = _Log(path)
     with path.open("ab") as sink:
         child = subprocess.Popen(  # noqa: S603  # this interpreter, arguments checked by argparse
@@ -95,28 +109,29 @@ def _start(arguments: argparse.Namespace) -> Endpoint:
 
 
 def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> Endpoint:
-    """Where it answers. A start that takes long is explained, and shows what the server writes to its log."""
-    patience, slow_at, unseen = Patience(_START_S), time.monotonic() + _SLOW_S, ""
+    """Return where it answers. One that has ended has said why in its log: its words and exit code are ours."""
+    gives_up_at, slow_at = time.monotonic() + _START_S, time.monotonic() + _SLOW_S
     while True:
         there = local()
         if there is not None and answers(there):
             return there
-        if news := log.news():
-            patience.renew()
-        unseen += news
+        if log.grows():
+            gives_up_at = time.monotonic() + _START_S
         if time.monotonic() >= slow_at:
-            if slow_at > 0:
-                print(f"ullage: still starting: {_COMPILES}", file=sys.stderr)
-            slow_at = 0.0
-            print(unseen, end="", file=sys.stderr, flush=True)
-            unseen = ""
+            print(f"ullage: still starting; its log is {log.path}", file=sys.stderr, flush=True)
+            slow_at = math.inf
         if child.poll() is not None:
-            text = log.end() or f"exit code {child.returncode}"
-            raise Unavailable(f"the server did not start: {text}", code="not-started")
-        reason = (
-            f"the server does not answer, and has written nothing for {_START_S:.0f} seconds; its log is {log.path}"
-        )
-        patience.wait(Unavailable(reason, code="not-started"))
+            text = log.complaint()
+            if child.returncode > 0 and text:
+                print(text, file=sys.stderr)
+                raise Exit(child.returncode)
+            ended = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
+            reason = f"the server did not start ({ended}); its log is {log.path}"
+            raise Unavailable("\n".join(filter(None, (reason, text))), code="not-started")
+        if time.monotonic() >= gives_up_at:
+            silence = f"has written nothing for {_START_S:.0f} seconds"
+            raise Unavailable(f"the server does not answer, and {silence}; its log is {log.path}", code="not-started")
+        time.sleep(_LOOK_S)
 
 
 class _Log:
@@ -126,14 +141,17 @@ class _Log:
         self.path = path
         self._begin = self._seen = path.stat().st_size if path.exists() else 0
 
-    def news(self) -> str:
-        """What was added since the last call."""
-        text = self._read(self._seen)
-        self._seen += len(text)
-        return text.decode(errors="replace")
+    def grows(self) -> bool:
+        """Return whether something was added since the last call."""
+        before, self._seen = self._seen, self.path.stat().st_size
+        return self._seen > before
 
-    def end(self) -> str:
-        """The last of all that was added."""
+    def complaint(self) -> str:
+        """The last of all that was added; without the lines that are for the log alone, if others say what is wrong."""
+        lines = self._end().splitlines()
+        return "\n".join([line for line in lines if not line.startswith(_LOGGED)] or lines)
+
+    def _end(self) -> str:
         return self._read(max(self._begin, self.path.stat().st_size - _LOG_SHOWN)).decode(errors="replace").strip()
 
     def _read(self, begin: int) -> bytes:
@@ -143,13 +161,20 @@ class _Log:
 
 
 def _foreground_command(arguments: argparse.Namespace) -> list[str]:
-    command = [sys.executable, "-m", "ullage.cli.main", "up", "--foreground"]
+    return [sys.executable, "-m", "ullage.cli.main", "up", "--foreground", *_options(arguments)]
+
+
+def _options(arguments: argparse.Namespace) -> list[str]:
+    """Return the options that a server takes at its start, as they are written."""
+    found = []
     for option in ("host", "port", "config", "gpus"):
         value = getattr(arguments, option)
-        if value is not None:
+        if isinstance(value, Path) and not value.is_absolute():
             # The server does not run in this directory for ever: a relative path would mean another file.
-            command.append(f"--{option}={value.resolve() if isinstance(value, Path) else value}")
-    return command
+            value = Path(working_directory()) / value
+        if value is not None:
+            found.append(f"--{option}={value}")
+    return found
 
 
 def _down(_arguments: argparse.Namespace) -> int:

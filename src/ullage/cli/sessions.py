@@ -1,4 +1,4 @@
-"""Sessions and their tasks: `queue`, `sessions`, `tasks`, `cancel`, `close`."""
+"""Sessions and their tasks: `queue`, `sessions`, `tasks`, `cancel`, `close`, `delete`."""
 
 from __future__ import annotations
 
@@ -118,6 +118,12 @@ def configure_close(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_close)
 
 
+def configure_delete(parser: argparse.ArgumentParser) -> None:
+    """`ullage delete`."""
+    parser.add_argument("sessions", nargs="+", metavar="SESSION")
+    parser.set_defaults(act=_delete)
+
+
 def configure_retry(parser: argparse.ArgumentParser) -> None:
     """`ullage retry`."""
     parser.add_argument("sessions", nargs="+", metavar="SESSION")
@@ -166,4 +172,11 @@ def _close(arguments: argparse.Namespace) -> int:
     api = reach(start=False)
     for session in arguments.sessions:
         api.close_session(session)
+    return 0
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    api = reach(start=False)
+    for session in arguments.sessions:
+        api.delete_session(session)
     return 0

@@ -14,11 +14,12 @@ from typing import Any
 
 from ullage.cli.moment import show_age, show_time
 from ullage.cli.output import add_output, print_json
-from ullage.cli.parts import show_compute, show_free, show_holders, show_vram
+from ullage.cli.parts import show_cards, show_compute, show_free, show_holders, show_vram
 from ullage.cli.sessions import activity
 from ullage.cli.size import show_size
 from ullage.client.api import Api
 from ullage.client.local import reach
+from ullage.model.counted import counted
 from ullage.model.error import UllageError, Unavailable
 from ullage.model.resources import show_milli
 from ullage.wire.api import Overview, RoomBody
@@ -112,9 +113,9 @@ def _picture(overview: Overview) -> Any:
 
 def show_room(room: RoomBody) -> str:
     """`idle: 5.5 cards, 9 % of it no likely task can use; room for 5 x 1, 2 x 2, 1 x 4 cards`."""
-    said = [f"idle: {show_milli(room.idle_milli)} cards"]
+    said = [f"idle: {show_cards(room.idle_milli)}"]
     if room.fragments_milli is None:
-        more = "1 more task" if room.missing == 1 else f"{room.missing} more tasks"
+        more = counted(room.missing, "more task")
         said[0] += f" ({more} must arrive before fragments are told)"
     elif room.idle_milli:
         said[0] += f", {100 * room.fragments_milli / room.idle_milli:.0f} % of it no likely task can use"

@@ -1,12 +1,20 @@
-"""`ullage why`: the reason, its numbers, and what would help."""
+"""`ullage why`: the reason, its numbers, and what would help; of a session, or of a pod of a cluster."""
 
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ullage.cli.moment import show_time
 from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.client.local import reach
+from ullage.model.error import Unavailable
 from ullage.wire.api import Explanation
+
+if TYPE_CHECKING:
+    from ullage.bootstrap.pod_why import PodWhyBody
 
 _REJECTIONS = (
     Column("NODE", lambda r: r.node),
@@ -17,6 +25,15 @@ _REJECTIONS = (
     Column("HAD", lambda r: r.had, wide=True),
     Column("TEXT", lambda r: r.text),
 )
+
+_EVENTS = (
+    Column("AT", lambda e: e.at),
+    Column("FROM", lambda e: e.component),
+    Column("REASON", lambda e: e.reason),
+    Column("MESSAGE", lambda e: e.message),
+)
+
+_PACKAGES = ("httpx2", "lightkube")
 
 _HOLDERS = (
     Column("HELD BY", lambda h: h.session),
@@ -29,18 +46,60 @@ _HOLDERS = (
 
 def configure_why(parser: argparse.ArgumentParser) -> None:
     """`ullage why`."""
-    parser.add_argument("session", metavar="SESSION")
+    add = parser.add_argument
+    add("session", metavar="SESSION|NAMESPACE/POD", help="a session of the server, or a pod of a cluster")
+    add("-n", "--namespace", metavar="NAME", help="the pod of that name in this namespace")
+    add("--kubeconfig", type=Path, metavar="FILE", help="how to reach the cluster of a pod (default: as kubectl)")
+    add("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
     add_output(parser)
     parser.set_defaults(act=_why)
 
 
 def _why(arguments: argparse.Namespace) -> int:
-    explanation = reach(start=False).why(arguments.session)
+    if (pod := _pod(arguments)) is not None:
+        return _why_pod(*pod, arguments)
+    try:
+        api = reach(start=False)
+    except Unavailable as error:
+        hint = f"of a pod in a cluster: ullage why NAMESPACE/{arguments.session}"
+        raise Unavailable(f"{error.message}; {hint}", code=error.code) from None
+    explanation = api.why(arguments.session)
     if arguments.output == "json":
         print_json(explanation)
     else:
         _print(explanation, arguments.output)
     return 0
+
+
+def _pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
+    """The namespace and name of the pod that is meant; None where a session is."""
+    namespace, slash, name = arguments.session.partition("/")
+    if slash:
+        return namespace, name
+    if arguments.namespace or arguments.kubeconfig or arguments.context:
+        return arguments.namespace or "default", arguments.session
+    return None
+
+
+def _why_pod(namespace: str, name: str, arguments: argparse.Namespace) -> int:
+    missing = [package for package in _PACKAGES if find_spec(package) is None]
+    if missing:
+        raise Unavailable(f"{', '.join(missing)} not installed: pip install 'ullage[k8s]'", code="not-installed")
+    from ullage.bootstrap.pod_why import pod_why  # noqa: PLC0415  # packages that sessions do not need
+
+    found = pod_why(namespace, name, arguments.kubeconfig, arguments.context)
+    if arguments.output == "json":
+        print_json(found)
+    else:
+        _print_pod(found, arguments.output)
+    return 0
+
+
+def _print_pod(found: PodWhyBody, output: str) -> None:
+    print(f"{found.pod}: {found.summary}")
+    if found.events:
+        print()
+        print_list(found.events, _EVENTS, output)
 
 
 def _print(explanation: Explanation, output: str) -> None:
@@ -50,6 +109,8 @@ def _print(explanation: Explanation, output: str) -> None:
         f"executors: wants {explanation.want}, holds {explanation.held}, deserves {explanation.deserved}; "
         f"share {explanation.share:.1%}{place}"
     )
+    if explanation.evicted is not None:
+        print(f"evicted {show_time(explanation.evicted.at)}: its executor {explanation.evicted.message}")
     if explanation.rejections:
         print()
         print_list(explanation.rejections, _REJECTIONS, output)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
+from ullage.model.error import AlreadyExists, Conflict, DiskFull, InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.wire.api import ErrorBody
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _NOT_FOUND = 404
 _CONFLICT = 409
 _BUSY = (429, 502, 503, 504)
 _SERVER = 500
+_NO_ROOM = 507
 _SHOWN = 200
 """Characters of an answer that is no `ErrorBody` which a message repeats."""
 
@@ -44,8 +45,9 @@ def error_of(status: int, content_type: str, body: bytes) -> UllageError:
         return _refused(body) or kind(answer.message, code=answer.code, field=answer.field)
     if status == _NOT_FOUND:
         return NotFound(answer.message, code=answer.code, field=answer.field)
-    if status in _BUSY:
-        return Unavailable(answer.message, code=answer.code, field=answer.field)
+    if status == _NO_ROOM or status in _BUSY:
+        unavailable = DiskFull if status == _NO_ROOM else Unavailable
+        return unavailable(answer.message, code=answer.code, field=answer.field)
     if _BAD_REQUEST <= status < _SERVER:
         return InvalidRequest(answer.message, code=answer.code, field=answer.field)
     return UllageError(answer.message, code=answer.code, field=answer.field)

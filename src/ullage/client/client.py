@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -11,8 +12,11 @@ from typing import Self, Unpack
 from ullage.client.allocations import Allocations
 from ullage.client.api import PAGE, Api
 from ullage.client.local import reach
+from ullage.client.placeable import refuse_unplaceable
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions, session_spec
+from ullage.model.error import Unplaceable
+from ullage.model.variables import unknown_variables
 from ullage.wire.api import (
     ApplicationBody,
     EventBody,
@@ -35,11 +39,15 @@ _EVENTS_S = 1.0
 def connect(endpoint: str | None = None, token: str | None = None) -> Client:
     """Reach a server: the one named here or by ULLAGE_ENDPOINT, else the local one, started if need be.
 
+    A variable of the environment that begins with ULLAGE_ and that nothing reads is warned of.
+
     Raises:
         Unavailable: no server answers, and none can be started here.
         InvalidRequest: the address is malformed.
 
     """
+    for text in unknown_variables(os.environ):
+        warnings.warn(text, stacklevel=2)
     return Client(reach(endpoint, token, start=True))
 
 
@@ -58,7 +66,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; sessions stay as they are."""
+        """Close the connections; what is asked after that is refused, and sessions stay as they are."""
         self._api.transport.close()
 
     def allocations(self) -> Allocations:
@@ -73,24 +81,39 @@ class Client:
         Raises:
             AlreadyExists: `name` is taken.
             NotFound: there is no such application or queue.
-            InvalidRequest: an option is wrong.
+            InvalidRequest: an option is wrong, or there is no such option.
+            Unplaceable: no node can ever hold the request, and the option `wait` is not set.
 
         """
-        return self._told(self._api.create_session(session_spec(name, options)))
+        body = self._api.create_session(session_spec(name, options))
+        try:
+            self._check(body, options)
+        except Unplaceable:
+            self._api.cancel_session(body.id)
+            raise
+        return self._warned(body)
 
     def open_session(self, name: str, **options: Unpack[SessionOptions]) -> Session:
         """The open session of that name; with options it is made if there is none.
 
         Raises:
             NotFound: there is none, and no option is given to make one.
-            InvalidRequest: it differs from the options.
+            InvalidRequest: it differs from the options, or there is no such option.
+            Unplaceable: options are given, no node can ever hold the request, and `wait` is not set.
 
         """
         spec = session_spec(name, options) if options else None
-        return self._told(self._api.open_session(name, spec), keep_open=True)
+        body = self._api.open_session(name, spec)
+        if options:
+            self._check(body, options)
+        return self._warned(body, keep_open=True)
 
-    def _told(self, body: SessionBody, *, keep_open: bool = False) -> Session:
-        """The session; what the server warns of is a warning here."""
+    def _check(self, body: SessionBody, options: SessionOptions) -> None:
+        if not options.get("wait", False):
+            refuse_unplaceable(self._api, body)
+
+    def _warned(self, body: SessionBody, *, keep_open: bool = False) -> Session:
+        """Return the session; what the server warns of is a warning here."""
         for text in body.warnings:
             warnings.warn(text, stacklevel=3)
         return Session(self._api, body, keep_open=keep_open)
@@ -98,6 +121,16 @@ class Client:
     def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
         """Sessions, perhaps only those of a state (`open`, `closed`) or an owner."""
         return self._api.sessions(state, owner)
+
+    def delete_session(self, session: str) -> None:
+        """Delete a closed session with its tasks, results and events.
+
+        Raises:
+            NotFound: there is none.
+            Conflict: it is open (`session-open`).
+
+        """
+        self._api.delete_session(session)
 
     def why(self, session: str) -> Explanation:
         """Why a session has what it has."""

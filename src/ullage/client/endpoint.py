@@ -1,33 +1,50 @@
 """Where the server is, and the token it wants.
 
 In this order: what the caller gives, `ULLAGE_ENDPOINT` with `ULLAGE_TOKEN`, and the files that a
-local server keeps in its home, `$ULLAGE_HOME`: `server.json` while it runs, and `token`.
+local server keeps in its home, `$ULLAGE_HOME`: `server.json` and `server.sock` while it runs, and `token`.
+
+A local server is reached by its socket alone: a port may belong to another user by now.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from ullage.model.error import invalid
+from ullage.client.process import started_at
+from ullage.model.error import InvalidRequest, invalid
+
+SERVER_FILE = "server.json"
+LOG_FILE = "server.log"
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_THIS_MACHINE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1")
+"""Names and addresses that no packet leaves this machine for."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A server's address. `pid` is its process, known only of a local one."""
+    """A server's address. `pid` is its process and `home` the directory of its socket, known only of a local one."""
 
     url: str
     token: str | None = None
     pid: int | None = None
+    home: str | None = None
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"  # a token does not belong in a traceback
 
 
-class _ServerFile(msgspec.Struct, frozen=True):
+class ServerFile(msgspec.Struct, frozen=True):
+    """What a local server says of itself: its address, its process, and when that started (see `process`)."""
+
     url: str
     pid: int
+    started: int
 
 
 def home() -> Path:
@@ -39,32 +56,79 @@ def home() -> Path:
     return (Path(data) if data else Path.home() / ".local" / "share") / "ullage"
 
 
+def make_home(directory: Path) -> None:
+    """Make the directory of a local server, for its user alone.
+
+    Raises:
+        InvalidRequest: there can be none, or no file can be made in it (`home-unusable`).
+
+    """
+    from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import, and needed only where a server starts
+
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise InvalidRequest(
+            f"the home {directory} cannot be used: {error.strerror or error}; name another one with ULLAGE_HOME",
+            code="home-unusable",
+            field="ULLAGE_HOME",
+        ) from None
+
+
 def given(url: str | None = None, token: str | None = None) -> Endpoint | None:
     """The server that the caller or the environment names, if one of them does.
 
+    A token that would go to another machine over plain http is warned of, once in a process.
+
     Raises:
-        InvalidRequest: the address is not an http or https URL.
+        InvalidRequest: the address is not an http or https URL, it has a path, a query or a fragment, no host or a
+            wrong port; or the token cannot be one.
 
     """
     if url is None:
         url = os.environ.get("ULLAGE_ENDPOINT")
     if not url:
         return None
-    if not url.startswith(("http://", "https://")):
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise invalid("endpoint", url, "write a URL such as http://127.0.0.1:8080")
-    return Endpoint(url, token or os.environ.get("ULLAGE_TOKEN"))
+    extra = urlsplit(url)
+    if extra.path.strip("/") or extra.query or extra.fragment:
+        raise invalid("endpoint", url, f"write the address alone: {extra.scheme}://{extra.netloc}")
+    _check_host(url, extra)
+    token = token or os.environ.get("ULLAGE_TOKEN")
+    if token and not _TOKEN.fullmatch(token):
+        text = "it has a space, a line break or another character that no token has; copy the file `token` of its home"
+        raise InvalidRequest(f"ULLAGE_TOKEN: {text}", field="token")
+    if token and extra.scheme == "http" and not _THIS_MACHINE.fullmatch(extra.hostname or ""):
+        text = f"the token goes to {url} in plain text, where others on the way can read it; use https, or a tunnel"
+        warnings.warn(text, stacklevel=2)
+    return Endpoint(url, token)
+
+
+def _check_host(url: str, parts: SplitResult) -> None:
+    """Refuse an address without a host, or with a port that is none."""
+    try:
+        good = parts.hostname is not None and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise invalid("endpoint", url, "write a host, and a port from 1 to 65535, as in http://127.0.0.1:8080")
 
 
 def local(token: str | None = None) -> Endpoint | None:
-    """The local server according to its files: it may have died without removing them."""
+    """Return the local server according to its files; None if the process that wrote them is gone."""
     directory = home()
     try:
-        file = msgspec.json.decode((directory / "server.json").read_bytes(), type=_ServerFile)
-    except (OSError, msgspec.MsgspecError):  # none, or one that is being written
+        file = msgspec.json.decode((directory / SERVER_FILE).read_bytes(), type=ServerFile)
+    except (OSError, msgspec.MsgspecError):  # none, or not of this version
+        return None
+    if started_at(file.pid) != file.started:
         return None
     if token is None:
         try:
-            token = (directory / "token").read_text().strip()
+            token = (directory / "token").read_text().strip() or None
         except OSError:  # another user's server: it will ask for a token, which says more than a missing file
             token = None
-    return Endpoint(file.url, token, file.pid)
+    return Endpoint(file.url, token, file.pid, str(directory))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from ullage.client.api import PAGE, Api
 from ullage.client.future import TaskFuture
 from ullage.client.outstanding import Call, Outstanding
 from ullage.model.error import Conflict
+from ullage.model.rejection import Code
 from ullage.model.task import TaskState
 from ullage.wire.api import SubmitTasks, TaskBody
 
@@ -41,14 +43,16 @@ class Exchange:
         self._outstanding = Outstanding()
         self._threads: list[threading.Thread] = []
         self._starting = threading.Lock()
+        self._warned = ""
 
     def add(self, call: Call) -> None:
         """Send a call; its future ends when its task does.
 
         Raises:
-            Conflict: the session was closed here.
+            Conflict: the session or the client was closed here.
 
         """
+        self._api.transport.require_open()
         self._outstanding.add(call)
         if not self._threads:
             self._start()
@@ -63,6 +67,11 @@ class Exchange:
         if self._api.cancel_task(self._session, task).state in (TaskState.SUCCEED, TaskState.FAILED):
             return False  # its result is on the way
         return future.become_cancelled()
+
+    def is_running(self, future: TaskFuture[Any]) -> bool:
+        """Return whether the task of a future runs."""
+        task = future.task
+        return task is not None and self._api.task(self._session, task).state == TaskState.RUNNING
 
     def cancel_pending(self) -> None:
         """Cancel what does not run yet."""
@@ -121,6 +130,8 @@ class Exchange:
         while self._outstanding.wait_for_sent():
             try:
                 page = self._api.results(self._session, self._cursor, wait_s=POLL_S)
+                if not page.results and not page.closed:
+                    self._warn_of_failures()
             except Exception as error:  # noqa: BLE001  # as above
                 self._fail_all(error)
                 continue
@@ -130,6 +141,16 @@ class Exchange:
                 text = f"session {self._session} was closed before the task ended"
                 self._fail_all(Conflict(text, code="session-closed"))
         self._api.transport.close_own()
+
+    def _warn_of_failures(self) -> None:
+        """Warn if executors of the session fail to start: nobody else tells who waits for a result."""
+        if self._api.session(self._session).reason != Code.BIND_FAILURES:
+            return
+        why = self._api.why(self._session)
+        text = f"session {self._session} waits: {'; '.join((why.summary, *why.suggestions))}"
+        if text != self._warned:
+            self._warned = text
+            warnings.warn(text, stacklevel=1)
 
     def _fail_all(self, error: BaseException) -> None:
         for future in self._outstanding.drop_all():

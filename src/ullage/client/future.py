@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ullage.client.pickling import load
 from ullage.model.task import TaskState
@@ -18,6 +18,16 @@ Decode = Callable[[Result], Any]
 """Returns the value of a task that ended, or raises what it failed with."""
 
 
+class Server(Protocol):
+    """Where tasks are: what a future asks of it."""
+
+    def cancel(self, future: TaskFuture[Any]) -> bool:
+        """Cancel one task wherever it is; False if it has ended."""
+
+    def is_running(self, future: TaskFuture[Any]) -> bool:
+        """Return whether the task of a future runs."""
+
+
 class TaskFuture(Future[T]):
     """A `concurrent.futures.Future` whose work runs under a session.
 
@@ -25,11 +35,20 @@ class TaskFuture(Future[T]):
     the task itself, with the worker's traceback as a note; `TaskFailed` if there is none to raise.
     """
 
-    def __init__(self, decode: Decode, cancel: Callable[[TaskFuture[Any]], bool]) -> None:
+    def __init__(self, decode: Decode, server: Server) -> None:
         super().__init__()
         self.task: int | None = None
         self._decode = decode
-        self._cancel_at_server = cancel
+        self._server = server
+
+    def running(self) -> bool:
+        """Return whether the task runs now; this asks the server.
+
+        Raises:
+            UllageError: the server does not answer, or the session is deleted.
+
+        """
+        return not self.done() and self._server.is_running(self)
 
     def cancel(self) -> bool:
         """Cancel the task, also while it runs; False if it has ended.
@@ -40,7 +59,7 @@ class TaskFuture(Future[T]):
         """
         if self.done():
             return self.cancelled()
-        return self._cancel_at_server(self)
+        return self._server.cancel(self)
 
     def become_cancelled(self) -> bool:
         """End as cancelled, unless it has ended otherwise."""

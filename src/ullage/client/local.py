@@ -21,7 +21,8 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
 
     Raises:
         Unavailable: none answers, or the new one did not start.
-        InvalidRequest: the address is malformed.
+        InvalidRequest: the address is malformed, or what answers there speaks another protocol (`tls-failed`).
+        Forbidden: another user answers in the home of a local server.
 
     """
     named = given(url, token)
@@ -31,24 +32,38 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
     def locate() -> Endpoint | None:
         return local(token) if named is None else named
 
-    if not answers(locate()):
-        where = "no server is running" if named is None else f"no server answers at {named.url}"
-        raise Unavailable(where)
+    there = locate()
+    if there is None:
+        raise Unavailable("no server is running")
+    require_answer(there)
     return Api(Transport(locate, retry_s))
 
 
 def answers(endpoint: Endpoint | None) -> bool:
-    """Whether a server is there and ready."""
+    """Return whether a server is there and ready."""
     if endpoint is None:
         return False
+    try:
+        require_answer(endpoint)
+    except UllageError:
+        return False
+    return True
+
+
+def require_answer(endpoint: Endpoint) -> None:
+    """Return if a server is there and ready.
+
+    Raises:
+        Unavailable: nothing answers, or the server is not ready.
+        InvalidRequest: what answers does not speak the protocol of the address (`tls-failed`), or is no server.
+        Forbidden: another user answers in the home of a local server.
+
+    """
     transport = Transport(lambda: endpoint, retry_s=0.0)
     try:
         transport.request("GET", "/readyz")
-    except UllageError:
-        return False
     finally:
         transport.close()
-    return True
 
 
 def missing_packages() -> list[str]:

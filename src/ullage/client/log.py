@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -21,13 +22,19 @@ class Piece(NamedTuple):
 
 
 class Log:
-    """The log of one task; after iteration `ended` is the task as it was then."""
+    """The log of one task; after iteration `ended` is the task as it was then.
 
-    def __init__(self, api: Api, session: str, task: int, *, follow: bool) -> None:
+    `on_note` takes what the server says about the log, such as how many bytes of it are not kept any more.
+    """
+
+    def __init__(
+        self, api: Api, session: str, task: int, *, follow: bool, on_note: Callable[[str], object] = warnings.warn
+    ) -> None:
         self._api = api
         self._session = session
         self._task = task
         self._follow = follow
+        self._on_note = on_note
         self.ended: TaskBody | None = None
 
     def __iter__(self) -> Iterator[Piece]:
@@ -48,6 +55,8 @@ class Log:
                     if message.event == "end":
                         self.ended = msgspec.json.decode(message.data, type=TaskBody)
                         return
+                    if message.event == "note":
+                        self._on_note(message.data)
                     if message.event in ("stdout", "stderr"):
                         yield Piece(message.event, base64.b64decode(message.data))
             except Unavailable as error:

@@ -3,25 +3,89 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from types import FunctionType
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from types import CodeType, FunctionType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
+from ullage.model.error import InvalidRequest, invalid
+
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 """Types that pickle the same with or without cloudpickle, which costs six times as much."""
+
+MOST_INPUT = 510 << 20
+"""Bytes of one task: the server takes a body of 512 MiB, in which others may be too."""
 
 _KEPT = 64
 """Pickled functions that a session keeps."""
 
 
 def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """The arguments of one call."""
+    """The arguments of one call.
+
+    Raises:
+        InvalidRequest: one of them cannot be pickled; it is named.
+
+    """
     if not kwargs and _PLAIN.issuperset(map(type, args)):
         return pickle.dumps((args, kwargs), pickle.HIGHEST_PROTOCOL)
-    data: bytes = cloudpickle.dumps((args, kwargs))
+    try:
+        data: bytes = cloudpickle.dumps((args, kwargs))
+    except Exception as error:
+        named = [*((f"argument {place + 1}", each) for place, each in enumerate(args)), *kwargs.items()]
+        raise _refusal("arguments", named, error) from error
     return data
+
+
+def check_callable(function: object) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        InvalidRequest: it is the result of a call, most often.
+
+    """
+    if not callable(function):
+        raise invalid("function", function, "give the function itself, and its arguments after it: submit(f, 1, 2)")
+
+
+def check_size(size: int) -> None:
+    """Refuse a function and arguments that no request to the server can hold.
+
+    Raises:
+        InvalidRequest: they take more bytes than `MOST_INPUT`.
+
+    """
+    if size > MOST_INPUT:
+        text = f"arguments: they and the function take {size:,} bytes, at most {MOST_INPUT:,} can be sent"
+        raise InvalidRequest(f"{text}; write them to a file that executors read, and send its path", field="arguments")
+
+
+def _refusal(field: str, named: Iterable[tuple[str, object]], error: Exception) -> InvalidRequest:
+    """Return the error that names which of several values cannot be pickled."""
+    for name, value in named:
+        try:
+            cloudpickle.dumps(value)
+        except Exception as cause:  # noqa: BLE001  # user classes may do anything when pickled
+            text = f"{field}: {name} ({type(value).__name__}) cannot be sent to an executor: {cause}"
+            return InvalidRequest(f"{text}; make it inside the function, or send what it is made of", field=field)
+    return InvalidRequest(f"{field}: cannot be sent to an executor: {error}", field=field)
+
+
+def _parts(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
+    """Yield what a plain function refers to: variables of enclosing functions, and globals."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not set yet
+            yield f"its variable {name}", cell.cell_contents
+    waiting, space = [code], function.__globals__
+    while waiting:
+        each = waiting.pop()
+        waiting += [const for const in each.co_consts if isinstance(const, CodeType)]
+        yield from ((f"its global {name}", space[name]) for name in each.co_names if name in space)
 
 
 def load(data: bytes) -> Any:
@@ -37,11 +101,20 @@ class PickledFunctions:
         self._known: dict[int, tuple[object, bytes]] = {}
 
     def dump(self, function: Callable[..., Any]) -> bytes:
-        """The bytes of `function`."""
+        """The bytes of `function`.
+
+        Raises:
+            InvalidRequest: it is not callable, or refers to something that cannot be pickled, which is named.
+
+        """
+        check_callable(function)
         known = self._known.get(id(function))
         if known is not None:
             return known[1]
-        data: bytes = cloudpickle.dumps(function)
+        try:
+            data: bytes = cloudpickle.dumps(function)
+        except Exception as error:
+            raise _refusal("function", _parts(function), error) from error
         # Only plain functions: another callable carries state, which may be different next time.
         if isinstance(function, FunctionType):
             if len(self._known) >= _KEPT:

@@ -16,8 +16,9 @@ from ullage.client.exchange import Exchange, list_tasks
 from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
 from ullage.client.log import Log
 from ullage.client.outstanding import Call
-from ullage.client.pickling import PickledFunctions, dump_call
+from ullage.client.pickling import PickledFunctions, check_callable, check_size, dump_call
 from ullage.client.results import Deadline, as_they_end, in_order, with_progress
+from ullage.client.spec import check_bytes
 from ullage.client.transport import Patience
 from ullage.model.error import Conflict, UllageError, invalid
 from ullage.wire.api import Explanation, SessionBody, TaskBody, UpdateSession
@@ -71,6 +72,10 @@ class Session:
         """Call `function(*args, **kwargs)` in an executor.
 
         A function is pickled when it is first submitted, with the globals that it uses then.
+
+        Raises:
+            InvalidRequest: it is not callable, or something cannot be sent, or is too large to be.
+
         """
         return self._add(self._functions.dump(function), dump_call(args, kwargs), decode_value)
 
@@ -90,12 +95,13 @@ class Session:
         `chunksize` calls make one task. `progress` draws a bar if stderr is a terminal.
 
         Raises:
-            InvalidRequest: `chunksize` is below 1.
+            InvalidRequest: `chunksize` is below 1, or `function` is not callable.
             TimeoutError: from the iterator, `timeout` seconds after this call.
 
         """
         if chunksize < 1:
             raise invalid("chunksize", chunksize, "1 or more is needed")
+        check_callable(function)
         deadline = Deadline(timeout)
         arrange = in_order if ordered else as_they_end
         calls = zip(*iterables, strict=False)  # as the built-in map
@@ -110,7 +116,13 @@ class Session:
         return results if chunksize == 1 else chain.from_iterable(results)
 
     def run(self, data: bytes) -> TaskFuture[bytes | None]:
-        """Submit a raw task: `data` goes to the application's worker, its output comes back."""
+        """Submit a raw task: `data` goes to the application's worker, its output comes back.
+
+        Raises:
+            InvalidRequest: `data` is not bytes, or is too large to be sent.
+
+        """
+        check_bytes("data", data)
         return self._add(None, data, decode_bytes)
 
     def invoke(self, data: bytes, timeout: float | None = None) -> bytes | None:
@@ -188,8 +200,19 @@ class Session:
                 patience.wait(refusal)  # a cancelled task takes a moment to end
         self._exchange.stop()
 
+    def delete(self) -> None:
+        """Close the session as `close` does, then delete it with its tasks, results and events.
+
+        Raises:
+            Conflict: tasks of others still run.
+
+        """
+        self.close()
+        self._api.delete_session(self.id)
+
     def _add(self, shared: bytes | None, data: bytes, decode: Decode) -> TaskFuture[Any]:
-        future: TaskFuture[Any] = TaskFuture(decode, self._exchange.cancel)
+        check_size(len(shared or b"") + len(data))
+        future: TaskFuture[Any] = TaskFuture(decode, self._exchange)
         self._exchange.add(Call(shared, data, future))
         return future
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from ullage.model.application import FUNCTION
+from ullage.model.error import InvalidRequest, invalid
+from ullage.model.nearest import did_you_mean
 from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.request import ResourceRequirement
 from ullage.wire.api import CreateSession, SetupBody
@@ -22,7 +25,8 @@ class SessionOptions(TypedDict, total=False):
     `batch_size` n they start n at a time or not at all. `retries` is how often a failed task is run again,
     `task_timeout_s` how long one may run (both: as the application says, if left out); with
     `close_when_done` the session closes by itself once its tasks have ended. `common_data` is given to
-    every executor once. `environment` and `working_directory` are for the executors.
+    every executor once. `environment` and `working_directory` are for the executors. A request that no node can ever
+    hold is refused, unless `wait` asks to wait for such a node.
     """
 
     application: str
@@ -39,15 +43,18 @@ class SessionOptions(TypedDict, total=False):
     close_when_done: bool
     environment: Mapping[str, str]
     working_directory: str | None
+    wait: bool
 
 
 def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
     """The request for a session.
 
     Raises:
-        InvalidRequest: the requirement cannot be read.
+        InvalidRequest: there is no such option, the requirement cannot be read, or JSON has no such value.
 
     """
+    _refuse_unknown(options)
+    _check_values(options)
     application = options.get("application", FUNCTION.name)
     resreq = options.get("resreq")
     return CreateSession(
@@ -69,6 +76,33 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
     )
 
 
+def _refuse_unknown(options: SessionOptions) -> None:
+    known = list(SessionOptions.__annotations__)
+    for name, value in options.items():
+        if name not in known:
+            raise invalid(name, value, f"{did_you_mean(name, known)}The options of a session are {', '.join(known)}")
+
+
+def _check_values(options: SessionOptions) -> None:
+    """Refuse what JSON would carry as something else."""
+    timeout, data = options.get("task_timeout_s"), options.get("common_data")
+    if isinstance(timeout, float) and not math.isfinite(timeout):
+        raise invalid("task_timeout_s", timeout, "a number of seconds is needed; omit it for no limit")
+    if data is not None:
+        check_bytes("common_data", data)
+
+
+def check_bytes(field: str, data: object) -> None:
+    """Refuse what is not bytes.
+
+    Raises:
+        InvalidRequest: it is a text, most often.
+
+    """
+    if not isinstance(data, bytes):
+        raise invalid(field, data, f"bytes are needed, not {type(data).__name__}; a text becomes bytes by .encode()")
+
+
 def user_name() -> str:
     """Who runs this process."""
     try:
@@ -87,8 +121,25 @@ def _setup(application: str, options: SessionOptions) -> SetupBody:
     return SetupBody(python=sys.executable, environment=environment, working_directory=directory)
 
 
+def working_directory() -> str:
+    """Return the directory of this process.
+
+    Raises:
+        InvalidRequest: it was deleted (`no-working-directory`).
+
+    """
+    try:
+        return os.getcwd()  # noqa: PTH109  # msgpack carries text
+    except FileNotFoundError:
+        raise InvalidRequest(
+            "the working directory was deleted; change to another one", code="no-working-directory", field="cwd"
+        ) from None
+
+
 def _import_path() -> str:
-    """The caller's PYTHONPATH, with the directory of its script before it."""
-    script = os.path.abspath(sys.path[0] if sys.path else "")  # noqa: PTH100  # '' is the current directory
+    """Return the caller's PYTHONPATH, with the directory of its script before it."""
+    script = sys.path[0] if sys.path else ""
+    if not os.path.isabs(script):  # noqa: PTH117  # as below; '' is the current directory
+        script = os.path.normpath(os.path.join(working_directory(), script))  # noqa: PTH118  # keeps what a link is named
     rest = os.environ.get("PYTHONPATH")
     return f"{script}{os.pathsep}{rest}" if rest else script

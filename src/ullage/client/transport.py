@@ -8,15 +8,19 @@ client is used because importing a larger one takes longer than the command line
 from __future__ import annotations
 
 import http.client
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from ullage.client import local_socket
 from ullage.client.answer import JSON, MSGPACK, error_of, may_be_repeated
 from ullage.client.endpoint import Endpoint
-from ullage.model.error import UllageError, Unavailable, invalid
+from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, UllageError, Unavailable
 
 ANSWER_S = 60.0
 """Seconds the server may take to answer, on top of what the request itself asks it to wait."""
@@ -27,6 +31,7 @@ RETRY_S = 60.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _OK = range(200, 300)
+_ROOT = 0
 
 
 class Patience:
@@ -70,6 +75,7 @@ class Transport:
         self._own = threading.local()
         self._all: set[http.client.HTTPConnection] = set()
         self._lock = threading.Lock()
+        self._closed = False
 
     def __del__(self) -> None:
         self.close()  # a caller that drops its client leaves no connection behind
@@ -95,6 +101,8 @@ class Transport:
 
         Raises:
             Unavailable: no server answers, and patience is at its end.
+            DiskFull: at once, whatever `repeat` says.
+            Conflict: it was closed here (`client-closed`).
             UllageError: what the server says against the request.
 
         """
@@ -108,6 +116,8 @@ class Transport:
                 return self._send(method, path, body, headers, ANSWER_S + wait_s)
             except _NotConnected as error:
                 patience.wait(error)
+            except DiskFull:  # somebody has to make room: that is said at once
+                raise
             except Unavailable as error:
                 if not repeat:
                     raise
@@ -119,9 +129,11 @@ class Transport:
 
         Raises:
             Unavailable: no server answers. It is not asked again: the caller knows where to resume.
+            Conflict: the transport was closed here (`client-closed`).
             UllageError: what the server says against the request.
 
         """
+        self.require_open()
         connection, endpoint = self._connect(ANSWER_S)
         try:
             connection.request("GET", path, headers=_with_token(headers, endpoint))
@@ -132,6 +144,8 @@ class Transport:
         except (OSError, http.client.HTTPException) as error:
             raise Unavailable(f"the connection to {endpoint.url} was lost: {_text(error)}") from error
         finally:
+            with self._lock:
+                self._all.discard(connection)
             connection.close()
 
     def close_own(self) -> None:
@@ -141,17 +155,34 @@ class Transport:
             self._forget(connection)
 
     def close(self) -> None:
-        """Close the connections of all threads."""
+        """Close the connections of all threads, and make no others; threads that wait for an answer are woken."""
         with self._lock:
+            self._closed = True
             connections = list(self._all)
             self._all.clear()
         for connection in connections:
-            connection.close()
+            used: socket.socket | None = connection.sock
+            if used is not None:  # the connection is its thread's, which may be in the middle of a request
+                with suppress(OSError):
+                    used.shutdown(socket.SHUT_RDWR)
+                used.close()
+
+    def require_open(self) -> None:
+        """Return unless it was closed.
+
+        Raises:
+            Conflict: it was (`client-closed`).
+
+        """
+        if self._closed:
+            raise _closed_here()
 
     def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float) -> bytes:
         connection, endpoint = self._connection(timeout_s)
         try:
-            connection.request(method, path, body=body, headers=_with_token(headers, endpoint))
+            # A server may refuse a request, and close the connection, before it has read all of it.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, body=body, headers=_with_token(headers, endpoint))
             answer = connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException) as error:
@@ -169,6 +200,7 @@ class Transport:
 
     def _connection(self, timeout_s: float) -> tuple[http.client.HTTPConnection, Endpoint]:
         """The calling thread's connection, made if need be."""
+        self.require_open()
         connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
         if connection is not None and connection.sock is not None:
             connection.sock.settimeout(timeout_s)
@@ -176,21 +208,31 @@ class Transport:
             return connection, endpoint
         connection, endpoint = self._connect(timeout_s)
         self._own.connection, self._own.endpoint = connection, endpoint
-        with self._lock:
-            self._all.add(connection)
         return connection, endpoint
 
     def _connect(self, timeout_s: float) -> tuple[http.client.HTTPConnection, Endpoint]:
+        """A new connection, which `close` finds."""
         endpoint = self._locate()
         if endpoint is None:
-            raise _NotConnected("no server is running")
+            raise _NotConnected("no server is running; `ullage up` starts it, and what was submitted goes on")
         connection = _new_connection(endpoint, timeout_s)
         try:
             connection.connect()
+        except ssl.SSLError as error:
+            connection.close()
+            raise InvalidRequest(_tls_text(endpoint, error), code="tls-failed", field="endpoint") from error
         except OSError as error:
             connection.close()
             raise _NotConnected(f"no server answers at {endpoint.url}: {_text(error)}") from error
-        return connection, endpoint
+        except Forbidden:
+            connection.close()
+            raise
+        with self._lock:
+            if not self._closed:
+                self._all.add(connection)
+                return connection, endpoint
+        connection.close()
+        raise _closed_here()
 
     def _forget(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
@@ -200,20 +242,53 @@ class Transport:
         self._own.connection = None
 
 
+def _closed_here() -> Conflict:
+    return Conflict("the client is closed; make a new one with ullage.connect()", code="client-closed")
+
+
 class _NotConnected(Unavailable):
     """The request was not sent: any request may be repeated after that."""
 
 
+class _LocalConnection(http.client.HTTPConnection):
+    """A connection to the socket of a local server, which proves that it runs as the owner of the home."""
+
+    def __init__(self, home: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._home = Path(home)
+
+    def connect(self) -> None:
+        """Connect, before any byte is sent.
+
+        Raises:
+            OSError: nobody listens.
+            Forbidden: another user listens.
+
+        """
+        self.sock = local_socket.connect(self._home, self.timeout)
+        found, owner = local_socket.peer_of(self.sock).uid, self._home.stat().st_uid
+        if found not in (owner, _ROOT):
+            text = f"the process that answers in {self._home} runs as user {found}, and the home belongs to {owner}"
+            raise Forbidden(f"{text}: the token is not sent to it", code="not-the-owner", field="endpoint")
+
+
 def _new_connection(endpoint: Endpoint, timeout_s: float) -> http.client.HTTPConnection:
+    if endpoint.home is not None:
+        return _LocalConnection(endpoint.home, timeout_s)
     parts = urlsplit(endpoint.url)
-    if parts.hostname is None:
-        raise invalid("endpoint", endpoint.url, "write a URL such as http://127.0.0.1:8080")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname, parts.port, timeout=timeout_s)
+    return kind(parts.hostname or "", parts.port, timeout=timeout_s)
 
 
 def _with_token(headers: dict[str, str], endpoint: Endpoint) -> dict[str, str]:
     return headers if endpoint.token is None else {**headers, "Authorization": f"Bearer {endpoint.token}"}
+
+
+def _tls_text(endpoint: Endpoint, error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of {endpoint.url} is not trusted: {error.verify_message}"
+    plain = "http" + endpoint.url.removeprefix("https")
+    return f"what answers at {endpoint.url} does not speak TLS ({error.reason}); a server of Ullage is at {plain}"
 
 
 def _as_unavailable(error: UllageError) -> Unavailable:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ullage.core.counted import asked_on, part_of
+from ullage.core.counted import asked_on
 from ullage.core.filters import needs_capacity
 from ullage.core.fleet import Fleet
 from ullage.core.selection import Refusal, Rules
+from ullage.core.sentences import reject_text
 from ullage.model.allocation import Allocation, Charge
-from ullage.model.claim import Amounts, Request
+from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
-from ullage.model.part import Isolation
+from ullage.model.part import Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 
@@ -36,8 +37,8 @@ class Change:
 
     """
 
-    request: Amounts
-    limit: Amounts | None = None
+    request: Part
+    limit: Part | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None:
@@ -59,7 +60,7 @@ class Adjustment:
     allocation: Allocation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ScalingRefusal(Refusal):
     """No room: what is free on the tightest card now, and the largest request that would pass there.
 
@@ -69,6 +70,9 @@ class ScalingRefusal(Refusal):
     remain: Pair = (0, 0)
     max_request: Pair = (0, 0)
     known: tuple[bool, bool] = (True, True)
+
+    def __str__(self) -> str:
+        return f"{Code.SCALING_EXCEEDED}: {', '.join(map(reject_text, self.rejections))}"
 
 
 def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> Adjustment | Refusal:
@@ -102,28 +106,26 @@ def adjusted(fleet: Fleet, held: Allocation, change: Change) -> Allocation:
     """The allocation with the new amounts; a partition and a whole card are charged as before."""
     assert held.claim is not None
     asked, claim = held.requirement, held.claim
-    part = part_of(change.request)
-    totals = [_total(fleet, fleet.card_of[uuid]) for uuid in held.gpus]
-    limit = change.limit or _at_least(
-        [fleet.cards[fleet.card_of[uuid]] for uuid in held.gpus], claim.limit, change.request
-    )
+    part = change.request
+    gpus = fleet.gpus(held.gpus)
+    limit = change.limit or _at_least(gpus, claim.limit, change.request)
     requirement = replace(asked, part=part)
     charges = held.charges
     if asked.cards.isolation is not Isolation.PARTITIONED:
         charges = tuple(
-            Charge(*part.on(*total), charge.isolation, charge.slot)
-            for total, charge in zip(totals, held.charges, strict=bool(held.charges))
+            replace(Charge.of(part, gpu, charge.isolation, charge.slot), mixed=charge.mixed)
+            for gpu, charge in zip(gpus, held.charges, strict=bool(held.charges))
         )
     return replace(held, requirement=requirement, charges=charges, claim=replace(claim, limit=limit))
 
 
-def _at_least(gpus: list[Gpu], limit: Amounts | None, request: Amounts) -> Amounts | None:
+def _at_least(gpus: Iterable[Gpu], limit: Part | None, request: Part) -> Part | None:
     """The larger of the two, compute and vram by themselves; compute is compared on the cards."""
     if limit is None:
         return None
     compute = [(_limit_on(gpu, limit)[0], _limit_on(gpu, request)[0]) for gpu in gpus]
     larger = limit if all(most >= need for most, need in compute) else request
-    return Amounts(larger.compute_gflops, max(limit.vram_bytes, request.vram_bytes), larger.compute_ppm)
+    return Part(larger.compute_gflops, max(limit.vram_bytes, request.vram_bytes), larger.compute_ppm)
 
 
 def _total(fleet: Fleet, card: int) -> Pair:
@@ -138,9 +140,9 @@ def _asked(fleet: Fleet, allocation: Allocation, card: int) -> tuple[Pair, Pair]
     return need, need if limit is None else _limit_on(fleet.cards[card], limit)
 
 
-def _limit_on(gpu: Gpu, limit: Amounts) -> Pair:
+def _limit_on(gpu: Gpu, limit: Part) -> Pair:
     """What a limit comes to on a card; GFLOPS and bytes say nothing on one that does not know what it has."""
-    compute, vram = part_of(limit).on(gpu.compute, gpu.vram)
+    compute, vram = limit.on(gpu.compute, gpu.vram)
     unknown = gpu.compute_gflops is None and not limit.compute_ppm
     return 0 if unknown else compute, 0 if gpu.vram_bytes is None else vram
 
@@ -188,12 +190,13 @@ def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: tuple[b
     """The refusal for the first card without room; its figures are those of the tightest card."""
     for card, room in zip(cards, rooms, strict=True):
         codes = [code if told else Code.GPU_SHARE for code, told in zip(_CODES, _known(fleet, [card]), strict=True)]
-        for code, need, most_now, ever in zip(codes, room.new, room.most, room.ever, strict=True):
+        owned = _minus(room.most, room.free)
+        for code, need, most_now, ever, own in zip(codes, room.new, room.most, room.ever, owned, strict=True):
             if need > most_now:
                 cure, had = (Cure.CAPACITY, most_now) if need <= ever else (Cure.NODE_CHANGE, ever)
                 node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid
                 told = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node, gpu)
-                why = Rejection(code, cure, need, had, node, gpu)
+                why = Rejection(code, cure, need, had, node, gpu, own=own if cure is Cure.CAPACITY else 0)
                 pairs = list(zip(cards, rooms, strict=True))
                 free = _least(_in_units(fleet, on, room.free, known) for on, room in pairs)
                 most = _least(_in_units(fleet, on, room.most, known) for on, room in pairs)

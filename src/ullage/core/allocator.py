@@ -14,15 +14,25 @@ from dataclasses import dataclass, field, replace
 
 from ullage.core.adjust import Adjustment, Change, change_of
 from ullage.core.bind_handlers import BindHandlers, Handler
-from ullage.core.capacity import limits_of, refuses_limit
+from ullage.core.capacity import CardRoom, limits_of, refuses_limit, room_of
 from ullage.core.consolidation import Consolidation, NoConsolidation, consolidate
-from ullage.core.departed import HISTORY, Departed
+from ullage.core.departed import HISTORY, Departed, Freed
 from ullage.core.filters import charges_on
 from ullage.core.fleet import Beside, Column, Fleet
-from ullage.core.following import followed, remembering, with_missing
+from ullage.core.following import (
+    as_they_are,
+    contradiction,
+    followed,
+    found_mixed,
+    remembering,
+    still_mixed,
+    with_missing,
+)
+from ullage.core.inventory_check import check_inventory
 from ullage.core.learning import Learning
 from ullage.core.nomination import (
     NO_NOMINATIONS,
+    Promised,
     choose_beside,
     choose_held,
     find_beside,
@@ -58,7 +68,7 @@ from ullage.core.selection import (
     take,
     terms,
 )
-from ullage.core.uneven import uneven
+from ullage.core.uneven import NO_AMOUNTS, uneven
 from ullage.core.victims import NO_BUDGETS, Budgets, budgets_of
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
@@ -70,18 +80,6 @@ from ullage.model.rejection import Rejection
 
 ASSUMED_TTL_S = 1800.0
 """How long an allocation may stay assumed before it is swept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Freed:
-    """What a deallocation did: cards given back; of those named the ones it did not hold, and its own not named."""
-
-    uid: str
-    gpus: tuple[str, ...] = ()
-    already_gone: bool = False
-    unknown: bool = False
-    not_held: tuple[str, ...] = ()
-    not_named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +143,16 @@ class Allocator:
             self.learning.see(request.requirement)
 
     def check_names(self, request: Request) -> None:
-        """Refuse a request that names what there is not.
+        """Refuse a request that names what there is not, or has a limit below what it asks.
 
         Raises:
-            InvalidRequest: its strategy. NotFound: its pool.
+            InvalidRequest: its strategy or its limit. NotFound: its pool.
 
         """
+        request.check()
         self.rules.strategy_of(request)
         pool = request.requirement.cards.pool
-        if pool is not None and pool not in self._card_pools and pool not in self.rules.strategies:
+        if pool is not None and not self.rules.any_pool and pool not in self.pools:
             known = ", ".join(sorted(self.pools)) or "none"
             raise NotFound(f"pool {pool!r} is not known; known are {known}", code="unknown-pool", field="pool")
 
@@ -167,6 +166,7 @@ class Allocator:
 
         """
         self._require_ready()
+        request.requirement.check_asks()
         self.check_names(request)
         found = find_beside(self.fleet, self.rules, request, self.nominations)
         return found if found.by_node else self._refusal(found)
@@ -213,6 +213,7 @@ class Allocator:
         if known is not None:
             there = Candidates({known.node: known.gpus}, ())
             return Decision(there, Scores({}, {}), Choice(known.node, known.gpus, known.charges))
+        request.requirement.check_asks()
         self.check_names(request)
         candidates = find_beside(self.fleet, self.rules, request, self.nominations)
         with kept(self.fleet, self.nominations.before(self.fleet, request)):
@@ -317,6 +318,12 @@ class Allocator:
             self.version += 1
         return known
 
+    def promise_to_sessions(self, promised: tuple[Promised, ...]) -> None:
+        """Keep these places from all requests, in place of those that were kept for sessions before."""
+        if promised != self.nominations.sessions:
+            self.nominations = replace(self.nominations, sessions=promised)
+            self.version += 1
+
     # --- decisions ---
 
     def alloc(self, request: Request, now: float) -> Allocation | Refusal:
@@ -330,8 +337,11 @@ class Allocator:
         known = self.held(request.uid)
         if known is not None:
             return known
+        request.requirement.check_asks()
         if request.requirement.cards.pool is not None or request.strategy is not None:
             self.check_names(request)
+        else:
+            request.check()
         placed = self._place(request, now)
         self.see(request)  # afterwards: what `simulate` said of it holds
         return placed
@@ -345,6 +355,7 @@ class Allocator:
 
         """
         self._require_ready()
+        request.requirement.check_asks()
         self.check_names(request)
         cards = self._check_cards(request, gpus)
         known = self.held(request.uid)
@@ -468,16 +479,17 @@ class Allocator:
         named = held if gpus is None else set(gpus)
         return Freed(uid, known.gpus, not_held=tuple(sorted(named - held)), not_named=tuple(sorted(held - named)))
 
-    def release(self, uid: str, by: float | None = None) -> Allocation | None:
+    def release(self, uid: str, by: float | None = None, now: float | None = None) -> Allocation | None:
         """Mark an allocation as releasing: still charged, until its owner is known to be gone.
 
-        That may be the caller's word for the time `by`; of several the earliest counts, so that a repeat
-        puts nothing off.
+        That may be the caller's word, given at `now`, for the time `by`; of several the earliest counts, so that a
+        repeat puts nothing off.
         """
         known = self.held(uid)
         if known is not None:
-            by = min((at for at in (known.release_by, by) if at is not None), default=None)
-            self._enter(replace(known, state=AllocationState.RELEASING, release_by=by))
+            if by is None or (known.release_by is not None and known.release_by <= by):
+                by, now = known.release_by, known.released_at
+            self._enter(replace(known, state=AllocationState.RELEASING, release_by=by, released_at=now))
         return self.fleet.ledger.get(uid)
 
     def leave(self, executor: str) -> None:
@@ -554,8 +566,12 @@ class Allocator:
             self._enter(outcome.allocation)
         return outcome
 
-    def charge_unevenly(self, uid: str, vram: Mapping[str, int]) -> Allocation | Refusal:
-        """Have a reservation take these bytes of the memory of each card that is named, all of them or none.
+    def charge_unevenly(
+        self, uid: str, vram: Mapping[str, int], compute_ppm: Mapping[str, int] = NO_AMOUNTS
+    ) -> Allocation | Refusal:
+        """Have a reservation take these amounts of each card that is named, all of them or none.
+
+        `vram` is in bytes. `compute_ppm` is in millionths of the card, and at most what is reserved of it.
 
         Raises:
             Conflict: the uid is not assumed.
@@ -567,7 +583,7 @@ class Allocator:
         assert known.claim is not None
         asker = Request(uid, known.requirement, known.claim)
         with kept(self.fleet, self.nominations.before(self.fleet, asker)):
-            found = uneven(self.fleet, self.rules, known, vram)
+            found = uneven(self.fleet, self.rules, known, vram, compute_ppm)
         return found if isinstance(found, Refusal) else self._enter(found)
 
     # --- the ledger from outside ---
@@ -595,6 +611,7 @@ class Allocator:
             if self.fleet.ledger.get(uid) != allocation:
                 self._enter(allocation)
                 changed.append(uid)
+        self._mark_mixed(wanted)
         return tuple(sorted(changed))
 
     def observe(self, node: str, use: Use, now: float) -> Observation:
@@ -611,6 +628,7 @@ class Allocator:
             before = self.fleet.ledger.get(held.id)
             self._dirty.update(() if before is None else before.gpus)
             self._enter(held)
+        self._mark_mixed(held.id for held in found.changed)
         if found.foreign is None and foreign_id(node) in self.fleet.ledger:
             self.leave(foreign_id(node))
         self._observed_at[node] = now
@@ -635,6 +653,14 @@ class Allocator:
         """When a node last showed what it has; None: never."""
         return self._observed_at.get(node)
 
+    def recall_departed(self, uids: Mapping[str, float]) -> None:
+        """After a restart: whose cards were given back lately, each with when, in that order."""
+        self._departed.recall(uids)
+
+    def resume_observed(self, node: str, at: float) -> None:
+        """After a restart: when a node last showed what it has."""
+        self._observed_at[node] = at
+
     def adopt(self, *allocations: Allocation) -> dict[str, Conflict]:
         """Enter allocations that were found, whatever the books said of their uids; by uid what one contradicts.
 
@@ -652,7 +678,8 @@ class Allocator:
         if inventory := with_missing(self.fleet, at_home):
             self.set_nodes(inventory)
         entered = [self._enter(self._found(allocation)) for allocation in at_home]
-        return {held.id: error for held in entered if (error := self._contradiction(held)) is not None}
+        self._mark_mixed(held.id for held in entered)
+        return {held.id: error for held in entered if (error := contradiction(self.fleet, held)) is not None}
 
     def _at_home(self, allocation: Allocation) -> Allocation:
         fleet = self.fleet
@@ -661,33 +688,28 @@ class Allocator:
             return allocation
         return replace(allocation, node=fleet.nodes[home].name, placement=None)
 
-    def _contradiction(self, held: Allocation) -> Conflict | None:
-        fleet = self.fleet
-        cards = [fleet.card_of[uuid] for uuid in held.gpus if uuid in fleet.card_of]
-        try:
-            check_places(fleet.profiles, (fleet.ledger[uid] for uid in fleet.card_holders(cards)))
-        except Conflict as error:
-            return error
-        for card in cards:
-            if fleet.compute_free[card] < 0 or fleet.vram_free[card] < 0:
-                names = ", ".join(fleet.card_holders([card]))
-                message = f"card {fleet.cards[card].uuid} has less than is held of it; it is held by {names}"
-                return Conflict(message, code="card-held")
-        return None
-
     def set_nodes(self, nodes: Iterable[Node]) -> tuple[Allocation, ...]:
         """New facts about machines and cards; free capacity is derived again, nobody is evicted.
 
         A card that vanished while it is held stays on its node as a missing one, and an allocation follows
         its cards to another node. Returns the allocations, but executors', that follow or whose cards changed.
+
+        Raises:
+            InvalidRequest: the nodes cannot be, see `check_inventory`; nothing is changed then.
+
         """
-        inventory, ledger = followed(self.fleet, tuple(nodes))
+        told = tuple(nodes)
+        check_inventory(told)
+        inventory, ledger = followed(self.fleet, told)
         before, fleet = self.fleet.ledger, self.fleet.anew(inventory, ledger)
         entered = [remembering(fleet, held) for held in ledger if not held.of_session]
         changed = [held for held in entered if (held, held.cards) != (before[held.id], before[held.id].cards)]
         for held in changed:
             fleet.replace(held)
         self._adopt(fleet)
+        marked = self._mark_mixed(fleet.ledger)
+        changed = [fleet.ledger[held.id] for held in changed]
+        changed += [held for held in marked if not held.of_session and all(held.id != one.id for one in changed)]
         self._observed_at = {node: at for node, at in self._observed_at.items() if node in fleet.row_of}
         self._dirty.update(gpu.uuid for gpu in fleet.cards)
         self.version += 1
@@ -726,6 +748,18 @@ class Allocator:
         """Allocations on a node by uid."""
         return tuple(a for _, a in sorted(self.fleet.ledger.items()) if a.node == node)
 
+    def free(self, node: str | None = None) -> dict[str, CardRoom]:
+        """What is free of each card by uuid, of all nodes or of one; what is assumed or releasing is not free.
+
+        Raises:
+            NotFound: the node is not known.
+
+        """
+        if node is not None and node not in self.fleet.row_of:
+            raise NotFound(f"node {node} is not known", code="unknown-node", field="node")
+        cards = range(len(self.fleet.cards)) if node is None else self.fleet.cards_on(self.fleet.row_of[node])
+        return {self.fleet.cards[card].uuid: room_of(self.fleet, card) for card in cards}
+
     def unused_nodes(self) -> frozenset[str]:
         """Nodes with cards and nobody on them, also nobody assumed."""
         held = {allocation.node for allocation in self.fleet.ledger.values()}
@@ -763,26 +797,26 @@ class Allocator:
     # --- steps ---
 
     def _place(self, request: Request, now: float) -> Allocation | Refusal:
-        taken = None if self.nominations.entries else take(self.fleet, self.rules, request)
+        taken = None if self.nominations else take(self.fleet, self.rules, request)
         if taken is not None:
             return self._enter_taken(request, taken, now)
         choice = self._choose(request)
         if isinstance(choice, Refusal):
             return choice
-        self.withdraw(request.uid)
         allocation = self._allocation(request, choice, now, AllocationState.BOUND)
+        self.withdraw(request.uid)
         self.fleet.charge(allocation, force=True, cards=choice.cards)
         return self._changed(allocation)
 
     def _choose(self, request: Request) -> Choice | Refusal:
         """The place that is held for the request, or the best."""
-        if not self.nominations.entries:
+        if not self.nominations:
             return choose(self.fleet, self.rules, request)
         held = choose_held(self.fleet, self.rules, request, self.nominations)
         return held or choose_beside(self.fleet, self.rules, request, self.nominations)
 
     def _refusal(self, found: Candidates) -> Refusal:
-        return refusal_beside(found) if self.nominations.entries else found.refusal
+        return refusal_beside(found) if self.nominations else found.refusal
 
     def _refuses_limits(self, known: Allocation, after: Allocation) -> Rejection | None:
         row = self.fleet.row_of.get(known.node)
@@ -794,6 +828,9 @@ class Allocator:
     def _allocation(
         self, request: Request, choice: Choice, now: float, state: AllocationState = AllocationState.ASSUMED
     ) -> Allocation:
+        claim = request.claim
+        if self.nominations.owed((request.uid,)):
+            claim = claim.shielded(now + self.rules.protected_s)
         return Allocation(
             request.uid,
             choice.node,
@@ -801,7 +838,7 @@ class Allocator:
             choice.gpus,
             state,
             choice.charges,
-            request.claim,
+            claim,
             now,
             now if state is AllocationState.BOUND else None,
             None,
@@ -815,10 +852,11 @@ class Allocator:
         self._card_pools = frozenset(gpu.pool for gpu in fleet.cards if gpu.pool)
 
     def _found(self, allocation: Allocation) -> Allocation:
-        """An allocation as it is entered when it was found outside."""
+        """An allocation as it is entered when it was found outside, charged on its cards as they are now."""
         known = self.held(allocation.id)
         if allocation.node in self.fleet.row_of:
             self._cards(allocation.gpus)
+        allocation = still_mixed(as_they_are(allocation, self.fleet.last_known(allocation)), known)
         if known is None:
             return allocation
         cards = allocation.cards or known.cards
@@ -828,7 +866,8 @@ class Allocator:
                 allocation = replace(allocation, gpus=known.gpus, charges=known.charges)
         if known.state is not AllocationState.RELEASING:
             return replace(allocation, cards=cards)
-        return replace(allocation, state=known.state, release_by=known.release_by, cards=cards)
+        released = known.release_by, known.released_at
+        return replace(allocation, state=known.state, release_by=released[0], released_at=released[1], cards=cards)
 
     def _enter(self, allocation: Allocation) -> Allocation:
         """Put an allocation into the books, with its cards as they are; what the ledger has then."""
@@ -863,6 +902,13 @@ class Allocator:
         )
         self.fleet.enter(allocation, row, cards)
         return self._changed(allocation)
+
+    def _mark_mixed(self, uids: Iterable[str]) -> list[Allocation]:
+        """Mark those of these that share a dynamic card with users of another isolation, and their neighbours."""
+        marked = found_mixed(self.fleet, uids)
+        for held in marked:
+            self.fleet.replace(held)
+        return marked
 
     def _changed(self, allocation: Allocation) -> Allocation:
         """An allocation has entered the books, or changed in them."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ullage.core.fleet import Fleet
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Amounts
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.oversubscription import Oversubscription
+from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 
@@ -39,13 +40,13 @@ class NodeCapacity:
     """
 
     node: str
-    total: Amounts
-    available: Amounts
-    effective: Amounts
-    virtual: Amounts
-    virtual_available: Amounts
-    deficit: Amounts
-    virtual_deficit: Amounts
+    total: Part
+    available: Part
+    effective: Part
+    virtual: Part
+    virtual_available: Part
+    deficit: Part
+    virtual_deficit: Part
     cards: int
     managed: int
     models: tuple[str, ...]
@@ -56,6 +57,36 @@ class NodeCapacity:
     def idle(self) -> bool:
         """Whether nobody holds a card of it, also nobody assumed."""
         return not self.workers
+
+
+class CardRoom(NamedTuple):
+    """What is free of one card, and how many hold it or parts of it.
+
+    GFLOPS and bytes are None where the card does not say what it has. `share` is the smaller free fraction of the two,
+    from 0 to 1. Where `open` is false the card takes no new work, whatever is free.
+    """
+
+    node: str
+    compute_gflops: int | None
+    vram_bytes: int | None
+    share: float
+    users: int
+    open: bool
+
+
+def room_of(fleet: Fleet, card: int) -> CardRoom:
+    """What is free of a card given by its flat position."""
+    gpu, row = fleet.cards[card], int(fleet.card_row[card])
+    free = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    share = min(left / total if total else 0.0 for left, total in zip(free, (gpu.compute, gpu.vram), strict=True))
+    return CardRoom(
+        fleet.nodes[row].name,
+        None if gpu.compute_gflops is None else free[0],
+        None if gpu.vram_bytes is None else free[1],
+        share,
+        len(fleet.holders[card]),
+        gpu.usable and fleet.nodes[row].schedulable,
+    )
 
 
 def node_capacity(
@@ -80,13 +111,13 @@ def node_capacity(
     promised = limits_on(fleet, row)
     return NodeCapacity(
         node,
-        Amounts(*total),
-        Amounts(*_sum(_above(_known(fleet, card), _held(fleet, card, assumed=False)) for card in managed)),
-        Amounts(*_sum(_above(_known(fleet, card), _held(fleet, card)) for card in managed)),
-        Amounts(*virtual),
-        Amounts(*_above(virtual, promised)),
-        Amounts(*_sum(_above(_held(fleet, card), _known(fleet, card)) for card in managed)),
-        Amounts(*_above(promised, virtual)),
+        Part(*total),
+        Part(*_sum(_above(_known(fleet, card), _held(fleet, card, assumed=False)) for card in managed)),
+        Part(*_sum(_above(_known(fleet, card), _held(fleet, card)) for card in managed)),
+        Part(*virtual),
+        Part(*_above(virtual, promised)),
+        Part(*_sum(_above(_held(fleet, card), _known(fleet, card)) for card in managed)),
+        Part(*_above(promised, virtual)),
         len(cards),
         len(managed),
         tuple(sorted({gpu.model for card in managed if (gpu := fleet.cards[card]).model is not None})),
@@ -127,13 +158,15 @@ def refuses_limit(
     return None
 
 
-def limit_on(fleet: Fleet, card: int, limit: Amounts | None, charge: Pair) -> Pair:
-    """What a request is promised of a card: its limit there, or what it is charged if it has none."""
+def limit_on(fleet: Fleet, card: int, limit: Part | None, charge: Pair) -> Pair:
+    """What a request is promised of a card: the larger of its limit there and what it is charged."""
     gpu = fleet.cards[card]
-    if limit is not None:
-        compute = limit.compute_gflops or limit.compute_ppm * (gpu.compute_gflops or 0) // PPM
-        return compute, limit.vram_bytes
-    return (0 if gpu.compute_gflops is None else charge[0], 0 if gpu.vram_bytes is None else charge[1])
+    held = 0 if gpu.compute_gflops is None else charge[0], 0 if gpu.vram_bytes is None else charge[1]
+    if limit is None:
+        return held
+    compute = limit.compute_gflops or limit.compute_ppm * (gpu.compute_gflops or 0) // PPM
+    vram = limit.vram_bytes or limit.vram_ppm * (gpu.vram_bytes or 0) // PPM
+    return max(compute, held[0]), max(vram, held[1])
 
 
 def limits_of(fleet: Fleet, allocation: Allocation) -> Pair:

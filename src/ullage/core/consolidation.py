@@ -135,7 +135,7 @@ def consolidate(
         raise invalid("resreq", str(wanted.requirement), "room is made for whole cards: ask for them, such as gpu=8")
     check_units(units)
     movable, stays = _movable(fleet, now, up_to, budgets)
-    with kept(fleet, nominations.waiting(fleet)):
+    with kept(fleet, nominations.all(fleet)):
         look = _Look(fleet, replace(rules, quotas=Quotas(), strategy="best-fit"), wanted, units, tries)
         holders = _Holders(look, movable)
         stays = stays | holders.without_room()
@@ -395,7 +395,9 @@ class _Search:
         books = fleet.node_rows, fleet.card_rows, self._empty.card_rows, self._opened, self._shape
         ways = np.array(bans, dtype=np.int64).reshape(-1, 3)
         zones = holders.entries, holders.charges, fleet.board.store
-        at.freeing()(*books, holders.starts, holders.rows, holders.stays, rows, ways, zones, self._costs, self._picks)
+        at.free_on_nodes(
+            *books, holders.starts, holders.rows, holders.stays, rows, ways, zones, self._costs, self._picks
+        )
 
     # --- where everybody goes ---
 

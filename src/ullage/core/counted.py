@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ullage.core.fleet import Fleet, share_of
+from ullage.core.fleet import Fleet, counted, share_of
 from ullage.core.partition import fit
 from ullage.core.quota import Asked, asked_of
 from ullage.model.allocation import Charge
-from ullage.model.claim import Amounts, Request
-from ullage.model.part import Isolation, Part
+from ullage.model.claim import Request
+from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
 
 
@@ -21,12 +21,10 @@ def amounts_on(
     `held` is what it is charged there already. What a card does not know of itself counts nothing.
     """
     total = int(fleet.compute_total[card]), int(fleet.vram_total[card])
-    limit = request.claim.limit
+    claim, gpu = request.claim, fleet.cards[card]
     need = (held.compute, held.vram) if held is not None else _need(fleet, card, request.requirement, total)
-    most = need if limit is None else part_of(limit).on(*total)
-    gpu = fleet.cards[card]
-    known = int(gpu.compute_gflops is not None), int(gpu.vram_bytes is not None)
-    return (need[0] * known[0], need[1] * known[1]), (most[0] * known[0], most[1] * known[1])
+    most = claim.most(need, (0, 0) if claim.limit is None else claim.limit.on(*total))
+    return counted(gpu, need), counted(gpu, most)
 
 
 def cores_on(fleet: Fleet, card: int, request: Request, held: Charge | None = None) -> int:
@@ -43,11 +41,6 @@ def asked_on(fleet: Fleet, request: Request, cards: Sequence[int], held: Sequenc
     amounts = [amounts_on(fleet, card, request, charge) for card, charge in pairs]
     needs, limits = [need for need, _ in amounts], [limit for _, limit in amounts]
     return asked_of(needs, limits, len(cards), sum(cores_on(fleet, card, request, charge) for card, charge in pairs))
-
-
-def part_of(amounts: Amounts) -> Part:
-    """Amounts per card as a part of it."""
-    return Part(amounts.compute_gflops, amounts.vram_bytes, amounts.compute_ppm)
 
 
 def _need(fleet: Fleet, card: int, asked: ResourceRequirement, total: tuple[int, int]) -> tuple[int, int]:

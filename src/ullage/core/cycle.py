@@ -1,21 +1,29 @@
 """One pass over the world: who gets what now, who gives way, who waits and why.
 
 Two sets of books are looked at. `now` is what is free this moment. The outlook is what will be free
-once executors that are already leaving have left; capacity held for somebody is charged there. Work
-may start where both have room, so room that was made for one session is never lent to another, and
-everything else is.
+once executors that are leaving have left, and idle ones too; room held for somebody is charged there.
+Work may start where both have room, so room that was made for one session is never lent to another,
+and everything else is.
 
 Order of decisions:
-1. the longest overdue request of each priority that can be helped is served, or room is held for it;
-2. sessions below what they deserve are served, smallest dominant share first; where nothing is free
+1. places that were promised are taken, or held on;
+2. the longest overdue request of each priority that deserves more is served, or others are displaced for it;
+3. sessions below what they deserve are served, smallest dominant share first; where nothing is free
    they wait for what is leaving, or others give way;
-3. what is left is lent to whoever wants it (work-conserving);
-4. executors nobody needs any more are let go.
+4. executors whose room nobody counts on any more stay;
+5. the longest overdue request of each other priority is served, or waits for tasks to end;
+6. what is left is lent to whoever wants it (work-conserving);
+7. executors nobody needs any more are let go.
+
+Room for which executors give way is a promise: the next cycle keeps the very place for the session before it
+looks at anybody else. So an eviction has a winner, and ends nobody's task once the winner is gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import partial
+from math import inf
 
 from ullage.core.entitlement import (
     Leaves,
@@ -26,12 +34,16 @@ from ullage.core.entitlement import (
     shortage,
     wanted_units,
 )
+from ullage.core.idle import Idle
+from ullage.core.leavers import Leavers
+from ullage.core.letting_go import superfluous
 from ullage.core.placement import Placer
-from ullage.core.plan import Action, Evict, Plan, Release, Reuse, Start, Unbind
+from ullage.core.plan import Action, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
+from ullage.core.promise import Promises, Unit, charge_all, charge_back, places_of
 from ullage.core.reclaim import Reclaim
 from ullage.core.shares import Leaf, ShareTree
-from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.world import WORKING, Cause, Demand, Eviction, ExecutorView, World
 from ullage.core.yielding import Victim
 from ullage.model.allocation import Allocation
 from ullage.model.rejection import Code
@@ -64,7 +76,7 @@ class _Cycle:
         self._demands = {demand.session: demand for demand in world.demands}
         self._held = world.held()
         self._leaving = world.leaving()
-        self._idle = self._idle_by_kind()
+        self._idle = Idle(world)
         self._leaves = self._leaves_of(world.demands)
         self._tree = ShareTree(
             self._empty.fleet.total, world.queues, self._leaves.values(), policy.order, application_limits(world)
@@ -74,15 +86,22 @@ class _Cycle:
         self._actions: list[Action] = []
         self._waiting: dict[str, Code] = {}
         self._reserved: dict[str, tuple[Allocation, ...]] = {}
+        self._promises = Promises(world)
+        self._leavers = Leavers(world, self._promises, policy.reclaim_grace_s)
+        self._yielding: set[str] = set()
+        self._helped: set[int] = set()
         self._wake_at: list[float] = []
         self._gangs = 0
         self._placed = 0
 
     def run(self) -> Plan:
-        if any(self._world.on_their_way()):
+        if self._world.promises or any(self._world.on_their_way()):
             self._open_outlook()
-        self._serve_overdue()
+        self._keep_promises()
+        self._serve_overdue(entitled=True)
         self._serve_entitled()
+        self._settle_leavers()
+        self._serve_overdue(entitled=False)
         self._lend_the_rest()
         self._let_go()
         self._explain_stops()
@@ -92,6 +111,8 @@ class _Cycle:
             self._deserved,
             self._waiting,
             self._reserved,
+            dict(self._promises.items()),
+            frozenset(self._yielding),
             min(self._wake_at, default=None),
         )
 
@@ -100,8 +121,7 @@ class _Cycle:
         for demand in demands:
             held = len(self._held.get(demand.session, ())) // demand.batch_size
             leaving = -(-self._leaving.get(demand.session, 0) // demand.batch_size)
-            kind = (demand.application, demand.setup, demand.requirement) if self._idle else None
-            reuses = kind if kind in self._idle else None
+            reuses = self._idle.kind_of(demand)
             found[demand.session] = leaves.of(demand, held=held, leaving=leaving, reuses=reuses)
         return found
 
@@ -112,22 +132,10 @@ class _Cycle:
             return wanted
         return min(wanted, demand.max_instances // demand.batch_size - self._leaves[demand.session].leaving)
 
-    def _idle_by_kind(self) -> dict[tuple[object, ...], list[ExecutorView]]:
-        """Idle executors by what makes them interchangeable, warmest last."""
-        idle: dict[tuple[object, ...], list[ExecutorView]] = {}
-        rows = self._world.fleet.row_of
-        for executor in sorted(self._world.executors, key=lambda e: (e.since, e.id)):
-            allocation = self._world.fleet.ledger.get(executor.id)
-            if executor.phase is not Phase.IDLE or allocation is None or allocation.node not in rows:
-                continue
-            if self._world.fleet.schedulable[rows[allocation.node]]:
-                idle.setdefault((executor.application, executor.setup, executor.requirement), []).append(executor)
-        return idle
-
     def _open_outlook(self) -> Placer:
         if self._outlook is None:
             later = self._world.fleet.copy()
-            for executor in self._world.on_their_way():
+            for executor in (*self._world.on_their_way(), *self._idle):
                 if executor.id in later.ledger:
                     later.release(executor.id)
             self._outlook = Placer(later, self._policy)
@@ -135,26 +143,91 @@ class _Cycle:
 
     # --- the steps ---
 
-    def _serve_overdue(self) -> None:
-        """Hold room, or take it, for the request of each priority that has waited too long."""
-        overdue: list[Demand] = []
+    def _keep_promises(self) -> None:
+        """Hold all promised places that are still there; then serve their sessions, each at the first free place.
+
+        A promise that is paid is kept; another one as long as its session deserves it.
+        """
+        for session, promise in self._world.promises.items():
+            demand = self._demands.get(session)
+            if demand is not None:
+                most = self._ceiling(demand)
+                if not promise.paid:
+                    most = min(most, self._deserved.get(session, 0) // demand.batch_size)
+                units = places_of(session, promise.places, demand.batch_size)
+                self._promises.expect(session)
+                for unit in units[: max(0, most - self._leaves[session].held)]:
+                    if charge_all(self._open_outlook().fleet, unit):
+                        self._promises.add(session, unit)
+        for session, _ in list(self._promises.items()):
+            self._redeem(self._demands[session])
+        self._full.clear()
+
+    def _redeem(self, demand: Demand) -> None:
+        """Start units at their promised places or at better ones; the others wait on."""
+        leaf, fleet = self._leaves[demand.session], self._open_outlook().fleet
+        waiting: list[Unit] = []
+        for unit in self._promises.take_out(demand.session, fleet):
+            grant, beyond = partial(self._start_or_wait, unit, waiting), partial(self._await_limit, unit, waiting)
+            if self._tree.give(leaf, grant, beyond) is None and self._is_overdue(demand):
+                self._helped.add(demand.priority)
+        if waiting and self._spare_who_works(demand, len(waiting)):
+            return
+        for unit in waiting:
+            if charge_all(fleet, unit):
+                self._promise(demand, unit)
+            else:
+                self._wait(demand)
+
+    def _spare_who_works(self, demand: Demand, units: int) -> bool:
+        """Have executors without a task leave in the place of one that runs one, if that is enough."""
+        outlook = self._open_outlook()
+        for gang in self._leavers.at_work_for(demand.session) if self._reclaim.some_vacant else ():
+            mark = outlook.fleet.checkpoint()
+            names = [self._name(demand) for _ in range(units)]
+            found = self._reclaim.claim_vacant(demand, outlook, self._time, names, gang)
+            if found is None:
+                outlook.fleet.rollback(mark)
+                continue
+            outlook.fleet.keep(mark)
+            victims, placed = found
+            self._actions.extend(self._leavers.stay(gang))
+            self._dismiss(victims, demand, Cause.SHARE)
+            for unit in placed:
+                self._promise(demand, unit)
+            return True
+        return False
+
+    def _start_or_wait(self, unit: Unit, waiting: list[Unit], leaf: Leaf) -> None:
+        self._full.clear()
+        if not self._start(self._demands[leaf.session], won=True, promised=True):
+            waiting.append(unit)
+
+    def _await_limit(self, unit: Unit, waiting: list[Unit], leaf: Leaf, code: Code) -> Code | None:
+        """A limit stops the session until those who leave have left."""
+        if self._tree.over_limit(leaf, leaving=False) is not None:
+            return code
+        waiting.append(unit)
+        return None
+
+    def _is_overdue(self, demand: Demand) -> bool:
+        """Whether a session waits too long; notes when it will."""
+        return demand.waiting_since is not None and self._due(demand.waiting_since + self._policy.reserve_after_s)
+
+    def _serve_overdue(self, *, entitled: bool) -> None:
+        """Serve the longest waiting request of each priority: of those that deserve more, or of the others."""
         for demand in sorted(self._world.demands, key=_longest_waiting):
             leaf = self._leaves[demand.session]
             if demand.waiting_since is None or not wanted_units(demand) or not has_room(self._empty, demand):
                 continue
-            served = leaf.held and leaf.held * demand.batch_size >= self._deserved.get(demand.session, 0)
-            if served or leaf.held >= self._ceiling(demand):
+            short = leaf.held * demand.batch_size < self._deserved.get(demand.session, 0)
+            if short is not entitled or (leaf.held and not short) or leaf.held >= self._ceiling(demand):
                 continue
-            due = demand.waiting_since + self._policy.reserve_after_s
-            if due > self._time:
-                self._wake_at.append(due)
-            else:
-                overdue.append(demand)
-        done: set[int] = set()
-        for demand in overdue:
-            leaf = self._leaves[demand.session]
-            if demand.priority not in done and self._tree.give(leaf, self._grant_overdue) is None:
-                done.add(demand.priority)
+            if not self._is_overdue(demand) or demand.priority in self._helped:
+                continue
+            grant = self._grant_overdue if entitled else self._grant_turn
+            if self._tree.give(leaf, grant) is None:
+                self._helped.add(demand.priority)
 
     def _serve_entitled(self) -> None:
         for demand in self._world.demands:
@@ -173,40 +246,24 @@ class _Cycle:
         self._tree.renew()
         self._tree.fill(self._grant_free, alike=True)
 
+    def _settle_leavers(self) -> None:
+        """Executors that give way stay if nobody counts on their room; others of their kind get no further task."""
+        if self._outlook is not None:
+            self._actions.extend(self._leavers.settle(self._outlook.fleet, self._due))
+            self._yielding.update(self._leavers.siblings(self._time))
+
     def _let_go(self) -> None:
         """Executors that nobody needs: idle or vacant long enough, of closed sessions, above a maximum."""
-        grace = self._policy.reclaim_grace_s
-        for executor in self._world.executors:
-            idle = executor.phase is Phase.IDLE and not self._reclaim.taken(executor.id)
-            awaited = executor.phase is Phase.LEAVING and executor.reclaimed and not executor.spared
-            if idle and self._due(executor.since + executor.delay_release_s):
+        for executor in reversed(list(self._idle)):
+            due = self._due(executor.since + executor.delay_release_s)
+            claimed = self._outlook is not None and not charge_back(
+                self._outlook.fleet, self._world.fleet, (executor.id,)
+            )
+            if due or claimed:
                 self._actions.append(Release(executor.id))
-            elif awaited and grace is not None and self._due(executor.since + grace):
-                self._actions.append(Evict(executor.id))
         for session, executors in sorted(self._held.items()):
-            self._thin_out(self._demands.get(session), executors)
-
-    def _thin_out(self, demand: Demand | None, executors: list[ExecutorView]) -> None:
-        gangs: dict[str, list[ExecutorView]] = {}
-        for executor in sorted(executors, key=lambda e: (e.phase is Phase.BUSY, -e.bound_at, e.id)):
-            gangs.setdefault(executor.gang or executor.id, []).append(executor)
-        left = len(executors)
-        for members in gangs.values():
-            if any(self._reclaim.taken(member.id) for member in members):
-                left -= len(members)
-                continue
-            if demand is None or (demand.max_instances is not None and left > demand.max_instances):
-                leave = True
-            else:
-                leave = left - len(members) >= demand.floor and self._unneeded(demand, members)
-            if leave:
-                left -= len(members)
-                self._actions.extend(Unbind(member.id) for member in members)
-
-    def _unneeded(self, demand: Demand, members: list[ExecutorView]) -> bool:
-        if demand.pending >= demand.batch_size or any(member.phase is not Phase.VACANT for member in members):
-            return False
-        return self._due(max(member.since for member in members) + demand.delay_release_s)
+            leaving = superfluous(self._demands.get(session), executors, self._reclaim.taken, self._due)
+            self._actions.extend(Unbind(executor.id) for executor in leaving)
 
     def _due(self, at: float) -> bool:
         if at > self._time:
@@ -216,8 +273,8 @@ class _Cycle:
     def _wake_when_protection_ends(self) -> None:
         """Somebody waits, and time alone may make the one it waits for give way."""
         if self._waiting:
-            ends = (executor.protected_until for executor in self._world.executors if executor.phase is Phase.BUSY)
-            self._wake_at.extend(at for at in ends if at > self._time)
+            ends = (executor.protected_until for executor in self._world.executors if executor.phase in WORKING)
+            self._wake_at.extend(at for at in ends if self._time < at < inf)
 
     def _explain_stops(self) -> None:
         fits_at_all: dict[Hashable, bool] = {}
@@ -244,19 +301,44 @@ class _Cycle:
     # --- one unit ---
 
     def _grant_overdue(self, leaf: Leaf) -> Code | None:
+        """For one that deserves it; if all who could give way are protected, the place is held until they are not."""
         demand = self._demands[leaf.session]
-        if self._start(demand, overdue=True) or self._hold(demand):
+        if self._start(demand, won=True) or self._hold(demand) or self._hold(demand, displace=True):
             return None
-        entitled = leaf.held * demand.batch_size < self._deserved.get(demand.session, 0)
-        if self._hold(demand, overdue=True, spare=not entitled):
-            return None
-        outlook = self._open_outlook()
-        name = self._name(demand)
-        awaited = self._reclaim.claim(demand, outlook, self._empty, self._time, name, overdue=True, patient=True)
-        if awaited is None:
-            return self._why_full(demand)  # only minima or higher priorities leaving could help: hold nothing idle
-        self._note_held(demand, awaited[1])
+        claimed = self._claim_later(demand)
+        if claimed is None:
+            return self._why_full(demand)
+        self._hold_for_later(demand, *claimed)
         return None
+
+    def _grant_turn(self, leaf: Leaf) -> Code | None:
+        """For one that deserves nothing: nobody's task is ended for it, and those in its way get no further one."""
+        demand = self._demands[leaf.session]
+        if self._start(demand, won=True) or self._wait(demand):
+            return None
+        claimed = self._claim_later(demand)
+        if claimed is None:
+            return self._why_full(demand)  # only minima or higher priorities leaving could help: hold nothing idle
+        victims, placed = claimed
+        open_ = [victim for victim in victims if victim.protected_until <= self._time]
+        if len(open_) == len(victims) and not any(victim.busy for victim in victims):
+            self._dismiss(victims, demand, Cause.OVERDUE)
+            self._promise(demand, placed)
+        else:
+            self._hold_for_later(demand, victims, placed)
+            self._yielding.update(member.id for victim in open_ for member in victim.members)
+        return None
+
+    def _claim_later(self, demand: Demand) -> tuple[tuple[Victim, ...], tuple[Allocation, ...]] | None:
+        """Hold the room of those who could give way were they not protected; they stay."""
+        return self._reclaim.claim(demand, self._open_outlook(), self._empty, inf, self._name(demand), displace=True)
+
+    def _hold_for_later(self, demand: Demand, victims: Iterable[Victim], placed: tuple[Allocation, ...]) -> None:
+        """Hold what is free of a place; what its present holders have, nobody else counts on either."""
+        self._note_held(demand, placed)
+        for victim in victims:
+            for member in victim.members:
+                self._open_outlook().fleet.charge(self._world.fleet.ledger[member.id], force=True)
 
     def _grant_entitled(self, leaf: Leaf) -> Code | None:
         demand = self._demands[leaf.session]
@@ -273,71 +355,121 @@ class _Cycle:
     def _why_full(self, demand: Demand) -> Code:
         return self._full.get((demand.requirement, demand.batch_size), Code.GANG_ROOM)
 
-    def _start(self, demand: Demand, *, overdue: bool = False) -> bool:
-        """Give one unit now: idle executors that match, new ones for the rest; all or nothing."""
-        idle = self._idle.get((demand.application, demand.setup, demand.requirement), [])
-        reuse = min(len(idle), demand.batch_size)
-        missing = demand.batch_size - reuse
+    def _start(self, demand: Demand, *, won: bool = False, promised: bool = False) -> bool:
+        """Give one unit now: idle executors that match, new ones for the rest; all or nothing.
+
+        With `promised` it is for a session that has its turn among the promises.
+        """
+        turn = demand.session if promised else None
+        warm = self._idle.warm(demand, partial(self._can_reuse, turn))
+        missing = demand.batch_size - len(warm)
         shape = (demand.requirement, missing)
-        if missing and shape in self._full:
-            return False
-        placed = place_unit(self._now, demand, self._name(demand), missing, self._outlook)
+        placed = None
+        if not missing or shape not in self._full:
+            placed = self._place_now(demand, missing, turn)
         if placed is None:
+            if self._outlook is not None:
+                for executor in warm:
+                    self._outlook.fleet.release(executor.id)
+            if shape in self._full:
+                return False
             self._full[shape] = self._full[demand.requirement, demand.batch_size] = self._shortage(demand)
             return False
         gang = None
         if demand.batch_size > 1:
             gang = self._gangs
             self._gangs += 1
-        for rank in range(reuse):
-            executor = idle.pop()
-            self._reclaim.reused(executor.id)
-            self._actions.append(Reuse(demand.session, executor.id, gang, rank))
-        for rank, allocation in enumerate(placed, start=reuse):
-            self._actions.append(Start(demand.session, allocation, gang, rank, overdue))
+        for rank, executor in enumerate(warm):
+            self._idle.take(executor)
+            self._actions.append(Reuse(demand.session, executor.id, gang, rank, won))
+        for rank, allocation in enumerate(placed, start=len(warm)):
+            self._actions.append(Start(demand.session, allocation, gang, rank, won))
         return True
+
+    def _place_now(self, demand: Demand, count: int, turn: str | None) -> Unit | None:
+        """Charge executors where there is room now and later, and where no earlier promise has to wait for it."""
+        now, outlook = self._now, self._outlook
+        closed = set[int]()
+        while True:
+            placed = place_unit(now, demand, self._name(demand), count, outlook, closed)
+            if not placed or outlook is None:
+                return placed
+            delayed = self._promises.delays(placed, outlook.fleet, turn)
+            if not delayed:
+                return placed
+            for place in placed:
+                now.fleet.release(place.id)
+                outlook.fleet.release(place.id)
+            closed.update(now.fleet.row_of[node] for node in delayed)
+
+    def _can_reuse(self, turn: str | None, executor: ExecutorView) -> bool:
+        """Whether the room of an idle executor is held for nobody; if so, it is charged in the outlook."""
+        if self._outlook is None:
+            return True
+        fleet = self._outlook.fleet
+        if not charge_back(fleet, self._world.fleet, (executor.id,)):
+            return False
+        delayed = self._promises.delays((self._world.fleet.ledger[executor.id],), fleet, turn)
+        if delayed:
+            fleet.release(executor.id)
+        return not delayed
 
     def _grant_beyond_limit(self, leaf: Leaf, code: Code) -> Code | None:
         """The queue or the application is at its limit: wait for what leaves it, or make others of it leave."""
         demand = self._demands[leaf.session]
+        victims: tuple[Victim, ...] = ()
         if self._tree.over_limit(leaf, leaving=False) is not None:
             victims = self._reclaim.claim_within(demand, self._tree, self._open_outlook(), self._time)
             if not victims:
                 return code
-            for victim in victims:
-                self._dismiss(victim, demand.session, counted=True)
-        return None if self._hold(demand) else code
+        if not self._hold(demand):
+            self._reclaim.give_back(victims, self._tree, self._open_outlook())
+            return code
+        if victims:
+            self._tell(victims, demand, Cause.LIMIT)
+        return None
 
-    def _hold(self, demand: Demand, *, overdue: bool = False, spare: bool = False) -> bool:
-        """Keep room for one unit that others are leaving, or make them leave; `spare` lets them end their task."""
-        outlook = self._open_outlook()
+    def _hold(self, demand: Demand, *, displace: bool = False) -> bool:
+        """Promise a place for one unit that others are leaving, or make them leave."""
+        if not displace and self._wait(demand):
+            return True
         name = self._name(demand)
-        placed = place_unit(outlook, demand, name, demand.batch_size)
-        if placed is None:
-            claimed = self._reclaim.claim(demand, outlook, self._empty, self._time, name, overdue=overdue)
-            if claimed is None:
-                return False
-            victims, placed = claimed
-            for victim in victims:
-                self._dismiss(victim, demand.session, spare=spare)
-        self._note_held(demand, placed)
+        claimed = self._reclaim.claim(demand, self._open_outlook(), self._empty, self._time, name, displace=displace)
+        if claimed is None:
+            return False
+        victims, placed = claimed
+        self._dismiss(victims, demand, Cause.OVERDUE if displace else Cause.SHARE)
+        self._promise(demand, placed)
         return True
 
-    def _dismiss(self, victim: Victim, claimant: str, *, spare: bool = False, counted: bool = False) -> None:
-        """Tell a victim to go; `counted`: the tree knows already."""
-        if victim.session is None and victim.members[0].phase is Phase.IDLE:
-            self._actions.extend(Release(member.id) for member in victim.members)
-            gone = {member.id for member in victim.members}
-            for idle in self._idle.values():
-                idle[:] = [executor for executor in idle if executor.id not in gone]
-            return
-        self._actions.extend(
-            Unbind(member.id, reclaimed=True, spared=spare, claimant=claimant) for member in victim.members
-        )
-        if self._policy.reclaim_grace_s is not None and not spare:
+    def _wait(self, demand: Demand) -> bool:
+        """Promise a place for one unit that others are leaving."""
+        placed = place_unit(self._open_outlook(), demand, self._name(demand), demand.batch_size)
+        if placed is not None:
+            self._promise(demand, placed)
+        return placed is not None
+
+    def _dismiss(self, victims: Iterable[Victim], claimant: Demand, cause: Cause) -> None:
+        """Take victims from their sessions."""
+        victims = tuple(victims)
+        self._reclaim.take(victims)
+        for victim in victims:
+            if victim.session in self._leaves:
+                self._tree.take(self._leaves[victim.session], victim.units(self._demands[victim.session]))
+        self._tell(victims, claimant, cause)
+
+    def _tell(self, victims: Iterable[Victim], claimant: Demand, cause: Cause) -> None:
+        """Say who goes; the books know already."""
+        eviction = Eviction(claimant.session, cause, self._time)
+        for member in (member for victim in victims for member in victim.members):
+            self._promises.gives_way(member.id, claimant.session)
+            self._actions.append(Unbind(member.id, eviction))
+        if self._policy.reclaim_grace_s is not None:
             self._wake_at.append(self._time + self._policy.reclaim_grace_s)
-        if victim.session in self._leaves and not counted:
-            self._tree.take(self._leaves[victim.session], victim.units(self._demands[victim.session]))
+
+    def _promise(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
+        self._note_held(demand, placed)
+        self._promises.add(demand.session, placed)
 
     def _note_held(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
         self._waiting[demand.session] = Code.RECLAIMING

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ullage.model.allocation import Allocation
@@ -11,6 +13,18 @@ _Key = TypeVar("_Key")
 
 HISTORY = 4096
 """Allocations that are gone and still remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What a deallocation did: cards given back; of those named the ones it did not hold, and its own not named."""
+
+    uid: str
+    gpus: tuple[str, ...] = ()
+    already_gone: bool = False
+    unknown: bool = False
+    not_held: tuple[str, ...] = ()
+    not_named: tuple[str, ...] = ()
 
 
 class Departed:
@@ -28,6 +42,11 @@ class Departed:
             _keep(self._uids, claim.pod_uid, now)
         if claim is not None and claim.pod:
             _keep(self._pods, (allocation.node, claim.namespace, claim.pod), now)
+
+    def recall(self, uids: Mapping[str, float]) -> None:
+        """Remember these again, each with when it went; the earliest come first."""
+        for uid, at in uids.items():
+            _keep(self._uids, uid, at)
 
     def back(self, uid: str) -> None:
         """It holds something again."""

@@ -16,7 +16,7 @@ from ullage.core.domain import Mask, Wanted, most_within, nearest
 from ullage.core.feasibility import countable, ever, quota_allows, room, runs, summable
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept
+from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept, quota_allows_beside
 from ullage.core.placement import table_of
 from ullage.core.selection import Choice, Refusal, Rules, find, placement_of, select
 from ullage.core.trial import trial
@@ -143,7 +143,7 @@ def place_run(
     board = fleet.board
     alone = board.decides(request.requirement) or board.rules.relative  # CPUs are chosen with it; scores hang together
     alike = countable(rules, request) and not alone
-    if len(run) == 1 or not alike or not quota_allows(fleet, rules, request, len(run)):
+    if len(run) == 1 or not alike or not quota_allows_beside(fleet, rules, request, len(run), nominations):
         return _one_by_one(fleet, rules, run, now, nominations, rows)
     with kept(fleet, nominations.before(fleet, request)):
         table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)

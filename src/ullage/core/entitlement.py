@@ -6,7 +6,7 @@ nodes are not one node of ten. A unit that fits no empty node takes no part and 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import reduce
 from operator import and_
 
@@ -32,7 +32,7 @@ def entitlement(world: World, policy: Policy) -> dict[str, int]:
     """Executors each session deserves in this world; depends on demand and inventory only."""
     empty = Placer(world.fleet.requested(), policy)
     leaves = Leaves(world.fleet)
-    found = [leaves.of(demand, target=wanted_units(demand)) for demand in world.demands]
+    found = [leaves.of(demand, target=units_of_work(demand)) for demand in world.demands]
     demands = {demand.session: demand for demand in world.demands}
     tree = ShareTree(empty.fleet.total, world.queues, found, policy.order, application_limits(world))
 
@@ -85,12 +85,17 @@ def _placeable_want(demand: Demand, empty: Placer, rooms: dict[Shape, int]) -> i
     room = rooms.get(shape)
     if room is None:
         room = rooms[shape] = int(empty.room(demand.requirement).sum())
-    return min(wanted_units(demand), room // demand.batch_size + 1)
+    return min(units_of_work(demand), room // demand.batch_size + 1)
 
 
 def wanted_units(demand: Demand) -> int:
-    """Units a session asks for; none past its retry limit."""
+    """Units a session can use now; none past its retry limit."""
     return demand.want // demand.batch_size if demand.ready else 0
+
+
+def units_of_work(demand: Demand) -> int:
+    """Units that the unfinished tasks of a session ask for; none past its retry limit."""
+    return demand.work // demand.batch_size if demand.ready else 0
 
 
 def has_room(placer: Placer, demand: Demand) -> bool:
@@ -140,14 +145,19 @@ def application_limits(world: World) -> Mapping[str, int]:
 
 
 def place_unit(
-    placer: Placer, demand: Demand, name: str, count: int, also: Placer | None = None
+    placer: Placer,
+    demand: Demand,
+    name: str,
+    count: int,
+    also: Placer | None = None,
+    closed: Iterable[int] = (),
 ) -> tuple[Allocation, ...] | None:
-    """Charge `count` executors on `placer` (and `also`), or nothing at all."""
+    """Charge `count` executors on `placer` (and `also`, with none on nodes that are `closed`), or nothing at all."""
     fleets = [placer.fleet] if also is None else [placer.fleet, also.fleet]
     marks = [fleet.checkpoint() for fleet in fleets]
     placed: list[Allocation] = []
     for rank in range(count):
-        allocation = placer.place(f"{name}/{rank}", demand.requirement, also)
+        allocation = placer.place(f"{name}/{rank}", demand.requirement, also, closed)
         if allocation is None:
             for fleet, mark in zip(fleets, marks, strict=True):
                 fleet.rollback(mark)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from ullage.core.clearing import Clearing
 from ullage.core.draft import Misfit, enter, place_run
-from ullage.core.feasibility import quota_allows, room, runs, summable
+from ullage.core.feasibility import room, runs, summable
 from ullage.core.filters import CAPACITY, open_cards
 from ullage.core.fleet import Fleet
-from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
+from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept, quota_allows_beside
 from ullage.core.placement import table_of
 from ullage.core.preemption import NoPreemption, Preemption, preempt
 from ullage.core.selection import Choice, Refusal, Rules
@@ -73,7 +73,8 @@ def _evict(
 ) -> dict[str, Preemption] | Refusal:
     """Requests that are alike, none of which fits as it is."""
     request = run[0]
-    if not summable(rules, request) or not quota_allows(fleet, rules, request, len(run)):
+    allowed = quota_allows_beside(fleet, rules, request, len(run), nominations)
+    if not (summable(rules, request) and allowed):
         return _one_by_one(fleet, rules, run, now, budgets, nominations)
     with kept(fleet, nominations.before(fleet, request)):
         return _together(fleet, rules, run, now, budgets)

@@ -6,25 +6,29 @@ would start the next unit now. Suggestions are tried on a draft before they are 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ullage.core.cycle import schedule
 from ullage.core.entitlement import Leaves, entitlement, place_unit
 from ullage.core.filters import CARD, EXCLUSION, open_cards
 from ullage.core.fleet import Fleet
+from ullage.core.mismatch import of_all
 from ullage.core.placement import Placer
 from ullage.core.plan import Plan
 from ullage.core.policy import Policy
-from ullage.core.sentences import CURES, summary
+from ullage.core.sentences import CURES, MEANINGS, summary
 from ullage.core.shares import ShareTree, dominant_share
 from ullage.core.topology.remedy import nearest_changes
-from ullage.core.topology.verdict import refusal_on
+from ullage.core.topology.verdict import refusal_on, refusal_when_empty
 from ullage.core.world import Demand, Phase, World
+from ullage.model.counted import counted
 from ullage.model.part import ANY_CARD, Part
-from ullage.model.quantity import PPM
+from ullage.model.quantity import PPM, format_bytes
+from ullage.model.queue import Queue
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
-from ullage.model.resources import MILLI, Resources
+from ullage.model.resources import MILLI, Resources, show_milli
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ def explain(
         session=session,
         code=code,
         cure=CURES.get(code),
-        summary=summary(code, demand, rejections, plan.deserved.get(session, 0), len(mine)),
+        summary=_limit_text(world, demand, code)
+        or summary(code, demand, rejections, plan.deserved.get(session, 0), len(mine)),
         want=demand.want,
         held=len(mine),
         deserved=plan.deserved.get(session, 0),
@@ -87,6 +92,39 @@ def explain(
         holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),
         suggestions=suggest(world, policy, demand, code, plan.deserved.get(session, 0)),
     )
+
+
+def _limit_text(world: World, demand: Demand, code: Code) -> str:
+    """Which queue is at which limit, what it needs, and which sessions hold how much; empty for other codes."""
+    if code is not Code.QUEUE_LIMIT:
+        return ""
+    queues = {queue.name: queue for queue in world.queues}
+    of = {each.session: each for each in world.demands}
+    unit = world.fleet.resources(demand.requirement) * demand.batch_size
+    name = demand.queue
+    while name in queues:
+        held: dict[str, Resources] = {}
+        for executor in world.executors:
+            known = of.get(executor.session or "")
+            if known is not None and name in _line(queues, known.queue):
+                more = world.fleet.resources(executor.requirement)
+                held[known.session] = held.get(known.session, Resources()) + more
+        total, limit = sum(held.values(), Resources()), queues[name].limit
+        for field, label in (("cpu_milli", "cpu"), ("memory_bytes", "mem"), ("gpu_milli", "gpu")):
+            most, used, asked = getattr(limit, field), getattr(total, field), getattr(unit, field)
+            if most is not None and used + asked > most:
+                show = format_bytes if field == "memory_bytes" else show_milli
+                by = ", ".join(f"{who} {show(getattr(has, field))}" for who, has in held.items() if getattr(has, field))
+                text = f"{MEANINGS[code]}: {name} may hold {label}={show(most)} and holds {show(used)}"
+                return f"{text} ({by}); it needs {show(asked)} more" if by else f"{text}; it needs {show(asked)}"
+        name = queues[name].parent
+    return ""
+
+
+def _line(queues: dict[str, Queue], name: str) -> Iterator[str]:
+    while name in queues:
+        yield name
+        name = queues[name].parent
 
 
 _OTHERS_COULD_HELP = {code for code, cure in CURES.items() if cure is Cure.CAPACITY} - {Code.BACKOFF}
@@ -116,6 +154,10 @@ def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
         if not any(rejection.node == node.name for rejection in found):
             zones = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
             found += [] if zones is None else [zones]
+        elif all(rejection.cure is Cure.CAPACITY for rejection in found if rejection.node == node.name):
+            never = refusal_when_empty(fleet, asked, row)
+            if never is not None:
+                found = [*(rejection for rejection in found if rejection.node != node.name), never]
     return tuple(found)
 
 
@@ -134,11 +176,12 @@ def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejectio
         possible = len(short) + free
         cure = Cure.CAPACITY if asked.gpu_count <= possible else Cure.NODE_CHANGE
         return Rejection(Code.GPU, cure, asked.gpu_count, free if cure is Cure.CAPACITY else possible, node)
-    short = curable or [_of_empty_card(fleet, refusal) for refusal in short]
-    return min(short, key=lambda r: ((r.needed - r.had) / r.needed if r.needed else 1.0, r.gpu or ""))
+    short = curable or [of_empty_card(fleet, refusal) for refusal in short]
+    nearest = min(short, key=lambda r: ((r.needed - r.had) / r.needed if r.needed else 1.0, r.gpu or ""))
+    return of_all(nearest, short)
 
 
-def _of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
+def of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
     """A refusal that only another card could cure, with what the card has, not with what is free of it."""
     totals = {Code.GPU_COMPUTE: fleet.compute_total, Code.GPU_VRAM: fleet.vram_total}.get(refusal.code)
     return (
@@ -179,6 +222,9 @@ def _position(world: World, policy: Policy, plan: Plan, session: str) -> int | N
 
 
 _OF_CARDS = (Code.GPU, Code.GPU_SHARE, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_NOT_IDLE, Code.GPU_USERS)
+_TENTH = MILLI // 10
+"""Thousandths of a core: the grain of suggestions where the request itself has no whole number of cores."""
+
 _MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_bytes=1)} | dict.fromkeys(
     _OF_CARDS, Resources(gpu_milli=1)
 )
@@ -218,7 +264,13 @@ def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: 
     if code not in _OTHERS_COULD_HELP and code is not Code.TOO_LARGE:
         return ()
     found = []
-    for smaller in _smaller(world.fleet, demand, empty=code is Code.TOO_LARGE):
+    asked = demand.requirement
+    books = world.fleet.emptied() if code is Code.TOO_LARGE else world.fleet
+    smaller_ones = smaller_requests(books, asked, range(len(books.nodes)))
+    if any(refusal.of_zones for refusal in reject(books, asked)):
+        smaller_ones = [*nearest_changes(books, asked), *smaller_ones]
+    for requirement in smaller_ones:
+        smaller = replace(demand, requirement=requirement)
         fleet = world.fleet.emptied() if code is Code.TOO_LARGE else world.fleet
         trial = fleet.checkpoint()
         fits = place_unit(Placer(fleet, policy), smaller, "suggestion", demand.batch_size)
@@ -232,35 +284,32 @@ def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: 
         others = tuple(urgent if d.session == demand.session else d for d in world.demands)
         due = entitlement(replace(world, demands=others), policy)[demand.session]
         if due > deserved:
-            found.append(f"with priority {urgent.priority} it would deserve {due} executors")
+            found.append(f"with priority {urgent.priority} it would deserve {counted(due, 'executor')}")
     return tuple(found)
 
 
-def _smaller(fleet: Fleet, demand: Demand, *, empty: bool) -> list[Demand]:
-    """The request as zones would take it, then cut to what each node has, the least cut first."""
-    asked = demand.requirement
-    books = fleet.emptied() if empty else fleet
-    cuts: list[tuple[float, Demand]] = []
-    for row, node in enumerate(books.nodes):
+def smaller_requests(books: Fleet, asked: ResourceRequirement, rows: Iterable[int]) -> list[ResourceRequirement]:
+    """The request cut to what each of these nodes has free, the least cut first."""
+    grain = _TENTH if asked.cpu_milli % MILLI else MILLI
+    cuts: list[tuple[float, ResourceRequirement]] = []
+    for row in rows:
+        node = books.nodes[row]
         if not node.schedulable or books.slots_free[row] < 1:
             continue
-        cpu = min(asked.cpu_milli, int(books.cpu_free[row]) // MILLI * MILLI)
+        cpu = min(asked.cpu_milli, int(books.cpu_free[row]) // grain * grain)
         memory = min(asked.memory_bytes, int(books.memory_free[row]) >> 20 << 20)
         cards = _smaller_cards(books, row, asked)
         if min(cpu, memory) < 0 or not (cpu or memory or cards.gpu_count) or (asked.cpu_milli and not cpu):
             continue
-        if asked.memory_bytes and not memory:
+        if (asked.memory_bytes and not memory) or (asked.gpu_count and not cards.gpu_count):
             continue
         smaller = replace(cards, cpu_milli=cpu, memory_bytes=memory)
         if smaller == asked:
             continue
         whole = books.resources(asked)
         kept = [a / b for a, b in zip(books.resources(smaller), whole, strict=True) if b]
-        cuts.append((sum(1 - part for part in kept), replace(demand, requirement=smaller)))
-    realigned: list[Demand] = []
-    if any(refusal.of_zones for refusal in reject(books, asked)):
-        realigned = [replace(demand, requirement=each) for each in nearest_changes(books, asked)]
-    return [*realigned, *(cut for _, cut in sorted(cuts, key=lambda pair: pair[0]))]
+        cuts.append((sum(1 - part for part in kept), smaller))
+    return [cut for _, cut in sorted(cuts, key=lambda pair: pair[0])]
 
 
 def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> ResourceRequirement:

@@ -14,11 +14,12 @@ import numpy as np
 
 from ullage.core.alike import By
 from ullage.core.fleet import Column, Fleet
+from ullage.core.mismatch import mismatch
 from ullage.core.modes import WHOLE, conflicts, mixed
 from ullage.core.partition import fit, template_for
 from ullage.model.affinity import ANY_NODE
 from ullage.model.allocation import Charge
-from ullage.model.gpu import Gpu
+from ullage.model.gpu import Gpu, GpuPhase
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, IsolationPolicy, Part
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
@@ -90,7 +91,7 @@ def _no(code: Code, fleet: Fleet, card: int, cure: Cure = Cure.NODE_CHANGE, need
 
 
 def _pool(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    return None if fleet.cards[card].pool == asked.cards.pool else _no(Code.WRONG_POOL, fleet, card)
+    return None if fleet.cards[card].pool == asked.cards.pool else mismatch(Code.WRONG_POOL, fleet, card, asked)
 
 
 def _phase(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
@@ -101,9 +102,18 @@ def _phase(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | N
         return _no(Code.GPU_MISSING, fleet, card)
     if gpu.cordoned:
         return _no(Code.GPU_CORDONED, fleet, card)
-    if not gpu.usable:
+    if gpu.phase is not GpuPhase.RUNNING:
         return _no(Code.GPU_NOT_RUNNING, fleet, card)
-    return _no(Code.CAPACITY_UNKNOWN, fleet, card) if needs_capacity(gpu, asked) else None
+    if gpu.empty:
+        return _no(Code.NO_CAPACITY, fleet, card)
+    unknown = needs_capacity(gpu, asked) and _is_of_kind(gpu, asked)
+    return _no(Code.CAPACITY_UNKNOWN, fleet, card) if unknown else None
+
+
+def _is_of_kind(gpu: Gpu, asked: ResourceRequirement) -> bool:
+    """Whether a card is of the vendor and the model that are asked: else what it has would not help."""
+    vendors = asked.cards.vendors
+    return (not vendors or gpu.vendor in vendors) and asked.cards.takes_model(gpu.model)
 
 
 def needs_capacity(gpu: Gpu, asked: ResourceRequirement) -> bool:
@@ -125,31 +135,33 @@ def _isolation_policy(fleet: Fleet, card: int, asked: ResourceRequirement) -> Re
 
 
 def _index(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    return None if fleet.cards[card].index in asked.cards.indices else _no(Code.WRONG_INDEX, fleet, card)
+    return None if fleet.cards[card].index in asked.cards.indices else mismatch(Code.WRONG_INDEX, fleet, card, asked)
 
 
 def _uuid(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    return None if asked.cards.takes_uuid(fleet.cards[card].uuid) else _no(Code.WRONG_UUID, fleet, card)
+    return None if asked.cards.takes_uuid(fleet.cards[card].uuid) else mismatch(Code.WRONG_UUID, fleet, card, asked)
 
 
 def _isolation_support(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     supported = fleet.cards[card].isolations
     if supported is None or asked.cards.isolation in supported or asked.cards.isolation is Isolation.SHARED:
         return None
+    if not _is_of_kind(fleet.cards[card], asked):
+        return None  # that is said of it
     return _no(Code.ISOLATION_UNSUPPORTED, fleet, card)
 
 
 def _model(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    return None if asked.cards.takes_model(fleet.cards[card].model) else _no(Code.WRONG_MODEL, fleet, card)
+    return None if asked.cards.takes_model(fleet.cards[card].model) else mismatch(Code.WRONG_MODEL, fleet, card, asked)
 
 
 def _vendor(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    return None if fleet.cards[card].vendor in asked.cards.vendors else _no(Code.WRONG_VENDOR, fleet, card)
+    return None if fleet.cards[card].vendor in asked.cards.vendors else mismatch(Code.WRONG_VENDOR, fleet, card, asked)
 
 
 def _node(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     node = fleet.nodes[int(fleet.card_row[card])]
-    return None if asked.nodes.allows(node.name, node.labels) else _no(Code.NODE_AFFINITY, fleet, card)
+    return None if asked.nodes.allows(node.name, node.labels) else mismatch(Code.NODE_AFFINITY, fleet, card, asked)
 
 
 def _template(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
@@ -213,7 +225,7 @@ def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
     for code, need, had in zip(_AMOUNTS, needs, has, strict=True):
         if need > had:
             return _no(code, fleet, card, Cure.CAPACITY, need, max(0, had))
-    if fleet.card_modes.item(card) & WHOLE:
+    if has[0] <= 0 or fleet.card_modes.item(card) & WHOLE:  # who asks for no compute needs some too
         return _no(Code.GPU_COMPUTE, fleet, card, Cure.CAPACITY, needs[0], 0)
     return None
 
@@ -282,8 +294,7 @@ def charge_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> Charge:
         assert isinstance(found, Charge), "the card passed the filters"
         return found
     assert asked.part is not None
-    compute, vram = asked.part.on(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
-    return Charge(compute, vram, asked.cards.isolation)
+    return Charge.of(asked.part, fleet.cards[card], asked.cards.isolation)
 
 
 def charges_on(fleet: Fleet, cards: Sequence[int], asked: ResourceRequirement) -> tuple[Charge, ...]:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.exclusion import Exclusion
+from ullage.core.inventory_check import check_inventory
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.charge import LARGEST_SIZE, TAKEN_COLUMNS, follow_all
 from ullage.core.kernel.charge import charge as charge_columns
@@ -105,6 +106,10 @@ class Fleet:
     Cards lie flat, those of node row r by index from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
     vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known.
     `profiles` say what partitions cards have, `zone_rules` how zones are looked at.
+
+    Raises:
+        InvalidRequest: the nodes cannot be, see `check_inventory`.
+
     """
 
     def __init__(
@@ -117,6 +122,7 @@ class Fleet:
     ) -> None:
         self.profiles = profiles
         self.nodes: tuple[Node, ...] = tuple(map(_by_index, sorted(nodes, key=lambda node: node.name)))
+        check_inventory(self.nodes)
         self.row_of = {node.name: row for row, node in enumerate(self.nodes)}
         self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
         self.exclusion = Exclusion(Labels(self.nodes))
@@ -612,25 +618,32 @@ def share_of(compute: int, total: int) -> int:
 
 def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
     """What an allocation on these cards counts; see `Fleet.usage_of`."""
-    limit, charges = allocation.claim.limit if allocation.claim else None, allocation.charges
+    claim, charges = allocation.claim, allocation.charges
+    limit = claim.limit if claim is not None else None
     compute = vram = compute_limit = vram_limit = cores = 0
     for position, gpu in enumerate(gpus):
+        needs = (0, 0)
         if charges:
             charge = charges[position]
-            compute += charge.compute if gpu is None or gpu.compute_gflops is not None else 0
-            vram += charge.vram if gpu is None or gpu.vram_bytes is not None else 0
+            needs = counted(gpu, (charge.compute, charge.vram))
             cores += share_of(charge.compute, PPM if gpu is None else gpu.compute)
         elif gpu is not None:
-            compute += gpu.compute_gflops or 0
-            vram += gpu.vram_bytes or 0
+            needs = gpu.compute_gflops or 0, gpu.vram_bytes or 0
         cores += 0 if charges else PPM
-        if limit is not None:
-            most = limit.compute_gflops or limit.compute_ppm * (0 if gpu is None else gpu.compute) // PPM
-            compute_limit += most if gpu is None or gpu.compute_gflops is not None else 0
-            vram_limit += limit.vram_bytes if gpu is None or gpu.vram_bytes is not None else 0
+        compute, vram = compute + needs[0], vram + needs[1]
+        if claim is not None and limit is not None:
+            total = (0, 0) if gpu is None else (gpu.compute, gpu.vram)
+            most = claim.most(needs, counted(gpu, limit.on(*total)))
+            compute_limit, vram_limit = compute_limit + most[0], vram_limit + most[1]
     if limit is None:
         compute_limit, vram_limit = compute, vram
     return Usage(compute, vram, compute_limit, vram_limit, 1, cores)
+
+
+def counted(gpu: Gpu | None, amounts: tuple[int, int]) -> tuple[int, int]:
+    """What of these amounts on a card quotas count: GFLOPS and bytes of what it says of itself, the rest nothing."""
+    compute = amounts[0] if gpu is None or gpu.compute_gflops is not None else 0
+    return compute, amounts[1] if gpu is None or gpu.vram_bytes is not None else 0
 
 
 def _as_numbers(rows: at.Rows) -> memoryview:
@@ -644,7 +657,8 @@ def _charges(allocation: Allocation) -> tuple[object, ...]:
     Its age says where a partition lies whose place is not recorded.
     """
     age = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
-    held = allocation.node, allocation.gpus, allocation.charges, allocation.cards, allocation.placement
+    mixed = [charge.mixed for charge in allocation.charges]
+    held = allocation.node, allocation.gpus, allocation.charges, mixed, allocation.cards, allocation.placement
     return *held, allocation.requirement, allocation.claim, age
 
 

@@ -5,17 +5,13 @@ Both follow the books: what is known of a node is computed again only after it c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import columns as at
-from ullage.core.kernel.compiled import code_of, compiled
-from ullage.core.kernel.shares import Flags, idle_and_fragments
-from ullage.core.kernel.task_class import Classes, Popularity
+from ullage.core.kernel.shares import measure
 from ullage.core.placement import table_of
 from ullage.core.strategies import strategy_named
 from ullage.core.workload import Workload
@@ -64,30 +60,8 @@ class Fragments:
         rows = np.array(fleet.touched_since(self._clock), dtype=np.int64)
         self._clock = fleet.clock
         open_to_work = fleet.schedulable, fleet.card_usable
-        _measuring()(fleet.node_rows, fleet.card_rows, rows, *open_to_work, *self._mix, self._of_nodes)
+        measure(fleet.node_rows, fleet.card_rows, rows, *open_to_work, *self._mix, self._of_nodes)
         return self._of_nodes
-
-
-@cache
-def _measuring() -> Callable[..., None]:
-    key = code_of(idle_and_fragments)
-
-    @compiled
-    def measure(
-        nodes: at.Rows,
-        cards: at.Rows,
-        rows: at.Rows,
-        takes: Flags,
-        usable: Flags,
-        classes: Classes,
-        popularity: Popularity,
-        out: at.Scores,
-    ) -> None:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        for row in rows:
-            out[0, row], out[1, row] = idle_and_fragments(nodes, cards, row, takes, usable, classes, popularity)
-
-    return measure
 
 
 def fragments_of(fleet: Fleet, workload: Workload) -> Fragments:

@@ -13,9 +13,8 @@ backs off, each time twice as long; it keeps its age. Times are seconds of the c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import chain
 
 from ullage.core.allocator import Allocator
@@ -23,131 +22,40 @@ from ullage.core.draft import Misfit, by_size, fit_together
 from ullage.core.eviction import preempt_together
 from ullage.core.feasibility import runs
 from ullage.core.fleet import Fleet
-from ullage.core.nomination import NOMINATED_TTL_S
-from ullage.core.selection import Choice, Refusal, Rules
+from ullage.core.gang_state import (
+    BACKOFF_S,
+    MAX_BACKOFF_S,
+    Answer,
+    Gang,
+    GangOutcome,
+    GangPhase,
+    GangStanding,
+)
+from ullage.core.nomination import NOMINATED_TTL_S, Nominations
+from ullage.core.selection import Choice, Refusal
 from ullage.core.sentences import CURES
 from ullage.core.victims import budgets_of
+from ullage.core.wake import Tried
 from ullage.model.allocation import Allocation, AllocationState
-from ullage.model.claim import GangClaim, Request
+from ullage.model.claim import Request
 from ullage.model.error import Conflict, Unavailable, invalid
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code, Cure, Rejection
-
-BACKOFF_S = 10.0
-"""How long a gang stays away after its first failure."""
-
-MAX_BACKOFF_S = 300.0
-"""The bound of the doubling: 10, 20, 40, 80, 160, 300, 300 seconds. A placement starts it over."""
-
-
-class GangPhase(StrEnum):
-    """Where a gang is in its life.
-
-    PENDING lacks members, WAITING lacks room, SCHEDULING holds reservations, RUNNING has its required
-    members bound. TIMED_OUT and FAILED (it lost its quorum) back off; then a new wait begins.
-    """
-
-    PENDING = "pending"
-    WAITING = "waiting"
-    SCHEDULING = "scheduling"
-    RUNNING = "running"
-    TIMED_OUT = "timed-out"
-    FAILED = "failed"
-
-
-Answer = Allocation | Refusal
-"""What one member has: its cards, or why it has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class GangOutcome:
-    """One gang that changed: its phase, the answer per member, what was placed, and what was given back.
-
-    `retry_at` is when a gang that backs off is tried again. `evicted` were told to leave for it, and
-    `nominated` says for which member each, and where room is kept.
-    """
-
-    key: str
-    phase: GangPhase
-    answers: Mapping[str, Answer]
-    placed: tuple[Allocation, ...] = ()
-    forgotten: tuple[str, ...] = ()
-    retry_at: float | None = None
-    evicted: tuple[Allocation, ...] = ()
-    nominated: tuple[Nomination, ...] = ()
-
-
-# --- state ---
-
-
-@dataclass(slots=True)
-class _Gang:
-    """Members in the order in which they came; `since` is when the first of those that wait began to.
-
-    `quorate` is set once there were enough members to try; `tried` is what the last trial depended on. At
-    `renew_at` the room that is kept for it would soon lapse.
-    """
-
-    key: str
-    born: float
-    members: dict[str, Request] = field(default_factory=dict)
-    phase: GangPhase = GangPhase.PENDING
-    since: float | None = None
-    retry_at: float | None = None
-    backoff_s: float = BACKOFF_S
-    quorate: bool = False
-    leaving: set[str] = field(default_factory=set)
-    answers: dict[str, Answer] = field(default_factory=dict)
-    tried: _Trial | None = None
-    renew_at: float | None = None
-
-    @property
-    def claim(self) -> GangClaim:
-        """What the newest member says of the gang."""
-        claim = next(reversed(self.members.values())).claim.gang
-        assert claim is not None
-        return claim
-
-    @property
-    def expires_at(self) -> float | None:
-        """When the present wait has been too long; no timeout, or one of 0: never."""
-        if self.since is None or not self.claim.timeout_s:
-            return None
-        return self.since + self.claim.timeout_s
-
-    def told(self) -> tuple[object, ...]:
-        """What outsiders see of it, for telling whether that changed."""
-        codes = {uid: a.code if isinstance(a, Refusal) else a.state for uid, a in self.answers.items()}
-        return self.phase, self.retry_at, codes
-
-
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """What a trial depended on: while that is the same, so is the result."""
-
-    version: int
-    fleet: Fleet
-    rules: Rules
-    waiting: tuple[str, ...]
-
-    def same(self, other: _Trial | None) -> bool:
-        """Whether nothing changed since the other one."""
-        if other is None or self.fleet is not other.fleet or self.rules is not other.rules:
-            return False
-        return (self.version, self.waiting) == (other.version, other.waiting)
 
 
 class Gangs:
     """All gangs that have members; the cards they hold are in the ledger of the allocator, not here."""
 
     def __init__(self) -> None:
-        self._gangs: dict[str, _Gang] = {}
+        self._gangs: dict[str, Gang] = {}
         self._key_of: dict[str, str] = {}
 
     # --- members ---
 
-    def add(self, request: Request, now: float) -> GangPhase:
+    def add(self, request: Request, now: float, born: float | None = None) -> GangPhase:
         """A member appears, or is told again; the phase of its gang.
+
+        `born` is the age of a gang that was known before, in place of `now`.
 
         Raises:
             InvalidRequest: it is of no gang. Conflict: its uid is a member of another gang.
@@ -159,11 +67,19 @@ class Gangs:
         key = self._key_of.setdefault(request.uid, claim.key)
         if key != claim.key:
             raise Conflict(f"{request.uid} is a member of gang {key}; remove it there first", code="already-in-gang")
-        gang = self._gangs.setdefault(key, _Gang(key, now))
+        gang = self._gangs.setdefault(key, Gang(key, now if born is None else born))
         if request.uid not in gang.members:
             gang.members[request.uid] = request
             gang.since = now if gang.since is None and gang.retry_at is None else gang.since
         return gang.phase
+
+    def resume(self, key: str, standing: GangStanding) -> None:
+        """A gang that was known before goes on from there; call it once its members are added."""
+        self._gangs[key].resume(standing)
+
+    def standing(self, key: str) -> GangStanding:
+        """Return what of a gang a restart must find."""
+        return self._gangs[key].standing
 
     def remove(self, uid: str) -> GangPhase | None:
         """A member is gone; the phase of its gang, None if it was of none.
@@ -254,7 +170,7 @@ class Gangs:
             return ()
         return tuple(_Step(gang, allocator, now, self._held(allocator.fleet, gang), commit=True).bind().values())
 
-    def _held(self, fleet: Fleet, gang: _Gang) -> dict[str, Allocation]:
+    def _held(self, fleet: Fleet, gang: Gang) -> dict[str, Allocation]:
         """What a gang has in the ledger: of members, and of who was one before the members were told."""
         known = (uid for uid in gang.members if uid in fleet.ledger)
         others = (uid for uid in sorted(fleet.gangs.get(gang.key, ())) if self._key_of.get(uid) is None)
@@ -286,7 +202,7 @@ def _forget(allocator: Allocator, uids: Collection[str], now: float) -> tuple[st
 class _Step:
     """One gang at one moment; `held` is what it has in the ledger, by uid. With `commit` it is bound at once."""
 
-    gang: _Gang
+    gang: Gang
     allocator: Allocator
     now: float
     held: dict[str, Allocation]
@@ -328,7 +244,10 @@ class _Step:
         gang.since = self.now if gang.since is None else gang.since
         if gang.quorate and self._present() < gang.claim.required:
             return self._back_off(GangPhase.FAILED)
-        if gang.expires_at is not None and self.now >= gang.expires_at:
+        if self.allocator.nominations.owed(gang.members, self.allocator.fleet):
+            gang.since = self.now  # others leave for it, and do not leave in vain
+        untried = gang.quorate and gang.tried is None  # since a restart: it is tried before it is given up
+        if gang.expires_at is not None and self.now >= gang.expires_at and not untried:
             return self._back_off(GangPhase.TIMED_OUT)
         if self._running() + len(self._reserved()) < gang.claim.required:
             return self._give_back()  # a member left: what the others reserved is only a part
@@ -377,17 +296,20 @@ class _Step:
         """All that wait, or if they do not fit the smallest that are enough."""
         plan = self._plan(waiting, needed) if self._is_new(waiting) else None
         if isinstance(plan, dict):
-            self._keep_no_room()
-            self.gang.phase = GangPhase.SCHEDULING
-            reserved = self._take([(request, plan[request.uid]) for request in waiting if request.uid in plan])
-            self._refuse(self._waiting(), Code.GANG_ROOM)
-            return reserved
+            return self._take_whole(waiting, plan)
         awaited = self._awaited(waiting)
         if awaited:
             return self._refuse(waiting, Code.EVICTING, awaited)
         if plan is not None and self.gang.claim.preempt:
             return self._preempt(waiting, needed, plan)
         return {} if plan is None else self._does_not_fit(waiting, plan)
+
+    def _take_whole(self, waiting: list[Request], plan: dict[str, Choice]) -> dict[str, Allocation]:
+        self.gang.phase = GangPhase.SCHEDULING
+        reserved = self._take([(request, plan[request.uid]) for request in waiting if request.uid in plan])
+        self._keep_no_room()
+        self._refuse(self._waiting(), Code.GANG_ROOM)
+        return reserved
 
     def _plan(self, waiting: list[Request], needed: int) -> dict[str, Choice] | Misfit:
         sized = by_size(self.allocator.fleet, waiting)
@@ -396,7 +318,10 @@ class _Step:
 
     def _fit(self, requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
         fleet, beside = self.allocator.fleet, [allocation.node for allocation in self.held.values()]
-        return fit_together(fleet, self.allocator.rules, requests, self.now, self.allocator.nominations, beside)
+        return fit_together(fleet, self.allocator.rules, requests, self.now, self._kept_for_others(), beside)
+
+    def _kept_for_others(self) -> Nominations:
+        return self.allocator.nominations.without(*self.gang.members)
 
     def _does_not_fit(self, waiting: list[Request], misfit: Misfit) -> dict[str, Allocation]:
         told = misfit.refusal.rejections[0]
@@ -430,17 +355,20 @@ class _Step:
         """Let others leave for as many members as are required, or nobody."""
         allocator = self.allocator
         requests = by_size(allocator.fleet, waiting)[-needed:]
-        self._keep_no_room()
         budgets = budgets_of(allocator.fleet, allocator.rules.min_available)
-        nominations = allocator.nominations
+        nominations = self._kept_for_others()
         found = preempt_together(allocator.fleet, allocator.rules, requests, self.now, budgets, nominations)
         if isinstance(found, Misfit):
             return self._does_not_fit(waiting, misfit)
+        if not any(each.victims for each in found.values()):
+            return self._take_whole(waiting, {uid: each.choice for uid, each in found.items()})
+        self._keep_no_room()
         for uid in dict.fromkeys(chain.from_iterable(each.uids for each in found.values())):
             leaving = allocator.release(uid)
             assert leaving is not None, "a victim is in the ledger"
             self.evicted.append(leaving)
-        self._keep_room(found[request.uid].nomination(request, self.now) for request in requests)
+        kept = (found[request.uid].nomination(request, self.now) for request in requests)
+        self._keep_room(replace(entry, owed=True) for entry in kept)
         return self._refuse(waiting, Code.EVICTING, len(self.evicted))
 
     def _place_late(self, waiting: list[Request]) -> dict[str, Allocation]:
@@ -465,14 +393,17 @@ class _Step:
         """Whether anything changed since the last trial: what did not fit then does not fit now."""
         allocator = self.allocator
         uids = tuple(request.uid for request in waiting)
-        trial = _Trial(allocator.version, allocator.fleet, allocator.rules, uids)
+        trial = Tried(allocator.version, allocator.fleet, allocator.rules, uids)
         known, self.gang.tried = self.gang.tried, trial
         return not trial.same(known)
 
     def _take(self, plan: Sequence[tuple[Request, Choice]]) -> dict[str, Allocation]:
         """Reserve all of the plan: the books are as they were when it was made."""
-        state = AllocationState.BOUND if self.commit else AllocationState.ASSUMED
-        taken = {request.uid: self.allocator.take(request, choice, self.now, state) for request, choice in plan}
+        books, state = self.allocator, AllocationState.BOUND if self.commit else AllocationState.ASSUMED
+        if books.nominations.owed(self.gang.members):
+            until = self.now + books.rules.protected_s
+            plan = [(replace(each, claim=each.claim.shielded(until)), choice) for each, choice in plan]
+        taken = {request.uid: books.take(request, choice, self.now, state) for request, choice in plan}
         self.held |= taken
         self.gang.answers |= taken
         if self.commit:

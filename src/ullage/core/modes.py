@@ -13,12 +13,16 @@ WHOLE = 1
 
 MODES = {Isolation.SHARED: 2, Isolation.SOFT: 4, Isolation.HARD: 8, Isolation.PARTITIONED: 16}
 CUT = MODES[Isolation.PARTITIONED]
+MIXED = 32
+"""Some user was found on the card with users of another isolation: a dynamic card takes nobody until they are gone."""
 ANY = WHOLE | sum(MODES.values())
 
 
 def mode_of(charge: Charge | None) -> int:
-    """The bit of one user."""
-    return WHOLE if charge is None else MODES[charge.isolation]
+    """The bit of one user, and that of a mixture if it was found in one."""
+    if charge is None:
+        return WHOLE
+    return MODES[charge.isolation] | MIXED if charge.mixed else MODES[charge.isolation]
 
 
 def modes_of(users: Iterable[Charge | None]) -> int:
@@ -45,7 +49,7 @@ def mixed(asked: ResourceRequirement, *, dynamic: bool) -> int:
     mode = asked.cards.isolation
     if dynamic:
         same = WHOLE | MODES[mode] if mode is Isolation.SHARED else MODES[mode]
-        return ANY & ~same | CUT
+        return ANY & ~same | CUT | MIXED
     if asked.whole:
         return 0
     return ANY & ~(WHOLE | CUT) if mode is Isolation.PARTITIONED else CUT
@@ -54,5 +58,5 @@ def mixed(asked: ResourceRequirement, *, dynamic: bool) -> int:
 def conflicts(held: int) -> bool:
     """Whether a dynamic card has users that could not have come one after the other."""
     shared = MODES[Isolation.SHARED]
-    kinds = held & ~WHOLE | shared if held & WHOLE else held
-    return bool(kinds & CUT) or kinds & (kinds - 1) != 0
+    kinds = held & ~(WHOLE | MIXED) | (shared if held & WHOLE else 0)
+    return bool(held & MIXED) or bool(kinds & CUT) or kinds & (kinds - 1) != 0

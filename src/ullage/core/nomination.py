@@ -1,20 +1,24 @@
-"""Room that is kept for nominated requests: what others, who come after them, find beside it.
+"""Room that is kept for nominated requests and for sessions: what others, who come after them, find beside it.
 
 A request is nominated when somebody gives way to it. Until it is placed or gone its room is charged
 whenever a request that comes after it is judged, per card; afterwards the books are as before.
-Times are seconds of the caller's clock.
+Places that are promised to sessions are charged before any request is judged. What those who leave
+for such a place still hold of it is not charged twice. Times are seconds of the caller's clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import NamedTuple
 
 from ullage.core.counted import amounts_on
+from ullage.core.feasibility import quota_allows
 from ullage.core.filters import CARD, EXCLUSION, Stage, charge_on, charges_on
-from ullage.core.fleet import Fleet
+from ullage.core.fleet import Fleet, Usage
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, choose, find, refusals_on
 from ullage.core.topology.verdict import placement_on
 from ullage.core.trial import trial
@@ -29,18 +33,38 @@ NOMINATED_TTL_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
+class Promised:
+    """Places that one session or request is promised, and those in the ledger who leave for it."""
+
+    places: tuple[Allocation, ...]
+    leaving: tuple[str, ...] = ()
+
+
+Ahead = Nomination | Promised
+"""Whoever comes before a request."""
+
+
+@dataclass(frozen=True, slots=True)
 class Nominations:
-    """The requests that room is kept for, one entry per uid; those that are placed by now count no more."""
+    """The requests that room is kept for, one entry per uid; those that are placed by now count no more.
+
+    `sessions` are places that sessions wait for: no request gets them.
+    """
 
     entries: tuple[Nomination, ...] = ()
+    sessions: tuple[Promised, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether room is kept for anybody."""
+        return bool(self.entries or self.sessions)
 
     def with_(self, nomination: Nomination) -> Nominations:
         """These and another one, in place of one with its uid."""
-        return Nominations((*self.without(nomination.request.uid).entries, nomination))
+        return replace(self, entries=(*self.without(nomination.request.uid).entries, nomination))
 
     def without(self, *uids: str) -> Nominations:
         """These without the requests that are placed, or gone."""
-        return Nominations(tuple(entry for entry in self.entries if entry.request.uid not in uids))
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.request.uid not in uids))
 
     def of(self, uid: str) -> Nomination | None:
         """The entry of a request."""
@@ -60,43 +84,96 @@ class Nominations:
         """Requests that nobody asked for again within `NOMINATED_TTL_S`."""
         return tuple(entry.request.uid for entry in self.entries if entry.since + NOMINATED_TTL_S <= now)
 
-    def before(self, fleet: Fleet, request: Request) -> list[Nomination]:
-        """Those whose room this request must leave alone: of higher priority, or of its gang and equal to it.
+    def before(self, fleet: Fleet, request: Request) -> list[Ahead]:
+        """Those whose room this request must leave alone: sessions, and whoever others gave way to.
 
-        Of those that are `first_come` also whoever is equal to it and was nominated before it.
+        Of the other requests those of higher priority, and those of its gang that are equal to it. Of those that are
+        `first_come` also whoever is equal to it and was nominated before it.
         """
-        if not self.entries:
+        if not self:
             return []
         earlier = {entry.request.uid for entry in takewhile(lambda e: e.request.uid != request.uid, self.entries)}
-        return [
+        entries = (
             entry
             for entry in self.waiting(fleet)
             if entry.request.uid != request.uid
-            and (entry.hold or _comes_before(entry, request.claim, earlier=entry.request.uid in earlier))
-        ]
+            and (entry.keeps_all_out or _comes_before(entry, request.claim, earlier=entry.request.uid in earlier))
+        )
+        return [*self.sessions, *entries]
+
+    def all(self, fleet: Fleet) -> list[Ahead]:
+        """Everybody whom room is kept for."""
+        return [*self.sessions, *self.waiting(fleet)]
+
+    def owed(self, uids: Collection[str], fleet: Fleet | None = None) -> bool:
+        """Whether others gave way to any of these; with `fleet` only on nodes that take work."""
+        nodes = {entry.node for entry in self.entries if entry.owed and entry.request.uid in uids}
+        if fleet is None:
+            return bool(nodes)
+        return any(node in fleet.row_of and fleet.schedulable[fleet.row_of[node]] for node in nodes)
 
 
 NO_NOMINATIONS = Nominations()
 
 
 @contextmanager
-def kept(fleet: Fleet, ahead: Sequence[Nomination]) -> Iterator[None]:
+def kept(fleet: Fleet, ahead: Sequence[Ahead]) -> Iterator[None]:
     """The books as those must see them who come after these: with their room charged.
 
-    What is kept counts in no quota, and nobody can evict it. All is taken back at the end.
+    What is kept counts in no quota, unless others gave way to it: then it does in that of its namespace, or the quota
+    could refuse the winner. Nobody can evict what is kept. All is taken back at the end.
     """
     if not ahead:
         yield
         return
-    with trial(fleet):
-        for nomination in ahead:
-            keep = _keep(fleet, nomination)
-            if keep is not None:
-                fleet.charge(keep, force=True)
+    with ExitStack() as stack:
+        stack.enter_context(trial(fleet))
+        found = [_enter(fleet, each) for each in ahead]
+        if any(uid in fleet.ledger for each in found for uid in each.leaving):
+            stack.pop_all().close()
+            stack.enter_context(trial(fleet))
+            spare = Counter(row for each in found for row in _charge_beyond(fleet, each))
+            stack.enter_context(_with_slots(fleet, spare))
+        stack.enter_context(_counted(fleet, found))
         yield
 
 
+@contextmanager
+def kept_from_sessions(fleet: Fleet, nominations: Nominations, cap: int) -> Iterator[None]:
+    """The books as sessions see them: with the room of requests charged, and a worker of each below the `cap`.
+
+    A `cap` below 0 is none: nodes say themselves how many workers they take.
+    """
+    waiting = nominations.waiting(fleet)
+    rows = {fleet.row_of[entry.node] for entry in waiting if entry.owed and entry.node in fleet.row_of}
+    with kept(fleet, waiting):
+        left = {row: max(0, cap - fleet.workers(row)) for row in rows if cap >= 0}
+        over = {row: min(0, most - fleet.slots_free.item(row)) for row, most in left.items()}
+        with _with_slots(fleet, over):
+            yield
+
+
+@contextmanager
+def _with_slots(fleet: Fleet, more: Mapping[int, int]) -> Iterator[None]:
+    """Have nodes, which changed in the caller's trial, take so many allocations more."""
+    for row, slots in more.items():
+        fleet.slots_free[row] += slots
+    try:
+        yield
+    finally:
+        for row, slots in more.items():
+            fleet.slots_free[row] -= slots
+
+
 # --- beside them ---
+
+
+def quota_allows_beside(fleet: Fleet, rules: Rules, request: Request, units: int, nominations: Nominations) -> bool:
+    """`quota_allows` beside nominated requests: what others gave way to counts in the quota of its namespace."""
+    if not rules.quotas.levels(request.claim.namespace):
+        return True
+    with kept(fleet, nominations.before(fleet, request)):
+        return quota_allows(fleet, rules, request, units)
 
 
 def find_beside(
@@ -184,6 +261,128 @@ def let_leave(fleet: Fleet, row: int) -> int:
     return len(leaving)
 
 
+def _charge(fleet: Fleet, places: Iterable[Allocation]) -> None:
+    for place in places:
+        fleet.charge(place, force=True)
+
+
+class _Kept(NamedTuple):
+    """What is kept for one: its places, who leaves for them, and what that counts in the quota of a namespace."""
+
+    places: tuple[Allocation, ...]
+    leaving: tuple[str, ...]
+    namespace: str = ""
+    usage: Usage = Usage()
+
+
+def _enter(fleet: Fleet, ahead: Ahead) -> _Kept:
+    """Charge what is kept for one, within the caller's trial."""
+    if isinstance(ahead, Promised):
+        there = tuple(place for place in ahead.places if fleet.card_of.keys() >= set(place.gpus))
+        found = _Kept(there, ahead.leaving)
+    else:
+        keep, leaving = _keep(fleet, ahead), tuple(victim.uid for victim in ahead.victims)
+        found = _Kept(() if keep is None else (keep,), leaving)
+        if keep is not None and ahead.owed:
+            found = found._replace(
+                namespace=ahead.request.claim.namespace, usage=_usage_beyond(fleet, ahead, keep, leaving)
+            )
+    _charge(fleet, found.places)
+    return found
+
+
+def _usage_beyond(fleet: Fleet, nomination: Nomination, keep: Allocation, leaving: Iterable[str]) -> Usage:
+    """What a request will count in the quota of its namespace, less what those count there who leave for it."""
+    claim = nomination.request.claim
+    usage = fleet.usage_of(replace(keep, claim=claim))
+    for held in (fleet.ledger[uid] for uid in leaving if uid in fleet.ledger):
+        if held.claim is not None and held.claim.namespace == claim.namespace:
+            usage = usage.plus(fleet.usage_of(held), -1)
+    return Usage(*(max(0, amount) for amount in usage))
+
+
+@contextmanager
+def _counted(fleet: Fleet, found: Iterable[_Kept]) -> Iterator[None]:
+    """Have what is kept counted in quotas."""
+    before = dict(fleet.usage)
+    for each in found:
+        if any(each.usage):
+            fleet.usage[each.namespace] = fleet.usage.get(each.namespace, Usage()).plus(each.usage)
+    try:
+        yield
+    finally:
+        fleet.usage.clear()
+        fleet.usage.update(before)
+
+
+def _charge_beyond(fleet: Fleet, promised: _Kept) -> Iterator[int]:
+    """Charge what those who leave for these places do not hold of them; the row of each who leaves one its slot."""
+    held = _Held(fleet.ledger[uid] for uid in promised.leaving if uid in fleet.ledger)
+    for place in promised.places:
+        left, has_slot = held.take_off(place), held.leaves_slot(place.node)
+        if left is not None:
+            fleet.charge(left, force=True)
+            if has_slot:
+                yield fleet.row_of[place.node]
+
+
+class _Held:
+    """What some hold of nodes and cards, and is not taken off a place yet."""
+
+    def __init__(self, allocations: Iterable[Allocation]) -> None:
+        self._cpu, self._memory = Counter[str](), Counter[str]()
+        self._compute, self._vram = Counter[str](), Counter[str]()
+        self._whole: set[str] = set()
+        self._slots = Counter[str]()
+        for held in allocations:
+            self._slots[held.node] += 1
+            self._cpu[held.node] += held.requirement.cpu_milli
+            self._memory[held.node] += held.requirement.memory_bytes
+            self._whole.update(() if held.charges else held.gpus)
+            for gpu, charge in zip(held.gpus, held.charges, strict=bool(held.charges)):
+                self._compute[gpu] += charge.compute
+                self._vram[gpu] += charge.vram
+
+    def take_off(self, place: Allocation) -> Allocation | None:
+        """The place without what is held of it; None if it asks for no cards and all of it is."""
+        asked, node = place.requirement, place.node
+        cpu, memory = _take(self._cpu, node, asked.cpu_milli), _take(self._memory, node, asked.memory_bytes)
+        cards = [(gpu, self._left_on(gpu, charge)) for gpu, charge in self._cards_of(place)]
+        if not (asked.gpu_count or cpu or memory):
+            return None
+        left = replace(asked, cpu_milli=cpu, memory_bytes=memory)
+        charges = tuple(charge for _, charge in cards if charge is not None)
+        return replace(place, requirement=left, gpus=tuple(gpu for gpu, _ in cards), charges=charges)
+
+    def leaves_slot(self, node: str) -> bool:
+        """Whether one of them gives its slot on a node to a place; each gives it once."""
+        self._slots[node] -= 1
+        return self._slots[node] >= 0
+
+    def _cards_of(self, place: Allocation) -> list[tuple[str, Charge | None]]:
+        """Its cards that are not held altogether, None for one that it has whole."""
+        charges: Sequence[Charge | None] = place.charges or [None] * len(place.gpus)
+        pairs = zip(place.gpus, charges, strict=True)
+        return [(gpu, charge) for gpu, charge in pairs if gpu not in self._whole and not self._covers(gpu, charge)]
+
+    def _covers(self, gpu: str, charge: Charge | None) -> bool:
+        return charge is not None and charge.compute <= self._compute[gpu] and charge.vram <= self._vram[gpu]
+
+    def _left_on(self, gpu: str, charge: Charge | None) -> Charge | None:
+        if charge is None:
+            return None
+        return replace(
+            charge, compute=_take(self._compute, gpu, charge.compute), vram=_take(self._vram, gpu, charge.vram)
+        )
+
+
+def _take(held: Counter[str], key: str, amount: int) -> int:
+    """What of an amount is more than is held there; that much of what is held is used up."""
+    covered = min(amount, held[key])
+    held[key] -= covered
+    return amount - covered
+
+
 def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
     """The entry that keeps the room of a nominated request; None if its node has nothing for it."""
     request, row = nomination.request, fleet.row_of.get(nomination.node)
@@ -191,12 +390,15 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
         return None
     here = {fleet.cards[card].uuid for card in fleet.cards_on(row)}
     if nomination.gpus and here.issuperset(nomination.gpus):
-        gpus, charges = nomination.gpus, nomination.charges
+        gpus = nomination.gpus
+        charges = tuple(
+            charge.on(gpu) for gpu, charge in zip(fleet.gpus(gpus), nomination.charges, strict=bool(nomination.charges))
+        )
     else:
         gpus, charges = _best_fit(fleet, row, request)
     if not gpus:
         return None
-    # Its limit is promised too; of no namespace, so that it counts in no quota.
+    # Its limit is promised too; of no namespace, so that it counts in no quota here.
     claim = None if request.claim.limit is None else Claim(namespace="", limit=request.claim.limit)
     uid, asked = f"{request.uid} at its next place" if request.uid in fleet.ledger else request.uid, request.requirement
     with trial(fleet):  # what it is to have in zones is with those who leave for it

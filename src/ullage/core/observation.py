@@ -17,7 +17,8 @@ from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import ZONES
 from ullage.core.occupancy import start
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.holding import Holding, PodHolding, Use
+from ullage.model.holding import Holding, PodHolding, Use, card_ids
+from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT64
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
@@ -47,7 +48,8 @@ class Observation:
 
     `changed` are allocations as the ledger has them now, `foreign` among them if that changed. `foreign` is what
     owners hold that are not known here, None if there is nothing; `owners` are these, as namespace/name or uid.
-    `unknown` are ids of cards that the inventory of the node does not have.
+    `unknown` are ids of cards that the inventory of the node does not have. Cards that are held without such a
+    name, or by number alone, are not free: a known owner keeps as many of its own, a stranger has others that are free.
     """
 
     node: str
@@ -78,10 +80,10 @@ def observe(fleet: Fleet, departed: Departed, node: str, use: Use, now: float) -
             after, differ = _healed(fleet, row, held, own, stale=use.stale)
             changed += [after] * (after != held)
             mismatches += differ
-    foreign = _foreign(fleet, row, _sum(fleet, row, chain.from_iterable(strangers.values())))
+    foreign = _foreign(fleet, row, _sum(fleet, row, chain.from_iterable(strangers.values())), changed)
     changed += [] if foreign in (None, fleet.ledger.get(foreign_id(node))) else [foreign]
     named = tuple(sorted(owner for owner, containers in strangers.items() if any(map(_holds, containers))))
-    unknown = sorted(set(_card_ids(chain.from_iterable(pod.containers for pod in use.pods))) - _cards_of(fleet, row))
+    unknown = sorted(set(card_ids(chain.from_iterable(pod.containers for pod in use.pods))) - _cards_of(fleet, row))
     return Observation(node, tuple(changed), tuple(mismatches), foreign, named, tuple(unknown))
 
 
@@ -132,13 +134,17 @@ def _name(pod: PodHolding) -> str:
 
 
 class _Shown(NamedTuple):
-    """What is shown of a pod: cards by uuid and CPUs, each once; devices that are no cards; bytes by zone and kind."""
+    """What is shown of a pod: cards by uuid and CPUs, each once; devices that are no cards; bytes by zone and kind.
+
+    `unnamed` is how many more cards it has, of which it is not known which they are.
+    """
 
     cards: tuple[str, ...]
     cpus: tuple[int, ...]
     devices: dict[str, tuple[str, ...]]
     memory: dict[tuple[int, str], int]
     bytes: int
+    unnamed: int
 
     @property
     def anything(self) -> bool:
@@ -149,12 +155,18 @@ def _holds(container: Holding) -> bool:
     return bool(container.cpus or container.devices or container.counts or container.memory)
 
 
-def _card_ids(containers: Iterable[Holding]) -> Iterator[str]:
-    """Ids of cards; who holds a part of one has an id of its own that starts with the card's (`GPU-1::2`)."""
+def _unnamed(containers: Iterable[Holding], named: Collection[str]) -> int:
+    """Return how many cards are held by ids that no card has, or by number alone.
+
+    An id that continues the uuid of a card (`GPU-1-3`) is a share that a plugin made. Which cards the users of such
+    shares have is known from their pods.
+    """
+    count = 0
+    ids: set[str] = set()
     for container in containers:
-        for resource, ids in container.devices:
-            if resource == CARD:
-                yield from (id_.partition("::")[0] for id_ in ids)
+        ids.update(card_ids([container]))
+        count += sum(number for resource, number in container.counts if resource == CARD)
+    return count + sum(id_ not in named and id_.rpartition("-")[0] not in named for id_ in ids)
 
 
 def _cards_of(fleet: Fleet, row: int) -> set[str]:
@@ -164,7 +176,8 @@ def _cards_of(fleet: Fleet, row: int) -> set[str]:
 def _sum(fleet: Fleet, row: int, containers: Iterable[Holding]) -> _Shown:
     """All that containers hold of a node; memory that lies in several zones together is taken evenly from them."""
     all_ = list(containers)
-    cards = set(_card_ids(all_)) & _cards_of(fleet, row)
+    named = _cards_of(fleet, row)
+    cards = set(card_ids(all_)) & named
     devices: dict[str, set[str]] = {}
     memory: dict[tuple[int, str], int] = {}
     for container in all_:
@@ -182,6 +195,7 @@ def _sum(fleet: Fleet, row: int, containers: Iterable[Holding]) -> _Shown:
         {resource: tuple(sorted(ids)) for resource, ids in sorted(devices.items())},
         {key: amount for key, amount in sorted(memory.items()) if amount},
         sum(block.amount_bytes for container in all_ for block in container.memory if block.kind == MEMORY),
+        _unnamed(all_, named),
     )
 
 
@@ -197,8 +211,8 @@ def _divided(shown: _Shown, each: Sequence[Allocation]) -> list[_Shown]:
         parts = _parts(ids, [dict(placement.devices).get(resource, ()) for placement in known])
         for own, part in zip(devices, parts, strict=True):
             own.update({resource: part} if part else {})
-    rest: list[tuple[dict[tuple[int, str], int], int]] = [(shown.memory, shown.bytes)]
-    rest += [({}, 0)] * (len(each) - 1)
+    rest: list[tuple[dict[tuple[int, str], int], int, int]] = [(shown.memory, shown.bytes, shown.unnamed)]
+    rest += [({}, 0, shown.unnamed)] * (len(each) - 1)
     return [_Shown(*part) for part in zip(cards, cpus, devices, *zip(*rest, strict=True), strict=True)]
 
 
@@ -231,7 +245,8 @@ def _healed(
     known = held.placement or ZonePlacement(rank=Rank.BOUND)
     seen = bool(shown.cards or not held.gpus)
     whole = seen and not stale
-    gpus = _in_order(shown.cards, held.gpus) or held.gpus
+    unshown = [uuid for uuid in held.gpus if uuid not in shown.cards]
+    gpus = _in_order((*shown.cards, *unshown[: shown.unnamed]), held.gpus) or held.gpus
     devices = {name: ids for name, ids in known.devices if name != CARD}
     after = shown.devices if whole else devices | shown.devices
     memory, pages = _by_kind(shown.memory)
@@ -255,8 +270,14 @@ def _healed(
     return changed, differ
 
 
-def _foreign(fleet: Fleet, row: int, shown: _Shown) -> Allocation | None:
-    """What all strangers on a node hold together: cards whole, whatever part they have of them."""
+def _foreign(fleet: Fleet, row: int, shown: _Shown, changed: Iterable[Allocation]) -> Allocation | None:
+    """What all strangers on a node hold together: cards whole, whatever part they have of them.
+
+    Of cards that are held without a name, those count that strangers had so far, then the first free ones.
+    """
+    if shown.unnamed:
+        counted = (*shown.cards, *_free_cards(fleet, row, shown, changed)[: shown.unnamed])
+        shown = shown._replace(cards=tuple(sorted(counted, key=fleet.card_of.__getitem__)))
     if not shown.anything:
         return None
     memory, pages = _by_kind(shown.memory)
@@ -272,6 +293,20 @@ def _foreign(fleet: Fleet, row: int, shown: _Shown) -> Allocation | None:
         AllocationState.FOREIGN,
         placement=_in_zones(fleet, row, placement),
     )
+
+
+def _free_cards(fleet: Fleet, row: int, shown: _Shown, changed: Iterable[Allocation]) -> list[str]:
+    """Return the cards that neither the ledger nor the node shows with an owner; first those strangers had so far."""
+    uid = foreign_id(fleet.nodes[row].name)
+    before = fleet.ledger[uid].gpus if uid in fleet.ledger else ()
+    taken = {*shown.cards, *(uuid for held in changed for uuid in held.gpus)}
+    cards = fleet.cards_on(row)
+    free = [
+        uuid
+        for card, uuid in zip(cards, fleet.uuids(cards), strict=True)
+        if uuid not in taken and not fleet.holders[card].keys() - {uid}
+    ]
+    return sorted(free, key=lambda uuid: uuid not in before)
 
 
 def _in_order(cards: Sequence[str], as_before: Sequence[str]) -> tuple[str, ...]:
@@ -290,7 +325,8 @@ def _charges(fleet: Fleet, held: Allocation, gpus: Sequence[str]) -> tuple[Charg
 def _charge(fleet: Fleet, uuid: str, asked: ResourceRequirement) -> Charge:
     gpu = fleet.cards[fleet.card_of[uuid]]
     compute, vram = fleet.amounts_on(gpu, asked) or (gpu.compute, gpu.vram)
-    return Charge(min(compute, gpu.compute), min(vram, gpu.vram), asked.cards.isolation)
+    charge = Charge(min(compute, gpu.compute), min(vram, gpu.vram), asked.cards.isolation)
+    return charge.known_from(gpu, None if asked.cards.isolation is Isolation.PARTITIONED else asked.part)
 
 
 def _by_kind(

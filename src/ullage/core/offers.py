@@ -90,6 +90,8 @@ def offers(
     if ahead:
         with kept(fleet, ahead):
             scores = table_for(fleet, rules, request).ranked.copy()
+            if sums and not decided_by_sums(fleet, rules, request):  # a quota has too little beside them
+                scores[:] = NO_ROOM
         taken = rows[(scores[rows] == NO_ROOM) & (refused[rows] < 0)]
         refused[taken] = told.number(NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY))
     scores[refused >= 0] = NO_ROOM

@@ -43,8 +43,8 @@ def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Cha
     answer = _Cut(fleet, card, *found, taken).next()
     if isinstance(answer, Charge):
         return answer
-    code, needed, had = answer
-    return Rejection(code, Cure.CAPACITY, needed, max(0, had), node, gpu.uuid)
+    code, needed, had, resource = answer
+    return Rejection(code, Cure.CAPACITY, needed, max(0, had), node, gpu.uuid, resource=resource)
 
 
 def fitting(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
@@ -65,7 +65,7 @@ class _Cut:
     def __init__(
         self, fleet: Fleet, card: int, profile: Profile, template: Template, taken: Sequence[Charge] = ()
     ) -> None:
-        self._profile, self._template = profile, template
+        self._profile, self._template, self._gpu = profile, template, fleet.cards[card]
         self._layout = _layout(profile, fleet, card)
         self._usage = profile.usage(template, int(fleet.compute_total[card]), int(fleet.vram_total[card]))
         self._compute, self._vram = int(fleet.compute_free[card]), int(fleet.vram_free[card])
@@ -79,22 +79,24 @@ class _Cut:
         self._compute -= charge.compute
         self._vram -= charge.vram
 
-    def next(self) -> Charge | tuple[Code, int, int]:
-        """What the next partition takes, or the first check that fails with what it needed and had."""
+    def next(self) -> Charge | tuple[Code, int, int, str]:
+        """What the next partition takes, or the first check that fails: what it needed and had, of which resource."""
         profile, template, layout = self._profile, self._template, self._layout
         slot = layout.place(template)
         compute, vram = self._usage
-        for code, needed, had in (
-            (Code.PARTITION_COUNT, 1, profile.max_partitions - layout.partitions),
-            (Code.TEMPLATE_MAX, 1, template.max_partitions - layout.of_template.get(template.name, 0)),
-            *((Code.EXTENDED_RESOURCE, amount, layout.left[name]) for name, amount in template.extended),
-            (Code.NO_PARTITION_SLOT if profile.vendor.by_slots else Code.NO_ISOLATION_GROUP, 1, int(slot is not None)),
-            (Code.GPU_COMPUTE, max(1, compute) if self._whole else compute, self._compute),
-            (Code.GPU_VRAM, vram, self._vram),
+        no_place = Code.NO_PARTITION_SLOT if profile.vendor.by_slots else Code.NO_ISOLATION_GROUP
+        for code, needed, had, resource in (
+            (Code.PARTITION_COUNT, 1, profile.max_partitions - layout.partitions, ""),
+            (Code.TEMPLATE_MAX, 1, template.max_partitions - layout.of_template.get(template.name, 0), ""),
+            *((Code.EXTENDED_RESOURCE, amount, layout.left[name], name) for name, amount in template.extended),
+            (no_place, 1, int(slot is not None), ""),
+            (Code.GPU_COMPUTE, max(1, compute) if self._whole else compute, self._compute, ""),
+            (Code.GPU_VRAM, vram, self._vram, ""),
         ):
             if needed > had:
-                return code, needed, had
-        return Charge(compute, vram, Isolation.PARTITIONED, slot)
+                return code, needed, had, resource
+        part = Part(compute_ppm=template.compute_ppm, vram_bytes=vram)
+        return Charge.of(part, self._gpu, Isolation.PARTITIONED, slot)
 
 
 class _Layout:

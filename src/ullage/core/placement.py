@@ -6,7 +6,7 @@ allocation touches a node only that row is computed again, so a decision does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ullage.core.kernel import columns as at
 from ullage.core.kernel.alignment import settle
 from ullage.core.kernel.board import CLOSENESS, OWN_PICK, SCALE, WIDEST
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.reclaim import Leaving, reclaiming
+from ullage.core.kernel.reclaim import Leaving, fewest
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
 from ullage.core.kernel.tree import NO_ROOM, grow, planted, winner
 from ullage.core.modes import mode_asked
@@ -60,18 +60,23 @@ class Placer:
         return table_of(self.fleet, requirement, self._strategy(requirement), self._cap).room
 
     def place(
-        self, allocation_id: str, requirement: ResourceRequirement, also: Placer | None = None
+        self,
+        allocation_id: str,
+        requirement: ResourceRequirement,
+        also: Placer | None = None,
+        closed: Iterable[int] = (),
     ) -> Allocation | None:
         """Pick a node and cards, charge them here and in `also`, and return the allocation.
 
         With `also`, a place counts only if it is free in both books: now, and in the outlook where
-        capacity is held for somebody else. None means nothing fits.
+        capacity is held for somebody else. Then nothing goes to the rows of nodes that are `closed`.
+        None means nothing fits.
         """
         table = table_of(self.fleet, requirement, self._strategy(requirement), self._cap)
         fleet, taken = self.fleet, None
         fleet.check_new(allocation_id)
         if also is not None:
-            chosen = _choose_in_both(table.refreshed(), also.table(requirement))
+            chosen = _choose_in_both(table.refreshed(), also.table(requirement), closed)
         elif table.partitioned:
             chosen = table.choose()
         else:
@@ -104,9 +109,11 @@ class Placer:
         return table_of(self.fleet, requirement, self._strategy(requirement), self._cap).refreshed()
 
 
-def _choose_in_both(table: Table, also: Table) -> tuple[int, list[int]] | None:
-    """The best node and cards that are free in the books of both tables."""
+def _choose_in_both(table: Table, also: Table, closed: Iterable[int]) -> tuple[int, list[int]] | None:
+    """The best node and cards that are free in the books of both tables; none of the nodes that are `closed`."""
     ranked = np.where(also.ranked > NO_ROOM, table.ranked, NO_ROOM)
+    for row in closed:
+        ranked[row] = NO_ROOM
     while len(ranked):
         row = int(ranked.argmax())
         if ranked[row] == NO_ROOM:
@@ -366,15 +373,16 @@ class Table:
         at_row, at_cards, at_score = found
         return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
 
-    def fewest(self, leaving: Leaving, units: int, known: int = 0) -> list[int] | None:
+    def fewest(self, leaving: Leaving, units: int, known: int = 0, room: Column | None = None) -> list[int] | None:
         """Which of these victims have to go so that so many units fit; None if they do not fit without all of them.
 
-        So many of the first are `known` not to be enough. Not for partitions.
+        So many of the first are `known` not to be enough. Then `room` becomes that without all. Not for partitions.
         """
         go = np.zeros(len(leaving[0]) - 1, np.bool_)
         board = self._fleet.board
         asked = self._rows, self._space, self._said, board.store, board.supplies
-        fits = reclaiming()(*self._books, asked, self.room.copy(), leaving, units, known, go)
+        here = self.room.copy() if room is None else room
+        fits = fewest(*self._books, asked, here, leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None
 
     def charges(self, cards: Sequence[int]) -> tuple[Charge, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ullage.core.world import Eviction
 from ullage.model.allocation import Allocation
 from ullage.model.rejection import Code
 
@@ -12,37 +13,44 @@ from ullage.model.rejection import Code
 class Start:
     """Create an executor for a session at the place of `allocation`; equal `gang` numbers start together.
 
-    `overdue` marks room that was held for a request that waited too long: it is not claimed back at once.
+    `won` marks room that others gave up for it, or for which it waited too long: it keeps it for `protected_s`.
     """
 
     session: str
     allocation: Allocation
     gang: int | None = None
     rank: int = 0
-    overdue: bool = False
+    won: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Bind an idle executor to a session."""
+    """Bind an idle executor to a session; `won` as for `Start`."""
 
     session: str
     executor: str
     gang: int | None = None
     rank: int = 0
+    won: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
     """Take an executor from its session after its running task.
 
-    `reclaimed`: somebody waits for it, and the task is ended after the grace, unless it is `spared`.
+    With an `eviction` a session waits for its room, and the task is ended after the grace. Of an executor that
+    gives way already, another session is the winner from now on.
     """
 
     executor: str
-    reclaimed: bool = False
-    spared: bool = False
-    claimant: str | None = None
+    eviction: Eviction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Let an executor that was to give way stay: no session counts on its room any more."""
+
+    executor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +65,10 @@ class Evict:
     """End a busy executor now; its task goes back and is not counted as lost."""
 
     executor: str
+    eviction: Eviction
 
 
-Action = Start | Reuse | Unbind | Release | Evict
+Action = Start | Reuse | Unbind | Keep | Release | Evict
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +77,15 @@ class Plan:
 
     `deserved` counts executors per session; `waiting` says what stopped each session short of what
     it wants; `reserved` what is held for a session until others leave; `wake_at` is when time alone
-    will change the answer (seconds, the clock of `now`).
+    will change the answer (seconds, the clock of `now`). `promised` is the part of `reserved` for which
+    executors give way or have left: the next cycle needs it. Executors that are `yielding` get no further
+    task: a session that waited too long gets their room when all of them are vacant.
     """
 
     actions: tuple[Action, ...] = ()
     deserved: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, Code] = field(default_factory=dict)
     reserved: dict[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    promised: dict[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    yielding: frozenset[str] = frozenset()
     wake_at: float | None = None

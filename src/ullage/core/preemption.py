@@ -17,7 +17,7 @@ from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, k
 from ullage.core.quota import Quotas
 from ullage.core.selection import Candidates, Choice, Refusal, Rules, find
 from ullage.core.trial import trial
-from ullage.core.victims import NO_BUDGETS, Budgets, Cost, Shield, claim_of
+from ullage.core.victims import NO_BUDGETS, Budgets, Cost, Shield, claim_of, cost_of, victim_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, invalid
@@ -49,7 +49,8 @@ class Preemption:
     def nomination(self, request: Request, now: float) -> Nomination:
         """The room that the victims give, kept for whom they give it."""
         choice = self.choice
-        return Nomination(request, choice.node, now, choice.gpus, choice.charges, self.victims)
+        owed = bool(self.victims)
+        return Nomination(request, choice.node, now, choice.gpus, choice.charges, self.victims, owed=owed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +133,10 @@ def check_nodes_preempt(
     budgets: Budgets = NO_BUDGETS,
     nominations: Nominations = NO_NOMINATIONS,
 ) -> dict[str, Preemption]:
-    """Per node who must go, of those named there if that is enough, else of all that hold its cards.
+    """Per node who must go, of those named there if that is enough, else all of these and as few others as possible.
 
-    Those who leave a node anyway count as gone. Nodes that are not known, or where nobody helps, are left out.
+    Those named go in any case, so others are looked for as if the named had gone. Those who leave a node anyway count
+    as gone. Nodes that are not known, or where nobody helps, are left out.
     """
     rows = {node: row for node in candidates if (row := fleet.row_of.get(node)) is not None}
     found: dict[str, Preemption] = {}
@@ -148,20 +150,40 @@ def check_nodes_preempt(
                 there = [fleet.ledger[uid] for uid in holders[node]]
                 first = frozenset(candidates[node])
                 named = [each for each in there if each.id in first]
-                for some in (named, there) if named else (there,):
-                    attempt = attempt_on(look, row, *eligible_of(look, some))
-                    if attempt.refusal is None:
-                        choice = choice_of(look, attempt)
-                        found[node] = Preemption(choice, attempt.victims, attempt.cost, (attempt,))
-                        break
+                attempt = attempt_on(look, row, *eligible_of(look, named)) if named else None
+                if attempt is None or attempt.refusal is not None:
+                    attempt = _with_others(look, row, named, [each for each in there if each.id not in first])
+                if attempt.refusal is None:
+                    choice = choice_of(look, attempt)
+                    found[node] = Preemption(choice, attempt.victims, attempt.cost, (attempt,))
     return found
 
 
-def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int) -> int:
+def _with_others(look: Look, row: int, named: Sequence[Allocation], others: Sequence[Allocation]) -> Attempt:
+    """What comes of a node when those named go, and as few others as possible."""
+    fleet = look.fleet
+    given, _ = eligible_of(look, named)
+    if not given:
+        return attempt_on(look, row, *eligible_of(look, others))
+    with trial(fleet):
+        for each in given:
+            fleet.release(each.id)
+        after = Look.of(fleet, look.rules, look.request, look.now, look.budgets)
+        attempt = attempt_on(after, row, *eligible_of(after, others))
+    if attempt.refusal is not None:
+        return attempt
+    goes_anyway = Rejection(Code.NO_VICTIMS, Cure.CAPACITY, node=attempt.node)
+    victims = (*(victim_of(fleet, each, goes_anyway) for each in given), *attempt.victims)
+    gone = [fleet.ledger[victim.uid] for victim in victims]
+    return replace(attempt, victims=victims, cost=cost_of(look.budgets, look.now, attempt.node, gone))
+
+
+def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> int:
     """How many leave a node anyway, if the request fits there when they are gone; 0 if it does not."""
     with trial(fleet):
         leaving = let_leave(fleet, row)
-        fits = leaving and find(fleet, rules, request, fleet.cards_on(row)).by_node
+        with kept(fleet, nominations.before(fleet, request)):
+            fits = leaving and find(fleet, rules, request, fleet.cards_on(row)).by_node
     return leaving if fits else 0
 
 
@@ -189,11 +211,11 @@ def preempt(
     without = choose_beside(fleet, rules, request, nominations)
     if isinstance(without, Choice):
         return Preemption(without)
+    waits = _waits(fleet, rules, request, nominations)
+    if waits is not None:
+        return NoPreemption((waits,), without.stages, without.helps)
     with kept(fleet, nominations.before(fleet, request)):
         look = Look.of(fleet, rules, request, now, budgets)
-        waits = _waits(look, nominations.of(request.uid))
-        if waits is not None:
-            return NoPreemption((waits,), without.stages, without.helps)
         best, attempts = _attempts(look) if without.curable else (None, ())
         if best is None:
             return _nobody_helps(without, attempts)
@@ -249,13 +271,13 @@ def _nobody(node: str, shielded: dict[Shield, int]) -> Attempt:
     return Attempt(node, 0, shielded, refusal=Refusal((refused,)))
 
 
-def _waits(look: Look, nomination: Nomination | None) -> Rejection | None:
+def _waits(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Rejection | None:
     """What a nominated request waits for: those who leave its node, if it fits when they are gone."""
-    fleet = look.fleet
+    nomination = nominations.of(request.uid)
     row = None if nomination is None else fleet.row_of.get(nomination.node)
     if row is None:
         return None
-    leaving = fits_after(fleet, look.rules, look.request, row)
+    leaving = fits_after(fleet, rules, request, row, nominations)
     return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, fleet.nodes[row].name) if leaving else None
 
 

@@ -168,7 +168,7 @@ def slot_cost(
         after, needed = before, classes[row, CPU]
         if room >= classes[row, SHARE] > room - share:
             after = min(after, (roomy[row] - cards) // classes[row, CARDS])
-        if after * needed > cpu_left:
+        if needed and after * needed > cpu_left:
             after = cpu_left // needed
         dearest = max(dearest, prices[row] * (before - after))
         if dearest >= enough:

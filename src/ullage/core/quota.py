@@ -17,8 +17,8 @@ from operator import le
 from typing import NamedTuple, TypeVar
 
 from ullage.core.fleet import Usage
-from ullage.model.claim import Amounts
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.part import Part
 from ullage.model.quantity import PPM, parse_decimal
 from ullage.model.quota import RESOURCES, WHOLE_PERCENT, Quota, QuotaAlarm, QuotaCondition, TotalCaps
 from ullage.model.rejection import Code, Cure, QuotaFigures, Rejection
@@ -42,7 +42,7 @@ TOTAL = (
 )
 """Codes of `Quota.total`, in order. Their cure is `QUOTA`: what the namespace gives back helps, as does a new cap."""
 
-PerCard = Amounts | Sequence[tuple[int, int]]
+PerCard = Part | Sequence[tuple[int, int]]
 """Amounts that are the same on each card, or (GFLOPS, bytes) of one card after the other."""
 
 _NOTHING = Usage()
@@ -198,7 +198,7 @@ class Quotas:
             for level, single in caps:
                 cap = single[at]
                 if cap is not None and asked.single[at] > cap:
-                    figures = QuotaFigures(level, asked.single[at], cap)
+                    figures = QuotaFigures(level, asked.single[at], cap, fault=self.faults.get(level, ""))
                     yield Rejection(code, Cure.NEVER, figures.requested, cap, quota=figures)
 
     def _totals(
@@ -213,7 +213,7 @@ class Quotas:
             for level, total, held in caps:
                 cap = total[at]
                 if cap is not None and held[at] + more[at] > cap:
-                    figures = QuotaFigures(level, more[at], cap, held[at])
+                    figures = QuotaFigures(level, more[at], cap, held[at], self.faults.get(level, ""))
                     yield Rejection(code, Cure.QUOTA, more[at], max(0, cap - held[at]), quota=figures)
 
     # --- how it stands ---
@@ -331,7 +331,7 @@ def asked_of(request: PerCard, limit: PerCard | None = None, count: int = 1, cor
 
 
 def _largest_and_sum(name: str, amounts: PerCard, count: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    if isinstance(amounts, Amounts):
+    if isinstance(amounts, Part):
         if amounts.compute_ppm:
             raise invalid(name, amounts, "a percentage is an amount only on a card; resolve it first")
         each = amounts.compute_gflops, amounts.vram_bytes

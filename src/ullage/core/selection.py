@@ -22,11 +22,12 @@ from ullage.core.kernel import columns
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placement import Table, table_of
 from ullage.core.quota import Asked, Quotas, Used
+from ullage.core.sentences import MEANINGS, first_text
 from ullage.core.shape import shape_of
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.load import Weights, by_load
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.topology.verdict import fits_when_empty, placement_on, refusal_on
+from ullage.core.topology.verdict import fits_when_empty, placement_on, refusal_on, refusal_when_empty
 from ullage.model.allocation import Charge
 from ullage.model.claim import Request
 from ullage.model.oversubscription import Oversubscription
@@ -36,6 +37,9 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.zone_placement import ZonePlacement
 
 WORKERS_PER_NODE = 256
+
+PROTECTED_S = 60.0
+"""How long whoever others gave way to is shielded, unless a rule says otherwise."""
 
 ZONES = "zones"
 """The stage that asks each node's own zones."""
@@ -56,7 +60,9 @@ class Rules:
     `oversubscription` maps a pool, or "" for the others, to what its nodes may promise (none: as much as
     anybody asks); `disks` are the bytes of disk per node that count for it. `preempt_cluster_wide` lets a
     request evict work of any namespace, not only of its own; `min_available` is how many workers of a
-    (namespace, workload) eviction leaves, wherever possible.
+    (namespace, workload) eviction leaves, wherever possible. Whoever others gave way to is shielded for
+    `protected_s` once it has its cards. With `any_pool` a request may name a pool that no card is in, as nodes come and
+    go.
     """
 
     strategy: str | Strategy | None = None
@@ -68,6 +74,8 @@ class Rules:
     disks: Mapping[str, int] = field(default_factory=dict)
     preempt_cluster_wide: bool = True
     min_available: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    protected_s: float = PROTECTED_S
+    any_pool: bool = False
 
     def strategy_of(self, request: Request) -> Strategy:
         """The request's own strategy, or its pool's, with the weights of the pool.
@@ -139,11 +147,12 @@ class Choice:
     placement: ZonePlacement | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Refusal:
     """Why a request gets nothing: the first rejection decides, `stages` tell the whole story.
 
-    `helps` says whether freed capacity could help on any node, where whole nodes were looked at.
+    `helps` says whether freed capacity could help on any node, where whole nodes were looked at. As text it is the
+    deciding reason in one sentence.
     """
 
     rejections: Sequence[Rejection]
@@ -159,6 +168,14 @@ class Refusal:
     def curable(self) -> bool:
         """Whether freed capacity could help at all, so that preemption is worth a try."""
         return any(map(_is_curable, self.rejections)) if self.helps is None else self.helps
+
+    def __str__(self) -> str:
+        if not self.rejections:
+            return f"{self.code}: {MEANINGS[self.code]}"
+        return f"{self.code}: {first_text(self.rejections)}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.code}, {len(self.rejections)} rejections, curable={self.curable}>"
 
 
 def _is_curable(rejection: Rejection) -> bool:
@@ -378,6 +395,9 @@ def _node_refuses(fleet: Fleet, card: int, request: Request) -> tuple[Rejection,
     ):
         if need > max(0, free) and need:
             cure = Cure.CAPACITY if need <= total else Cure.NODE_CHANGE
+            never = refusal_when_empty(fleet, asked, row) if cure is Cure.CAPACITY else None
+            if never is not None:
+                return (replace(never, gpu=fleet.cards[card].uuid),)
             return (_reject(fleet, card, code, cure, need, max(0, free) if need <= total else total),)
     return ()
 

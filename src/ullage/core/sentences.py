@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ullage.core.mismatch import mismatch_text
 from ullage.core.world import Demand
+from ullage.model.counted import counted
 from ullage.model.quantity import PPM, format_bytes, format_decimal
 from ullage.model.quota import WHOLE_PERCENT, QuotaAlarm, QuotaCondition
 from ullage.model.rejection import Code, Cure, QuotaFigures, Rejection
 from ullage.model.resources import show_milli
-from ullage.model.topology import CARD, CPU
+from ullage.model.topology import CARD, CPU, HUGEPAGES, MEMORY
 
 CURES: dict[Code, Cure] = {
     Code.CPU: Cure.CAPACITY,
@@ -37,6 +39,7 @@ CURES: dict[Code, Cure] = {
     Code.GPU_MISSING: Cure.NODE_CHANGE,
     Code.GPU_CORDONED: Cure.NODE_CHANGE,
     Code.CAPACITY_UNKNOWN: Cure.NODE_CHANGE,
+    Code.NO_CAPACITY: Cure.NODE_CHANGE,
     Code.ISOLATION_POLICY: Cure.NODE_CHANGE,
     Code.ISOLATION_UNSUPPORTED: Cure.NODE_CHANGE,
     Code.WRONG_INDEX: Cure.NODE_CHANGE,
@@ -108,7 +111,7 @@ MEANINGS: dict[Code, str] = {
     Code.GANG_INCOMPLETE: "a gang starts together and some of its members are not there yet",
     Code.GANG_ROOM: "the nodes have no room for all of the gang, and a gang starts together or not at all",
     Code.GANG_DOMAIN: "the gang has to stay within one domain, and none has room for all of it",
-    Code.BIND_FAILURES: "its executors failed to start too often; mend the cause, then `ullage retry` it",
+    Code.BIND_FAILURES: "its executors fail to start; after five failures mend the cause, then `ullage retry` it",
     Code.BACKOFF: "its gang did not come together in time; it is tried again in a moment",
     Code.RECLAIMING: "room is being made: others above their share finish their running task first",
     Code.STARTING: "its executors are starting",
@@ -122,7 +125,9 @@ MEANINGS: dict[Code, str] = {
     Code.USED_BY_OTHER: "another device plugin has the card",
     Code.GPU_MISSING: "the card is not healthy, or was not seen any more",
     Code.GPU_CORDONED: "the card is cordoned: an operator keeps new work off it",
-    Code.CAPACITY_UNKNOWN: "nobody said how much the card has; declare it, or ask for a fraction such as gpu=0.5",
+    Code.CAPACITY_UNKNOWN: "nobody said how much the card has; declare it (card_model in a cluster, else node.card), "
+    "or ask for a fraction such as gpu=0.5",
+    Code.NO_CAPACITY: "the card is reported with no compute, no vram, or room for no users",
     Code.ISOLATION_POLICY: "the card keeps its users apart in another way",
     Code.ISOLATION_LOCKED: "the present users of the card are kept apart in another way",
     Code.ISOLATION_CONFLICT: "the card has users that are kept apart in different ways; it must become empty first",
@@ -146,7 +151,7 @@ MEANINGS: dict[Code, str] = {
     Code.NO_ISOLATION_GROUP: "no isolation group of the card has room for the partition",
     Code.GPU_SHARE: "no card has that much of itself free",
     Code.OVERSUBSCRIPTION: "the limits on the node would be above what may be promised of it",
-    Code.NOMINATED: "the room is held for a request that comes first",
+    Code.NOMINATED: "the room is held for a request or a session that comes first",
     Code.WORKER_CAP: "the node has as many workers as it may have",
     Code.NOT_ENOUGH_CARDS: "the node has too few cards that will do",
     Code.NO_NODE_FITS: "no node has as many cards that will do as are asked",
@@ -159,7 +164,7 @@ MEANINGS: dict[Code, str] = {
     Code.TOPOLOGY_UNKNOWN: "the zones of the node are not known, and the request must be aligned",
     Code.NODE_POLICY_WEAKER: "the kubelet of the node is less strict than the request asks",
     Code.ZONES_TOO_MANY: "the node has more zones than can be told apart, and the request must be aligned",
-    Code.NOT_ALIGNED: "its cards and CPUs do not lie in the same zones",
+    Code.NOT_ALIGNED: "what it needs does not lie in the same zones",
     Code.SHORT_ALLOCATION: "the node has too few free devices or CPUs of its own to hand out",
     Code.BROKEN_CORES: "the kubelet of the node hands out whole cores only, and its CPUs would not be",
     Code.QUOTA_SINGLE_COMPUTE_REQUEST: "it asks more compute of a card than the quota lets one request ask",
@@ -204,7 +209,7 @@ _GFLOPS = frozenset(
         Code.QUOTA_TOTAL_COMPUTE_LIMIT,
     }
 )
-_PIECES = {CARD: "cards", CPU: "CPUs"}
+_PIECES = {CARD: "cards", CPU: "CPUs", MEMORY: "of memory"}
 _OF_CARDS = frozenset({Code.GPU, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_SHARE})
 
 
@@ -217,7 +222,7 @@ def summary(
         return f"no node can take it: {reject_text(by_zones[0])}"
     excluded = _excluded(rejections) if code is Code.TOO_LARGE else None
     if excluded is not None:
-        return f"no node can take it: {MEANINGS[excluded]}"
+        return f"no node can take it: {first_text([each for each in rejections if each.code is excluded])}"
     numbers = "" if demand is None else _numbers(code, demand, rejections, deserved, held)
     return f"{MEANINGS[code]}: {numbers}" if numbers else MEANINGS[code]
 
@@ -233,10 +238,10 @@ def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserv
         best = _best([rejection for rejection in rejections if rejection.code in kin])
         return _shortfall(best) if best else ""
     numbers = {
-        Code.SHARE: f"it holds {held} executors, deserves {deserved}, wants {demand.want}",
+        Code.SHARE: f"it holds {counted(held, 'executor')}, deserves {deserved}, wants {demand.want}",
         Code.GANG_INCOMPLETE: f"{demand.pending % demand.batch_size} of {demand.batch_size}",
         Code.MAX_INSTANCES: str(demand.max_instances),
-        Code.RUNNING: f"{held} executors",
+        Code.RUNNING: counted(held, "executor"),
     }
     return numbers.get(code, "")
 
@@ -264,22 +269,53 @@ def _best_card(rejection: Rejection) -> str:
     return f"the best card ({rejection.gpu} on {rejection.node})"
 
 
+def first_text(rejections: Sequence[Rejection]) -> str:
+    """The first answer; where cards or nodes are named, with what there is instead on all of them."""
+    first = rejections[0]
+    return f"{MEANINGS[first.code]}: {mismatch_text(rejections)}" if first.wanted else reject_text(first)
+
+
 def reject_text(rejection: Rejection) -> str:
     """One node's answer."""
+    if rejection.code in _SHORT and rejection.needed and not (rejection.quota or rejection.mode):
+        return _amounts_text(rejection)
+    detail = _detail(rejection)  # without one it was not said how much
+    return f"{MEANINGS[rejection.code]}: {detail}" if detail else MEANINGS[rejection.code]
+
+
+def _detail(rejection: Rejection) -> str:
+    """What stands behind the meaning of a code, where it has more numbers or names than an amount."""
+    if rejection.wanted:
+        return mismatch_text([rejection])
     if rejection.quota is not None:
-        return f"{MEANINGS[rejection.code]}: {_quota_numbers(rejection.code, rejection.quota)}"
-    if rejection.code in (Code.GANG_ROOM, Code.GANG_DOMAIN) and rejection.needed:
-        empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
-        return f"{MEANINGS[rejection.code]}: {rejection.had} of {rejection.needed} would fit{empty}"
+        return _quota_numbers(rejection.code, rejection.quota)
     if rejection.zones or rejection.code is Code.BROKEN_CORES:
-        return f"{MEANINGS[rejection.code]}: {_zone_numbers(rejection)}"
+        return _zone_numbers(rejection)
     if rejection.mode is not None:
-        return f"{MEANINGS[rejection.code]}: {rejection.mode.value}"
-    if rejection.code not in _SHORT or not rejection.needed:
-        return MEANINGS[rejection.code]  # it was not said how much
-    needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
+        return rejection.mode.value
+    if rejection.resource:
+        return f"it needs {rejection.needed} of {rejection.resource}, {rejection.gpu} has {rejection.had} left"
+    return _count_numbers(rejection) if rejection.needed else ""
+
+
+def _count_numbers(rejection: Rejection) -> str:
+    """How many members of a gang, or cards of a node, there are of those that are needed."""
+    if rejection.code is Code.NOT_ENOUGH_CARDS:
+        return f"it needs {rejection.needed}, {rejection.node} has {rejection.had}"
+    if rejection.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):
+        empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
+        return f"{rejection.had} of {rejection.needed} would fit{empty}"
+    return ""
+
+
+def _amounts_text(rejection: Rejection) -> str:
+    """What is needed and what there is; what the asker holds itself is told apart from what is free."""
+    own = rejection.own if rejection.cure is not Cure.NODE_CHANGE else 0
+    needed, had, held = (show_amount(rejection.code, n) for n in (rejection.needed, rejection.had - own, own))
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
-    return f"needs {needed} {_SHORT[rejection.code]}, {rejection.gpu or ''} {verb} {had}".replace(",  ", ", ")
+    besides = f" besides the {held} it holds" if own else ""
+    who = f"{rejection.gpu} " if rejection.gpu else ""
+    return f"needs {needed} {_SHORT[rejection.code]}, {who}{verb} {had}{besides}"
 
 
 def _zone_numbers(rejection: Rejection) -> str:
@@ -289,16 +325,38 @@ def _zone_numbers(rejection: Rejection) -> str:
     """
     if rejection.code is Code.BROKEN_CORES:
         return _core_numbers(rejection)
-    resource = rejection.zones[0].resource
-    lies = [zone for zone in rejection.zones if zone.resource == resource]
-    first, *others = (f"{zone.free} of {zone.total} free on zone {zone.zone}" for zone in lies)
-    had = ", ".join([first, *(other.replace(" free", "") for other in others)])
+    who = "it" if rejection.container is None else f"its container {rejection.container}"
+    asked = " and ".join(_piece(need.resource, need.amount) for need in rejection.needs)
+    together = " in the same zones" if len(rejection.needs) > 1 else ""
     rule = f" (width rule {rejection.rule})" if rejection.rule else ""
+    named = [need.resource for need in rejection.needs]
     near = ""
-    for name in dict.fromkeys(zone.resource for zone in rejection.zones if zone.resource != resource):
+    for name in dict.fromkeys(zone.resource for zone in rejection.zones if zone.resource not in named):
         there = (f"{zone.total} on zone {zone.zone}" for zone in rejection.zones if zone.resource == name)
         near += f"; {name}: {', '.join(there)}"
-    return f"it needs {rejection.needed} {_PIECES[resource]}; {rejection.node} has {had}{rule}{near}"
+    return f"{who} needs {asked}{together}; {rejection.node} has {_zones_have(rejection, named)}{rule}{near}"
+
+
+def _zones_have(rejection: Rejection, named: Sequence[str]) -> str:
+    """`3 of 4 free on zone 0, 1 of 4 on zone 1`; of several resources with their names."""
+    rooms: dict[int, list[str]] = {}
+    for room in rejection.zones:
+        if room.resource in named:
+            amount = f"{_amount(room.resource, room.free)} of {_amount(room.resource, room.total)}"
+            piece = f" {_PIECES.get(room.resource, room.resource)}" if len(named) > 1 else ""
+            rooms.setdefault(room.zone, []).append(f"{amount}{piece}")
+    if not rooms:
+        return f"none of {' and '.join(_PIECES.get(name, name) for name in named)}"
+    first, *others = ((" and ".join(amounts), zone) for zone, amounts in rooms.items())
+    return ", ".join([f"{first[0]} free on zone {first[1]}", *(f"{had} on zone {zone}" for had, zone in others)])
+
+
+def _piece(resource: str, amount: int) -> str:
+    return f"{_amount(resource, amount)} {_PIECES.get(resource, resource)}"
+
+
+def _amount(resource: str, amount: int) -> str:
+    return format_bytes(amount) if resource == MEMORY or resource.startswith(HUGEPAGES) else str(amount)
 
 
 def _core_numbers(rejection: Rejection) -> str:
@@ -311,7 +369,8 @@ def _core_numbers(rejection: Rejection) -> str:
 def _quota_numbers(code: Code, figures: QuotaFigures) -> str:
     asked, cap, used = (show_amount(code, n) for n in (figures.requested, figures.limit, figures.used))
     of = f"{used} of {cap} used" if CURES[code] is Cure.QUOTA else f"at most {cap}"
-    return f"it asks {asked}, {of} (namespace {figures.namespace})"
+    numbers = f"it asks {asked}, {of} (namespace {figures.namespace})"
+    return f"{numbers}; {figures.fault}" if figures.fault else numbers
 
 
 def condition_text(condition: QuotaCondition) -> str:

@@ -16,7 +16,7 @@ from ullage.core.kernel.columns import Rows
 from ullage.core.modes import ANY, WHOLE, mixed
 from ullage.model.allocation import Charge
 from ullage.model.gpu import GpuPhase
-from ullage.model.part import WHOLE_CARD, Isolation, IsolationPolicy
+from ullage.model.part import WHOLE_CARD, Isolation, IsolationPolicy, Part
 from ullage.model.request import ResourceRequirement
 
 _MAX_SHAPES = 4096
@@ -55,10 +55,8 @@ class Shape:
         for kind, card in enumerate(fleet.kinds):
             share = _share(fleet, card, asked)
             self.rows[kind + 1, : len(share)] = share
-        self.charges = tuple(
-            Charge(compute, vram, asked.cards.isolation)
-            for compute, vram in self.rows[1 : 1 + kinds, : at.VRAM + 1].tolist()
-        )
+        part = asked.part or Part()
+        self.charges = tuple(Charge.of(part, fleet.cards[card], asked.cards.isolation) for card in fleet.kinds)
         """What one share takes of a card, by kind, if it is neither a whole card nor a partition."""
         self.kinds = tuple(
             card for card, row in zip(fleet.kinds, self.rows[1 : 1 + kinds].tolist(), strict=True) if row[at.ALLOWED]

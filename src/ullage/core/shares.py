@@ -25,7 +25,7 @@ import numpy as np
 from ullage.core.fleet import Holding
 from ullage.core.kernel import queues as at
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.filling import ALIKE, ASKS_BEYOND, GUARANTEED, filling
+from ullage.core.kernel.filling import ALIKE, ASKS_BEYOND, FILLING, GUARANTEED
 from ullage.core.policy import Order
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code
@@ -152,7 +152,7 @@ class ShareTree:
         self.columns = at.empty_tree(len(self.leaves), len(self._row_of), len(applications), len(shapes))
         """Rows, heaps and facts, as `kernel/queues.py` has them."""
         self._rows, _, self._facts = self.columns
-        self._rule = filling()
+        self._rule = FILLING
         self._facts[at.TOTAL : at.TOTAL + at.DIMENSIONS] = [min(amount, at.MOST) for amount in total]
         self._facts[at.BY_AGE] = order is Order.FIFO
         for name in limits.keys() & applications.keys():

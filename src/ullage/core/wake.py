@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from ullage.core.filters import CARD
 from ullage.core.fleet import Fleet
-from ullage.core.selection import Refusal
+from ullage.core.selection import Refusal, Rules
 from ullage.core.topology.rules import ZoneRules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -32,6 +32,22 @@ OF_NODE = frozenset(
     | {Code.BROKEN_CORES}
 )
 """What a node says for all its cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a trial depended on: while that is the same, so is the result."""
+
+    version: int
+    fleet: Fleet
+    rules: Rules
+    waiting: tuple[str, ...]
+
+    def same(self, other: Tried | None) -> bool:
+        """Whether nothing changed since the other one."""
+        if other is None or self.fleet is not other.fleet or self.rules is not other.rules:
+            return False
+        return (self.version, self.waiting) == (other.version, other.waiting)
 
 
 @dataclass(frozen=True, slots=True)

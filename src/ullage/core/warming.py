@@ -13,6 +13,7 @@ from ullage.core.allocator import Allocator
 from ullage.core.consolidation import Consolidation
 from ullage.core.cycle import schedule
 from ullage.core.draft import Misfit, fit_together
+from ullage.core.explain import reject
 from ullage.core.fleet import Fleet
 from ullage.core.fragmentation import Fragments, fits_now
 from ullage.core.placement import Placer
@@ -32,6 +33,7 @@ from ullage.model.topology import Cpu, Topology, Zone
 
 _ALIGNED = ResourceRequirement.from_string("cpu=1,gpu=1,numa=restricted")
 _WIDE = ResourceRequirement.from_string("cpu=2,gpu=2,numa=single-numa-node")
+_APART = ResourceRequirement.from_string("cpu=3,gpu=1,numa=single-numa-node")
 _MACHINES = MANY // 2 + 1
 """So many that their cards, two each, are not looked at one by one."""
 
@@ -89,6 +91,7 @@ def _rehearse_requests() -> None:
     assert isinstance(books.alloc(gang[0], 1.0), Allocation)
     for uid in list(books.fleet.ledger):
         books.dealloc(uid, 2.0)
+    assert {rejection.of_zones for rejection in reject(books.fleet, _APART)} == {True}
     assert not isinstance(fit_together(books.fleet, books.rules, gang, 2.0), Misfit)
 
 

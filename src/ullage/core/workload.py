@@ -15,7 +15,7 @@ import numpy as np
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import task_class as at
 from ullage.core.kernel.columns import UNREACHABLE
-from ullage.core.kernel.task_class import Classes, Mix
+from ullage.core.kernel.task_class import MOST_KINDS, Classes, Mix
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 
@@ -27,9 +27,6 @@ _GROWTH = 1.5
 
 _WIDE = 4
 """Cards from which a node's own size counts as a class of tasks that may come."""
-
-MOST_KINDS = 62
-"""Kinds of cards that a mask can tell apart; those beyond are allowed to nobody who names a model."""
 
 
 class TaskClass(NamedTuple):

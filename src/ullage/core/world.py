@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.core.fleet import Fleet
+from ullage.model.allocation import Allocation
 from ullage.model.application import DELAY_RELEASE_S, MAX_INSTANCES
 from ullage.model.queue import DEFAULT_QUEUE, Queue
 from ullage.model.rejection import Code
@@ -19,7 +20,8 @@ class Demand:
 
     `number` is its order of creation; `held_back` says why it gets no new executors for now (it keeps
     what it has); `waiting_since` is since when it has held nothing, or less than it deserves, for want
-    of room.
+    of room. `running` counts tasks on executors that stay, `leaving` those on executors that give way or
+    are being ended: they need no other executor yet, and wait again if they do not end before.
     """
 
     session: str
@@ -27,6 +29,7 @@ class Demand:
     requirement: ResourceRequirement
     pending: int = 0
     running: int = 0
+    leaving: int = 0
     queue: str = DEFAULT_QUEUE
     application: str = "function"
     setup: str = ""
@@ -47,9 +50,17 @@ class Demand:
 
     @property
     def want(self) -> int:
-        """Executors asked for, in whole batches: work there is, held between minimum and maximum."""
+        """Executors that it can use now, in whole batches: work there is, held between minimum and maximum."""
+        return self._bounded(0)
+
+    @property
+    def work(self) -> int:
+        """Executors that its unfinished tasks ask for, in whole batches. It does not change because one gives way."""
+        return self._bounded(self.leaving)
+
+    def _bounded(self, leaving: int) -> int:
         batch = self.batch_size
-        work = self.running // batch * batch + self.pending // batch * batch
+        work = sum(tasks // batch * batch for tasks in (self.running, leaving, self.pending))
         if self.max_instances is not None:
             work = min(work, self.max_instances // batch * batch)
         return max(work, self.floor)
@@ -58,6 +69,42 @@ class Demand:
     def floor(self) -> int:
         """The minimum in whole batches."""
         return -(-self.min_instances // self.batch_size) * self.batch_size
+
+
+class Cause(StrEnum):
+    """Why an executor gives way. `SHARE`: its session holds more than it deserves, and the winner less.
+
+    `LIMIT`: as above, below a limit that both share. `OVERDUE`: the winner waits longer than `reserve_after_s`.
+    """
+
+    SHARE = "share"
+    LIMIT = "limit"
+    OVERDUE = "overdue"
+
+
+EVICTIONS: dict[Cause, str] = {
+    Cause.SHARE: "its session holds more than it deserves, and the other less",
+    Cause.LIMIT: "both are below a limit that is reached, and the other holds less than it deserves",
+    Cause.OVERDUE: "the other waits longer than reserve_after_s for room that nothing else gives",
+}
+"""Why an executor gives way to another session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """An executor gives way: to the session `winner`, since when (seconds), and why."""
+
+    winner: str
+    cause: Cause
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Places that wait for a session. It is `paid` once an executor has left for it."""
+
+    places: tuple[Allocation, ...]
+    paid: bool = False
 
 
 class Phase(StrEnum):
@@ -81,8 +128,9 @@ class ExecutorView:
 
     VACANT has a session and no task, LEAVING gives its session up after the running task, IDLE has
     no session, ENDING is on its way out of the node. `gang` groups the members of one batch;
-    `protected_until` is when a running task may first be claimed for another session. One that leaves
-    is `reclaimed` if somebody waits for it; its task is then ended after the grace, unless `spared`.
+    `protected_until` is when an executor that starts or runs a task may first be claimed for another session.
+    `eviction` says for which session one that is LEAVING gives way; its task is ended after the grace.
+    It `may_stay` while that task runs.
     """
 
     id: str
@@ -95,24 +143,28 @@ class ExecutorView:
     since: float = 0.0
     bound_at: float = 0.0
     delay_release_s: float = DELAY_RELEASE_S
-    reclaimed: bool = False
-    spared: bool = False
+    eviction: Eviction | None = None
     protected_until: float = 0.0
+    may_stay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Facts for one cycle. `schedule` leaves `fleet` exactly as it found it."""
+    """Facts for one cycle. `schedule` leaves `fleet` exactly as it found it.
+
+    `promises` are those of the cycle before, by session; see `Plan`.
+    """
 
     fleet: Fleet
     demands: tuple[Demand, ...] = ()
     executors: tuple[ExecutorView, ...] = ()
     queues: tuple[Queue, ...] = (Queue(DEFAULT_QUEUE),)
+    promises: Mapping[str, Promise] = field(default_factory=dict)
 
     def on_their_way(self) -> Iterator[ExecutorView]:
         """Executors whose room will be free soon: they end, or leave for somebody's sake."""
         for executor in self.executors:
-            if executor.phase is Phase.ENDING or (executor.phase is Phase.LEAVING and executor.reclaimed):
+            if executor.phase is Phase.ENDING or (executor.phase is Phase.LEAVING and executor.eviction):
                 yield executor
 
     def leaving(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ullage.core.entitlement import place_unit
-from ullage.core.fleet import Fleet
+from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import UNREACHABLE, Rows
 from ullage.core.kernel.reclaim import Leaving
@@ -53,8 +53,7 @@ def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: s
     None if it does not fit without all of them. The books are as before.
     """
     asked = claimant.requirement
-    uncounted = asked.cards.isolation is Isolation.PARTITIONED or outlook.fleet.board.held
-    if uncounted or not (asked.whole or asked.gpu_count <= 1):
+    if not _counted(outlook, asked):
         return _on_trial(outlook, claimant, victims, name)
     waiting, table, leaving = iter(victims), outlook.table(asked), _Leaving(outlook.fleet)
     while more := list(islice(waiting, max(_FEW, len(leaving.victims) // 2))):
@@ -63,6 +62,27 @@ def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: s
         if go is not None:
             return [leaving.victims[at] for at in go]
     return None
+
+
+def room_without(outlook: Placer, claimant: Demand, victims: list[Victim]) -> Column:
+    """Units of the claimant that fit on each node once all of these have left. The books are as before."""
+    asked = claimant.requirement
+    if not _counted(outlook, asked) or not victims:
+        with trial(outlook.fleet):
+            for member in (member for victim in victims for member in victim.members):
+                outlook.fleet.release(member.id)
+            return outlook.room(asked).copy()
+    table = outlook.table(asked)
+    room = table.room.copy()
+    table.fewest(_Leaving(outlook.fleet).columns(victims), UNREACHABLE, room=room)
+    return room
+
+
+def _counted(outlook: Placer, asked: ResourceRequirement) -> bool:
+    """Whether executors of one requirement never hinder each other."""
+    return not (asked.cards.isolation is Isolation.PARTITIONED or outlook.fleet.board.held) and (
+        asked.whole or asked.gpu_count <= 1
+    )
 
 
 def warm() -> None:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from ullage.inventory.identifier import MAX_CARDS, SLICE, declare, is_card, match_cards
 from ullage.inventory.nvml import CardReader, CardsUnreadable
+from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.gpu import Gpu
 
@@ -156,7 +157,7 @@ def _visible(value: str, answer: _Answer, node: str) -> Detection:
             break
         chosen.setdefault(gpu.uuid, gpu)
     if slices:
-        reasons.append(f"{slices} MIG {'slice is' if slices == 1 else 'slices are'} not counted as cards")
+        reasons.append(f"{counted(slices, 'MIG slice is', 'MIG slices are')} not counted as cards")
     if answer.cards is None and chosen:
         reasons.append(f"declared because NVML cannot be read ({answer.reason})")
     note = f"{_cards(len(chosen))}: {VARIABLE} is {_shorten(repr(value))}"
@@ -179,7 +180,7 @@ def _ask(nvml: CardReader) -> _Answer:
 
 
 def _cards(count: int) -> str:
-    return "No cards" if count == 0 else "1 card" if count == 1 else f"{count} cards"
+    return counted(count, "card") if count else "No cards"
 
 
 def _shorten(text: str) -> str:

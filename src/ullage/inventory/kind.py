@@ -14,6 +14,7 @@ class DeviceKind:
     """Devices of one resource; a vendor of None, and an empty set of `kinds` or `devices`, fits any.
 
     Those that are `listed` are cards in the inventory of the node: the library of their driver lists them.
+    `card` says that they are cards; one whose class is in `adapters` may only drive a display.
     """
 
     resource: str
@@ -21,6 +22,8 @@ class DeviceKind:
     kinds: frozenset[int] = frozenset()
     devices: frozenset[int] = frozenset()
     listed: bool = False
+    card: bool = False
+    adapters: frozenset[int] = frozenset()
 
     def fits(self, device: PciDevice) -> bool:
         """Whether `device` is one of them."""
@@ -45,6 +48,8 @@ def load_kinds(text: str) -> tuple[DeviceKind, ...]:
             frozenset(entry.get("kinds", ())),
             frozenset(entry.get("devices", ())),
             entry.get("listed", False),
+            entry.get("card", False),
+            frozenset(entry.get("adapters", ())),
         )
         for entry in tomllib.loads(text)["device"]
     )

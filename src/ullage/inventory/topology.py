@@ -44,7 +44,7 @@ def compose_topology(
 
     CPUs that are not `usable_cpus` are reserved: this process and all it starts are kept off them.
     """
-    others = _others(devices, record)
+    others = _others(devices, record, cards)
     return Topology(
         zones=record.zones,
         distances=record.distances,
@@ -66,14 +66,16 @@ def _at(end: Gpu | Device, devices: Mapping[str, PciDevice]) -> PciDevice | None
     return None if end.bus_id is None else devices.get(end.bus_id)
 
 
-def _others(devices: Mapping[str, PciDevice], record: ZoneRecord) -> tuple[Device, ...]:
-    """Devices that work may use and that are not cards of the node; each resource is counted from 0."""
+def _others(devices: Mapping[str, PciDevice], record: ZoneRecord, cards: Sequence[Gpu]) -> tuple[Device, ...]:
+    """Devices that work may use, of other resources than the cards of the node; each resource is counted from 0."""
     zones, zone_of_cpu = _zones(record)
+    kinds = (kind_of(device) for card in cards if (device := _at(card, devices)) is not None)
+    of_cards = {kind.resource for kind in kinds if kind is not None}
     counted: Counter[str] = Counter()
     found = []
     for address, device in devices.items():
         kind = kind_of(device)
-        if kind is None or kind.listed or device.virtual:
+        if kind is None or kind.listed or kind.resource in of_cards or device.virtual:
             continue
         near = find_zones(device, (), zones, zone_of_cpu)
         index = counted[kind.resource]

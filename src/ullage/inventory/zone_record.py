@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ullage.inventory.files import list_names, read_number, read_text
+from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.idset import parse_ids
 from ullage.model.quantity import MAX_INT32
@@ -128,7 +129,7 @@ def _distances(root: Path, ids: tuple[int, ...], notes: list[str]) -> tuple[tupl
         words = (read_text(root / _NODES / f"node{id_}/distance") or "").split()
         numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= len("255")]
         if len(words) != len(ids) or len(numbers) != len(ids) or max(numbers) > MAX_DISTANCE:
-            notes.append(f"node{id_}/distance is not a distance for each of {len(ids)} zones")
+            notes.append(f"node{id_}/distance is not a distance for each of {counted(len(ids), 'zone')}")
             return ()
         rows.append(tuple(numbers))
     return tuple(rows)

@@ -28,19 +28,20 @@ from ullage.kube.events import PodEvent, Reason, Tell
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.model.gpu import Gpu
-from ullage.wire.document import Document
-from ullage.wire.hami import NVIDIA, ContainerAsk, Words, container_asks
+from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.lock import EXPIRES_S, LOCK, RETRY_S, NodeLock, read_lock
 from ullage.wire.hami.mig import RESERVATIONS, encode_reservations, reservations_of
 from ullage.wire.hami.node import ANSWER_S, HANDSHAKE, REGISTER, Handshake, read_handshake
 from ullage.wire.hami.results import BIND_PHASE, BindPhase, devices_of, to_allocate
+from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.pod import PodRequest
 
 _AGAIN_S = 0.1
 _CAUGHT_UP_S = 2.0
 """For so long a lock that was refused because our mirror is behind is tried again, though nobody may wait."""
 
 _LEFT_S = float(TERMS.lease_s)
-"""After so long no write of a term that ended is on its way any more."""
+"""After so long, or after a Lease if that lasts longer, no write of a term that ended is on its way any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,6 @@ class PluginTerms:
 
 
 PLAIN_TERMS = PluginTerms()
-
-
-@dataclass(frozen=True, slots=True)
-class PluginAsk:
-    """What the containers of a pod will be handed out by the plugin of one vendor."""
-
-    words: Words
-    containers: tuple[ContainerAsk, ...]
 
 
 class DevicePlugins:
@@ -92,16 +85,12 @@ class DevicePlugins:
 
     # --- turns ---
 
-    def asked(self, pod: Document, node: str) -> PluginAsk | None:
+    def asked(self, asked: PodRequest, node: str) -> DeviceAsk | None:
         """What the plugin of a node will be asked for, if it is one that has to be told; None if it is not."""
         found = self._nodes.objects.get(("", node))
         if found is None or REGISTER not in (found.metadata.annotations or {}):
             return None
-        for words in self._words:
-            containers = container_asks(pod, words)
-            if any(ask.counted for ask in containers):
-                return PluginAsk(words, containers)
-        return None
+        return asked.devices if asked.devices is not None and asked.devices.counted else None
 
     @asynccontextmanager
     async def turn(self, epoch: int, pod: Pod, node: str) -> AsyncIterator[None]:
@@ -192,14 +181,15 @@ class DevicePlugins:
         """
         if not holder.spec.node_name:
             ours = holder.spec.scheduler_name == pod.spec.scheduler_name and holder.key not in self.waiting
-            return holder.finished or (ours and lock.expired(self._now(), _LEFT_S))
+            left_s = max(_LEFT_S, self._candidate.lease_s)
+            return holder.finished or (ours and lock.expired(self._now(), left_s))
         return (
             holder.finished or holder.spec.node_name != node or _phase(holder) in (BindPhase.SUCCESS, BindPhase.FAILED)
         )
 
     # --- what plugins are told, and what they tell ---
 
-    def told(self, ask: PluginAsk, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool) -> dict[str, str]:
+    def told(self, ask: DeviceAsk, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool) -> dict[str, str]:
         """The annotations by which the plugin hands out exactly these cards; `bound`: as bindings say, not the pod.
 
         Raises:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ullage.core.victims import Budgets
+from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import PodDisruptionBudget
+from ullage.kube.machines import Trouble
 from ullage.model.affinity import Term
 from ullage.model.allocation import Allocation
 from ullage.model.error import InvalidRequest
@@ -16,26 +19,58 @@ _NO_WORKLOAD = "budget/"
 """Before the name of a budget: no workload is called so."""
 
 
+def report_unreadable(budgets: Informer[PodDisruptionBudget], trouble: Trouble) -> None:
+    """Report each budget with a selector that cannot be read, as it is heard of."""
+
+    def heard(news: News[PodDisruptionBudget]) -> None:
+        if not isinstance(news, Removed):
+            try:
+                read_selector(news.new.spec.selector, "spec.selector")
+            except InvalidRequest as error:
+                message = f"{error.message}; until it can be read, no pod of its namespace may be evicted"
+                trouble("PodDisruptionBudget", "/".join(news.new.key), InvalidRequest(message))
+
+    budgets.subscribe(heard)
+
+
 def budgets_of(found: Iterable[PodDisruptionBudget], held: Iterable[Allocation]) -> Budgets:
     """How many more of these pods may be disrupted; of several budgets that a pod has the tightest counts.
 
-    One that cannot be read, or has no selector, is for no pod.
+    A budget without a selector is for no pod. One with a selector that cannot be read allows no eviction in its
+    namespace: any pod there may be one that it protects.
     """
-    by_namespace: defaultdict[str, list[tuple[Term, PodDisruptionBudget]]] = defaultdict(list)
-    for budget in sorted(found, key=lambda each: (each.status.disruptions_allowed, each.key)):
-        try:
-            term = read_selector(budget.spec.selector, "spec.selector")
-        except InvalidRequest:
-            continue
-        if term is not None:
-            by_namespace[budget.metadata.namespace].append((term, budget))
+    by_namespace: defaultdict[str, list[_Limit]] = defaultdict(list)
+    for budget in found:
+        limit = _limit(budget)
+        if limit is not None:
+            by_namespace[budget.metadata.namespace].append(limit)
     left: dict[tuple[str, str], int] = {}
     of: dict[str, tuple[str, str]] = {}
+    for limits in by_namespace.values():
+        limits.sort(key=lambda limit: (limit.allowed, limit.name))
     for each in held if by_namespace else ():
         claim = each.claim
-        for term, budget in by_namespace.get(claim.namespace, ()) if claim is not None else ():
-            if claim is not None and all(condition.holds(None, claim.labels) for condition in term):
-                key = budget.metadata.namespace, _NO_WORKLOAD + budget.metadata.name
-                left[key], of[each.id] = max(0, budget.status.disruptions_allowed), key
+        for limit in by_namespace.get(claim.namespace, ()) if claim is not None else ():
+            if claim is not None and all(condition.holds(None, claim.labels) for condition in limit.term):
+                key = claim.namespace, _NO_WORKLOAD + limit.name
+                left[key], of[each.id] = limit.allowed, key
                 break
     return Budgets(left, of)
+
+
+class _Limit(NamedTuple):
+    """How many of the pods with these labels may be disrupted, by the budget of that name."""
+
+    allowed: int
+    name: str
+    term: Term
+
+
+def _limit(budget: PodDisruptionBudget) -> _Limit | None:
+    """Return what a budget allows; None if it selects no pod."""
+    allowed, name = max(0, budget.status.disruptions_allowed), budget.metadata.name
+    try:
+        term = read_selector(budget.spec.selector, "spec.selector")
+    except InvalidRequest:
+        return _Limit(0, name, ())
+    return None if term is None else _Limit(allowed, name, term)

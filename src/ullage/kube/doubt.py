@@ -21,7 +21,8 @@ from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate, NotLeading, clock_s
 from ullage.kube.client.objects import Pod
-from ullage.kube.mirror import Mirror, Trouble
+from ullage.kube.machines import Trouble
+from ullage.kube.mirror import Mirror
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.service.cluster import Cluster
 
@@ -78,6 +79,10 @@ class Doubts:
         """Whether nothing is in doubt, and no bind is under way."""
         return not self._open and not any(lock.locked() for lock in self._locks.values())
 
+    def is_gone(self, uid: str) -> bool:
+        """Return whether a pod is known to be gone. Its scheduler may hear that later, and ask about it once more."""
+        return self._pods.has_ended(uid)
+
     @asynccontextmanager
     async def alone(self, uid: str) -> AsyncIterator[None]:
         """One at a time decides about a pod, whoever asks."""
@@ -106,16 +111,23 @@ class Doubts:
         self._expect(pod)
 
     def found(self, pod: Pod) -> None:
-        """A pod was just read, and is on a node."""
-        self._mirror.hear(pod)
+        """Enter a pod that was just read, and is on a node, unless the watch is ahead of that answer."""
+        if not self._is_heard(pod):
+            self._mirror.hear(pod)
         self._expect(pod)
 
     def _expect(self, pod: Pod) -> None:
         """The watch will tell that a pod is on its node, if it has not yet."""
-        known = self._pods.objects.get(pod.key)
-        if known is None or known.metadata.uid != pod.metadata.uid or not known.spec.node_name:
+        if not self._is_heard(pod):
             self._unheard[pod.metadata.uid] = pod, self._clock()
             self._any.set()
+
+    def _is_heard(self, pod: Pod) -> bool:
+        """Return whether the watch has reported that a pod is on its node, or that it is gone."""
+        known = self._pods.objects.get(pod.key)
+        if known is None or known.metadata.uid != pod.metadata.uid:
+            return self._pods.has_ended(pod.metadata.uid)
+        return bool(known.spec.node_name)
 
     def _hear(self, news: News[Pod]) -> None:
         """What the watch tells of a pod that was bound or has gone is certain, and the books have it."""

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     MAKES_ROOM = "MakesRoom"
     PREEMPTED = "Preempted"
     BOUND_ELSEWHERE = "CardBoundElsewhere"
+    CARDS_UNKNOWN = "CardsUnknown"
 
 
 _WARNINGS = frozenset(
@@ -57,19 +58,22 @@ _WARNINGS = frozenset(
         *(Reason.FILTERING_FAILED, Reason.BINDING_FAILED, Reason.NOT_PLACED, Reason.ALLOCATION_FAILED),
         Reason.PREEMPTED,
         Reason.BOUND_ELSEWHERE,
+        Reason.CARDS_UNKNOWN,
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """One event on a pod."""
+    """One event on a pod, or on an object of another kind by the same fields."""
 
     namespace: str
     pod: str
     uid: str
     reason: Reason
     message: str
+    kind: str = "Pod"
+    api_version: str = "v1"
 
 
 Tell = Callable[[PodEvent], None]
@@ -131,10 +135,10 @@ class PodEvents:
 
     def _body(self, event: PodEvent) -> dict[str, Any]:
         time = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        pod = {"kind": "Pod", "apiVersion": "v1", "namespace": event.namespace, "name": event.pod, "uid": event.uid}
+        about = {"kind": event.kind, "apiVersion": event.api_version, "namespace": event.namespace}
         return {
             "metadata": {"name": f"{event.pod[:200]}.{secrets.token_hex(8)}", "namespace": event.namespace},
-            "involvedObject": pod,
+            "involvedObject": about | {"name": event.pod, "uid": event.uid},
             "reason": event.reason.value,
             "message": event.message[:_LONGEST],
             "type": "Warning" if event.reason in _WARNINGS else "Normal",

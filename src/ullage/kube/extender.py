@@ -12,30 +12,33 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from ullage.core.nowhere_text import asked_text
 from ullage.core.preemption import Preemption
 from ullage.core.selection import Refusal
 from ullage.kube.bindings.gate import Admitted, Gate
+from ullage.kube.card_offers import CardOffers, requests, sharing
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Bind
 from ullage.kube.client.errors import VersionConflict, is_refusal
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import Pod, PodDisruptionBudget
-from ullage.kube.device_plugins import DevicePlugins, PluginAsk
+from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.disruption import budgets_of
 from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.explained import Explained
 from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import Preemptor
-from ullage.model.allocation import Allocation
-from ullage.model.claim import Request
+from ullage.kube.scores import ranked
+from ullage.model.counted import counted
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.model.rejection import Rejection
-from ullage.service.cluster import Cluster, NodeOffers
+from ullage.service.cluster import Cluster
+from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
-from ullage.wire.extender import BEST_SCORE, BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
+from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
+from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import DOMAIN, PodRequest, ReadPod, bind_annotations
 
@@ -65,8 +68,14 @@ class Extender:
     claimed: Claimed = nothing_claimed
     budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple
     preemptor: Preemptor | None = None
+    explained: Explained = field(default_factory=Explained)
     refused: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Of the pod that was asked about last, by uid: the nodes that it was refused while others there may leave."""
+
+    @property
+    def offers(self) -> CardOffers:
+        """What nodes offer pods."""
+        return CardOffers(self.cluster)
 
     @property
     def unready(self) -> str:
@@ -84,8 +93,9 @@ class Extender:
         if asked is None:
             return args.kept(names, {}, {})
         self._settled()
-        admitted = self._admit(args.pod, asked, names, note=not args.simulated)
-        found = self.cluster.offers_of(_requests(admitted), expected=not args.simulated)
+        comes = not (args.simulated or self.doubts.is_gone(asked.uid))
+        admitted = self._admit(args.pod, asked, names, note=comes)
+        found = self.offers.of(asked, admitted, expected=comes)
         why, never = dict(admitted.refused), dict(admitted.never)
         for refusal, refused in found.refused:
             count = asked.requirement.gpu_count
@@ -94,10 +104,10 @@ class Extender:
         lacking = self._lacking(asked, admitted, found.names)
         why |= {node: refusal_text(short, len(admitted.uneven[node])) for node, short in lacking.items()}
         fits = [node for node in found.names if node not in lacking] if lacking else found.names
-        if not args.simulated:
+        if comes:
             self.refused.clear()
             self.refused[asked.uid] = why
-            self._note(asked, admitted, bool(fits), why, never)
+            self._note(asked, admitted, found, bool(fits), why, never)
         return args.kept(fits, why, never)
 
     def _lacking(self, asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> dict[str, tuple[Rejection, ...]]:
@@ -110,18 +120,41 @@ class Extender:
         return {node: lacks for node, lacks in short if lacks}
 
     def _note(
-        self, asked: PodRequest, admitted: Admitted, placed: bool, why: Mapping[str, str], never: Mapping[str, str]
+        self,
+        asked: PodRequest,
+        admitted: Admitted,
+        found: NodeOffers,
+        placed: bool,
+        why: Mapping[str, str],
+        never: Mapping[str, str],
     ) -> None:
         if self.preemptor is not None and placed:
             self.preemptor.answered(asked.uid, placed=True)
         elif self.preemptor is not None:
             helps = why.keys() - admitted.uneven.keys()  # what is short there is more than the request says
             asked_there = [
-                (request, [node for node in nodes if node in helps]) for request, nodes in _requests(admitted)
+                (request, [node for node in nodes if node in helps])
+                for request, nodes in (*requests(admitted), *sharing(asked, admitted, list(helps)))
             ]
             self.preemptor.refused([(request, nodes) for request, nodes in asked_there if nodes])
-        if not placed:
-            self.tell(_unplaced(asked, {**why, **never}, admitted.short))
+        if placed:
+            self.explained.forget(asked.uid)
+            return
+        told = {**why, **never}
+        self.tell(_unplaced(asked, told, admitted.short, lambda texts: self._explain(asked, admitted, found, texts)))
+
+    def _explain(self, asked: PodRequest, admitted: Admitted, found: NodeOffers, texts: str) -> str:
+        """Why it fits nowhere, in a sentence."""
+        if not found.refused:
+            only = "where bindings count it gets cards that are bound for its application alone"
+            return f"asks for {asked_text(asked.requirement)}; {only}: bind some by a GPUBinding"
+        shared = () if admitted.places else asked.shared[-1:]
+
+        def explain() -> str:
+            whose = [f"on cards that its containers share it asks for {asked_text(e.requirement)}" for e in shared]
+            return "; ".join([self.cluster.nowhere(requests(admitted), found), *whose])
+
+        return self.explained.of(asked.uid, texts, explain)
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
         """How good each node is, from 0 to 10; only the best have 10."""
@@ -131,7 +164,7 @@ class Extender:
             return dict.fromkeys(names, 0)
         self._settled()
         admitted = self._admit(args.pod, asked, names)
-        scores = ranked(self.cluster.offers_of(_requests(admitted), expected=False))
+        scores = ranked(self.offers.of(asked, admitted, expected=False))
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
@@ -147,8 +180,10 @@ class Extender:
         found: dict[str, Preemption] = {}
         held = {each.id: each for each in self.cluster.holders_on(candidates)}
         budgets = budgets_of(self.budgets(), held.values())
-        for request, nodes in _requests(self._admit(args.pod, asked, list(candidates))):
-            found |= self.cluster.victims(request, {node: candidates[node] for node in nodes}, budgets)
+        admitted = self._admit(args.pod, asked, list(candidates))
+        for request, nodes in [*requests(admitted), *sharing(asked, admitted, list(candidates))]:
+            there = self.cluster.victims(request, {node: candidates[node] for node in nodes}, budgets)
+            found |= {node: each for node, each in there.items() if _is_less(each, found.get(node))}
 
         def beyond(uids: Iterable[str]) -> int:
             return budgets.broken(held[uid] for uid in uids if uid in held).total()
@@ -175,7 +210,7 @@ class Extender:
             return False
         if self.cluster.leaves(node, below=asked.request.claim.priority):
             return True
-        return bool(self.cluster.offers_of(_requests(self._admit(args.pod, asked, [node])), expected=False).names)
+        return bool(self.offers.of(asked, self._admit(args.pod, asked, [node]), expected=False).names)
 
     async def bind(self, args: BindArgs) -> None:
         """Send a pod to a node, with the best cards there; a repeat finds it there.
@@ -207,21 +242,19 @@ class Extender:
             if asked is None:
                 await self._write(epoch, bind, pod, args)
                 return
-            ask = self.plugins.asked(pod.document, args.node)
+            ask = self.plugins.asked(asked, args.node)
             async with self.plugins.turn(epoch, pod, args.node) if ask else nullcontext():
                 await self._bind_with_cards(epoch, bind, pod, asked, ask, args)
 
     async def _bind_with_cards(
-        self, epoch: int, bind: Bind, pod: Pod, asked: PodRequest, ask: PluginAsk | None, args: BindArgs
+        self, epoch: int, bind: Bind, pod: Pod, asked: PodRequest, ask: DeviceAsk | None, args: BindArgs
     ) -> None:
         claimed = await self.claimed(pod)
         self._settled()
         admitted = self._admit(pod.document, asked, [args.node])
         asked = _as_claimed(admitted.on(args.node), claimed)
         admitted.check_claimed(args.node, claimed)
-        allocation = self.cluster.reserve(asked.request, args.node)
-        if isinstance(allocation, Allocation) and args.node in admitted.uneven:
-            allocation = self.cluster.charge_unevenly(args.pod_uid, admitted.uneven[args.node])
+        asked, allocation = self.offers.reserve(asked, admitted, args.node)
         if isinstance(allocation, Refusal):
             raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")
         try:
@@ -317,35 +350,31 @@ class Extender:
         self.mirror.settle()
 
 
-def _requests(admitted: Admitted) -> list[tuple[Request, Sequence[str]]]:
-    return [(asked.request, nodes) for asked, nodes in admitted.asked]
+def _is_less(one: Preemption, other: Preemption | None) -> bool:
+    """Return whether fewer must leave than by another choice on the same node."""
+    return other is None or len(one.uids) < len(other.uids)
 
 
-def _unplaced(asked: PodRequest, why: Mapping[str, str], short: tuple[int, int] | None) -> PodEvent:
-    """That no node will do, and how many of them for which reason: the most frequent first."""
+def _unplaced(
+    asked: PodRequest, why: Mapping[str, str], short: tuple[int, int] | None, explain: Callable[[str], str]
+) -> PodEvent:
+    """That no node will do: why, in a sentence, and how many of them for which reason, the most frequent first."""
     if short is not None:
         claim, (requested, bound) = asked.claim, short
         told = f"requested={requested}, bound={bound}"
         return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.INSUFFICIENT_GPU, told)
     counts = Counter(why.values())
-    told = "; ".join(f"{count} of {len(why)} nodes: {text}" for text, count in counts.most_common())
+    told = "; ".join(f"{count} of {counted(len(why), 'node')}: {text}" for text, count in counts.most_common())
     claim = asked.claim
+    sentence = explain(told) if told else ""
+    told = f"{sentence}; {told}" if sentence else told
     return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.FILTERING_FAILED, told or "no node was offered")
-
-
-def ranked(offers: NodeOffers) -> dict[str, int]:
-    """Scores as kube-scheduler takes them: the best has `BEST_SCORE`, who is not the best has less."""
-    scores = offers.scores
-    if not offers.names:
-        return {}
-    best, worst = scores.max(), scores.min()
-    scale = (BEST_SCORE - 1) / (best - worst) if best > worst else 0.0
-    whole = np.where(scores == best, BEST_SCORE, ((scores - worst) * scale).astype(np.int64))
-    return dict(zip(offers.names, whole.tolist(), strict=True))
 
 
 def _as_claimed(asked: PodRequest, cards: tuple[str, ...]) -> PodRequest:
     """What a pod asks whose cards have been claimed for it: exactly these."""
+    if cards:
+        asked = replace(asked, together=())
     if len(cards) != asked.requirement.gpu_count:
         return asked
     selector = replace(asked.requirement.cards, uuids=cards)

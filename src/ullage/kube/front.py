@@ -17,6 +17,7 @@ from ullage.kube.doubt import Doubts
 from ullage.kube.events import PodEvents
 from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
+from ullage.kube.leader_label import LeaderLabel
 from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import Preemptor
 from ullage.kube.queues.hypernodes import HyperNodes
@@ -26,6 +27,7 @@ from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
 from ullage.service.cluster import Cluster
+from ullage.wire.dialect import PodReader
 
 
 class Running(Protocol):
@@ -48,8 +50,10 @@ class Front:
     """The parts of one process; `run` keeps them up until it is cancelled, `extender` answers once it is ready.
 
     Every process follows the cluster, and only the one that leads decides. None stands for what is not asked for.
+    All parts read pods by `read_pod`.
     """
 
+    read_pod: PodReader
     candidate: Candidate
     cluster: Cluster
     followed: Followed
@@ -62,6 +66,7 @@ class Front:
     turns: TurnKeeper
     groups: PodGroups
     hypernodes: HyperNodes
+    leader_label: LeaderLabel
     quotas: NamespaceQuotas | None = None
     claims: FrontClaims | None = None
     bindings: FrontBindings | None = None
@@ -83,6 +88,13 @@ class Front:
         """All namespaces."""
         return self.followed.namespaces
 
+    @property
+    def unfollowed(self) -> str:
+        """Why this process cannot answer even what needs no leader; "" if it can."""
+        if not self.namespaces.synced:
+            return "namespaces are not read"
+        return "" if self.mirror.ready else "what the cluster holds has not been read yet"
+
     def troubles(self, silent_s: float = 0.0) -> dict[str, str]:
         """Why what is followed was not heard for so long, by kind; why it does not lead, or cannot begin to."""
         found = [(each.kind.plural, each.trouble) for each in self.followed.all if each.age_s >= silent_s]
@@ -100,7 +112,7 @@ class Front:
 
     def _parts(self) -> list[Running]:
         parts: list[Running] = [*self.followed.all, self.candidate, self.takeover, self.doubts, self.plugins]
-        parts += [self.events, self.turns, self.groups, self.hypernodes]
+        parts += [self.events, self.turns, self.groups, self.hypernodes, self.leader_label]
         if self.claims is not None:
             parts += [self.claims.mirror, self.claims.claiming]
         if self.bindings is not None:

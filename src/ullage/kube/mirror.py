@@ -1,8 +1,9 @@
 """What the API tells of nodes and pods, entered in the books: all that is known here can be made anew from it.
 
-A pod that Ullage bound says on itself what it holds. One that another scheduler sent to a machine holds cards
-of which only the number is known: the best that are free stand for them. A pod holds its cards until its
-object is gone, or its processes have ended for good.
+A pod that Ullage bound says on itself what it holds, and so does one that HAMi's scheduler bound. Of a pod that
+says nothing only the number of its cards is known: the best that are free stand for them. Where a pod holds cards
+that cannot be read, or for which nothing is free, the cards of its machine take nothing new until it has gone.
+A pod holds its cards until its object is gone, or its processes have ended for good.
 
 What a pod says is believed to the harm of nobody else: each card that it names is held, also one that another pod
 names, one that no machine has, and one on a pod of which nothing else can be read. Whoever forges that keeps cards
@@ -21,23 +22,24 @@ from ullage.core.fleet import Beside
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.client.objects import Object, Pod
-from ullage.kube.nodes import CardReader, node_of
+from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.machines import Machines, Trouble
+from ullage.kube.nodes import CardReader
+from ullage.kube.pools import NO_POOLS, CardPools
 from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.node import Node
-from ullage.model.node_record import NodeRecord
 from ullage.model.resources import MILLI
 from ullage.service.bystanders import Bystanders
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
 from ullage.wire.document import Document
+from ullage.wire.hami.after_init import still_held
+from ullage.wire.hami.placed import hami_allocation
+from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
 from ullage.wire.pod import DOMAIN, ReadPod, named_cards, read_allocation
 from ullage.wire.pod.containers import bound_spec, pod_amount
-from ullage.wire.topology.numatopology import read_numatopology
-
-Trouble = Callable[[str, str, UllageError], None]
-"""Told of an object that cannot be read: its kind, its namespace and name, and why."""
-
 
 REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
 """Why a kubelet refuses a pod that was thought to fit: its CPUs and cards are not in the zones that it needs."""
@@ -58,36 +60,49 @@ class Mirror:
         readers: Sequence[CardReader] = (),
         devices: Devices | None = None,
         domains: Callable[[str], Mapping[str, str]] = lambda _node: {},
+        figures: Figures = SHIPPED_FIGURES,
+        pools: CardPools = NO_POOLS,
         trouble: Trouble = lambda _kind, _name, _error: None,
+        tell: Tell = lambda _event: None,
     ) -> None:
         """`topologies` are the Numatopology objects, `devices` what claims have, where the cluster has them.
 
-        `domains` are labels of a node beside its own.
+        `domains` are labels of a node beside its own. `figures` say what models of cards have, `pools` in which
+        pools cards are.
+        `tell` takes events on pods whose cards are not known.
         """
-        self._cluster, self._nodes, self._pods, self._read_pod = cluster, nodes, pods, read_pod
-        self._domain, self._readers, self._trouble, self._devices = domain, readers, trouble, devices
-        self._domains = domains
-        self._machines: dict[str, Node] = {}
-        self._stale = self._recovered = False
+        self._cluster, self._pods, self._read_pod = cluster, pods, read_pod
+        self._domain, self._trouble, self._devices, self._event = domain, trouble, devices, tell
+        self._machines = Machines(
+            nodes,
+            topologies,
+            domain=domain,
+            readers=readers,
+            domains=domains,
+            figures=figures,
+            pools=pools,
+            look_again=cluster.look_again,
+            trouble=trouble,
+        )
+        self._unobserved = self._machines.unobserved
+        self._recovered = False
         self.term: int | None = None
         """The term of leading at whose beginning all that had been bound before it was heard."""
         self._waiting: dict[str, Pod] = {}
         """Pods of others for which the books have no cards: their machine has not been told yet, or it is full."""
+        self._withheld: dict[str, str] = {}
+        """Machines whose cards take nothing new, by the uid of a pod there of which nobody knows which it has."""
+        self._shut: frozenset[str] = frozenset()
+        """These machines, as the books have them."""
         self._freed: set[str] = set()
         """Machines that a pod has left since somebody last looked whether those that wait have room."""
+        self._recorded: dict[str, tuple[str | None, ...]] = {}
+        """What pods with cards said that they hold when that was read last, by uid."""
         self._told: dict[str, str] = {}
         """What was last said of a pod, so that it is said once."""
         self._bystanders = Bystanders(cluster)
-        self._twice: frozenset[tuple[str, str]] = frozenset()
-        """Machines and cards of theirs that another machine has, as it says."""
         self.refused: Counter[tuple[str, str]] = Counter()
         """Pods that kubelets refused, by node and reason, since the start."""
-        self._records: dict[str, NodeRecord] = {}
-        self._unobserved: set[str] = set()
-        """Machines of which it has to be looked at again who holds what."""
-        if topologies is not None:
-            topologies.subscribe(self._on_topology)
-        nodes.subscribe(self._on_node)
         pods.subscribe(self._on_pod)
 
     @property
@@ -98,7 +113,7 @@ class Mirror:
     @property
     def machines(self) -> Mapping[str, Node]:
         """The machines by name, as each tells of itself: a card may be told by two of them."""
-        return self._machines
+        return self._machines.by_name
 
     def recover(self) -> None:
         """Make the books what the informers mirror: both have listed. From now on decisions may be made.
@@ -108,33 +123,37 @@ class Mirror:
         self._settle_machines()
         there = sorted(self._pods.objects.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
         self._waiting.clear()
+        self._withheld.clear()
+        self._recorded.clear()
         self._bystanders.clear()
         self._cluster.recover(())
         self._recovered = True
-        own = [(pod, found) for pod in there if (found := self._own(pod)) is not None]
+        own = [(pod, found) for pod in there if isinstance(found := self._own(pod), Allocation)]
         self._hold(*own)
         for pod in there:
             self._enter(pod)
         self._bystanders.settle()
-        self._unobserved.update(self._records)
+        self._settle_machines()
+        self._unobserved.update(self._machines.records)
         self._observe()
 
     def settle(self) -> None:
         """Enter what waits: machines that changed, pods that there may be room for by now, and what machines show."""
         self._bystanders.settle()
-        if self._stale or self._freed:
-            freed, stale = self._freed, self._stale
+        stale = self._machines.stale
+        if stale or self._freed:
+            again = [pod for pod in self._waiting.values() if stale or pod.spec.node_name in self._freed]
+            for pod in again:
+                self._withheld.pop(pod.metadata.uid, None)  # else it would find nothing free itself
             self._settle_machines()
-            for pod in list(self._waiting.values()):
-                if stale or pod.spec.node_name in freed:
-                    self._enter(pod)
+            for pod in again:
+                self._enter(pod)
+        self._settle_machines()
         self._observe()
 
     def describe_again(self, name: str) -> None:
         """Whoever tells the cards of a machine, or where it is, tells others by now."""
-        node = self._nodes.objects.get(("", name))
-        if node is not None:
-            self._describe(node)
+        self._machines.describe_again(name)
 
     def _observe(self) -> None:
         """Compare what machines show with the books; where news of either came, they are compared again."""
@@ -142,9 +161,10 @@ class Mirror:
             return
         if self._devices is not None:
             self._devices.settle()
-        names, self._unobserved = self._unobserved, set()
-        for name in sorted(names & self._machines.keys() & self._records.keys()):
-            use = self._records[name].use
+        names, records = sorted(self._unobserved & self.machines.keys()), self._machines.records
+        self._unobserved.clear()
+        for name in names:
+            use = records[name].use if name in records else None
             for each in self._cluster.observe(name, use).mismatches if use is not None else ():
                 bound, shown = ", ".join(each.bound), ", ".join(each.shown)
                 message = f"{each.uid}: {each.resource}: bound to {bound}, its node shows {shown}"
@@ -152,71 +172,12 @@ class Mirror:
 
     def _settle_machines(self) -> None:
         self._freed = set()
-        if self._stale:
-            self._stale = False
-            self._cluster.set_nodes(self._told_apart())
-
-    def _told_apart(self) -> list[Node]:
-        """The machines; a card that two of them claim is that of the first by name: nobody could tell them apart."""
-        owner: dict[str, str] = {}
-        for name in sorted(self._machines):
-            for gpu in self._machines[name].gpus:
-                owner.setdefault(gpu.uuid, name)
-        twice = frozenset(
-            (m.name, gpu.uuid) for m in self._machines.values() for gpu in m.gpus if owner[gpu.uuid] != m.name
-        )
-        for name, uuid in sorted(twice - self._twice):
-            message = f"card {uuid} is that of {owner[uuid]}; names of cards are unique in a cluster"
-            self._trouble("Node", name, Conflict(message, code="card-named-twice"))
-        self._twice = twice
-        return [
-            replace(m, gpus=tuple(gpu for gpu in m.gpus if owner[gpu.uuid] == m.name)) if twice else m
-            for m in self._machines.values()
-        ]
-
-    # --- machines ---
-
-    def _on_node(self, news: News[NodeObject]) -> None:
-        match news:
-            case Removed(last):
-                self._stale |= self._machines.pop(last.metadata.name, None) is not None
-            case Added(new) | Changed(_, new):
-                self._describe(new)
-
-    def _describe(self, node: NodeObject) -> None:
-        name = node.metadata.name
-        machine = node_of(node, self._readers, self._records.get(name), self._domains(name))
-        self._unobserved.add(machine.name)
-        if machine != self._machines.get(machine.name):
-            self._cluster.look_again(machine.name)
-            self._machines[machine.name] = machine
-            self._stale = True
-
-    def _on_topology(self, news: News[Object]) -> None:
-        """A machine whose object is deleted stays as it was told: cards that are held are not to lose their names."""
-        match news:
-            case Removed(last):
-                if last.metadata.name not in self._machines:
-                    self._records.pop(last.metadata.name, None)
-            case Added(new) | Changed(_, new):
-                self._take_record(new)
-
-    def _take_record(self, found: Object) -> None:
-        name = found.metadata.name
-        try:
-            record, dropped = read_numatopology(found.document, self._domain)
-        except InvalidRequest as error:
-            self._trouble("Numatopology", name, error)
-            return
-        for sentence in dropped:
-            self._trouble("Numatopology", name, InvalidRequest(sentence))
-        last = self._records.get(name)
-        if last is not None and last.topology == replace(record.topology, observed_at=last.topology.observed_at):
-            record = replace(record, topology=last.topology)  # what says nothing new is no other machine
-        if last is None or last.use != record.use:
-            self._cluster.look_again(name)
-        self._records[name] = record
-        self.describe_again(name)
+        withheld = frozenset(self._withheld.values())
+        if self._devices is not None:
+            withheld |= self._devices.withheld
+        if self._machines.stale or withheld != self._shut:
+            self._machines.stale, self._shut = False, withheld
+            self._cluster.set_nodes(self._machines.told_apart(withheld))
 
     # --- pods ---
 
@@ -228,6 +189,12 @@ class Mirror:
                 self._leave(last)
             case Added(new) | Changed(_, new):
                 self._enter(new)
+
+    def say_again(self) -> None:
+        """Tell of pods whose cards are not known: nobody wrote what was told before this process led."""
+        for uid, pod in self._waiting.items():
+            if uid in self._told:
+                self._tell_unknown(pod, self._told[uid])
 
     def hear(self, pod: Pod) -> None:
         """Take a pod as it was just read: the watch will tell the same later."""
@@ -248,25 +215,57 @@ class Mirror:
             return
         held = self._cluster.held(uid)
         if held is not None and held.node == node and held.state is not AllocationState.ASSUMED:
-            pass
+            self._hold_again(pod, held)
         elif held is not None and held.node == node and _same(held, self._own(pod)):
             self._cluster.confirm(uid)
         else:
             self._cluster.gone(uid)  # wherever it was thought to be
-            found = self._own(pod)
-            if found is not None:
-                self._hold((pod, found))
-            else:
-                document = pod.document
-                self._stand_in(pod, document)
-                self._count(pod, document, node)
+            self._enter_anew(pod)
+        if self._cluster.held(uid) is not None:
+            self._recorded[uid] = self._record(pod)
         if pod.terminating:
             self._cluster.leaving(uid)
+
+    def _hold_again(self, pod: Pod, held: Allocation) -> None:
+        """Enter what changed of a pod with cards: its record, its CPU and memory, whether init containers run.
+
+        A record that is gone, or cannot be read any more, changes nothing.
+        """
+        uid = pod.metadata.uid
+        renewed = self._recorded.get(uid) not in (None, self._record(pod))
+        found = self._own(pod) if renewed or pod.spec.init_containers else None
+        if isinstance(found, Allocation) and not _same(held, found):
+            if found.gpus != held.gpus:
+                self._cluster.gone(uid)
+            self._hold((pod, found))
+            self._cluster.look_again(held.node)
+            self._freed.add(held.node)
+        self._count(pod, pod.document, held.node)
+
+    def _record(self, pod: Pod) -> tuple[str | None, ...]:
+        """Return the annotations that say what a pod holds."""
+        annotations = pod.metadata.annotations or {}
+        own = (f"{self._domain}/gpu-ids", f"{self._domain}/allocation")
+        return tuple(annotations.get(key) for key in (*own, ALLOCATED, TO_ALLOCATE, NODE))
+
+    def _enter_anew(self, pod: Pod) -> None:
+        """Enter what a pod on a machine holds, by what it says, or by what it asks."""
+        if self._withheld.pop(pod.metadata.uid, None) is not None:
+            self._settle_machines()
+        found, document = self._own(pod), pod.document
+        if isinstance(found, Allocation):
+            self._hold((pod, found))
+        elif found is None:
+            self._stand_in(pod, document)
+        else:
+            self._withhold(pod, found)
+        self._count(pod, document, pod.spec.node_name)
 
     def _leave(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._bystanders.drop(uid)
-        self._waiting.pop(uid, None)
+        self._done_waiting(uid)
+        self._recorded.pop(uid, None)
         self._told.pop(uid, None)
         self._unobserved.add(node)
         self._freed.add(node)
@@ -284,25 +283,47 @@ class Mirror:
         self._cluster.hold_back(pod.metadata.uid)
         self._tell(pod, Conflict(f"the kubelet of {node} refused it ({reason})", code="refused-there"))
 
-    def _own(self, pod: Pod) -> Allocation | None:
-        """What a pod says that it holds; where that cannot be read the cards that it names, whole."""
-        if pod.finished or f"{self._domain}/gpu-ids" not in (pod.metadata.annotations or {}):
+    def _own(self, pod: Pod) -> Allocation | UllageError | None:
+        """What a pod says that it holds; why that cannot be read; None if it says nothing.
+
+        Where only the cards that it names can be read, it holds these whole.
+        """
+        if pod.finished or not any(self._record(pod)):
             return None
+        if f"{self._domain}/gpu-ids" not in (pod.metadata.annotations or {}):
+            return self._placed_by_hami(pod)
+        document, charge_of = pod.document, self._cluster.charge_on
         try:
-            return read_allocation(pod.document, self._domain, charge_of=self._cluster.charge_on, read=self._read_pod)
+            found = read_allocation(document, self._domain, charge_of=charge_of, read=self._read_pod)
+            if found is None or not pod.spec.init_containers:
+                return found
+            return still_held(document, found, self._read_pod, charge_of)
         except InvalidRequest as error:
             self._tell(pod, error)
-            return named_cards(pod.document, self._domain)
+            return named_cards(pod.document, self._domain) or error
+
+    def _placed_by_hami(self, pod: Pod) -> Allocation | UllageError | None:
+        """The same of a pod that HAMi's scheduler placed: what it asks may be what nobody here can read."""
+        document = pod.document
+        try:
+            asked = self._read_pod(document)
+        except InvalidRequest:
+            asked = None
+        try:
+            return hami_allocation(document, asked, self._cluster.charge_on)
+        except InvalidRequest as error:
+            return error
 
     def _hold(self, *pods: tuple[Pod, Allocation]) -> None:
-        """Enter what pods say that they hold; what cannot be so, whoever wrote it, is told and held all the same."""
-        contradicted = self._cluster.found(*(found for _, found in pods))
+        """Enter what pods say that they hold; what cannot be so, whoever wrote it, is told and held all the same.
+
+        What they have of their nodes beside cards is not counted yet.
+        """
+        contradicted = self._cluster.found(*(found for _, found in pods if found.gpus))
         for pod, found in pods:
-            self._waiting.pop(found.id, None)
-            if found.requirement.cpu_milli or found.requirement.memory_bytes:
-                self._bystanders.drop(found.id)
-            else:
-                self._count(pod, pod.document, found.node)  # what it names was read, and perhaps no more of it
+            self._done_waiting(found.id)
+            if not found.gpus:  # all its cards were those of init containers that have ended
+                self._cluster.gone(found.id)
             if (error := contradicted.get(found.id)) is not None:
                 self._tell(pod, error)
 
@@ -314,31 +335,62 @@ class Mirror:
         except InvalidRequest as error:
             self._tell(pod, error)
             has = Beside(slots=1)
+        else:
+            self._shrink(pod.metadata.uid, has)
         if (held := self._cluster.held(pod.metadata.uid)) is not None:
             known = held.requirement
             has = Beside(max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes))
         self._bystanders.put(pod.metadata.uid, node, has)
 
+    def _shrink(self, uid: str, has: Beside) -> None:
+        """Give back what a pod with cards was resized down by, as a restart would find it."""
+        held = self._cluster.held(uid)
+        if held is None or held.state is AllocationState.ASSUMED:
+            return
+        asked = held.requirement
+        less = min(asked.cpu_milli, has.cpu_milli), min(asked.memory_bytes, has.memory_bytes)
+        if less != (asked.cpu_milli, asked.memory_bytes):
+            self._cluster.found(replace(held, requirement=replace(asked, cpu_milli=less[0], memory_bytes=less[1])))
+            self._cluster.look_again(held.node)
+            self._freed.add(held.node)
+
     def _stand_in(self, pod: Pod, document: Document) -> None:
         """Hold cards for a pod that does not say which it has."""
-        self._waiting.pop(pod.metadata.uid, None)
+        node = pod.spec.node_name
         try:
             asked = self._read_pod(document)
-            if asked is None or self._cluster.stand_in(asked.request, pod.spec.node_name):
+            if asked is None or self._cluster.stand_in(asked.request, node):
+                self._done_waiting(pod.metadata.uid)
                 return
-            if pod.spec.node_name in self._machines:
-                message = f"{pod.spec.node_name} has no cards left for those that it must hold there"
-                self._tell(pod, Conflict(message, code="no-room"))
         except UllageError as error:
+            self._withhold(pod, error)
+            return
+        self._withhold(pod, Conflict(f"{node} has no cards left for those that it must hold there", code="no-room"))
+
+    def _withhold(self, pod: Pod, error: UllageError) -> None:
+        """Keep new work off the cards of a machine: one of them is held by a pod, and nobody knows which."""
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        self._waiting[uid] = pod
+        if node in self.machines:
             self._tell(pod, error)
-        self._waiting[pod.metadata.uid] = pod
+        self._withheld[uid] = node
+
+    def _done_waiting(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+        self._withheld.pop(uid, None)
 
     def _tell(self, pod: Pod, error: UllageError) -> None:
         if self._told.get(pod.metadata.uid) != error.message:
             self._told[pod.metadata.uid] = error.message
             self._trouble("Pod", "/".join(pod.key), error)
+            if pod.metadata.uid in self._waiting:
+                self._tell_unknown(pod, error.message)
+
+    def _tell_unknown(self, pod: Pod, why: str) -> None:
+        message = f"no card of {pod.spec.node_name} takes new work while it is not known which it has: {why}"
+        self._event(PodEvent(*pod.key, pod.metadata.uid, Reason.CARDS_UNKNOWN, message))
 
 
-def _same(held: Allocation, found: Allocation | None) -> bool:
+def _same(held: Allocation, found: Allocation | UllageError | None) -> bool:
     """Whether what a pod says is what was reserved for it, and not what another leader gave it."""
-    return found is None or (found.gpus, found.charges) == (held.gpus, held.charges)
+    return not isinstance(found, Allocation) or (found.gpus, found.charges) == (held.gpus, held.charges)

@@ -6,10 +6,13 @@ and held, but not told apart on the machine itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.pools import NO_POOLS, CardPools
+from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState
@@ -25,10 +28,21 @@ MAX_CARDS = 1024
 _PODS = 2**31 - 1
 """How many pods a machine takes that does not say so."""
 
+_MIB = 2**20
+
+_MODEL_LABELS = {"NVIDIA": "nvidia.com/gpu.product", "AMD": "amd.com/gpu.product-name"}
+"""Labels by which feature discovery tells the model of all cards of a vendor on a node."""
+
+_MEMORY_LABEL = "nvidia.com/gpu.memory"
+"""MiB of each card."""
+
 NO_DOMAINS: Mapping[str, str] = {}
 
 CardReader = Callable[[NodeObject], Sequence[Gpu] | None]
-"""The cards that one publisher tells of a machine; None if it says nothing there."""
+"""The cards that one publisher tells of a machine; None if it says nothing there.
+
+An attribute `vendor` says of whose cards alone it tells; without one it is the vendor of each card.
+"""
 
 
 def node_of(
@@ -36,40 +50,70 @@ def node_of(
     readers: Sequence[CardReader] = (),
     record: NodeRecord | None = None,
     domains: Mapping[str, str] = NO_DOMAINS,
+    figures: Figures = SHIPPED_FIGURES,
+    pools: CardPools = NO_POOLS,
 ) -> Node:
-    """The machine that a Node stands for; the first of the readers that knows its cards counts.
+    """The machine that a Node stands for; for each vendor the first of the readers that knows its cards counts.
 
-    `record` is what an exporter tells of it: its topology, and its cards where no reader knows them. `domains` are
-    labels beside its own, which go before them.
+    Cards of a vendor that no reader tells of are numbered. `figures` say what models of cards compute, `pools` in
+    which pools they are.
+
+    `record` is what an exporter reports of it: its topology, and its cards where no reader knows them. `domains`
+    are further labels; its own go before them.
     What cannot be read is left out, and `topology_note` says so: cards of a reader that fails are not guessed at.
     """
     notes: list[str] = []
     amounts = node.status.allocatable or node.status.capacity or {}
-    cards: Sequence[Gpu] | None = None
-    for reader in readers:
-        try:
-            cards = reader(node)
-        except InvalidRequest as error:
-            notes.append(error.message)
-            cards = ()
-        if cards is not None:
-            break
-    if cards is None and record is not None and record.cards and all(card.uuid for card in record.cards):
-        cards = record.cards
-    gpus = _numbered(node.metadata.name, amounts, notes) if cards is None else cards
+    cards, known = _published(node, readers, amounts, notes)
+    labels = {**domains, **(node.metadata.labels or {})}
+    if not known and record is not None and record.cards and all(card.uuid for card in record.cards):
+        cards = [_completed(card, labels) for card in _of_vendor(record.cards, amounts)]
+        known = {card.vendor for card in cards}
+    gpus = [*cards, *_numbered(node.metadata.name, amounts, labels, known, len(cards), notes)]
+    placed = gpus if record is None else _placed(gpus, record)
     return Node(
         name=node.metadata.name,
         cpu_milli=_amount(amounts, "cpu", MILLI, notes),
         memory_bytes=_amount(amounts, "memory", 1, notes),
-        gpus=tuple(gpus if record is None else _placed(gpus, record)),
+        gpus=pools.of(node, tuple(map(figures.complete, placed)), notes),
         max_executors=_amount(amounts, "pods", 1, notes) if "pods" in amounts else _PODS,
-        labels={**domains, **(node.metadata.labels or {})},
+        labels=labels,
         state=NodeState.READY if node.ready else NodeState.NOT_READY,
         cordoned=node.spec.unschedulable,
         gpu_source="kubernetes",
         topology=None if record is None else record.topology,
         topology_note="; ".join(notes),
     )
+
+
+def _published(
+    node: NodeObject, readers: Sequence[CardReader], amounts: Mapping[str, str], notes: list[str]
+) -> tuple[Sequence[Gpu], set[str | None]]:
+    """The cards that readers tell of, and whose cards are known by that; None among these stands for everybody's."""
+    cards: list[Gpu] = []
+    known: set[str | None] = set()
+    for reader in readers:
+        vendor: str | None = getattr(reader, "vendor", None)
+        try:
+            found = reader(node)
+        except InvalidRequest as error:
+            notes.append(error.message)
+            found = ()
+        if found is None or None in known:
+            continue
+        own = _of_vendor(found, amounts)
+        cards += [card for card in own if card.vendor not in known]
+        known |= {card.vendor for card in own} | ({vendor} if vendor or not own else set())
+    return cards, known
+
+
+def _of_vendor(cards: Sequence[Gpu], amounts: Mapping[str, str]) -> Sequence[Gpu]:
+    """Return the cards; those of unknown vendor are of the one vendor whose cards the kubelet offers, if it is one."""
+    offered = {NATIVE_RESOURCES[resource] for resource in amounts if resource in NATIVE_RESOURCES}
+    if len(offered) != 1 or all(card.vendor for card in cards):
+        return cards
+    (vendor,) = offered
+    return [card if card.vendor else replace(card, vendor=vendor) for card in cards]
 
 
 def _placed(cards: Sequence[Gpu], record: NodeRecord) -> list[Gpu]:
@@ -90,14 +134,45 @@ def _at(card: Gpu, place: Gpu) -> Gpu:
     )
 
 
-def _numbered(name: str, amounts: dict[str, str], notes: list[str]) -> list[Gpu]:
-    """Cards of which only the number is known."""
+def _numbered(
+    name: str, amounts: dict[str, str], labels: Mapping[str, str], known: set[str | None], first: int, notes: list[str]
+) -> list[Gpu]:
+    """Cards of which only the number is known, and what feature discovery says of all of them."""
     found: list[Gpu] = []
     for resource, vendor in NATIVE_RESOURCES.items():
-        if resource in amounts:
-            count = _count(amounts[resource], resource, notes)
-            found += [Gpu(f"{name}/{resource}/{number}", len(found) + number, vendor=vendor) for number in range(count)]
+        if resource not in amounts or vendor in known or None in known:
+            continue
+        model, vram = _discovered(labels, vendor)
+        at = first + len(found)
+        found += [
+            Gpu(f"{name}/{resource}/{number}", at + number, model, vendor, vram)
+            for number in range(_count(amounts[resource], resource, notes))
+        ]
     return found
+
+
+def _completed(card: Gpu, labels: Mapping[str, str]) -> Gpu:
+    """Return a card with what feature discovery says of all cards of its vendor, where PCI alone names its model."""
+    if card.vendor is None or _PCI_NAME.fullmatch(card.model or "") is None:
+        return card
+    model, vram = _discovered(labels, card.vendor)
+    return replace(card, model=model or card.model, vram_bytes=vram if card.vram_bytes is None else card.vram_bytes)
+
+
+def _discovered(labels: Mapping[str, str], vendor: str) -> tuple[str | None, int | None]:
+    """The model of the cards of a vendor and their bytes, by labels; nothing of slices and of shared cards."""
+    model = labels.get(_MODEL_LABELS.get(vendor, ""), "")
+    if not model or model.endswith("-SHARED") or "-MIG-" in model:
+        return None, None
+    mib = labels.get(_MEMORY_LABEL, "") if vendor == "NVIDIA" else ""
+    return model, int(mib) * _MIB if mib.isascii() and mib.isdigit() and len(mib) <= _DIGITS else None
+
+
+_DIGITS = 9
+"""Of MiB of a card."""
+
+_PCI_NAME = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}", re.ASCII)
+"""Vendor and device of a card that no driver names."""
 
 
 def _count(value: str, resource: str, notes: list[str]) -> int:

@@ -25,7 +25,8 @@ from ullage.kube.client.lease import Candidate, NotLeading, clock_s
 from ullage.kube.client.objects import Node, Pod, PodDisruptionBudget
 from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.mirror import Mirror, Trouble
+from ullage.kube.machines import Trouble
+from ullage.kube.mirror import Mirror
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound, UllageError
 from ullage.service.cluster import Cluster
@@ -97,11 +98,15 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Kept:
-    """Room that is kept for a pod on the node of its victims, and until when at the earliest (seconds)."""
+    """Room that is kept for a pod on the node of its victims, and until when at the earliest (seconds).
+
+    `by_scheduler` if kube-scheduler evicted them: it says so with the node that it nominates.
+    """
 
     pod: tuple[str, str]
     node: str
     until: float
+    by_scheduler: bool = False
 
 
 class Preemptor:
@@ -176,15 +181,25 @@ class Preemptor:
             node = (pod.metadata.annotations or {}).get(self._key, "")
             if node and _is_unplaced(pod):
                 self._keep_again(pod, node)
+            self._follow_scheduler(pod)
 
-    def _keep_again(self, pod: Pod, node: str) -> None:
+    def _follow_scheduler(self, pod: Pod) -> None:
+        """Keep the room for which kube-scheduler evicted others, for as long as it nominates the node."""
+        uid, node = pod.metadata.uid, _nominated_on(pod) if _is_unplaced(pod) else ""
+        kept = self._kept.get(uid)
+        if kept is not None and kept.by_scheduler and kept.node != node:
+            self._drop(uid)
+        if node and uid not in self._kept:
+            self._keep_again(pod, node, by_scheduler=True)
+
+    def _keep_again(self, pod: Pod, node: str, *, by_scheduler: bool = False) -> None:
         try:
             asked = self._read_pod(pod.document)
         except UllageError:
             return
         if asked is not None and asked.uid == pod.metadata.uid and not self._promised(asked.uid):
             self._cluster.keep_room(asked.request, node)
-            self._kept[asked.uid] = _Kept(pod.key, node, self._clock() + KEPT_S)
+            self._kept[asked.uid] = _Kept(pod.key, node, self._clock() + KEPT_S, by_scheduler)
 
     async def run(self) -> None:
         """Look every `ROUND_S`."""
@@ -371,6 +386,8 @@ class Preemptor:
         if isinstance(news, Removed) or not _is_unplaced(pod):
             self._waiting.pop(pod.metadata.uid, None)
             self._drop(pod.metadata.uid)
+        else:
+            self._follow_scheduler(pod)
 
     def _on_node(self, news: News[Node]) -> None:
         match news:
@@ -387,6 +404,12 @@ class Preemptor:
 
 def _is_unplaced(pod: Pod) -> bool:
     return not (pod.spec.node_name or pod.finished or pod.terminating)
+
+
+def _nominated_on(pod: Pod) -> str:
+    status = pod.document.get("status")
+    node = status.get("nominatedNodeName") if isinstance(status, dict) else None
+    return node if isinstance(node, str) else ""
 
 
 def _kind_of(node: Node) -> tuple[object, object]:

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ullage.core.fleet import Usage
 from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import ResourceQuota
-from ullage.kube.mirror import Trouble
-from ullage.model.error import InvalidRequest
+from ullage.kube.machines import Trouble
 from ullage.service.cluster import Cluster
-from ullage.wire.hami.resource_quota import Figures, figures_of, quota_of
+from ullage.wire.hami.resource_quota import Figures, figures_of, quota_of, readable
 from ullage.wire.hami.words import Words
+
+
+@dataclass(frozen=True, slots=True)
+class _Amounts:
+    """What of one quota is in force, and why its newest amounts are not; "" where they are."""
+
+    hard: dict[str, str]
+    fault: str = ""
 
 
 class NamespaceQuotas:
     """Follows an informer of ResourceQuotas. One that is for some pods only (by scopes) counts nothing here.
 
-    Where an amount cannot be read, what the namespace had last stays in force, and that is told.
+    Where an amount of one cannot be read, that is reported, refusals name it, and what it said last stays in force.
+    If it said nothing before, the amount allows nothing. Others of the namespace count as they are.
     """
 
     def __init__(
         self, cluster: Cluster, quotas: Informer[ResourceQuota], words: Sequence[Words], trouble: Trouble
     ) -> None:
         self._cluster, self._words, self._trouble = cluster, words, trouble
-        self._hard: dict[str, dict[str, dict[str, str]]] = {}
+        self._hard: dict[str, dict[str, _Amounts]] = {}
         quotas.subscribe(self._hear)
 
     def figures(self) -> Iterator[tuple[str, Figures]]:
@@ -39,12 +48,18 @@ class NamespaceQuotas:
         found = news.last if isinstance(news, Removed) else news.new
         namespace, name = found.key
         there = self._hard.pop(namespace, {})
-        there.pop(name, None)
+        last = there.pop(name, None)
         if not isinstance(news, Removed) and not found.spec.scopes and not found.spec.scope_selector:
-            there[name] = found.spec.hard or {}
+            there[name] = self._read(found, last)
         if there:
             self._hard[namespace] = there
-        try:
-            self._cluster.set_quota(namespace, quota_of(there.values(), self._words))
-        except InvalidRequest as error:
+        faults = "; ".join(amounts.fault for amounts in there.values() if amounts.fault)
+        self._cluster.set_quota(namespace, quota_of((each.hard for each in there.values()), self._words), faults)
+
+    def _read(self, found: ResourceQuota, last: _Amounts | None) -> _Amounts:
+        """Return the amounts that count of a quota, and report each one that cannot be read."""
+        hard, errors = readable(found.spec.hard or {}, self._words)
+        for error in errors:
             self._trouble("ResourceQuota", "/".join(found.key), error)
+        fault = "; ".join(f"ResourceQuota {found.metadata.name} cannot be read: {each.message}" for each in errors)
+        return _Amounts(hard if last is None or not errors else last.hard, fault)

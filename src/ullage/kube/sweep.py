@@ -11,11 +11,13 @@ from ullage.kube.client.informer import Informer
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.client.objects import Pod
 from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.mirror import Mirror, Trouble
+from ullage.kube.machines import Trouble
+from ullage.kube.mirror import Mirror
 from ullage.model.error import NotFound, UllageError
 from ullage.model.node import NodeState
 from ullage.service.vanished_cards import Holder, VanishedCards
 from ullage.wire.pod import DOMAIN
+from ullage.wire.pod.keys import listed
 
 ROUND_S = 30.0
 """Between two rounds."""
@@ -81,8 +83,7 @@ class Sweep:
         for pod in self._pods.objects.values():
             cards = (pod.metadata.annotations or {}).get(self._key, "")
             if cards and pod.spec.node_name and not pod.finished and not pod.terminating:
-                named = tuple(card.strip() for card in cards.split(","))
-                yield Holder(pod.metadata.uid, pod.spec.node_name, named)
+                yield Holder(pod.metadata.uid, pod.spec.node_name, listed(cards))
 
     def _say(self, pod: Pod, message: str) -> None:
         namespace, name = pod.key

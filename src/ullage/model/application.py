@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ullage.model.environment import check_absolute_path, check_environment
 from ullage.model.error import invalid
 from ullage.model.name import check_name
 from ullage.model.queue import MAX_PRIORITY, check_weight
@@ -50,8 +51,8 @@ class Application:
 
     def __post_init__(self) -> None:
         check_name("application", self.name)
-        if self.working_directory is not None and not self.working_directory.startswith("/"):
-            raise invalid("working_directory", self.working_directory, "give an absolute path")
+        check_absolute_path("working_directory", self.working_directory)
+        check_environment("environment", self.environment)
         if self.max_instances < 1:
             raise invalid("max_instances", self.max_instances, "at least 1 is needed")
         if self.retries < 0:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ullage.model.error import invalid
 from ullage.model.part import Part
-from ullage.model.quantity import MAX_INT32, MAX_INT64, PPM, format_bytes, format_decimal
+from ullage.model.quantity import MAX_INT32
 from ullage.model.request import MAX_CARDS, ResourceRequirement
-from ullage.model.resources import show_milli
 
 
 class Qos(StrEnum):
@@ -25,45 +24,8 @@ PRIORITIES = {Qos.LOW: 0, Qos.MEDIUM: 0, Qos.HIGH: 10_000, Qos.CRITICAL: 100_000
 """The priority that comes with a quality of service when none is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """Compute in GFLOPS (or in millionths of each card) and vram in bytes, per card.
-
-    Raises:
-        InvalidRequest: an amount is negative, not an integer, above a whole card, or given in both units.
-
-    """
-
-    compute_gflops: int = 0
-    vram_bytes: int = 0
-    compute_ppm: int = 0
-
-    def __post_init__(self) -> None:
-        for name, most in (("compute_gflops", MAX_INT64), ("vram_bytes", MAX_INT64), ("compute_ppm", PPM)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-                raise invalid(name, value, f"an integer from 0 to {most} is needed")
-        if self.compute_gflops and self.compute_ppm:
-            raise invalid("compute_ppm", self.compute_ppm, "compute_gflops is given too; keep one of the two")
-
-    def check_covers(self, request: Amounts | Part, field: str = "limit") -> None:
-        """Refuse a limit that is below its request in what both say in one unit; an amount of 0 is none.
-
-        Raises:
-            InvalidRequest: it is.
-
-        """
-        for name, show, asked, most in (
-            ("tflops", show_milli, request.compute_gflops, self.compute_gflops),
-            ("percent", _percent, request.compute_ppm, self.compute_ppm),
-            ("vram", format_bytes, request.vram_bytes, self.vram_bytes),
-        ):
-            if 0 < most < asked:
-                raise invalid(f"{field}.{name}", show(most), f"{show(asked)} is asked; a limit is at least that")
-
-
-def _percent(ppm: int) -> str:
-    return format_decimal(ppm * 100)
+Amounts = Part
+"""The amounts of a limit or a quota: the same type as those of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +74,8 @@ class Claim:
     """The owner of an allocation and its standing; `limit` is the most it may use of each card.
 
     `priority` is a signed 32-bit number, as in Kubernetes; `protected_until` shields it from preemption
-    (seconds since the epoch).
+    (seconds since the epoch). Quotas on limits count the limit, and never less than what is charged; with
+    `counts_as_written` they count the limit as it is written, where a card is held whole for its compute alone.
 
     Raises:
         InvalidRequest: the priority is out of range.
@@ -123,13 +86,24 @@ class Claim:
     workload: str = ""
     pod: str = ""
     pod_uid: str = ""
-    limit: Amounts | None = None
+    limit: Part | None = None
     qos: Qos = Qos.MEDIUM
     priority: int = 0
     created_at: float = 0.0
     protected_until: float = 0.0
     gang: GangClaim | None = None
     labels: dict[str, str] = field(default_factory=dict, hash=False)
+    counts_as_written: bool = False
+
+    def most(self, charged: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
+        """Return what it counts on a card in quotas on limits: compute and vram, as its limit comes to there."""
+        if self.counts_as_written and self.limit is not None:
+            return limit
+        return max(charged[0], limit[0]), max(charged[1], limit[1])
+
+    def shielded(self, until: float) -> Claim:
+        """Return it shielded from preemption until then at least (seconds since the epoch)."""
+        return self if until <= self.protected_until else replace(self, protected_until=until)
 
     def __post_init__(self) -> None:
         if not isinstance(self.priority, int) or not -MAX_INT32 - 1 <= self.priority <= MAX_INT32:
@@ -155,3 +129,23 @@ class Request:
             raise invalid("gpu", 0, "ask for at least one card")
         if self.requirement.gpu_count > MAX_CARDS:
             raise invalid("gpu", self.requirement.gpu_count, f"one request may ask for {MAX_CARDS} cards at most")
+
+    @classmethod
+    def of(cls, uid: str, asked: str, claim: Claim | None = None, *, strategy: str | None = None) -> Request:
+        """Return the request that a text such as `tflops=40,vram=10g` asks.
+
+        Raises:
+            InvalidRequest: the text cannot be read, or asks for no cards.
+
+        """
+        return cls(uid, ResourceRequirement.from_string(asked), claim or Claim(), strategy)
+
+    def check(self) -> None:
+        """Refuse a limit that is below what is asked, in what both say in one unit.
+
+        Raises:
+            InvalidRequest: it is.
+
+        """
+        if self.claim.limit is not None and self.requirement.part is not None:
+            self.claim.limit.check_covers(self.requirement.part)

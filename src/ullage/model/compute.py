@@ -199,6 +199,15 @@ class BoundCard:
         return self.state is BindingState.DRAINING
 
 
+@dataclass(frozen=True, slots=True)
+class CardUser:
+    """A pod that holds cards of a node: `held` maps the uuid of each card to the bytes held of it, None for all."""
+
+    app: AppKey
+    node: str
+    held: Mapping[str, int | None]
+
+
 class AppState(StrEnum):
     """What an application is doing, in the words of its controller."""
 
@@ -225,7 +234,8 @@ class HostedApp:
     """An application of somebody. `requirements` are the ways in which it can run, `accelerator` the chosen one.
 
     A client of a shared server has no requirements of its own. `state` is text, as controllers have states that
-    are not known here.
+    are not known here. `unreadable` says what about its requirements cannot be read, by field: nothing is decided for
+    such an application. Where it takes cards `singly`, each of its pods takes one of the bound cards, not all of them.
     """
 
     key: AppKey
@@ -235,6 +245,8 @@ class HostedApp:
     accelerator: str = ""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     shared_server: bool = False
+    unreadable: str = ""
+    singly: bool = False
 
     @property
     def requirement(self) -> ComputeRequirement | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.model.affinity import ANY_NODE, NodeAffinity
+from ullage.model.counted import counted
 from ullage.model.slice_device import DeviceId
 from ullage.model.taint import Toleration
 
@@ -41,6 +42,11 @@ class Wanted:
     tolerations: tuple[Toleration, ...] = ()
     capacity: Mapping[str, int] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        some = "all devices" if self.count is None else counted(self.count, "device")
+        which = f" for which {' and '.join(self.selectors)}" if self.selectors else ""
+        return f"{some} of class {self.device_class}{which}"
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
@@ -48,6 +54,9 @@ class DeviceRequest:
 
     name: str
     alternatives: tuple[Wanted, ...]
+
+    def __str__(self) -> str:
+        return ", or ".join(map(str, self.alternatives))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,26 @@ class ClaimAllocation:
 
     results: tuple[DeviceResult, ...] = ()
     nodes: NodeAffinity = ANY_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadDevices:
+    """Which devices a claim can have that cannot be read: those of `pools` (driver and name) that reach `nodes`.
+
+    Without pools they can be of any, without nodes on any.
+    """
+
+    nodes: frozenset[str] = frozenset()
+    pools: frozenset[tuple[str, str]] = frozenset()
+
+    def is_about(self, driver: str, pool: str) -> bool:
+        """Whether they can be of a pool; a pool of which no name could be read is any of its driver."""
+        return not self.pools or not self.pools.isdisjoint({(driver, pool), (driver, "")})
+
+    def __str__(self) -> str:
+        pools = " or ".join(f"{name or 'any pool'} of {driver}" for driver, name in sorted(self.pools))
+        nodes = ", ".join(sorted(self.nodes))
+        return f"{pools or 'any driver'} on {nodes or 'any node'}"
 
 
 @dataclass(frozen=True, slots=True)

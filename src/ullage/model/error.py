@@ -44,6 +44,16 @@ class Forbidden(InvalidRequest):
     code = "forbidden"
 
 
+class Unplaceable(InvalidRequest):
+    """No node can ever hold what is asked, whatever ends or is freed; `suggestions` are requests that fit."""
+
+    code = "unplaceable"
+
+    def __init__(self, message: str, suggestions: tuple[str, ...] = ()) -> None:
+        super().__init__(message, field="resreq")
+        self.suggestions = suggestions
+
+
 class Conflict(UllageError):
     """The present state refuses the operation; nothing was changed."""
 
@@ -66,6 +76,12 @@ class Unavailable(UllageError):
     """The service, or something it stands on, cannot answer now."""
 
     code = "unavailable"
+
+
+class DiskFull(Unavailable):
+    """The disk of the server has no room: nothing new is taken until it has."""
+
+    code = "disk-full"
 
 
 def invalid(field: str, value: object, fix: str) -> InvalidRequest:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 BIND_FAILED = 1001
 RETRY_LIMIT_REACHED = 1002
+RECLAIMED = 1003
+EVICTED = 1004
 
 
 @dataclass(frozen=True, slots=True)

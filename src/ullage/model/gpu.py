@@ -61,6 +61,12 @@ class Gpu:
         return PPM if self.vram_bytes is None else self.vram_bytes
 
     @property
+    def empty(self) -> bool:
+        """Whether it says that it has nothing to give: no compute, no vram, or no users that it may have."""
+        return 0 in (self.compute_gflops, self.vram_bytes, self.max_users)
+
+    @property
     def usable(self) -> bool:
         """Whether it takes new work at all."""
-        return self.healthy and self.phase is GpuPhase.RUNNING and not self.used_by and not self.cordoned
+        ready = self.healthy and self.phase is GpuPhase.RUNNING and not self.used_by and not self.cordoned
+        return ready and not self.empty

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ullage.model.quantity import check_amount
-from ullage.model.topology import MAX_ZONE_BYTES, MAX_ZONES
+from ullage.model.topology import CARD, MAX_ZONE_BYTES, MAX_ZONES
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,11 @@ class Use:
 
     pods: tuple[PodHolding, ...] = ()
     stale: bool = False
+
+
+def card_ids(containers: Iterable[Holding]) -> Iterator[str]:
+    """Yield the ids of cards that containers hold; the id of a part of a card begins with the card's (`GPU-1::2`)."""
+    for container in containers:
+        for resource, ids in container.devices:
+            if resource == CARD:
+                yield from (id_.partition("::")[0] for id_ in ids)

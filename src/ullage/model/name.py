@@ -7,7 +7,8 @@ import re
 from ullage.model.error import invalid
 
 MAX_NAME = 253
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*", re.ASCII)
+NAME_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+_NAME = re.compile(NAME_PATTERN, re.ASCII)
 
 
 def check_name(field: str, name: object) -> str:

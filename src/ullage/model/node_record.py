@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.model.gpu import Gpu
-from ullage.model.holding import Use
+from ullage.model.holding import Use, card_ids
 from ullage.model.resources import Resources
 from ullage.model.topology import Topology
 
@@ -20,19 +20,23 @@ class Stock:
 
 
 def stock_of_cards(cards: Iterable[Gpu], use: Use) -> Stock:
-    """The stock of a node's cards; those are free that are healthy and of which no container holds anything.
+    """Return the stock of a node's cards; a card is free that is healthy and of which no container holds anything.
 
-    Cards are found by uuid. The id of a part of a card begins with the uuid of the card (`GPU-1::2`).
+    Cards are found by uuid. For each id that no card has, one more card counts as held.
     """
-    held = {
-        id_.partition("::")[0]
-        for pod in use.pods
-        for container in pod.containers
-        for _, ids in container.devices
-        for id_ in ids
-    }
     known = tuple(cards)
-    return Stock(len(known), tuple(sorted(card.index for card in known if card.healthy and card.uuid not in held)))
+    held = _held(use)
+    free = sorted(card.index for card in known if card.healthy and card.uuid not in held)
+    return Stock(len(known), tuple(free[len(unknown_cards(known, use)) :]))
+
+
+def unknown_cards(cards: Iterable[Gpu], use: Use | None) -> tuple[str, ...]:
+    """Return the ids, sorted, under which containers hold cards that are not among `cards`."""
+    return tuple(sorted(_held(use) - {card.uuid for card in cards}))
+
+
+def _held(use: Use | None) -> set[str]:
+    return {id_ for pod in (use.pods if use else ()) for id_ in card_ids(pod.containers)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ class Nomination:
 
     With `gpus` (and what it takes of them, nothing said for whole ones) it is kept there; without, on
     the cards that fit best. `since` is when it was nominated or last asked for again (seconds), `victims`
-    who was evicted for it. A `hold` keeps everybody else out, whatever their priority, and the request goes
-    where it is; it may be of one that still leaves another place (see `core/consolidation.py`). One that is
-    `first_come` keeps those of its own priority out too, but who was nominated before it.
+    who was evicted for it. It is `owed` once others gave way to it, or to another one of its gang: then it keeps
+    everybody else out, whatever their priority, so that nobody is evicted in vain. A `hold` does so too, and the
+    request goes where it is; it may be of one that still leaves another place (see `core/consolidation.py`). One that
+    is `first_come` keeps those of its own priority out too, but who was nominated before it.
     """
 
     request: Request
@@ -28,3 +29,9 @@ class Nomination:
     victims: tuple[Victim, ...] = ()
     hold: bool = False
     first_come: bool = False
+    owed: bool = False
+
+    @property
+    def keeps_all_out(self) -> bool:
+        """Whether nobody else gets this room, whatever their priority."""
+        return self.hold or self.owed

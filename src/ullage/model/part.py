@@ -55,7 +55,7 @@ class IsolationPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is asked of each card: compute in GFLOPS or in millionths of the card, vram likewise.
+    """Amounts of each card: compute in GFLOPS or in millionths of the card, vram in bytes or millionths likewise.
 
     Millionths are resolved on each card, rounded down, so that parts which add up to a card fit on it.
 
@@ -79,9 +79,10 @@ class Part:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
                 raise invalid(field, value, f"an integer from 0 to {maximum} is needed")
         if self.compute_gflops and self.compute_ppm:
-            raise invalid("percent", self.compute_ppm, "tflops are given too; keep one of the two")
+            raise invalid("percent", _percent(self.compute_ppm), "tflops are given too; keep one of the two")
         if self.vram_bytes and self.vram_ppm:
-            raise invalid("vram", self.vram_bytes, "a fraction of the vram is given too; keep one of the two")
+            fix = "a fraction of the vram is given too; keep one of the two"
+            raise invalid("vram", format_bytes(self.vram_bytes), fix)
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, str], fraction_ppm: int) -> Part | None:
@@ -98,10 +99,31 @@ class Part:
             vram_ppm=0 if vram else fraction_ppm,
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is nothing of a card."""
+        return not (self.compute_gflops or self.vram_bytes or self.compute_ppm or self.vram_ppm)
+
     def on(self, compute_total: int, vram_total: int) -> tuple[int, int]:
         """Compute and vram this part charges to a card of that capacity."""
         compute = self.compute_gflops or self.compute_ppm * compute_total // PPM
         return compute, self.vram_bytes or self.vram_ppm * vram_total // PPM
+
+    def check_covers(self, request: Part, field: str = "limit") -> None:
+        """Refuse these amounts as a limit below its request in what both say in one unit; an amount of 0 is none.
+
+        Raises:
+            InvalidRequest: it is.
+
+        """
+        for name, show, asked, most in (
+            ("tflops", _tflops, request.compute_gflops, self.compute_gflops),
+            ("percent", _percent, request.compute_ppm, self.compute_ppm),
+            ("vram", format_bytes, request.vram_bytes, self.vram_bytes),
+            ("vram", _percent, request.vram_ppm, self.vram_ppm),
+        ):
+            if 0 < most < asked:
+                raise invalid(f"{field}.{name}", show(most), f"{show(asked)} is asked; a limit is at least that")
 
     @property
     def fraction_ppm(self) -> int:
@@ -122,6 +144,14 @@ class Part:
         if self.compute_ppm:
             text += f",percent={format_decimal(self.compute_ppm * 100)}"
         return text + (f",vram={format_bytes(self.vram_bytes)}" if self.vram_bytes else "")
+
+
+def _percent(ppm: int) -> str:
+    return format_decimal(ppm * 100)
+
+
+def _tflops(gflops: int) -> str:
+    return format_decimal(gflops * GFLOPS_PER_TFLOPS)
 
 
 WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)

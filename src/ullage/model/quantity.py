@@ -19,6 +19,8 @@ _UNITS = "kmgtp"
 _SIZE = re.compile(r"([0-9]+)(?:\.([0-9]+))?([a-z]*)", re.ASCII)
 _COUNT = re.compile(r"[0-9]+", re.ASCII)
 _DECIMAL = re.compile(r"([0-9]+)(?:\.([0-9]+))?", re.ASCII)
+_CPU = re.compile(r"([0-9]{1,30})(?:\.([0-9]+))?(m?)", re.ASCII)
+_CPU_DECIMALS = 3
 _SIZE_FIX = "write a whole number of bytes such as 1048576, 512m or 16g"
 
 
@@ -66,6 +68,25 @@ def parse_count(text: str, field: str, maximum: int) -> int:
     if len(text) > _DIGITS or int(text) > maximum:
         raise invalid(field, text, f"at most {maximum} can be asked")
     return int(text)
+
+
+def parse_cpu(text: str, field: str = "cpu") -> int:
+    """Return thousandths of a core of a text such as `2`, `0.5` or `500m`.
+
+    Raises:
+        InvalidRequest: not such a text, finer than a thousandth of a core, or above 2^63-1 cores.
+
+    """
+    match = _CPU.fullmatch(text) if text.isascii() else None
+    if match is None or len(match.group(2) or "") > _DECIMALS:
+        raise invalid(field, text, "write a number of cores such as 2, 0.5 or 500m")
+    whole, decimals, thousandths = match.group(1), (match.group(2) or "").rstrip("0"), match.group(3)
+    if len(decimals) > (0 if thousandths else _CPU_DECIMALS):
+        raise invalid(field, text, "a thousandth of a core (1m) is the finest grain")
+    amount = int(whole) if thousandths else int(whole + decimals.ljust(_CPU_DECIMALS, "0"))
+    if len(whole) > _DIGITS or amount > MAX_INT64 * 1000:
+        raise invalid(field, text, f"at most {MAX_INT64} can be asked")
+    return amount
 
 
 def check_amount(amount: object, field: str, maximum: int) -> None:

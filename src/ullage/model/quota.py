@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ullage.model.claim import Amounts
 from ullage.model.error import invalid
+from ullage.model.part import Part
 from ullage.model.quantity import MAX_INT64
 
 MAX_WORKERS = 32_768
@@ -48,8 +48,8 @@ class Quota:
     max_requests: Caps = Caps()
     max_limits: Caps = Caps()
     max_gpu_count: int | None = None
-    default_requests: Amounts | None = None
-    default_limits: Amounts | None = None
+    default_requests: Part | None = None
+    default_limits: Part | None = None
     alert_threshold_percent: int = ALERT_THRESHOLD_PERCENT
     max_cores_ppm: int | None = None
 
@@ -81,7 +81,7 @@ class Quota:
         """Caps of the namespace, in the order of `RESOURCES`."""
         return (*_both(self.total_requests), *_both(self.total_limits), self.max_workers, self.max_cores_ppm)
 
-    def with_defaults(self, request: Amounts, limit: Amounts | None) -> tuple[Amounts, Amounts | None]:
+    def with_defaults(self, request: Part, limit: Part | None) -> tuple[Part, Part | None]:
         """A request as it is admitted: what it leaves at zero is filled, and never against what it says.
 
         A filled request is at most the limit that was given, a filled limit at least the request. Call it
@@ -93,7 +93,7 @@ class Quota:
         if self.default_limits is None:
             return asked, limit
         if limit is None:
-            return asked, _filled(_filled(Amounts(), self.default_limits, least=asked), asked)
+            return asked, _filled(_filled(Part(), self.default_limits, least=asked), asked)
         return asked, _filled(limit, self.default_limits, least=asked)
 
 
@@ -146,14 +146,12 @@ def _both(caps: Caps) -> tuple[int | None, int | None]:
     return caps.compute_gflops, caps.vram_bytes
 
 
-def _given(amounts: Amounts) -> Caps:
+def _given(amounts: Part) -> Caps:
     """Defaults as caps; zero fills nothing, and a percentage is comparable only on a card."""
     return Caps(amounts.compute_gflops or None, amounts.vram_bytes or None)
 
 
-def _filled(
-    amounts: Amounts, default: Amounts, *, least: Amounts | None = None, most: Amounts | None = None
-) -> Amounts:
+def _filled(amounts: Part, default: Part, *, least: Part | None = None, most: Part | None = None) -> Part:
     """`amounts` with its zero fields from `default`, kept at or above `least` and at or below `most`.
 
     Compute is bounded only by compute in the same unit; one in the other unit takes its place, since the
@@ -171,4 +169,4 @@ def _filled(
     if not vram and default.vram_bytes:
         vram = max(default.vram_bytes, least.vram_bytes if least else 0)
         vram = min(vram, most.vram_bytes if most and most.vram_bytes else vram)
-    return Amounts(gflops, vram, ppm)
+    return Part(gflops, vram, ppm)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.model.part import Isolation
@@ -50,6 +50,7 @@ class Code(StrEnum):
     GPU_MISSING = "gpu-missing"
     GPU_CORDONED = "gpu-cordoned"
     CAPACITY_UNKNOWN = "gpu-capacity-unknown"
+    NO_CAPACITY = "gpu-no-capacity"
     ISOLATION_POLICY = "isolation-policy"
     ISOLATION_LOCKED = "isolation-locked"
     ISOLATION_CONFLICT = "isolation-conflict"
@@ -114,17 +115,27 @@ class QuotaFigures:
 
     GFLOPS, bytes, cards or workers, as the code says. A cap on one request compares `requested` of one
     card with `limit` and has nothing `used`; a cap on the namespace compares `used` + `requested`.
+    `fault` says what of the quota cannot be read; "" where all of it can.
     """
 
     namespace: str
     requested: int
     limit: int
     used: int = 0
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneNeed:
+    """How much of a resource must lie in the same zones: a count, or bytes of memory and huge pages."""
+
+    resource: str
+    amount: int
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneRoom:
-    """How many of a resource (`gpu` or `cpu`) a zone has free for a request, of how many there are."""
+    """How much of a resource a zone has free for a request, of how much there is: a count, or bytes of memory."""
 
     zone: int
     resource: str
@@ -137,7 +148,11 @@ class Rejection:
     """One constraint that said no, of a node or one of its cards; amounts are in the dimension's own unit.
 
     `mode` is how the present users of the card are kept apart, where that is the reason; `zones` is what each
-    zone of the node has of what is asked, where alignment is, and `rule` the rule of the least width it went by.
+    zone of the node has of what is asked, where alignment is, and `rule` the rule of the least width it went by;
+    `needs` is what is asked of zones, one resource if no zone has enough of it, else all that must lie together,
+    and `container` the one of several containers that asks for it.
+    `resource` names what is used up where the code does not, and `own` is what of `had` the asker itself holds.
+    `wanted` and `found` are what the request names of cards or nodes and what there is instead, in words.
     """
 
     code: Code
@@ -149,7 +164,13 @@ class Rejection:
     quota: QuotaFigures | None = None
     mode: Isolation | None = None
     zones: tuple[ZoneRoom, ...] = ()
+    needs: tuple[ZoneNeed, ...] = ()
+    container: str | None = None
     rule: str = ""
+    resource: str = ""
+    own: int = 0
+    wanted: str = field(default="", compare=False)
+    found: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def of_zones(self) -> bool:

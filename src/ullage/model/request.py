@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.alignment import AS_THE_NODE_SAYS, BESIDE, Alignment, parse_zone_policy, read_pair
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.nearest import did_you_mean
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import (
     MAX_INT32,
@@ -20,7 +21,7 @@ from ullage.model.quantity import (
     format_bytes,
     format_decimal,
     parse_bytes,
-    parse_count,
+    parse_cpu,
     parse_decimal,
 )
 from ullage.model.resources import MILLI, Resources, show_milli
@@ -53,7 +54,7 @@ def parse_amounts(text: str) -> dict[str, int]:
             if key == "mem":
                 amounts["memory"] = parse_bytes(value)
             elif key == "cpu":
-                amounts["cpu"] = parse_count(value, "cpu", MAX_INT64) * MILLI
+                amounts["cpu"] = parse_cpu(value)
             else:
                 amounts["gpu"] = -(-parse_decimal(value, "gpu", MAX_INT32 * PPM) * MILLI // PPM)
     return amounts
@@ -76,7 +77,8 @@ def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
     for given, value in pairs:
         key = given if BESIDE in given else _ALIASES.get(given.lower(), given.lower())
         if key not in _KEYS and BESIDE not in key:
-            raise invalid("resreq", f"{given}={value}", f"the keys are {', '.join(_KEYS)} (memory for mem)")
+            fix = f"{did_you_mean(key, _KEYS)}The keys are {', '.join(_KEYS)} (memory for mem)"
+            raise invalid("resreq", f"{given}={value}", fix)
         if key in entries:
             raise invalid("resreq", f"{given}={value}", f"{key} is given twice; keep one")
         entries[key] = value
@@ -143,6 +145,17 @@ class ResourceRequirement:
         if self.part is None and self.cards.isolation is not Isolation.SHARED and self.cards.template is None:
             raise invalid("isolation", self.cards.isolation.value, "whole cards have none; ask for a part of a card")
 
+    def check_asks(self) -> None:
+        """Refuse parts of cards of which nothing is asked: their holders would keep cards from who wants them whole.
+
+        Raises:
+            InvalidRequest: `tflops`, `percent` and `vram` are all zero.
+
+        """
+        nothing = self.part is not None and self.part.is_empty
+        if nothing and self.cards.isolation in (Isolation.SOFT, Isolation.HARD):
+            raise invalid("gpu", self.gpu_count, "nothing of its cards is asked; give tflops, percent or vram above 0")
+
     @classmethod
     def of(cls, cpu: int = 0, memory: int | str = 0, gpu: int = 0) -> ResourceRequirement:
         """A request of whole cores, bytes (or a size text) and whole cards."""
@@ -155,7 +168,7 @@ class ResourceRequirement:
 
     @classmethod
     def from_string(cls, text: str) -> ResourceRequirement:
-        """Parse `cpu=4,mem=16g,gpu=2`: keys of any case and order, blanks around entries trimmed.
+        """Parse `cpu=4,mem=16g,gpu=2` or `cpu=500m,gpu=0.5`: keys of any case and order, blanks around entries trimmed.
 
         Raises:
             InvalidRequest: with the offending entry named.
@@ -183,7 +196,7 @@ class ResourceRequirement:
     def _from_entries(cls, entries: dict[str, str]) -> ResourceRequirement:
         amounts: dict[str, int] = {}
         for key, parse in (
-            ("cpu", lambda text: parse_count(text, "cpu", MAX_INT64) * MILLI),
+            ("cpu", parse_cpu),
             ("mem", parse_bytes),
             ("gpu", lambda text: parse_decimal(text, "gpu", MAX_INT32 * PPM)),
         ):

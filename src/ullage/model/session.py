@@ -5,15 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ullage.model.environment import check_absolute_path, check_environment
 from ullage.model.error import Conflict, invalid
 from ullage.model.name import check_name
+from ullage.model.quantity import format_bytes
 from ullage.model.queue import DEFAULT_QUEUE, MAX_PRIORITY, check_weight
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 
 RETRY_LIMIT = 5
 """Bind failures after which a session gets no new executor until an operator clears the count."""
 
+LEAST_MEMORY = 1 << 20
+"""Bytes without which no process starts: its program, the loader and a stack need some hundred pages."""
+
+WORKER_MEMORY = 32 << 20
+"""Bytes that a worker of Python takes before it runs anything, and a little more."""
+
 MAX_BATCH = 4096
+
+_MOST_OF_ID = 200
+"""Characters of an id in the name of its logs."""
 
 
 class SessionState(StrEnum):
@@ -21,6 +32,28 @@ class SessionState(StrEnum):
 
     OPEN = "open"
     CLOSED = "closed"
+
+
+def check_memory(requirement: ResourceRequirement) -> None:
+    """Refuse an amount of memory in which no executor can start; none asked is no limit.
+
+    Raises:
+        InvalidRequest: it is above 0 and below `LEAST_MEMORY`.
+
+    """
+    asked = requirement.memory_bytes
+    if 0 < asked < LEAST_MEMORY:
+        fix = f"it counts bytes, and no process starts with less than {format_bytes(LEAST_MEMORY)}; write mem=1g, say"
+        raise invalid("resreq.mem", asked, fix)
+
+
+def little_memory(requirement: ResourceRequirement) -> str | None:
+    """Return a warning if a worker of Python may not start in the memory that is asked; None if it will."""
+    asked = requirement.memory_bytes
+    if not 0 < asked < WORKER_MEMORY:
+        return None
+    needed = format_bytes(WORKER_MEMORY)
+    return f"mem={format_bytes(asked)} is little: a worker of Python alone takes up to {needed}, and may not start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +69,9 @@ class Setup:
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, path in (("python", self.python), ("working_directory", self.working_directory)):
-            if path is not None and not path.startswith("/"):
-                raise invalid(f"setup.{name}", path, "give an absolute path")
+        check_absolute_path("setup.python", self.python)
+        check_absolute_path("setup.working_directory", self.working_directory)
+        check_environment("setup.environment", self.environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +155,14 @@ class Session:
 
     def __post_init__(self) -> None:
         check_name("session", self.id)
+
+    @property
+    def logs(self) -> str:
+        """One name for what its programs print: a later session of the same id has another one.
+
+        It is a file name; a long id is cut, which its number makes up for.
+        """
+        return f"{self.id[:_MOST_OF_ID]}@{self.number}"
 
     def require_open(self) -> None:
         """Refuse work for a closed session.

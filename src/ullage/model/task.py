@@ -27,10 +27,22 @@ class TaskState(StrEnum):
         return self in (TaskState.SUCCEED, TaskState.FAILED, TaskState.CANCELLED)
 
 
+STOPPED, TIMED_OUT, LOST = 1, 124, 125
+"""Codes of tasks that were ended: on request, at their time limit as by timeout(1), with their executors."""
+
+
+class Ending(NamedTuple):
+    """How a task ends that is ended by the service, not by its worker."""
+
+    state: TaskState
+    code: int
+    message: str
+
+
 class TaskResult(NamedTuple):
     """How a task ended: written once, never changed.
 
-    `code` is the worker's return code (0 for success), `sequence` the order of endings within the
+    `code` is the return code of the worker (0 for success) or of an `Ending`. `sequence` is the order of endings in the
     session, from 1. Times are seconds since the epoch; `started_at` is None for a task that never ran.
     """
 

@@ -10,21 +10,22 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ullage.core.adjust import Adjustment, Change, ScalingRefusal
-from ullage.core.allocator import Decision, Freed
+from ullage.core.allocator import Decision
 from ullage.core.capacity import NodeCapacity
+from ullage.core.departed import Freed
 from ullage.core.filters import Stage
 from ullage.core.fleet import Fleet
 from ullage.core.preemption import NoPreemption
 from ullage.core.selection import Choice, Refusal
-from ullage.core.sentences import MEANINGS, reject_text
+from ullage.core.sentences import MEANINGS, first_text
 from ullage.core.topology.warning import weaker_predictions, width_trap
 from ullage.model.allocation import Allocation, Charge
-from ullage.model.claim import PRIORITIES, Amounts, Claim, Qos, Request
+from ullage.model.claim import PRIORITIES, Claim, Qos, Request
 from ullage.model.error import invalid
 from ullage.model.grant import Grant
 from ullage.model.name import check_name
 from ullage.model.nomination import Nomination
-from ullage.model.part import parse_percent, parse_tflops
+from ullage.model.part import Part, parse_percent, parse_tflops
 from ullage.model.quantity import PPM, format_decimal, parse_bytes
 from ullage.model.resources import show_milli
 from ullage.server import bodies
@@ -297,10 +298,9 @@ def freed_body(freed: Freed) -> wire.FreedBody:
 def refusal_body(refusal: Refusal, warnings: Iterable[str] = ()) -> wire.RefusalBody:
     """A refusal for people and programs."""
     scaling = refusal if isinstance(refusal, ScalingRefusal) else None
-    first = refusal.rejections[0] if refusal.rejections else None
     return wire.RefusalBody(
         code=refusal.code.value,
-        message=MEANINGS[refusal.code] if first is None else reject_text(first),
+        message=first_text(refusal.rejections) if refusal.rejections else MEANINGS[refusal.code],
         curable=refusal.curable,
         rejections=[rejection_body(rejection) for rejection in refusal.rejections],
         stages=[_stage(stage) for stage in refusal.stages],
@@ -378,7 +378,7 @@ def _amounts(amounts: tuple[int, int], known: tuple[bool, bool]) -> wire.Amounts
     )
 
 
-def part_map(amounts: Amounts) -> wire.PartMap:
+def part_map(amounts: Part) -> wire.PartMap:
     """Amounts of each card as a body says them: TFLOPS and percent as exact text, vram in bytes; nothing for 0."""
     return wire.PartMap(
         tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
@@ -400,19 +400,19 @@ def seconds_of(field: str, value: float) -> float:
     return value
 
 
-def amounts_of(field: str, part: wire.PartMap) -> Amounts:
+def amounts_of(field: str, part: wire.PartMap) -> Part:
     """What a body says of each card; `field` names it in errors."""
     tflops, percent, vram = part.tflops, part.percent, part.vram
     if tflops and percent:
         raise invalid(f"{field}.percent", percent, "tflops are given too; keep one of the two")
-    return Amounts(
+    return Part(
         0 if tflops is None else parse_tflops(str(tflops), f"{field}.tflops"),
         0 if vram is None else parse_bytes(str(vram), f"{field}.vram"),
         0 if percent is None else parse_percent(str(percent), f"{field}.percent"),
     )
 
 
-def amounts_or_none(field: str, part: wire.PartMap | None) -> Amounts | None:
+def amounts_or_none(field: str, part: wire.PartMap | None) -> Part | None:
     """The same, where nothing may be said."""
     return None if part is None else amounts_of(field, part)
 

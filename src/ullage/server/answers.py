@@ -13,7 +13,7 @@ from ullage.core.fragmentation import NOTHING, Idle, fits_now, fragments_of
 from ullage.core.placement import Placer
 from ullage.core.sentences import MEANINGS, reject_text, summary
 from ullage.core.shares import dominant_share
-from ullage.core.topology.warning import weaker_predictions, width_trap
+from ullage.core.topology.warning import weaker_predictions
 from ullage.core.world import WORKING
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.error import NotFound
@@ -26,6 +26,7 @@ from ullage.model.rejection import Code
 from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskResult, TaskState
 from ullage.server.placements import placement_body
+from ullage.server.session_warnings import session_warnings
 from ullage.service.service import Service
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
@@ -82,8 +83,8 @@ class Answers:
 
     def opened(self, record: SessionRecord) -> api.SessionBody:
         """A session as it is told to whoever opens it."""
-        trap = width_trap(self._service.state.fleet, self._service.policy, record.session.spec.resreq)
-        return msgspec.structs.replace(self.session(record), warnings=[] if trap is None else [trap])
+        warnings = session_warnings(self._service, record.session.spec)
+        return msgspec.structs.replace(self.session(record), warnings=warnings)
 
     def _reason(self, record: SessionRecord) -> tuple[str | None, str]:
         if not record.open:
@@ -270,8 +271,8 @@ class Answers:
         refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
         return list(weaker_predictions(self._service.state.fleet, refusing))
 
-    def explanation(self, reasons: Reasons) -> api.Explanation:
-        """The answer to why."""
+    def explanation(self, reasons: Reasons, evicted: Event | None) -> api.Explanation:
+        """The answer to why; `evicted` is the newest eviction of the session."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
         return api.Explanation(
             session=reasons.session,
@@ -307,6 +308,7 @@ class Answers:
             ],
             suggestions=list(reasons.suggestions),
             warnings=self._weaker(reasons),
+            evicted=None if evicted is None else event_body(evicted),
         )
 
     def overview(self, at: float) -> api.Overview:

@@ -11,10 +11,11 @@ from starlette.requests import Request
 
 from ullage.model.error import NotFound, invalid
 from ullage.model.name import check_name
-from ullage.model.session import SessionSpec
+from ullage.model.session import SessionSpec, SessionState
 from ullage.server import bodies
 from ullage.server.answers import Answers, application_body, event_body, result_body, task_body
 from ullage.server.durable import durable
+from ullage.server.parameters import count_of, session_of, task_of
 from ullage.server.routes import Endpoint
 from ullage.service.service import Service
 from ullage.service.store_port import Page
@@ -99,8 +100,8 @@ class Api:
             Endpoint("GET", f"{s}/why", self.why, "why it has what it has", api.Explanation),
             Endpoint("POST", t, self.submit, "submit tasks", api.Submitted, api.SubmitTasks, 201),
             Endpoint("GET", t, self.tasks, "tasks", list[api.TaskBody], query=("after", "limit")),
-            Endpoint("GET", t + "/{task:int}", self.task, "one task", api.TaskBody),
-            Endpoint("POST", t + "/{task:int}/cancel", self.cancel_task, "end a task", api.TaskBody),
+            Endpoint("GET", t + "/{task}", self.task, "one task", api.TaskBody),
+            Endpoint("POST", t + "/{task}/cancel", self.cancel_task, "end a task", api.TaskBody),
             Endpoint(
                 "GET",
                 f"{s}/results",
@@ -123,13 +124,11 @@ class Api:
         return self._answers.overview(time.time())
 
     async def list_events(self, request: Request) -> list[api.EventBody]:
-        page = _page(request)
-        recent = self._service.events.recent
-        session = request.query_params.get("session")
-        if recent and recent[0].number <= page.after + 1:
-            found = [e for e in recent if e.number > page.after and session in (None, e.session)]
-            return [event_body(event) for event in found[: page.limit]]
-        return [event_body(event) for event in self._service.store.events(page, session)]
+        page, session = _page(request), request.query_params.get("session")
+        found = self._service.events.page(page, session)
+        if found is None:
+            found = await asyncio.to_thread(self._service.store.events, page, session)
+        return [event_body(event) for event in found]
 
     # --- applications, queues, nodes ---
 
@@ -167,10 +166,10 @@ class Api:
         return self._answers.topology(_name(request))
 
     async def cordon(self, request: Request) -> api.NodeBody:
-        return self._answers.node(self._service.nodes.cordon(_name(request), cordoned=True))
+        return self._answers.node(await durable(self._service.nodes.cordon, _name(request), True))
 
     async def uncordon(self, request: Request) -> api.NodeBody:
-        return self._answers.node(self._service.nodes.cordon(_name(request), cordoned=False))
+        return self._answers.node(await durable(self._service.nodes.cordon, _name(request), False))
 
     async def gpus(self, _: Request) -> list[api.GpuBody]:
         return self._answers.gpus()
@@ -181,10 +180,14 @@ class Api:
     # --- sessions ---
 
     async def sessions(self, request: Request) -> list[api.SessionBody]:
-        return self._answers.sessions(request.query_params.get("state"), request.query_params.get("owner"))
+        state = request.query_params.get("state")
+        states = [each.value for each in SessionState]
+        if state is not None and state not in states:
+            raise invalid("state", state, f"write {' or '.join(states)}")
+        return self._answers.sessions(state, request.query_params.get("owner"))
 
     async def session(self, request: Request) -> api.SessionBody:
-        return self._answers.session(self._service.state.session(_session(request)))
+        return self._answers.session(self._service.state.session(session_of(request)))
 
     async def create_session(self, request: Request) -> api.SessionBody:
         body = await bodies.read_body(request, api.CreateSession, BODY_LIMIT)
@@ -192,9 +195,9 @@ class Api:
         return self._answers.opened(record)
 
     async def open_session(self, request: Request) -> api.SessionBody:
-        session, spec = _session(request), None
-        if request.headers.get("content-length", "0") != "0":
-            body = await bodies.read_body(request, api.CreateSession, BODY_LIMIT)
+        session, spec = session_of(request), None
+        if raw := await bodies.read_raw(request, BODY_LIMIT):
+            body = bodies.decode(request, raw, api.CreateSession)
             if body.id not in (None, session):
                 raise invalid("id", body.id, f"leave it out, or say {session} as in the path")
             spec = self._spec(body)
@@ -210,22 +213,25 @@ class Api:
         changes = {
             field: value for field in body.__struct_fields__ if (value := getattr(body, field)) is not msgspec.UNSET
         }
-        return self._answers.session(await durable(self._service.sessions.update, _session(request), changes))
+        return self._answers.session(await durable(self._service.sessions.update, session_of(request), changes))
 
     async def close_session(self, request: Request) -> api.SessionBody:
-        return self._answers.session(await durable(self._service.sessions.close, _session(request)))
+        return self._answers.session(await durable(self._service.sessions.close, session_of(request)))
 
     async def cancel_session(self, request: Request) -> api.SessionBody:
-        return self._answers.session(await durable(self._service.sessions.cancel, _session(request)))
+        return self._answers.session(await durable(self._service.sessions.cancel, session_of(request)))
 
     async def clear_failures(self, request: Request) -> api.SessionBody:
-        return self._answers.session(await durable(self._service.sessions.clear_failures, _session(request)))
+        return self._answers.session(await durable(self._service.sessions.clear_failures, session_of(request)))
 
     async def delete_session(self, request: Request) -> None:
-        await durable(self._service.sessions.delete, _session(request))
+        await durable(self._service.sessions.delete, session_of(request))
 
     async def why(self, request: Request) -> api.Explanation:
-        return self._answers.explanation(self._service.why(_session(request)))
+        session = session_of(request)
+        reasons = self._service.why(session)
+        evicted = await asyncio.to_thread(self._service.store.events, Page(0, 1), session, evictions=True)
+        return self._answers.explanation(reasons, evicted[0] if evicted else None)
 
     # --- tasks ---
 
@@ -238,17 +244,20 @@ class Api:
             if not taken.done():
                 taken.set_result(api.Submitted(first=first, count=count))
 
-        self._service.tasks.submit(_session(request), body.key, body.inputs, body.shared, done)
+        self._service.tasks.submit(session_of(request), body.key, body.inputs, body.shared, done)
         return await taken
 
     async def tasks(self, request: Request) -> list[api.TaskBody]:
-        return [task_body(view, state) for view, state in self._service.tasks.list(_session(request), _page(request))]
+        session, page, tasks = session_of(request), _page(request), self._service.tasks
+        self._service.state.session(session)
+        views = await asyncio.to_thread(tasks.stored_tasks, session, page)
+        return [task_body(view, state) for view, state in tasks.with_states(session, views)]
 
     async def task(self, request: Request) -> api.TaskBody:
-        return self.find_task(_session(request), request.path_params["task"])
+        return self.find_task(session_of(request), task_of(request))
 
     async def cancel_task(self, request: Request) -> api.TaskBody:
-        session, task = _session(request), request.path_params["task"]
+        session, task = session_of(request), task_of(request)
         self._service.tasks.cancel(session, task)
         ends_at = asyncio.get_running_loop().time() + CANCEL_WAIT_S
         while self._service.tasks.unfinished(session, task):
@@ -270,11 +279,12 @@ class Api:
         return task_body(*found[0])
 
     async def results(self, request: Request) -> api.Results:
-        session, page = _session(request), _page(request, default=1000)
-        wait = min(_number(request, "wait", 0.0), MAX_WAIT_S)
-        ends_at = asyncio.get_running_loop().time() + wait
+        session, page = session_of(request), _page(request, default=1000)
+        ends_at = asyncio.get_running_loop().time() + _wait_s(request)
         while True:
-            found = self._service.tasks.results(session, page)
+            found = self._service.tasks.recent_results(session, page)
+            if found is None:
+                found = await asyncio.to_thread(self._service.tasks.stored_results, session, page)
             left = ends_at - asyncio.get_running_loop().time()
             record = self._service.state.session(session)
             closed = not record.open and record.durable == record.sequence
@@ -293,25 +303,19 @@ def _name(request: Request) -> str:
     return check_name("name", request.path_params["name"])
 
 
-def _session(request: Request) -> str:
-    return check_name("session", request.path_params["session"])
-
-
 def _page(request: Request, default: int = 100) -> Page:
-    after, limit = int(_number(request, "after", 0)), int(_number(request, "limit", default))
+    after, limit = count_of(request, "after", 0), count_of(request, "limit", default)
     if not 1 <= limit <= MAX_PAGE:
         raise invalid("limit", limit, f"1 to {MAX_PAGE} is needed")
     return Page(after, limit)
 
 
-def _number(request: Request, name: str, default: float) -> float:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
+def _wait_s(request: Request) -> float:
+    text = request.query_params.get("wait", "0")
     try:
         value = float(text)
     except ValueError:
-        raise invalid(name, text, "a number is needed") from None
-    if not 0 <= value < 2**53:  # also refuses nan
-        raise invalid(name, text, "0 or more is needed")
-    return value
+        raise invalid("wait", text, "a number is needed") from None
+    if not value >= 0:  # also refuses nan
+        raise invalid("wait", text, "0 or more is needed")
+    return min(value, MAX_WAIT_S)

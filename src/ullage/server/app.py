@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -19,11 +22,12 @@ from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import Api
 from ullage.server.consolidation import ConsolidationApi
-from ullage.server.errors import on_error
+from ullage.server.errors import on_error, on_fault, on_no_route
 from ullage.server.gangs import GangApi
 from ullage.server.guard import Guard
 from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
+from ullage.server.room import RoomGuard
 from ullage.server.routes import openapi
 from ullage.server.streams import Streams
 from ullage.service.service import Service
@@ -53,13 +57,16 @@ def make_app(
         *PodApi(service).endpoints(),
         *Streams(service, answers, handlers, task_logs).endpoints(),
     ]
-    document = msgspec.json.encode(openapi(endpoints, server.version))
+
+    @cache
+    def document() -> bytes:
+        return msgspec.json.encode(openapi(endpoints, server.version))
 
     async def scrape(_: Request) -> Response:
         return Response(metrics.render(service, answers), media_type=CONTENT_TYPE_LATEST)
 
     async def describe(_: Request) -> Response:
-        return Response(document, media_type="application/json")
+        return Response(await asyncio.to_thread(document), media_type="application/json")
 
     async def alive(_: Request) -> Response:
         return PlainTextResponse("ok")
@@ -74,6 +81,14 @@ def make_app(
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, hosts=frozenset(hosts))],
-        exception_handlers={UllageError: on_error, Refused: on_refused},
+        middleware=[
+            Middleware(Guard, token=token, hosts=frozenset(hosts)),
+            Middleware(RoomGuard, service=service),
+        ],
+        exception_handlers={
+            UllageError: on_error,
+            Refused: on_refused,
+            HTTPException: on_no_route,
+            Exception: on_fault,
+        },
     )

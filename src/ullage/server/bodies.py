@@ -16,6 +16,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, Setup
 from ullage.model.topology import ZonePolicy
 from ullage.wire import api
+from ullage.wire.unknown_field import with_known_fields
 
 MSGPACK = "application/msgpack"
 _PATH = re.compile(r" - at `\$\.?(.*?)`")
@@ -29,6 +30,16 @@ async def read_body(request: Request, kind: type[_Body], limit_bytes: int) -> _B
         InvalidRequest: too large, not decodable, or not of that shape.
 
     """
+    return decode(request, await read_raw(request, limit_bytes), kind)
+
+
+async def read_raw(request: Request, limit_bytes: int) -> bytes:
+    """Return the request's body; no more of it is read than is allowed.
+
+    Raises:
+        InvalidRequest: it is too large.
+
+    """
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -37,14 +48,23 @@ async def read_body(request: Request, kind: type[_Body], limit_bytes: int) -> _B
                 f"body: it is larger than {limit_bytes} bytes; send less at a time", code="body-too-large"
             )
         chunks.append(chunk)
-    raw = b"".join(chunks)
+    return b"".join(chunks)
+
+
+def decode(request: Request, raw: bytes, kind: type[_Body]) -> _Body:
+    """Return a body as `kind`, from JSON or MessagePack, as the request's headers say.
+
+    Raises:
+        InvalidRequest: not decodable, or not of that shape.
+
+    """
     packed = request.headers.get("content-type", "").startswith(MSGPACK)
     try:
         return msgspec.msgpack.decode(raw, type=kind) if packed else msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
         found = _PATH.search(str(error))
         field = found.group(1) if found else "body"
-        raise InvalidRequest(f"{field}: {_PATH.sub('', str(error))}", field=field) from None
+        raise InvalidRequest(f"{field}: {_PATH.sub('', with_known_fields(error, kind))}", field=field) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"body: it cannot be decoded: {error}", field="body") from None
 

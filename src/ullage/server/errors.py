@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ullage.model.error import Conflict, Forbidden, InvalidRequest, NotFound, UllageError, Unavailable
+from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.wire.api import ErrorBody
+
+_SHOWN = 100
+_UNROUTED = {
+    404: ("no-such-route", "there is no such route; `/v1/openapi.json` lists them"),
+    405: ("method-not-allowed", "the route does not take this method; the header Allow lists those that it takes"),
+}
 
 
 def status_of(error: UllageError) -> int:
-    """404 for what does not exist, 403 for what is not the caller's, 400 for other bad input, 409, 503 for us."""
+    """404 for what does not exist, 403 for what is not the caller's, 400 for other bad input, 409, 507, 503 for us."""
     if isinstance(error, NotFound):
         return 404
     if isinstance(error, Forbidden):
@@ -20,6 +27,8 @@ def status_of(error: UllageError) -> int:
         return 400
     if isinstance(error, Conflict):
         return 409
+    if isinstance(error, DiskFull):
+        return 507
     return 503 if isinstance(error, Unavailable) else 500
 
 
@@ -33,3 +42,18 @@ async def on_error(_: Request, error: Exception) -> Response:
     """Starlette's handler for our errors."""
     assert isinstance(error, UllageError)
     return error_response(error)
+
+
+async def on_no_route(request: Request, error: Exception) -> Response:
+    """Starlette's handler where no handler of ours is: no such route, or not by this method."""
+    assert isinstance(error, HTTPException)
+    code, text = _UNROUTED.get(error.status_code, (f"http-{error.status_code}", error.detail))
+    path = request.url.path if len(request.url.path) <= _SHOWN else f"{request.url.path[:_SHOWN]}..."
+    body = ErrorBody(code=code, message=f"{request.method} {path}: {text}")
+    return Response(msgspec.json.encode(body), error.status_code, error.headers, media_type="application/json")
+
+
+async def on_fault(_: Request, error: Exception) -> Response:
+    """Starlette's handler for what nobody expected; it is logged as well."""
+    body = ErrorBody(code="internal", message=f"the server failed ({type(error).__name__}); its log says where")
+    return Response(msgspec.json.encode(body), 500, media_type="application/json")

@@ -1,7 +1,7 @@
 """Who may come in: a bearer token, asked for by default, and only from where this server is meant to be.
 
-The `Host` check stops DNS rebinding, the `Origin` check stops other web pages; a cookie (set for the
-live page) opens reading only, so no page can make a browser change anything.
+The `Host` check stops DNS rebinding, the `Origin` check stops other web pages. The key of the live page opens reading
+only. It is no cookie: a browser sends cookies to every port of a host, and another user may listen on one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ullage.model.error import InvalidRequest
 from ullage.server.errors import error_response
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/enter", "/static/enter.js", "/static/style.css", "/static/icon.svg"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/", "/enter", "/favicon.ico"})
+_OPEN_FOLDER = "/static/"
+"""What the live page is made of holds nothing of this server."""
+
 _READING = frozenset({"GET", "HEAD"})
 
 
@@ -45,29 +48,27 @@ class Guard:
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
             return _refuse(403, "wrong-origin", "requests from other web pages are refused")
-        if request.url.path in OPEN_PATHS or self.knows(request):
+        path = request.url.path
+        if path in OPEN_PATHS or path.startswith(_OPEN_FOLDER) or self.knows(request):
             return None
+        if "authorization" in request.headers:
+            return _refuse(401, "unauthorized", "this is not the token of this server (see the server's token file)")
         return _refuse(
             401, "unauthorized", "a token is needed: send `Authorization: Bearer TOKEN` (see the server's token file)"
         )
 
     def knows(self, request: HTTPConnection) -> bool:
-        """Whether the request carries the token, or for reading the page's cookie."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self._token.encode()):
-            return True
-        reading = request.scope["method"] in _READING
-        name, value = page_cookie(self._token)
-        return reading and hmac.compare_digest(request.cookies.get(name, ""), value)
+        """Return whether the request carries the token, or for reading the key of the page."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return hmac.compare_digest(given.encode(), self._token.encode())
+        reading = scheme.lower() == "page" and request.scope["method"] in _READING
+        return reading and hmac.compare_digest(given.encode(), page_key(self._token).encode())
 
 
-def page_cookie(token: str) -> tuple[str, str]:
-    """Name and value of the page's cookie: derived from the token, so that it cannot be used in its place.
-
-    The name differs from server to server, for a browser sends a host's cookies to all of its ports.
-    """
-    digest = hashlib.sha256(b"ullage page " + token.encode()).hexdigest()
-    return f"ullage-{digest[:8]}", digest[8:]
+def page_key(token: str) -> str:
+    """Return the key of the page: derived from the token, so that it cannot be used in its place."""
+    return hashlib.sha256(b"ullage page " + token.encode()).hexdigest()
 
 
 def _refuse(status: int, code: str, message: str) -> Response:

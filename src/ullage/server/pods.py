@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from ullage.model.error import InvalidRequest
 from ullage.model.name import check_name
 from ullage.server.allocations import BODY_LIMIT, freed_body
+from ullage.server.bodies import read_raw
 from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
 from ullage.server.simulation import allocation_report, simulate_schedule
@@ -46,9 +46,7 @@ class PodApi:
         ]
 
     async def simulate(self, request: Request) -> SimulateSchedule:
-        body = await request.body()
-        if len(body) > BODY_LIMIT:
-            raise InvalidRequest(f"body: it is larger than {BODY_LIMIT} bytes", code="body-too-large")
+        body = await read_raw(request, BODY_LIMIT)
         domain = request.query_params.get("domain", DOMAIN)
         return simulate_schedule(self._service.state.allocator, body, domain=domain)
 

@@ -17,4 +17,5 @@ def rejection_body(rejection: Rejection) -> RejectionBody:
         needed=rejection.needed,
         had=rejection.had,
         text=reject_text(rejection),
+        resource=rejection.resource,
     )

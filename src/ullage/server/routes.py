@@ -12,9 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ullage.server.bodies import MSGPACK
+from ullage.server.parameters import PATH, QUERY, check_query
 from ullage.wire.api import ErrorBody
 
 Handler = Callable[[Request], Awaitable[Any]]
+
+_OURS = "/v1/"
+"""Routes of other products' clients, under other paths, take what those send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Endpoint:
         return Route(self.path, self._respond, methods=[self.method], name=self.summary)
 
     async def _respond(self, request: Request) -> Response:
+        if self.path.startswith(_OURS):
+            check_query(request, self.query)
         answer = await self.handler(request)
         if self.raw:
             assert isinstance(answer, Response)
@@ -82,9 +88,9 @@ def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
 
 
 def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
-    names = [part[1:-1].partition(":")[0] for part in endpoint.path.split("/") if part.startswith("{")]
-    parameters = [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names]
-    parameters += [{"name": n, "in": "query", "required": False, "schema": {"type": "string"}} for n in endpoint.query]
+    names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": PATH[name]} for name in names]
+    parameters += [{"name": name, "in": "query", "required": False, "schema": QUERY[name]} for name in endpoint.query]
     error = {"description": "an error", "content": {"application/json": {"schema": _reference("ErrorBody")}}}
     status = 204 if endpoint.answer is None and not endpoint.raw else endpoint.status
     answers: dict[str, Any] = {}

@@ -14,10 +14,12 @@ from ullage.core.sentences import MEANINGS, reject_text
 from ullage.core.topology.warning import weaker_predictions
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Request
+from ullage.model.counted import counted
 from ullage.model.error import InvalidAnnotation, NotFound
 from ullage.model.rejection import Rejection
 from ullage.wire import simulation as wire
 from ullage.wire.allocation_report import AllocationEntry, AllocationReport, CardEntry, Worker
+from ullage.wire.dialect import PodReader, PodSettings
 from ullage.wire.pod import (
     DOMAIN,
     PLAIN_DEFAULTS,
@@ -59,7 +61,8 @@ def simulate_schedule(
     check_scheduler(document, schedulers)
     nodes = len(allocator.fleet.nodes)
     try:
-        composed = compose_request(document, domain, defaults=defaults)
+        reader = PodReader(PodSettings(domain, defaults=defaults))
+        composed = reader(document) or compose_request(document, domain, defaults=defaults)
         request = Request(composed.uid or _NOT_CREATED, composed.requirement, composed.claim)
         decision = allocator.simulate(request)
     except (InvalidAnnotation, NotFound) as error:
@@ -153,7 +156,7 @@ class _Simulation:
         reason = _reason(refusal)
         return wire.SimulationError(
             type=wire.UNPLACEABLE,
-            message=f"0 of {nodes} nodes will do: {reason}",
+            message=f"0 of {counted(nodes, 'node')} will do: {reason}",
             code=refusal.code.value,
             num_all_nodes=nodes,
             diagnosis=wire.Diagnosis(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
 import time
 from collections.abc import AsyncIterator
@@ -15,13 +14,16 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 
 from ullage.model.error import NotFound, invalid
-from ullage.model.name import check_name
+from ullage.model.quantity import format_bytes
 from ullage.model.task import TaskState
 from ullage.server.answers import Answers
 from ullage.server.api import Api
+from ullage.server.parameters import session_of, task_of
 from ullage.server.routes import Endpoint
 from ullage.service.news import News
 from ullage.service.service import Service
+from ullage.service.state import SessionRecord
+from ullage.wire.output_log import LIMIT, LogReader, NotALog
 
 LIVE_GAP_S = 0.5
 """Least time between two overviews."""
@@ -30,8 +32,12 @@ LIVE_BEAT_S = 5.0
 """An overview is sent at least this often, so that ages on a live page stay true."""
 
 LOG_POLL_S = 0.05
-_CHUNK = 64 * 1024
-_CURSOR = re.compile(r"o(\d+)e(\d+)")
+"""Seconds between two looks at a log of which nothing more was there."""
+
+CHUNK = 64 * 1024
+"""Bytes of one event of a log. All other requests have their turn after each."""
+
+_CURSOR = re.compile(r"(?:s(\d{1,18}))?o(\d{1,18})e(\d{1,18})", re.ASCII)
 _TERMINAL = frozenset(state.value for state in TaskState if state.terminal)
 
 
@@ -50,9 +56,9 @@ class Streams:
             Endpoint("GET", "/v1/live", self.live, "overviews as they change (server-sent events)", raw=True),
             Endpoint(
                 "GET",
-                "/v1/sessions/{session}/tasks/{task:int}/log",
+                "/v1/sessions/{session}/tasks/{task}/log",
                 self.log,
-                "a task's output (server-sent events: stdout, stderr, end)",
+                "a task's output (server-sent events: stdout, stderr, note, end)",
                 query=("follow",),
                 raw=True,
             ),
@@ -73,44 +79,101 @@ class Streams:
 
     async def log(self, request: Request) -> EventSourceResponse:
         """What the task wrote, as base64; `Last-Event-ID` resumes where a lost connection stopped."""
-        session, task = check_name("session", request.path_params["session"]), request.path_params["task"]
-        self._service.state.session(session)
+        session, task = session_of(request), task_of(request)
+        record = self._service.state.session(session)
         self._api.find_task(session, task)
         follow = request.query_params.get("follow", "0") not in ("0", "false", "")
         cursor = request.headers.get("last-event-id", "o0e0")
         match = _CURSOR.fullmatch(cursor)
         if match is None:
-            raise invalid("Last-Event-ID", cursor, "it has the form o<bytes>e<bytes>")
-        return EventSourceResponse(self._follow(session, task, follow, int(match.group(1)), int(match.group(2))))
+            raise invalid("Last-Event-ID", cursor[:100], "it has the form s<session>o<bytes>e<bytes>")
+        number, out, err = match.groups()
+        if number is not None and int(number) != record.session.number:
+            raise NotFound(
+                f"the session {session} that was followed is deleted, and there is another one of that id",
+                field="session",
+            )
+        folder = self._task_logs / record.session.logs
+        printed = _Printed(record.session.number, folder, task, int(out), int(err))
+        return EventSourceResponse(self._follow(record, task, printed, follow=follow))
 
-    async def _follow(self, session: str, task: int, follow: bool, out: int, err: int) -> AsyncIterator[dict[str, str]]:
-        folder = self._task_logs / session
-        while True:
-            try:
-                body = self._api.find_task(session, task)
-            except NotFound:
-                return
-            ended = body.state in _TERMINAL  # asked before reading: what is written before the end is read
-            out, fresh_out = _read(folder / f"{task}.out", out)
-            err, fresh_err = _read(folder / f"{task}.err", err)
-            for name, data in (("stdout", fresh_out), ("stderr", fresh_err)):
-                if data:
-                    yield {"event": name, "id": f"o{out}e{err}", "data": base64.b64encode(data).decode()}
-            if not (fresh_out or fresh_err):
-                if ended or not follow:
-                    yield {"event": "end", "data": msgspec.json.encode(body).decode()}
+    async def _follow(
+        self, record: SessionRecord, task: int, printed: _Printed, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """Events of one log, a chunk a turn; the last one says how the task ended, if the session is still there."""
+        ended = False
+        while self._service.state.sessions.get(record.id) is record:
+            # Asked before reading: what is written before the end is read, and nothing that still writes after it.
+            if not ended and (not follow or self._has_ended(record, task)):
+                await asyncio.to_thread(printed.stop_at_end)
+                ended = True
+            events = await asyncio.to_thread(printed.read)
+            for event in events:
+                yield event
+            if ended and not events:
+                try:
+                    body = self._api.find_task(record.id, task)
+                except NotFound:  # deleted meanwhile
                     return
-                await self._service.news.wait(session, LOG_POLL_S)
+                yield _event("end", msgspec.json.encode(body))
+                return
+            if not events:
+                await self._service.news.wait(record.id, LOG_POLL_S)
+
+    def _has_ended(self, record: SessionRecord, task: int) -> bool:
+        """Whether the end of a task is stored; the store is asked only once the task is at no executor any more."""
+        if self._service.tasks.unfinished(record.id, task):
+            return False
+        try:
+            return self._api.find_task(record.id, task).state in _TERMINAL
+        except NotFound:
+            return True
 
 
-def _read(path: Path, offset: int) -> tuple[int, bytes]:
-    """The next bytes and where they end; a file that became shorter began anew, and is read from its beginning."""
-    try:
-        with path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) < offset:
-                offset = 0
-            file.seek(offset)
-            data = file.read(_CHUNK)
-    except FileNotFoundError:
-        return offset, b""
-    return offset + len(data), data
+class _Printed:
+    """Both streams of one task as events, from where a client is."""
+
+    def __init__(self, session: int, folder: Path, task: int, out: int, err: int) -> None:
+        self._session = session
+        self._replaced: set[str] = set()
+        self._readers = {
+            "stdout": LogReader(folder, f"{task}.out", out),
+            "stderr": LogReader(folder, f"{task}.err", err),
+        }
+
+    def stop_at_end(self) -> None:
+        """Read no further than what is written by now."""
+        for reader in self._readers.values():
+            try:
+                reader.stop_at_end()
+            except NotALog:
+                continue  # reading says so
+
+    def read(self) -> list[bytes]:
+        """The next chunk of each stream; nothing if no more is there now."""
+        events = []
+        for stream, reader in self._readers.items():
+            try:
+                piece = reader.read(CHUNK)
+            except NotALog as error:
+                if stream not in self._replaced:
+                    self._replaced.add(stream)
+                    events.append(_event("note", f"{stream} is not shown: {error}".encode()))
+                continue
+            if piece.skipped:
+                most = f"a log keeps at most {format_bytes(LIMIT)}"
+                text = f"{piece.skipped} bytes of {stream} are not kept any more: {most}"
+                events.append(_event("note", text.encode()))
+            if piece.data:
+                events.append(_event(stream, base64.b64encode(piece.data), self._cursor()))
+        return events
+
+    def _cursor(self) -> str:
+        out, err = self._readers.values()
+        return f"s{self._session}o{out.position}e{err.position}"
+
+
+def _event(name: str, line: bytes, position: str = "") -> bytes:
+    """One server-sent event with one line of data; written here because the library searches data for ends of lines."""
+    head = f"id: {position}\r\nevent: {name}" if position else f"event: {name}"
+    return b"%s\r\ndata: %s\r\n\r\n" % (head.encode(), line)

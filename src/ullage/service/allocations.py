@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ullage.core.adjust import Adjustment, Change
-from ullage.core.allocator import ASSUMED_TTL_S, Decision, Freed
+from ullage.core.allocator import ASSUMED_TTL_S, Decision
 from ullage.core.capacity import NodeCapacity, node_capacity
+from ullage.core.departed import Freed
 from ullage.core.selection import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
@@ -56,13 +57,18 @@ class Allocations:
         self.adjusted: Counter[str] = Counter(up=0, down=0)
 
     def recover(self, snapshot: Snapshot) -> None:
-        """After a restart: the ledger as it was stored. From here on it is ready."""
-        self._allocator.reconcile(snapshot.allocations, self._clock())
-        self._nominated.recover(snapshot, self._clock())
+        """After a restart: the ledger as it was stored. From here on it is ready.
+
+        The wall clock may have been ahead when it was stored: no wait lasts for that jump.
+        """
+        now = self._clock()
+        stored = [allocation.not_after(now) for allocation in snapshot.allocations]
+        self._allocator.reconcile(stored, now)
+        self._nominated.recover(snapshot, now)
         self._allocator.set_ready()
-        waiting = [(a.assumed_at or 0.0, a.id) for a in snapshot.allocations if a.state is AllocationState.ASSUMED]
+        waiting = [(a.assumed_at or 0.0, a.id) for a in stored if a.state is AllocationState.ASSUMED]
         self._assumed = {uid: at for at, uid in sorted(waiting)}
-        self._release_by = {a.id: a.release_by for a in snapshot.allocations if a.release_by is not None}
+        self._release_by = {a.id: a.release_by for a in stored if a.release_by is not None}
 
     # --- requests ---
 
@@ -143,7 +149,8 @@ class Allocations:
 
         """
         before = self.get(uid)
-        allocation = self._allocator.release(uid, None if within_s is None else self._clock() + within_s)
+        now = self._clock()
+        allocation = self._allocator.release(uid, None if within_s is None else now + within_s, now)
         assert allocation is not None, "it is in the ledger"
         if allocation.release_by is not None:
             self._release_by[uid] = allocation.release_by

@@ -83,7 +83,7 @@ class Bindings:
     async def validate(self, caller: Caller, named: Named, picks: Sequence[Pick]) -> Validated | FailedCheck:
         """Judge a choice of cards as `resume` would; nothing is changed."""
         moment = await self.look()
-        return _judged(moment, moment.hosted(caller, named), picks)
+        return _judged(moment, moment.judged(caller, named), picks)
 
     async def preflight(self, caller: Caller, demands: Sequence[Demand]) -> Preflight:
         """Whether demands could be installed one after the other.
@@ -107,7 +107,7 @@ class Bindings:
         """Bind an application to the chosen cards and let it start; if it cannot start, its rows are taken back."""
 
         def plan(moment: Moment) -> tuple[HostedApp | FailedCheck, Change]:
-            app = moment.hosted(caller, named)
+            app = moment.judged(caller, named)
             found = _judged(moment, app, picks)
             if isinstance(found, FailedCheck):
                 return found, Change()
@@ -123,7 +123,7 @@ class Bindings:
         """Install an application in the only way that is possible, or the chosen one, on cards chosen by us or them."""
 
         def plan(moment: Moment) -> tuple[HostedApp | FailedCheck, Change]:
-            app = moment.hosted(caller, named)
+            app = moment.judged(caller, named)
             found = installation.chosen(moment.view.without(app.key), app, accelerator, picks)
             if isinstance(found, FailedCheck):
                 return found, Change()
@@ -211,9 +211,10 @@ class Bindings:
 
         def plan(moment: Moment) -> tuple[SwitchReport, Change]:
             card = moment.card(key)
-            foreign = [each.name for each in moment.cluster.bindings if each.uuid == key.device]
+            own = {row.id for row in moment.ledger.rows}
+            foreign = [row for row in moment.view.on(card) if row.id not in own]
             if foreign:
-                fix = f"{foreign[0]} is a binding from elsewhere: migrate it, or delete it"
+                fix = f"{foreign[0].id} is in force and not of the ledger: migrate or delete it, or end its pods"
                 raise Conflict(f"{key.device} cannot be switched: {fix}", code="binding-not-migrated")
             return switched(moment.ledger, card, share_of(card, share), moment.apps, moment.cluster.held)
 
@@ -247,7 +248,7 @@ class Bindings:
         def plan(moment: Moment) -> tuple[HostedApp | None, Change]:
             if not assign and not moment.keys(caller, named):
                 return None, Change()
-            app = moment.hosted(caller, named) if assign else moment.app(caller, named)
+            app = moment.judged(caller, named) if assign else moment.app(caller, named)
             picks = [Pick(*moment.card_of(device).key, memory) for device, memory in assign]
             off = [key for key in moment.view.cards if key.device in gone]
             return app, reassigned(moment.view, moment.ledger, app, picks, off, moment.cluster.held)
@@ -388,7 +389,7 @@ def _judged(moment: Moment, app: HostedApp, picks: Sequence[Pick]) -> Validated 
     there = availability(view, requirement)
     if not picks:
         return FailedCheck(CheckType.REQUIRED, there)
-    found = validate(view, requirement, picks, app.key)
+    found = validate(view, requirement, picks, app.key, singly=app.singly)
     if not found.ok:
         return FailedCheck(CheckType.UNAVAILABLE, there, found)
     return Validated(there, found, rows_of(view, app.key, requirement, picks, app.id))

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ullage.core.binding.rows import Ledger, rows_of_bindings
+from ullage.core.binding.force import in_force
+from ullage.core.binding.rows import Ledger
 from ullage.core.binding.view import Inventory, View
 from ullage.model.binding import supported_modes
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
@@ -41,8 +42,8 @@ class Moment:
 
     @cached_property
     def view(self) -> View:
-        """What decisions are made from; bindings of others are rows in it."""
-        return self.own.with_rows(rows_of_bindings(self.own.cards, self.cluster.bindings))
+        """What decisions are made from: rows and bindings of others that are in force, and what pods hold otherwise."""
+        return in_force(self.own, self.cluster.bindings, self.cluster.users, strict=self.cluster.strict)
 
     @cached_property
     def own(self) -> View:
@@ -98,6 +99,19 @@ class Moment:
             raise NotFound(f"{named.name!r} of {app.key.owner!r} is not installed any more", field="name")
         return app
 
+    def judged(self, caller: Caller, named: Named) -> HostedApp:
+        """Return the application that is meant, for its cards to be decided.
+
+        Raises:
+            Conflict: its requirements cannot be read. Other errors are those of `hosted`.
+
+        """
+        app = self.hosted(caller, named)
+        if app.unreadable:
+            message = f"what {named.name!r} requires cannot be read, so it gets no cards and is not started: "
+            raise Conflict(message + app.unreadable, code="requirements-unreadable")
+        return app
+
     def card(self, key: CardKey) -> ComputeCard:
         """The card that is meant.
 
@@ -134,10 +148,13 @@ class Moment:
     def problems(self) -> Iterator[Problem]:
         """What could not be read, rows of cards that are gone, and rows whose application is leaving."""
         yield from self.cluster.problems
+        counted = {row.id for row in self.view.rows}
         for row in self.ledger.rows:
             whose = f"{row.app.name} of {row.app.owner} on {row.card.node}/{row.card.device}"
             if row.card not in self.view.cards:
                 yield Problem(whose, "card-gone")
+            elif row.id not in counted:
+                yield Problem(whose, "more memory is bound than the card has; its pods are refused")
             if row.draining:
                 yield Problem(whose, "draining")
 

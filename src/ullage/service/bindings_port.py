@@ -9,7 +9,7 @@ from typing import Protocol
 from ullage.core.binding.rows import Change, Ledger
 from ullage.core.binding.view import TENANTS
 from ullage.model.binding import Binding
-from ullage.model.compute import AppKey, ComputeNode, HostedApp, OwnerQuota, Room
+from ullage.model.compute import AppKey, CardUser, ComputeNode, HostedApp, OwnerQuota, Room
 from ullage.model.compute_answer import Problem
 
 
@@ -17,7 +17,9 @@ from ullage.model.compute_answer import Problem
 class ClusterFacts:
     """What is there: nodes with their cards, applications, and the ids of rows by which anybody still runs.
 
-    `bindings` are those of others, the oldest first: they take room as rows do, and become rows when migrated.
+    `bindings` are those of others, the oldest first: those in force take room as rows do, and a migration makes rows
+    of them. With `strict` a binding without an owner or a namespace is not in force. `users` are pods of applications
+    that hold cards.
     `problems` are what of it could not be read. `quotas` are of owners, `owner_use` is what their pods ask of nodes,
     `tenants` is how many applications may take turns on a card.
     """
@@ -30,6 +32,8 @@ class ClusterFacts:
     quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)
     owner_use: Mapping[str, Room] = field(default_factory=dict)
     tenants: int = TENANTS
+    users: tuple[CardUser, ...] = ()
+    strict: bool = False
 
 
 class BindingPort(Protocol):

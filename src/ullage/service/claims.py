@@ -19,6 +19,7 @@ from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
+from ullage.model.counted import counted
 from ullage.model.device_claim import DeviceClaim, DeviceClass, DeviceResult, Wanted
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.part import ANY_CARD, CardSelector
@@ -99,7 +100,7 @@ class Unplaced:
     def __str__(self) -> str:
         total = sum(self.reasons.values())
         told = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
-        return "; ".join(f"{count} of {total} nodes: {why}" for why, count in told) or "there is no node"
+        return "; ".join(f"{count} of {counted(total, 'node')}: {why}" for why, count in told) or "there is no node"
 
 
 class _Refusals:

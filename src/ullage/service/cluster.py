@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress, repeat
+from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -21,19 +21,21 @@ import numpy.typing as npt
 from ullage.core.allocator import Allocator
 from ullage.core.filters import charge_on
 from ullage.core.fleet import Beside, Column, Fleet
+from ullage.core.nowhere import nowhere
+from ullage.core.nowhere_text import nowhere_text
 from ullage.core.observation import Observation, foreign_id
 from ullage.core.offers import NodeRefusal
 from ullage.core.preemption import Preemption
 from ullage.core.quota import Quotas, asked_of
 from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
-from ullage.core.uneven import lacking
+from ullage.core.uneven import NO_AMOUNTS, lacking
 from ullage.core.victims import NO_BUDGETS, Budgets
 from ullage.model.affinity import ANY_NODE
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Amounts, Claim, Request
-from ullage.model.error import Conflict, invalid
+from ullage.model.claim import Claim, Request
+from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Use
 from ullage.model.node import Node
@@ -46,6 +48,7 @@ from ullage.model.quota import Quota
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.topology import ZonePolicy
+from ullage.service.node_offers import NodeOffers
 
 EXPECTED_S = 10.0
 """How long the place is kept that a request will probably have; a scheduler binds within a second or two."""
@@ -53,30 +56,6 @@ EXPECTED_S = 10.0
 _NOWHERE: frozenset[str] = frozenset()
 _REFUSED_THERE = NodeRefusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),), 0, helps=False)
 _NOT_KNOWN = NodeRefusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE),), 0, helps=False)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeOffers:
-    """Of the nodes that were asked about those that can take a request, each with its score, and why others cannot.
-
-    `refused` has the names of the nodes of which the same is true together.
-    """
-
-    names: list[str]
-    scores: npt.NDArray[np.float64]
-    refused: list[tuple[NodeRefusal, list[str]]]
-
-    @property
-    def best(self) -> str | None:
-        """The node with the highest score; of several the first by name."""
-        if not self.names:
-            return None
-        return min(compress(self.names, self.scores == self.scores.max()))
-
-    @property
-    def refusals(self) -> dict[str, NodeRefusal]:
-        """Why not, by node."""
-        return {name: refusal for refusal, names in self.refused for name in names}
 
 
 class _Asked(NamedTuple):
@@ -100,9 +79,13 @@ class Cluster:
         profiles: Profiles = SHIPPED,
         zone_rules: ZoneRules = AS_USUAL,
     ) -> None:
-        self.allocator = Allocator(Fleet((), profiles=profiles, zone_rules=zone_rules), rules)
+        self.allocator = Allocator(Fleet((), profiles=profiles, zone_rules=zone_rules), replace(rules, any_pool=True))
         self._clock, self._now = clock, now
         self._expected: dict[str, float] = {}
+        self._owed: dict[str, Nomination] = {}
+        """What was kept for those who have it reserved now, for when that comes to nothing."""
+        self._shielded: dict[str, float] = {}
+        """Until when those stay to whom others gave way, since 1970."""
         self._asked: _Asked | None = None
         self._left: _Asked | None = None
         """Of those that were asked about last those that would do."""
@@ -137,7 +120,13 @@ class Cluster:
         """
         for allocation in allocations:
             self._forget_expected(allocation.id)
-        return self.allocator.adopt(*allocations)
+        return self.allocator.adopt(*map(self._as_shielded, allocations))
+
+    def _as_shielded(self, allocation: Allocation) -> Allocation:
+        until = self._shielded.get(allocation.id)
+        if until is None or allocation.claim is None:
+            return allocation
+        return replace(allocation, claim=allocation.claim.shielded(until))
 
     def observe(self, node: str, use: Use) -> Observation:
         """A node itself shows what is held there: it goes before what was decided.
@@ -171,6 +160,8 @@ class Cluster:
     def gone(self, uid: str) -> None:
         """Its owner is gone, or has finished."""
         self._forget_expected(uid)
+        self._owed.pop(uid, None)
+        self._shielded.pop(uid, None)
         self.allocator.dealloc(uid, self._now())
 
     def hold_back(self, uid: str) -> None:
@@ -226,7 +217,8 @@ class Cluster:
             raise invalid("gpu", gpu, "the place of a partition on its card must be told")
         card = fleet.cards[fleet.card_of[gpu]]
         charge = charge_on(fleet, fleet.card_of[gpu], asked)
-        return replace(charge, compute=min(charge.compute, card.compute), vram=min(charge.vram, card.vram))
+        at_most = Charge(min(charge.compute, card.compute), min(charge.vram, card.vram), charge.isolation)
+        return charge if at_most == charge else at_most.known_from(card, asked.part)
 
     def cards(self, allocation: Allocation) -> tuple[Gpu, ...]:
         """The cards that it holds."""
@@ -244,15 +236,22 @@ class Cluster:
         """
         if node not in self.allocator.fleet.row_of:
             return False
-        if isinstance(self.reserve(request, node), Refusal) and not self._reserve_anyhow(request, node):
+        try:
+            refused = isinstance(self.reserve(request, node), Refusal)
+        except NotFound:  # the pool that it names
+            refused = True
+        if refused and not self._reserve_anyhow(request, node):
             return False
         self.confirm(request.uid)
         return True
 
     def _reserve_anyhow(self, request: Request, node: str) -> bool:
-        """Reserve cards whatever quotas, labels of the node, its zones, and its room beside cards say of it."""
+        """Reserve cards whatever quotas, pools, labels of the node, its zones, and its room beside cards say of it."""
         rules, asked = self.allocator.rules, request.requirement
-        cards = replace(asked, cpu_milli=0, memory_bytes=0, nodes=ANY_NODE, alignment=Alignment(ZonePolicy.NONE))
+        own = replace(asked.cards, pool=None)
+        cards = replace(
+            asked, cpu_milli=0, memory_bytes=0, cards=own, nodes=ANY_NODE, alignment=Alignment(ZonePolicy.NONE)
+        )
         self.allocator.set_beside(node, Beside())
         self.allocator.rules = replace(rules, quotas=Quotas(), oversubscription={})
         try:
@@ -272,7 +271,7 @@ class Cluster:
             Unavailable: not ready. NotFound: the pool is not known.
 
         """
-        self._expire()
+        self.expire()
         known = self.held(request.uid)
         if known is not None:
             there = [name for name in nodes if name == known.node]
@@ -296,6 +295,13 @@ class Cluster:
         if expected:
             self._expect(request, offered.best)
         return offered
+
+    def nowhere(self, asked: Sequence[tuple[Request, Sequence[str]]], found: NodeOffers) -> str:
+        """Say in one line why a request fits on none of the nodes that it was not offered."""
+        names = {name for _, refused in found.refused for name in refused}
+        request = max(asked, key=lambda pair: len(names.intersection(pair[1])))[0]
+        books = self.allocator
+        return nowhere_text(nowhere(books.fleet, books.rules, request, found.refused, books.nominations))
 
     def offers_of(self, asked: Sequence[tuple[Request, Sequence[str]]], *, expected: bool = True) -> NodeOffers:
         """As `offers`, where one request asks for other things on some nodes than on others.
@@ -347,19 +353,27 @@ class Cluster:
             Unavailable: not ready. NotFound: the node, or the pool, is not known. Conflict: it is elsewhere.
 
         """
-        self._expire()
+        self.expire()
         self._forget_expected(request.uid)
+        kept = self.allocator.nominations.of(request.uid)
         found = self.allocator.assume_on(request, node, self._now())
-        return found if isinstance(found, Refusal) else replace(found, bound_at=_since(found))
+        if isinstance(found, Refusal):
+            return found
+        if kept is not None and kept.owed:
+            self._owed[request.uid] = kept
+            self._shielded[request.uid] = self._now() + self.allocator.rules.protected_s
+        return replace(found, bound_at=_since(found))
 
     def lacks(self, uid: str, vram: Mapping[str, int]) -> tuple[Rejection, ...]:
         """Which cards have less than these bytes left, by uuid; what the request has there itself counts as left."""
         return lacking(self.allocator.fleet, vram, self.held(uid))
 
-    def charge_unevenly(self, uid: str, vram: Mapping[str, int]) -> Allocation | Refusal:
-        """Have what is reserved take these bytes of the cards that are named; refused, it is reserved no more.
+    def charge_unevenly(
+        self, uid: str, vram: Mapping[str, int], compute_ppm: Mapping[str, int] = NO_AMOUNTS
+    ) -> Allocation | Refusal:
+        """Have what is reserved take these amounts of the cards that are named; refused, it is reserved no more.
 
-        Nothing is changed if it is held by now.
+        `vram` is in bytes, `compute_ppm` in millionths of the card. Nothing is changed if it is held by now.
 
         Raises:
             Conflict: nothing is reserved.
@@ -368,7 +382,7 @@ class Cluster:
         known = self.held(uid)
         if known is not None and known.state is not AllocationState.ASSUMED:
             return known
-        found = self.allocator.charge_unevenly(uid, vram)
+        found = self.allocator.charge_unevenly(uid, vram, compute_ppm)
         if isinstance(found, Refusal):
             self.undo(uid)
             return found
@@ -386,12 +400,18 @@ class Cluster:
     def confirm(self, uid: str) -> None:
         """What was reserved is held; nothing is changed if it is already, or if nothing is reserved."""
         known = self.held(uid)
+        self._owed.pop(uid, None)
         if known is not None and known.state is AllocationState.ASSUMED:
             self.allocator.commit(uid, _since(known))
 
     def undo(self, uid: str) -> None:
-        """What was reserved is free again; nothing is changed if nothing was, or if it is held by now."""
-        self.allocator.forget(uid, self._now())
+        """What was reserved is free again, or kept on if others gave way to it.
+
+        Nothing is changed if nothing was reserved, or if it is held by now.
+        """
+        kept = self._owed.pop(uid, None)
+        if self.allocator.forget(uid, self._now()) is not None and kept is not None:
+            self.promise(kept)
 
     def promise(self, nomination: Nomination) -> None:
         """Keep a place for a request until it is placed or `withdraw` ends it: nobody else is offered it."""
@@ -403,12 +423,17 @@ class Cluster:
         self._expected.pop(uid, None)
         self.allocator.withdraw(uid)
 
-    def set_quota(self, namespace: str, quota: Quota | None) -> None:
-        """What the requests of a namespace may hold from now on; None: as much as there is. Nobody is evicted."""
+    def set_quota(self, namespace: str, quota: Quota | None, fault: str = "") -> None:
+        """What the requests of a namespace may hold from now on; None: as much as there is. Nobody is evicted.
+
+        `fault` says what of the quota cannot be read; refusals by the quota show it.
+        """
         rules = self.allocator.rules
         left = rules.quotas.without(namespace)
         if quota is not None:
             left = replace(left, quotas={**left.quotas, namespace: quota})
+        if fault:
+            left = replace(left, faults={**left.faults, namespace: fault})
         if left != rules.quotas:
             self.allocator.rules = replace(rules, quotas=left)
 
@@ -419,8 +444,8 @@ class Cluster:
         """
         part, limit = requirement.part or Part(), claim.limit
         asked = asked_of(
-            Amounts(part.compute_gflops, part.vram_bytes),
-            None if limit is None else Amounts(limit.compute_gflops, limit.vram_bytes),
+            Part(part.compute_gflops, part.vram_bytes),
+            None if limit is None else Part(limit.compute_gflops, limit.vram_bytes),
             requirement.gpu_count,
             requirement.gpu_count * (PPM if requirement.whole else part.compute_ppm),
         )
@@ -453,15 +478,15 @@ class Cluster:
         return sorted({fleet.ledger[uid].node for uid in fleet.leaving}.intersection(nodes))
 
     def give_way(self, request: Request, preemption: Preemption) -> None:
-        """Keep the room for a request that its victims leave.
+        """Keep the room for a request that its victims leave: nobody else is offered it.
 
-        Nobody of lower priority is offered it, nor one of its own for whom nobody gave way before.
+        Where nobody had to leave, who goes before it is offered it.
         """
         self.promise(replace(preemption.nomination(request, self._now()), first_come=True))
 
     def keep_room(self, request: Request, node: str) -> None:
         """As `give_way`, where it is only known on which node: the cards are those that fit best."""
-        self.promise(Nomination(request, node, self._now(), first_come=True))
+        self.promise(Nomination(request, node, self._now(), first_come=True, owed=True))
 
     def takes_pods(self, node: str) -> bool:
         """Whether a node is there, ready and open."""
@@ -505,7 +530,8 @@ class Cluster:
         if self._expected.pop(uid, None) is not None:
             self.allocator.withdraw(uid)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Keep no place any more that was kept for a request for `EXPECTED_S`."""
         now = self._clock()
         for uid in [uid for uid, until in self._expected.items() if until <= now]:
             self._forget_expected(uid)

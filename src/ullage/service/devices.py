@@ -8,14 +8,14 @@ all of them together, and who of them has what is counted here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.core.device_use import DeviceUse
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.card_driver import NVIDIA, CardDriver, index_of
 from ullage.model.claim import Claim
-from ullage.model.device_claim import DeviceClaim, DeviceResult
+from ullage.model.device_claim import DeviceClaim, DeviceResult, UnreadDevices
 from ullage.model.error import Conflict, UllageError
 from ullage.model.gpu import Gpu
 from ullage.model.part import CardSelector
@@ -25,6 +25,7 @@ from ullage.model.slice_device import DeviceId, Pool, SliceDevice, TaintRule
 from ullage.model.topology import CARD
 from ullage.model.zone_placement import Rank, ZonePlacement
 from ullage.service.cluster import Cluster
+from ullage.service.known_card import KnownCard, known_card
 
 KEPT_S = 60.0
 """After so long it is asked what became of what was written, if the API has not told by itself."""
@@ -53,15 +54,6 @@ class _Flight:
     until: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The card that a device is, or is part of, on its node."""
-
-    uuid: str
-    node: str
-    whole: bool
-
-
 class Devices:
     """Pools and claims as they are told; `settle` must be called before the books of cards are looked at."""
 
@@ -84,7 +76,7 @@ class Devices:
         self._claims: dict[str, DeviceClaim] = {}
         self._by_name: dict[tuple[str, str], str] = {}
         self._flights: dict[str, _Flight] = {}
-        self._known: dict[DeviceId, _Known] = {}
+        self._known: dict[DeviceId, KnownCard] = {}
         self._results: dict[PoolKey, dict[str, list[DeviceResult]]] = {}
         self._counted: dict[str, tuple[DeviceResult, ...]] = {}
         """What of each claim stands in the results of pools."""
@@ -97,6 +89,8 @@ class Devices:
         self._sharers: dict[str, set[str]] = {}
         self._lent: dict[str, str] = {}
         """Pods by uid under which the books have what a claim for their resources was allocated, by that claim."""
+        self._unread: dict[str, UnreadDevices] = {}
+        """What claims can have whose devices cannot be read, by uid of the claim."""
         self._dirty: set[str] = set()
         self._fleet: object = None
         self._said: set[tuple[str, str]] = set()
@@ -117,7 +111,7 @@ class Devices:
         roams = pool is not None and (not pool.complete or any(not device.node for device in pool.devices))
         self._roaming.add(key) if roams else self._roaming.discard(key)
         for device in (pool or empty).devices:
-            known = self._card_of(device, pool or empty)
+            known = known_card(device, pool or empty, self._drivers)
             if known is not None:
                 self._known[device.id] = known
         for uid in self._results.get(key, {}):
@@ -146,11 +140,14 @@ class Devices:
         return replace(pool, devices=tuple(_with(device, rules) for device in pool.devices))
 
     def set_claim(self, claim: DeviceClaim) -> None:
-        """What a claim is now, as the API tells."""
+        """What a claim is now, as the API tells.
+
+        A watch may be behind: other devices than those that are kept are of an earlier allocation, and free nothing.
+        """
         self._claims[claim.uid] = claim
         self._by_name[claim.namespace, claim.name] = claim.uid
-        if claim.allocation is not None:
-            self._flights.pop(claim.uid, None)
+        if self.has_what_was_kept(claim):
+            del self._flights[claim.uid]
         self._count(claim.uid)
 
     def remove_claim(self, uid: str) -> None:
@@ -160,6 +157,34 @@ class Devices:
             del self._by_name[claim.namespace, claim.name]
         self._flights.pop(uid, None)
         self._count(uid)
+
+    def withhold(self, uid: str, unread: UnreadDevices | None) -> None:
+        """Keep new work off the devices that a claim can have, which cannot be read; None: it can be read."""
+        before = self._unread.pop(uid, None)
+        if unread is not None:
+            self._unread[uid] = unread
+        if before != unread:
+            self._changed_anywhere = next(self._changes)
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """The nodes of which no card is given away: a claim that cannot be read can have one of them."""
+        return frozenset(node for unread in self._unread.values() for node in self._nodes_of(unread))
+
+    def _nodes_of(self, unread: UnreadDevices) -> Collection[str]:
+        """The nodes with cards among such devices; where no such pool is offered now, nobody knows of which cards."""
+        pools = [pool for key, pool in self._pools.items() if unread.is_about(*key)]
+        if not unread.pools or not pools:
+            return unread.nodes or self._pools_on.keys()
+        there = {device.node for pool in pools for device in pool.devices if device.id in self._known}
+        return there & unread.nodes if unread.nodes else there
+
+    def _is_closed(self, key: PoolKey, node: str) -> bool:
+        """Whether no device of a pool is given to work on a node: a claim that cannot be read can have one of them."""
+        return any(
+            unread.is_about(*key) and (not unread.nodes or node in unread.nodes or key in self._roaming)
+            for unread in self._unread.values()
+        )
 
     def named(self, namespace: str, name: str) -> DeviceClaim | None:
         """The claim of that name."""
@@ -203,6 +228,13 @@ class Devices:
         for id_ in sorted(ids):
             self._enter(id_)
 
+    def has_what_was_kept(self, claim: DeviceClaim) -> bool:
+        """Return whether a claim was allocated just the devices that are kept for it."""
+        flight, allocation = self._flights.get(claim.uid), claim.allocation
+        return (
+            flight is not None and allocation is not None and _devices(allocation.results) == _devices(flight.results)
+        )
+
     def told(self, uid: str) -> None:
         """What was chosen for a claim is written: it is held until the API tells what became of it."""
         flight = self._flights.get(uid)
@@ -233,7 +265,8 @@ class Devices:
 
     def pools_of(self, node: str) -> list[Pool]:
         """The pools that may have something for work on a node, in order."""
-        return [self._pools[key] for key in sorted(self._pools_on.get(node, set()) | self._roaming)]
+        there = sorted(self._pools_on.get(node, set()) | self._roaming)
+        return [self._pools[key] for key in there if not self._is_closed(key, node)]
 
     def changed_on(self, node: str) -> int:
         """Another number, and a larger one, whenever what there is for work on a node, or what is in use, has changed.
@@ -288,19 +321,6 @@ class Devices:
 
     # --- what claims hold ---
 
-    def _card_of(self, device: SliceDevice, pool: Pool) -> _Known | None:
-        """The card that a device is, or is part of: by its own word, or because it lies at the same address."""
-        for driver in self._drivers:
-            if driver.is_card(device):
-                return _Known(driver.gpu(device, 0).uuid, device.node, not device.shareable)
-            if parent := driver.parent_of(device):
-                return _Known(parent, device.node, whole=False)
-            if device.driver == driver.driver and device.bus_id:
-                for other in pool.devices:
-                    if other.bus_id == device.bus_id and other.node == device.node and driver.is_card(other):
-                        return _Known(driver.gpu(other, 0).uuid, device.node, whole=False)
-        return None
-
     def _count(self, uid: str) -> None:
         """Count what a claim was allocated, or is about to be."""
         before, now = self._counted.pop(uid, ()), self._results_of(uid)
@@ -321,9 +341,8 @@ class Devices:
 
     def _results_of(self, uid: str) -> tuple[DeviceResult, ...]:
         claim, flight = self._claims.get(uid), self._flights.get(uid)
-        if claim is not None and claim.allocation is not None:
-            return claim.allocation.results
-        return () if flight is None else flight.results
+        held = () if claim is None or claim.allocation is None else claim.allocation.results
+        return held if flight is None else (*held, *flight.results)
 
     def _hold(self, uid: str) -> None:
         whole, parts = dict[str, None](), dict[str, None]()
@@ -407,3 +426,7 @@ class Devices:
 def _with(device: SliceDevice, rules: Sequence[TaintRule]) -> SliceDevice:
     more = tuple(rule.taint for rule in rules if rule.is_about(device))
     return replace(device, taints=device.taints + more) if more else device
+
+
+def _devices(results: Sequence[DeviceResult]) -> frozenset[DeviceId]:
+    return frozenset(result.device for result in results)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ullage.model.executor import ExecutorState, Operation, apply
+from ullage.model.executor import Operation, apply
 from ullage.model.task import TaskState
 from ullage.service.engine_port import Engine, TaskOrder
 from ullage.service.journal import Journal
@@ -34,13 +34,13 @@ class Dispatcher:
 
     def dispatch(self, record: SessionRecord) -> None:
         """Hand pending tasks to the session's executors that can take more."""
-        if not record.pending:
+        if not record.pending or self._journal.no_room is not None:
             return
         if record.session.spec.batch_size > 1:
             self._dispatch_gangs(record)
             return
         for executor in tuple(record.executors.values()):
-            if executor.state is ExecutorState.BOUND and not executor.stopping:
+            if executor.takes_tasks:
                 self._feed(record, executor)
             if not record.pending:
                 return
@@ -64,7 +64,7 @@ class Dispatcher:
     def _dispatch_gangs(self, record: SessionRecord) -> None:
         gangs: dict[str, list[ExecutorRecord]] = {}
         for executor in record.executors.values():
-            if executor.gang and executor.state is ExecutorState.BOUND and not (executor.tasks or executor.stopping):
+            if executor.gang and executor.takes_tasks and not executor.tasks:
                 gangs.setdefault(executor.gang.id, []).append(executor)
         for members in gangs.values():
             size = record.session.spec.batch_size

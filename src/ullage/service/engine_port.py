@@ -43,12 +43,16 @@ class LaunchOrder:
 
 @dataclass(frozen=True, slots=True)
 class BindOrder:
-    """Enter a session: the worker gets its common data before the first task."""
+    """Enter a session: the worker gets its common data before the first task.
+
+    `logs` names what its programs print: no other session, of any time, has the same.
+    """
 
     executor: str
     session: str
     common_data: bytes | None = None
     gang: Gang | None = None
+    logs: str = ""
 
 
 class TaskOrder(NamedTuple):
@@ -82,6 +86,9 @@ class Engine(Protocol):
 
     def stop(self, executor: str, grace_s: float) -> None:
         """End the worker and all it started, after `grace_s` by force: `Gone` follows once none is left."""
+
+    def forget(self, logs: str) -> None:
+        """Remove what is kept under the name `logs` of a bind order: its session is deleted. Nothing follows."""
 
 
 # --- events in ---

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from ullage.model.allocation import Allocation
@@ -12,7 +14,7 @@ from ullage.model.event import Event
 from ullage.model.node import Node
 from ullage.service.journal import Journal
 from ullage.service.news import News
-from ullage.service.store_port import AddEvent
+from ullage.service.store_port import AddEvent, Page
 
 RECENT_EVENTS = 1000
 
@@ -25,13 +27,14 @@ class Events:
         self._news = news
         self._clock = clock
         self._number = 0
+        self._durable = 0
         self.recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
         self.counts: Counter[str] = Counter()
         """By kind, since the start."""
 
     def resume(self, last: int) -> None:
         """Go on after the last stored number."""
-        self._number = last
+        self._number = self._durable = last
 
     def add(
         self,
@@ -46,9 +49,28 @@ class Events:
         self._number += 1
         self.counts[kind] += 1
         event = Event(self._number, self._clock(), kind, session, code, message, data)
-        self._journal.write(AddEvent(event))
+        self._journal.write(AddEvent(event), then=partial(self._stored, event.number))
         self.recent.append(event)
         self._news.publish(session or News.EVERYTHING)
+
+    def _stored(self, number: int) -> None:
+        self._durable = number
+
+    def page(self, page: Page, session: str | None = None) -> list[Event] | None:
+        """Return stored events, as `Store.events`; None if only the store has them.
+
+        A number that was shown is never given to another event: a crash takes those away that are not stored.
+        """
+        if not self.recent or self.recent[0].number > page.after + 1:
+            return None
+        stored = (event for event in self.recent if page.after < event.number <= self._durable)
+        return list(islice((event for event in stored if session in (None, event.session)), page.limit))
+
+    def forget(self, session: str) -> None:
+        """A session is deleted, and what happened to it with it."""
+        kept = [event for event in self.recent if event.session != session]
+        self.recent.clear()
+        self.recent.extend(kept)
 
 
 Facts = dict[str, Any]

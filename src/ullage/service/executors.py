@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any
 
-from ullage.core.plan import Evict, Release, Reuse, Start, Unbind
+from ullage.core.plan import Evict, Keep, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
-from ullage.model.event import BIND_FAILED, RETRY_LIMIT_REACHED
+from ullage.core.world import EVICTIONS, Eviction
+from ullage.model.event import EVICTED, RECLAIMED
 from ullage.model.executor import BindCode, ExecutorState, Gang, Operation, apply
-from ullage.model.session import RETRY_LIMIT
 from ullage.service.dispatch import Dispatcher
 from ullage.service.engine_port import (
     BindOrder,
@@ -30,8 +31,9 @@ from ullage.service.engine_port import (
 )
 from ullage.service.events import Events
 from ullage.service.journal import Journal
+from ullage.service.start_failures import StartFailures
 from ullage.service.state import ExecutorRecord, SessionRecord, State, setup_key
-from ullage.service.store_port import DropExecutor, PutExecutor, PutSession
+from ullage.service.store_port import DropExecutor, PutExecutor
 from ullage.service.tasks import STOP_GRACE_S, Tasks
 
 GANG_TIMEOUT_S = 120.0
@@ -64,7 +66,10 @@ class Executors:
         self._policy = policy
         self._clock = clock
         self._changed = changed
+        self.failures = StartFailures(state, journal, events, clock, changed)
         self._created = 0
+        self._shields: dict[str, float] = {}
+        """By session, when the protection ends of room that its executor lost again."""
 
     # --- decisions ---
 
@@ -93,7 +98,7 @@ class Executors:
             since=now,
             bound_at=now,
         )
-        executor.protected_until = now + self._protection(overdue=action.overdue)
+        self._protect(executor, record.id if action.won else None)
         self._state.fleet.charge(replace(action.allocation, id=executor.id))
         self._state.executors[executor.id] = executor
         record.executors[executor.id] = executor
@@ -116,27 +121,77 @@ class Executors:
     def reuse(self, action: Reuse, gang: Gang | None) -> None:
         """Give an idle executor to a session."""
         executor, record = self._state.executors[action.executor], self._state.session(action.session)
-        executor.session, executor.gang = record.id, gang
-        executor.reclaimed = executor.spared = False
-        executor.bound_at = self._clock()
-        executor.protected_until = executor.bound_at + self._protection(overdue=False)
+        executor.session, executor.gang, executor.served = record.id, gang, False
+        executor.eviction, executor.bound_at = None, self._clock()
+        self._protect(executor, record.id if action.won else None)
         record.executors[executor.id] = executor
         self._events.add("executor.reused", record.id, **_facts(executor, record))
         self._bind(executor, record)
 
     def unbind(self, action: Unbind) -> None:
-        """Take an executor from its session once the tasks it has in hand are done."""
+        """Take an executor from its session once the tasks it has in hand are done.
+
+        One that gives way already does so for the winner that the action names, and its grace is not renewed.
+        """
         executor = self._state.executors[action.executor]
-        executor.reclaimed, executor.spared = action.reclaimed, action.spared
-        if action.reclaimed:
-            self._events.add("executor.reclaimed", executor.session, executor=executor.id, claimant=action.claimant)
+        if action.eviction is None:
+            self._leave(executor)
+            return
+        gives_way = executor.eviction is not None
+        executor.eviction = action.eviction
+        self._events.add("executor.reclaimed", executor.session, **self._loss(executor, action.eviction, RECLAIMED))
+        if not gives_way:
+            executor.since = self._clock()
+            self._leave_when_done(executor)
+        elif executor.state is not ExecutorState.BOUND:
+            self._state.promise(action.eviction.winner)
+
+    def keep(self, action: Keep) -> None:
+        """An executor that was to give way stays in its session, unless it has begun to leave."""
+        executor = self._state.executors[action.executor]
+        executor.eviction = None
+        self._events.add("executor.kept", executor.session, executor=executor.id)
+        self._feed_again(executor)
+
+    def have_yield(self, yielding: frozenset[str]) -> None:
+        """These executors get no further task, all others do."""
+        for executor in tuple(self._state.executors.values()):
+            before, executor.yielding = executor.yielding, executor.id in yielding
+            if before and not executor.yielding:
+                self._feed_again(executor)
+
+    def _feed_again(self, executor: ExecutorRecord) -> None:
+        record = self._state.sessions.get(executor.session or "")
+        if record is not None:
+            self._dispatcher.dispatch(record)
+
+    def _leave_when_done(self, executor: ExecutorRecord) -> None:
+        """One that gives way leaves once nothing runs on it, nor on others of its gang."""
+        gang = self._members(executor)
+        if not any(member.tasks for member in gang):
+            for member in gang:
+                if member.eviction is not None and not member.stopping:
+                    self._leave(member)
+
+    def _members(self, executor: ExecutorRecord) -> list[ExecutorRecord]:
+        """All of its gang, or itself alone."""
+        record = self._state.sessions.get(executor.session or "")
+        if executor.gang is None or record is None:
+            return [executor]
+        return [each for each in record.executors.values() if each.gang and each.gang.id == executor.gang.id]
+
+    def _leave(self, executor: ExecutorRecord) -> None:
+        eviction = executor.eviction
+        if eviction is not None:
+            self._state.promise(eviction.winner)
         if executor.state is ExecutorState.VOID:
             self._detach(executor)
-            executor.reclaimed, executor.spared = action.reclaimed, action.spared
+            executor.eviction = eviction
             return
         leaves_already = executor.state is ExecutorState.UNBINDING
         executor.state = apply(executor.state, Operation.UNBIND)
-        executor.since = self._clock()
+        if eviction is None:
+            executor.since = self._clock()
         if not leaves_already:
             self._engine.unbind(executor.id)
 
@@ -150,11 +205,33 @@ class Executors:
         """End an executor whose session kept it past the grace it was given."""
         executor = self._state.executors[action.executor]
         executor.stopping = True
-        self._events.add("executor.evicted", executor.session, executor=executor.id)
+        self._state.promise(action.eviction.winner)
+        self._events.add("executor.evicted", executor.session, **self._loss(executor, action.eviction, EVICTED))
         self._engine.stop(executor.id, STOP_GRACE_S)
 
-    def _protection(self, *, overdue: bool) -> float:
-        return max(self._policy.min_runtime_s, self._policy.reserve_after_s if overdue else 0.0)
+    def _protect(self, executor: ExecutorRecord, winner: str | None) -> None:
+        """Protect an executor that starts; in the place of a lost one it has what was left of the time."""
+        ends = self._shields.pop(winner, inf) if winner is not None else inf
+        executor.winner, executor.shielded_until = winner, ends if ends > self._clock() else inf
+        executor.protected_until = self._protected_until(executor)
+
+    def _protected_until(self, executor: ExecutorRecord) -> float:
+        """Room that was won is kept from the start on, and for the protected time once the session has it."""
+        now, won = self._clock(), executor.winner is not None
+        if won and executor.state is not ExecutorState.BOUND:
+            return inf
+        won_until = min(now + self._policy.protected_s, executor.shielded_until) if won else now
+        return max(now + self._policy.min_runtime_s, won_until)
+
+    def _promise_again(self, executor: ExecutorRecord) -> None:
+        """Room that was won is kept for the session for the protected time, though its executor failed."""
+        winner, allocation = executor.winner, self._state.fleet.ledger.get(executor.id)
+        lost = executor.stopping or executor.lost or executor.eviction is not None or executor.gang is not None
+        if winner is not None and allocation is not None and not lost and self._clock() < executor.protected_until:
+            self._state.promise(winner, (allocation,))
+            if executor.protected_until < inf:
+                self._shields[winner] = executor.protected_until
+        executor.winner = None
 
     def let_go(self, record: SessionRecord) -> None:
         """The session is forgotten: its executors leave, and work for nobody from now on."""
@@ -169,6 +246,11 @@ class Executors:
             executor.lost = True  # with its node: no fault of its session
             self.gone(Gone(executor.id, f"node {node} was lost"))
             self._engine.stop(executor.id, 0.0)
+
+    def expect_end(self) -> None:
+        """All executors end with this process: neither their tasks nor their sessions are blamed for it."""
+        for executor in self._state.executors.values():
+            executor.stopping = True
 
     # --- reports ---
 
@@ -201,9 +283,10 @@ class Executors:
             return
         executor.state = apply(executor.state, Operation.BIND_COMPLETED, executor.session)
         executor.since = executor.bound_at = self._clock()
+        executor.protected_until = self._protected_until(executor)
         record = self._state.session(executor.session or "")
-        if record.session.bind_failures and self._together(record, executor):
-            self._count_failures(record, 0)
+        if self._together(record, executor):
+            self.failures.started(record, executor)
         self._dispatcher.dispatch(record)
         self._changed(False)
 
@@ -211,6 +294,7 @@ class Executors:
         """Tasks ended."""
         executor = self._state.executors.get(event.executor)
         if executor is not None:
+            executor.served = True
             broken = self._tasks.complete(executor, event.outcomes)
             self._carry_on(executor, broken, "a task of the batch failed and is tried again")
 
@@ -239,17 +323,17 @@ class Executors:
         executor = self._state.executors.pop(event.executor, None)
         if executor is None:
             return
+        self._promise_again(executor)
+        failed = _failed_to_start(executor)
         self._state.allocator.leave(executor.id)
         self._journal.write(DropExecutor(executor.id))
-        self._tasks.lose(executor, event.reason, blame=not (executor.stopping or executor.reclaimed))
+        self._tasks.lose(executor, event.reason, blame=not (executor.stopping or executor.eviction))
         self._events.add("executor.gone", executor.session, message=event.reason, executor=executor.id)
         record = self._state.sessions.get(executor.session or "")
         if record is not None:
             record.executors.pop(executor.id, None)
-            if executor.state in (ExecutorState.VOID, ExecutorState.BINDING) and not (
-                executor.stopping or executor.lost
-            ):
-                self._failed_to_start(record, executor, BindCode.WORKER_FAILED, event.reason)
+            if failed:
+                self.failures.failed(record, executor, BindCode.WORKER_FAILED, event.reason)
             if executor.gang is not None:
                 self._break_up(record, executor.gang, f"member {executor.gang.rank} was lost: {event.reason}")
             self._dispatcher.dispatch(record)
@@ -262,6 +346,8 @@ class Executors:
             return
         if broken and executor.gang is not None:
             self._break_up(record, executor.gang, reason)
+        if executor.eviction is not None and executor.state is ExecutorState.BOUND:
+            self._leave_when_done(executor)
         self._dispatcher.dispatch(record)
 
     # --- gangs ---
@@ -314,31 +400,36 @@ class Executors:
         executor.state = apply(executor.state, Operation.BIND)
         executor.since = self._clock()
         executor.shared_sent.clear()
-        self._engine.bind(BindOrder(executor.id, record.id, record.session.spec.common_data, executor.gang))
+        session = record.session
+        self._engine.bind(BindOrder(executor.id, record.id, session.spec.common_data, executor.gang, session.logs))
 
     def _bind_failed(self, executor: ExecutorRecord, event: Bound) -> None:
         record = self._state.session(executor.session or "")
         executor.state = apply(executor.state, Operation.BIND_FAILED)
         executor.spoilt = True
+        self._promise_again(executor)
         gang = executor.gang
         self._detach(executor)
         if gang is not None:
             self._break_up(record, gang, f"member {gang.rank} could not enter the session: {event.message}")
-        self._failed_to_start(record, executor, event.code, event.message)
+        self.failures.failed(record, executor, event.code, event.message)
         self._engine.unbind(executor.id)
         self._changed(True)
 
-    def _failed_to_start(self, record: SessionRecord, executor: ExecutorRecord, code: BindCode, message: str) -> None:
-        text = f"executor {executor.id} on node {executor.node} failed with code {int(code)}: {message}"
-        self._events.add("session.bind-failed", record.id, code=BIND_FAILED, message=text, return_code=int(code))
-        self._count_failures(record, record.session.bind_failures + 1)
-        if record.session.bind_failures == RETRY_LIMIT:
-            text = f"no new executor after {RETRY_LIMIT} failures; mend the cause, then retry it"
-            self._events.add("session.retry-limit", record.id, code=RETRY_LIMIT_REACHED, message=text)
-
-    def _count_failures(self, record: SessionRecord, failures: int) -> None:
-        record.session = replace(record.session, bind_failures=failures)
-        self._journal.write(PutSession(record.session))
+    def _loss(self, executor: ExecutorRecord, eviction: Eviction, code: int) -> dict[str, Any]:
+        """What the record says of one that gives way: for which session, and why."""
+        record = self._state.sessions.get(executor.session or "")
+        if record is None or not record.takes_tasks:
+            why = "its own session is closed"
+        else:
+            why = EVICTIONS[eviction.cause] if record.tasks else "its own session has nothing left to run"
+        return {
+            "code": code,
+            "message": f"gives way to {eviction.winner}: {why}",
+            "executor": executor.id,
+            "claimant": eviction.winner,
+            "cause": eviction.cause.value,
+        }
 
     def _detach(self, executor: ExecutorRecord) -> None:
         """The executor works for nobody."""
@@ -347,7 +438,7 @@ class Executors:
             record.executors.pop(executor.id, None)
         self._events.add("executor.left", executor.session, executor=executor.id)
         executor.session = executor.gang = None
-        executor.reclaimed = executor.spared = False
+        executor.eviction, executor.yielding = None, False
         executor.since = self._clock()
 
 
@@ -355,3 +446,12 @@ def _facts(executor: ExecutorRecord, record: SessionRecord) -> dict[str, Any]:
     """What the record says of who works where, and since when the session waited for it."""
     gpus = " ".join(executor.gpus)
     return {"executor": executor.id, "node": executor.node, "gpus": gpus, "asked_at": record.waits_since}
+
+
+def _failed_to_start(executor: ExecutorRecord) -> bool:
+    """Whether an executor that is gone, by no wish of ours, never was of use: it had no task and got none."""
+    if executor.stopping or executor.lost:
+        return False
+    idle = not (executor.served or executor.tasks or executor.eviction)
+    early = executor.state in (ExecutorState.VOID, ExecutorState.BINDING)
+    return early or (executor.state is ExecutorState.BOUND and idle)

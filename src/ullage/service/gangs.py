@@ -1,7 +1,7 @@
 """Groups of requests that are placed together: they wait here until all that are required fit at once.
 
-What a gang gets is stored in one write, all of it or nothing. Members that still wait are known to this
-process only: whoever asked asks again after a restart, and is answered with what there is.
+What a gang gets is stored in one write, all of it or nothing. Members are stored too, and how long the gang waits or
+backs off: a restart knows every gang. One whose wait would have ended meanwhile is tried once before it backs off.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ullage.core.domain import spans
-from ullage.core.gang import Answer, GangPhase, Gangs
+from ullage.core.gang import Gangs
+from ullage.core.gang_state import Answer, GangOutcome, GangPhase, GangStanding
 from ullage.core.selection import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -19,7 +20,7 @@ from ullage.service.events import Events, allocation_facts
 from ullage.service.journal import Callback, Journal
 from ullage.service.nominations import NominatedRequests
 from ullage.service.state import State
-from ullage.service.store_port import DropAllocation, PutAllocation
+from ullage.service.store_port import DropAllocation, DropGang, PutAllocation, PutGang, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,22 @@ class GangRequests:
         self._clock = clock
         self._changed = changed
         self._gangs = Gangs()
-        self._members: dict[str, dict[str, None]] = {}
+        self._members: dict[str, dict[str, Request]] = {}
+        self._born: dict[str, float] = {}
+        self._standing: dict[str, GangStanding] = {}
+        """As it is stored."""
         self._seen: tuple[int, Rules] | None = None
+
+    def recover(self, snapshot: Snapshot) -> None:
+        """Know every stored gang again, with the ledger in place."""
+        now = self._clock()
+        for stored in sorted(snapshot.gangs, key=lambda gang: (gang.born, gang.key)):
+            self._born[stored.key] = born = min(stored.born, now)
+            self._members[stored.key] = {request.uid: request for request in stored.members}
+            for request in stored.members:
+                self._gangs.add(request, now, born)
+            self._standing[stored.key] = stored.standing
+            self._gangs.resume(stored.key, stored.standing.not_after(now))
 
     def put(self, key: str, requests: Sequence[Request], done: Callback) -> GangStatus:
         """Ask for all of these together; members that are known already are answered, not repeated.
@@ -78,7 +93,9 @@ class GangRequests:
         for request in requests:
             self._gangs.add(request, now)
             self._allocator.see(request)
-            self._members.setdefault(key, {})[request.uid] = None
+            self._members.setdefault(key, {}).setdefault(request.uid, request)
+        self._born.setdefault(key, now)
+        self._journal.write(self._stored(key))
         self._tick(now)
         self._journal.write(then=done)
         return self.status(key)
@@ -117,7 +134,7 @@ class GangRequests:
             if gpus:
                 freed.append(uid)
                 self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
-        self._journal.write(*map(DropAllocation, freed), *self._nominated.ended(), then=done)
+        self._journal.write(*map(DropAllocation, freed), *self._nominated.ended(), self._stored(key), then=done)
         self._events.add("gang.dropped", gang=key)
         self._tick(now)
         self._changed(True)
@@ -131,6 +148,17 @@ class GangRequests:
                 del members[uid]
                 if not members:
                     del self._members[key]
+                self._journal.write(self._stored(key))
+
+    def _stored(self, key: str) -> PutGang | DropGang:
+        """Return what to store of a gang as it is now."""
+        members = self._members.get(key)
+        if members is None:
+            self._born.pop(key, None)
+            self._standing.pop(key, None)
+            return DropGang(key)
+        standing = self._standing[key] = self._gangs.standing(key)
+        return PutGang(key, self._born[key], tuple(members.values()), standing)
 
     def waits(self, uid: str) -> bool:
         """Whether a reservation waits for the rest of its gang."""
@@ -141,6 +169,8 @@ class GangRequests:
 
         Any change of the books or of the quotas may be what a gang lacked (see `core/wake.py`).
         """
+        if not self._allocator.fleet.nodes:
+            return None  # no node has reported since the start: nothing is tried, and nobody gives up
         due = self._gangs.due()
         if self._members and (self._seen != self._books() or (due is not None and due <= now)):
             self._tick(now)
@@ -150,22 +180,30 @@ class GangRequests:
         return self._allocator.version, self._allocator.rules
 
     def _tick(self, now: float) -> None:
-        for outcome in self._gangs.tick(self._allocator, now):
-            kept = [self._nominated.put(each) for each in outcome.nominated]
-            self._journal.write(*map(PutAllocation, (*outcome.evicted, *outcome.placed)), *kept)
-            if outcome.evicted:
-                for each in outcome.nominated:
-                    self._nominated.tell(each)
-                self._events.add("gang.preempts", gang=outcome.key, members=len(kept), victims=len(outcome.evicted))
-                self._changed(True)
-            if outcome.placed:
-                self._events.add("gang.bound", gang=outcome.key, members=len(outcome.placed))
-                for member in outcome.placed:
-                    self._events.add("allocation.bound", **allocation_facts(member))
-                self._changed(True)
-            if outcome.phase in (GangPhase.TIMED_OUT, GangPhase.FAILED):
-                self._events.add("gang.backed-off", gang=outcome.key, message=outcome.phase.value)
-        ended = self._nominated.ended()
-        if ended:
-            self._journal.write(*ended)
+        """Bring all gangs up to `now`; what that changes is stored in one write."""
+        with self._journal.together():
+            for outcome in self._gangs.tick(self._allocator, now):
+                self._note(outcome)
+            changed = [key for key in self._members if self._gangs.standing(key) != self._standing.get(key)]
+            records = (*self._nominated.ended(), *map(self._stored, changed))
+            if records:
+                self._journal.write(*records)
         self._seen = self._books()
+
+    def _note(self, outcome: GangOutcome) -> None:
+        """Store and record what one gang got, or gave up."""
+        kept = [self._nominated.put(each) for each in outcome.nominated]
+        self._journal.write(*map(PutAllocation, (*outcome.evicted, *outcome.placed)), *kept)
+        if outcome.evicted:
+            for each in outcome.nominated:
+                self._nominated.tell(each)
+            self._events.add("gang.preempts", gang=outcome.key, members=len(kept), victims=len(outcome.evicted))
+            self._changed(True)
+        if outcome.placed:
+            self._events.add("gang.bound", gang=outcome.key, members=len(outcome.placed))
+            for member in outcome.placed:
+                self._events.add("allocation.bound", **allocation_facts(member))
+            self._changed(True)
+        before = self._standing.get(outcome.key)
+        if outcome.retry_at is not None and (before is None or outcome.retry_at != before.retry_at):
+            self._events.add("gang.backed-off", gang=outcome.key, message=outcome.phase.value)

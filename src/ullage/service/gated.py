@@ -49,6 +49,36 @@ class GatedPod:
         return self.since, self.request.claim.pod, self.request.uid
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a pod that waits stands: its place in the order of its queue, the first is 1, and why it does not go.
+
+    With no `refusal` it was not looked at yet. `reserved` are the nodes on which room is kept for it.
+    """
+
+    queue: str
+    position: int
+    waiting: int
+    refusal: Refusal | None
+    reserved: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class QueueFigures:
+    """A queue in numbers, counted since the start.
+
+    Pods that wait, since when the oldest does, and the share when turns were decided last; how many pods went, what
+    they had waited in all, and how often one was not placed in time.
+    """
+
+    waiting: int = 0
+    oldest: float | None = None
+    share: float = 0.0
+    opened: int = 0
+    waited_s: float = 0.0
+    returned: int = 0
+
+
 class Members:
     """The gangs of pods at one moment; `running` is the gang of each member that has its cards."""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ullage.core.draft import place_run
 from ullage.core.fleet import Fleet
-from ullage.core.selection import Choice, Refusal
+from ullage.core.selection import Choice, Refusal, Rules
 from ullage.core.turns import Board, Turns, Unit, in_order, next_turns
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
@@ -26,7 +26,7 @@ from ullage.model.queue import Queue
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
-from ullage.service.gated import GatedPod, Members
+from ullage.service.gated import GatedPod, Members, QueueFigures, Standing
 from ullage.service.queue_holdings import QueueHoldings, QueueOf
 
 OPEN_S = 60.0
@@ -47,36 +47,6 @@ Once so many in a row were not placed in time, one goes at a time: nobody may be
 
 _MOST_ASKED = 4096
 _REFUSED_THERE = Refusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),))
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a pod that waits stands: its place in the order of its queue, the first is 1, and why it does not go.
-
-    With no `refusal` it was not looked at yet. `reserved` are the nodes on which room is kept for it.
-    """
-
-    queue: str
-    position: int
-    waiting: int
-    refusal: Refusal | None
-    reserved: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class QueueFigures:
-    """A queue in numbers, counted since the start.
-
-    Pods that wait, since when the oldest does, and the share when turns were decided last; how many pods went, what
-    they had waited in all, and how often one was not placed in time.
-    """
-
-    waiting: int = 0
-    oldest: float | None = None
-    share: float = 0.0
-    opened: int = 0
-    waited_s: float = 0.0
-    returned: int = 0
 
 
 class Gates:
@@ -117,7 +87,7 @@ class Gates:
         self._missed = 0
         """Pods that were not placed in time since the last one that was placed."""
         self._changes = 0
-        self._seen: tuple[tuple[int, int], int, Fleet] | None = None
+        self._seen: tuple[tuple[int, int], int, Fleet, Rules] | None = None
         self._due: float | None = None
 
     # --- what is true ---
@@ -210,6 +180,7 @@ class Gates:
             Unavailable: the books are not ready.
 
         """
+        self._cluster.expire()
         lapsed = self._lapse()
         if self._is_new():
             self._give_back()
@@ -233,6 +204,12 @@ class Gates:
         if choice is not None:
             self._promise(pod, choice)
         return choice is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the books or the pods have changed since the last step, whoever changed them."""
+        self._cluster.expire()
+        return self._is_new()
 
     def wake_in_s(self) -> float | None:
         """Seconds until time alone changes something; None if it never does."""
@@ -274,8 +251,9 @@ class Gates:
 
     # --- steps ---
 
-    def _books(self) -> tuple[tuple[int, int], int, Fleet]:
-        return self._cluster.version, self._changes, self._cluster.allocator.fleet
+    def _books(self) -> tuple[tuple[int, int], int, Fleet, Rules]:
+        books = self._cluster.allocator
+        return self._cluster.version, self._changes, books.fleet, books.rules
 
     def _is_new(self) -> bool:
         due = self._due is not None and self._due <= self._now()

@@ -2,15 +2,17 @@
 
 The store's writer runs on its own thread. What waits for a write is called back on the service's
 thread, in the order of the writes. A failed write is fatal: memory is ahead of the disk, so the
-process must end and start again from the last commit.
+process must end and start again from the last commit. A full disk is not a failure: writes wait for room.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 
+from ullage.model.error import Unavailable
 from ullage.service.store_port import Record, Store
 
 Callback = Callable[[], None]
@@ -27,11 +29,51 @@ class Journal:
         self._on_failure = on_failure
         self._done: deque[tuple[Future[None], Callback | None]] = deque()
         self._awake = False
+        self._together: tuple[list[Record], list[Callback]] | None = None
+        self.no_room: Unavailable | None = None
+        """Why nothing is stored at present: the disk is full. What is written waits for room."""
+        self.on_room: Callable[[], None] = lambda: None
+        store.watch_room(self._note_room)
+
+    def _note_room(self, error: Unavailable | None) -> None:
+        """On the writer's thread: let the service know."""
+
+        def change() -> None:
+            self.no_room = error
+            self.on_room()
+
+        self._wake(change)
 
     def write(self, *records: Record, then: Callback | None = None) -> None:
         """Store `records`, all or none, and call `then` once they are durable."""
+        if self._together is not None:
+            together, waiting = self._together
+            together.extend(records)
+            waiting.extend([] if then is None else [then])
+            return
         future = self._store.write(*records)
         future.add_done_callback(lambda done: self._note(done, then))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Store all that is written inside in one write, all of it or nothing; inside another one as a part of it."""
+        if self._together is not None:
+            yield
+            return
+        records: list[Record] = []
+        waiting: list[Callback] = []
+        self._together = records, waiting
+        try:
+            yield
+        finally:
+            self._together = None
+
+        def stored() -> None:
+            for then in waiting:
+                then()
+
+        if records or waiting:
+            self.write(*records, then=stored)
 
     def _note(self, future: Future[None], then: Callback | None) -> None:
         """On the writer's thread: remember, and wake the service once for many."""

@@ -12,23 +12,38 @@ from contextlib import AbstractContextManager
 from ullage.core.cycle import schedule
 from ullage.core.entitlement import entitlement, entitlement_key
 from ullage.core.explain import Reasons, explain
-from ullage.core.nomination import kept
-from ullage.core.plan import Evict, Plan, Release, Reuse, Start, Unbind
+from ullage.core.nomination import kept_from_sessions
+from ullage.core.plan import Evict, Keep, Plan, Release, Reuse, Start, Unbind
 from ullage.core.policy import Policy
 from ullage.core.sentences import CURES
-from ullage.core.world import WORKING, World
+from ullage.core.world import WORKING, Promise, World
 from ullage.model.executor import Gang
-from ullage.model.rejection import Cure
+from ullage.model.rejection import Code, Cure
 from ullage.service.executors import Executors
+from ullage.service.journal import Journal
 from ullage.service.state import State
+from ullage.service.waits import Waits
+
+_NO_NODE = frozenset({Code.NO_NODES, Code.TOO_LARGE})
+"""No node fits. One that is away, or has not reported since the start, may come back: a wait goes on meanwhile."""
 
 
 class Loop:
     """Runs cycles over the state and carries out their plans."""
 
-    def __init__(self, state: State, executors: Executors, policy: Policy, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        state: State,
+        executors: Executors,
+        waits: Waits,
+        journal: Journal,
+        policy: Policy,
+        clock: Callable[[], float],
+    ) -> None:
         self._state = state
         self._executors = executors
+        self._waits = waits
+        self._journal = journal
         self.policy = policy
         self._clock = clock
         self._key: tuple[object, ...] | None = None
@@ -43,19 +58,32 @@ class Loop:
         records = (r for r in self._state.sessions.values() if r.open and (r.id == also or not r.at_rest))
         demands = tuple(self._state.demand(record, now) for record in records)
         views = tuple(executor.view() for executor in self._state.executors.values())
-        return World(self._state.fleet, demands, views, tuple(self._state.queues.values()))
+        return World(self._state.fleet, demands, views, tuple(self._state.queues.values()), self._state.promises)
 
     def run(self) -> Plan:
-        """One cycle: decide, carry out, and note what each session waits for."""
+        """One cycle: decide, carry out, and note what each session waits for; stored in one write."""
         self.dirty = False
         self.cycles += 1
         world = self.world()
         deserved = self._entitled(world)
         with self._room_kept():
             plan = schedule(world, self.policy, self._clock(), deserved=deserved)
-        self._carry_out(plan)
-        self._note_waiting(plan)
+        started = {action.session for action in plan.actions if isinstance(action, (Start, Reuse))}
+        with self._journal.together():
+            self._note_promises(plan, started)
+            self._carry_out(plan)
+            self._state.keep_promises()
+            self._executors.have_yield(plan.yielding)
+            self._note_waiting(plan, started)
+            self._waits.save()
         return plan
+
+    def _note_promises(self, plan: Plan, started: set[str]) -> None:
+        before = self._state.promises
+        self._state.promises = self._waits.of_unknown_nodes(before, started)
+        for session, places in plan.promised.items():
+            others = self._state.promises.get(session, Promise(())).places
+            self._state.promises[session] = Promise((*places, *others), session in before and before[session].paid)
 
     def why(self, session: str, *, open_: bool) -> Reasons:
         """Why a session has what it has, from the live code path on the present facts."""
@@ -65,8 +93,8 @@ class Loop:
 
     def _room_kept(self) -> AbstractContextManager[None]:
         """Sessions see the books with the room of nominated requests taken: nobody could evict their executors."""
-        fleet = self._state.fleet
-        return kept(fleet, self._state.allocator.nominations.waiting(fleet))
+        allocator = self._state.allocator
+        return kept_from_sessions(allocator.fleet, allocator.nominations, allocator.rules.cap)
 
     def _entitled(self, world: World) -> dict[str, int]:
         key = entitlement_key(world, self.policy)
@@ -85,6 +113,8 @@ class Loop:
                     self._executors.reuse(action, gang)
             elif isinstance(action, Unbind):
                 self._executors.unbind(action)
+            elif isinstance(action, Keep):
+                self._executors.keep(action)
             elif isinstance(action, Release):
                 self._executors.release(action)
             elif isinstance(action, Evict):
@@ -106,8 +136,7 @@ class Loop:
         due = (at + self.policy.reserve_after_s for at in since if at is not None)
         return min((at for at in due if at > now), default=None)
 
-    def _note_waiting(self, plan: Plan) -> None:
-        started = {action.session for action in plan.actions if isinstance(action, (Start, Reuse))}
+    def _note_waiting(self, plan: Plan, started: set[str]) -> None:
         now = self._clock()
         for record in self._state.sessions.values():
             if not record.open:
@@ -117,7 +146,8 @@ class Loop:
             short_of_room = record.waiting_for is not None and CURES.get(record.waiting_for) is Cure.CAPACITY
             held = sum(executor.phase in WORKING for executor in record.executors.values())
             starves = short_of_room and (not held or held < record.deserved)
-            if not starves or record.id in started:
+            goes_on = starves or (record.waiting_for in _NO_NODE and not held)
+            if not goes_on or record.id in started:
                 record.waiting_since = None
             if starves and record.waiting_since is None:
                 record.waiting_since = now

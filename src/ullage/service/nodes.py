@@ -10,7 +10,7 @@ from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.events import Events, node_facts
-from ullage.service.journal import Journal
+from ullage.service.journal import Callback, Journal
 from ullage.service.state import State
 from ullage.service.store_port import DropAllocation, PutAllocation, PutNode
 
@@ -32,16 +32,15 @@ class Nodes:
     ) -> None:
         self._state = state
         self._journal = journal
-        self._cordoned: set[str] = set()
         self._events = events
         self._clock = clock
         self._give_up = give_up
         self._changed = changed
         self._lost_at: dict[str, float] = {}
 
-    def resume(self, cordoned: Iterable[str]) -> None:
-        """After a restart: nodes that an operator keeps new work off, once they are reported."""
-        self._cordoned = set(cordoned)
+    def resume(self, marks: Iterable[PutNode]) -> None:
+        """After a restart: what was stored of nodes counts once they are reported."""
+        self._state.marks = {mark.name: mark for mark in marks}
 
     def reported(self, node: Node) -> None:
         """A node registers, comes back, or has new facts; an operator's cordon stays."""
@@ -51,7 +50,8 @@ class Nodes:
         if known is not None:
             node = replace(node, state=move_node(known.state, NodeState.READY))
         node = replace(node, gpus=self._with_missing(node))
-        node = replace(node, cordoned=node.name in self._cordoned)
+        mark = self._state.marks.get(node.name, PutNode(node.name))
+        node = replace(node, cordoned=mark.cordoned)
         if node == known and not moved:
             return
         self._state.nodes[node.name] = node
@@ -60,6 +60,8 @@ class Nodes:
         if node.topology_note and (known is None or known.topology_note != node.topology_note):
             self._events.add("node.topology-incomplete", message=node.topology_note, node=node.name)
         self._rebuild()
+        if known is None and mark.observed_at is not None:
+            self._state.allocator.resume_observed(node.name, min(mark.observed_at, self._clock()))
 
     def heartbeat(self, node: Node) -> None:
         """New facts of a node in contact; a node that is not Ready must register first."""
@@ -89,8 +91,8 @@ class Nodes:
                 self._rebuild()
         return min((since + DRAIN_S for since in self._lost_at.values()), default=None)
 
-    def cordon(self, name: str, cordoned: bool) -> Node:
-        """Keep new work off a node, or let it back.
+    def cordon(self, name: str, cordoned: bool, done: Callback | None = None) -> Node:
+        """Keep new work off a node, or let it back; `done` is called once that is stored.
 
         Raises:
             NotFound: no such node.
@@ -100,11 +102,11 @@ class Nodes:
         if known is None:
             raise NotFound(f"node {name} does not exist", field="node")
         if known.cordoned != cordoned:
-            (self._cordoned.add if cordoned else self._cordoned.discard)(name)
             self._state.nodes[name] = replace(known, cordoned=cordoned)
-            self._journal.write(PutNode(name, cordoned))
+            self._journal.write(self._state.mark(name, cordoned=cordoned))
             self._events.add("node.cordoned" if cordoned else "node.uncordoned", node=name)
             self._rebuild()
+        self._journal.write(then=done)
         return self._state.nodes[name]
 
     def release(self, name: str) -> None:
@@ -119,6 +121,8 @@ class Nodes:
         self._give_up(name)
         if foreign_id(name) in self._state.fleet.ledger:
             self._journal.write(DropAllocation(foreign_id(name)))
+        if name in self._state.marks:
+            self._journal.write(self._state.mark(name, strangers=(), observed_at=None))
         del self._state.nodes[name]
         self._lost_at.pop(name, None)
         self._rebuild()

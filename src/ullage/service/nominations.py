@@ -34,8 +34,8 @@ class NominatedRequests:
         self._seen: tuple[Fleet, int, Rules, dict[str, Usage]] | None = None
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
-        """After a restart, with the ledger in place: room is kept as before, its time begins anew."""
-        for nomination in snapshot.nominations:
+        """After a restart, with the ledger in place: room is kept in the order as before, its time begins again."""
+        for nomination in sorted(snapshot.nominations, key=lambda stored: stored.since):
             self.put(replace(nomination, since=now))
             uid, fleet = nomination.request.uid, self._allocator.fleet
             if uid in fleet.ledger and not self._allocator.nominations.moving(fleet, uid):
@@ -63,7 +63,7 @@ class NominatedRequests:
         """Somebody asks for the request again: its time begins anew. None if no room is kept for it."""
         known = self._allocator.nominations.of(uid)
         if known is not None:
-            self._allocator.nominate(replace(known, since=now))
+            self._journal.write(self.put(replace(known, since=now)))
             self._ready.discard(uid)
         return known
 

@@ -29,7 +29,6 @@ class Observations:
         self._events = events
         self._clock = clock
         self._changed = changed
-        self._strangers: dict[str, tuple[str, ...]] = {}
 
     def observed(self, node: str, use: Use) -> Observation:
         """A node shows what is held there: it goes before what was decided.
@@ -39,19 +38,19 @@ class Observations:
 
         """
         ledger, uid = self._state.fleet.ledger, foreign_id(node)
-        before = ledger.get(uid)
-        found = self._state.allocator.observe(node, use, self._clock())
+        before, now = ledger.get(uid), self._clock()
+        found = self._state.allocator.observe(node, use, now)
         for each in found.mismatches:
             bound, shown = " ".join(each.bound), " ".join(each.shown)
             self._events.add(
                 "allocation.mismatch", uid=each.uid, node=node, resource=each.resource, bound=bound, shown=shown
             )
-        if found.owners != self._strangers.get(node, ()):
+        if found.owners != self.strangers(node):
             gpus = " ".join(found.foreign.gpus) if found.foreign else ""
             self._events.add("node.strangers", message=", ".join(found.owners), node=node, gpus=gpus)
-        self._strangers[node] = found.owners
         gone = before is not None and found.foreign is None
         records: list[Record] = [PutAllocation(held) for held in found.changed if not held.of_session]
+        records.append(self._state.mark(node, strangers=found.owners, observed_at=now))
         self._journal.write(*records, *([DropAllocation(uid)] if gone else []))
         for held in found.changed:
             self._follow(held)
@@ -61,7 +60,8 @@ class Observations:
 
     def strangers(self, node: str) -> tuple[str, ...]:
         """Owners that are not known here and hold something of a node, as it last showed."""
-        return self._strangers.get(node, ())
+        mark = self._state.marks.get(node)
+        return () if mark is None else mark.strangers
 
     def foreign(self) -> tuple[Allocation, ...]:
         """What owners hold that are not known here, one entry per node."""

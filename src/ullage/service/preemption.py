@@ -56,8 +56,8 @@ class Preemptions:
         found = self._preempt(request, now)
         if isinstance(found, Preemption):
             return self._evict(request, found, now, done) if found.victims else self._allocations.alloc(request, done)
-        self._journal.write(then=done)
         known = self._nominated.renew(request.uid, now) if found.code is Code.EVICTING else None
+        self._journal.write(then=done)
         if known is not None:
             return known
         self._allocations.refused[found.code] += 1

@@ -9,7 +9,7 @@ from ullage.core.fleet import Usage
 from ullage.core.quota import Quotas, QuotaStatus
 from ullage.core.sentences import condition_text
 from ullage.model.allocation import AllocationState
-from ullage.model.claim import Amounts, Request
+from ullage.model.claim import Request
 from ullage.model.error import NotFound
 from ullage.model.name import check_name
 from ullage.model.part import Isolation, Part
@@ -38,12 +38,16 @@ class NamespaceQuotas:
         self._clock = clock
         self._changed = changed
         self._known: dict[str, QuotaStatus] = {}
+        self._stored: dict[str, PutQuota] = {}
         self._watched: tuple[object, ...] = ()
 
     def recover(self, snapshot: Snapshot) -> None:
-        """After a restart: the quotas as they were stored."""
+        """After a restart: the quotas as they were stored. What was said of them is not said again."""
+        now = self._clock()
         for stored in snapshot.quotas:
             self._put(stored.namespace, stored.quota)
+            since = None if stored.since is None else min(stored.since, now)
+            self._stored[stored.namespace] = replace(stored, since=since)
 
     def follow(self, queues: Iterable[Queue]) -> None:
         """Let quotas nest as these queues do."""
@@ -54,9 +58,10 @@ class NamespaceQuotas:
         """Create or replace the quota of a namespace; what is held already counts at once."""
         check_name("namespace", namespace)
         self._put(namespace, quota)
-        self._journal.write(PutQuota(namespace, quota), then=done)
+        status = self.status(namespace)
+        self._journal.write(then=done)
         self._changed(True)
-        return self.status(namespace)
+        return status
 
     def drop(self, namespace: str, done: Callback) -> None:
         """Forget the quota of a namespace.
@@ -68,6 +73,7 @@ class NamespaceQuotas:
         self.get(namespace)
         self._use(self._quotas.without(namespace))
         self._known.pop(namespace, None)
+        self._stored.pop(namespace, None)
         self._journal.write(DropQuota(namespace), then=done)
         self._changed(True)
 
@@ -85,14 +91,25 @@ class NamespaceQuotas:
 
     def status(self, namespace: str) -> QuotaStatus:
         """How a namespace stands with its quota, and since when."""
-        before, usage = self._known.get(namespace), self._state.fleet.usage
-        status = self._known[namespace] = self._quotas.status(usage, namespace, self._clock(), before)
-        if status.condition.ready != (before is None or before.condition.ready):
-            self._events.add(
-                "quota.sufficient" if status.condition.ready else "quota.alert",
-                message=condition_text(status.condition),
-                namespace=namespace,
-            )
+        before, stored = self._known.get(namespace), self._stored.get(namespace)
+        status = self._quotas.status(self._state.fleet.usage, namespace, self._clock(), before)
+        ready, since = status.condition.ready, status.condition.since
+        if before is None and stored is not None and stored.since is not None and stored.ready == ready:
+            since = stored.since
+            status = replace(status, condition=replace(status.condition, since=since))
+        self._known[namespace] = status
+        record = PutQuota(namespace, self.get(namespace), ready, since)
+        if record == stored:
+            return status
+        self._stored[namespace] = record
+        with self._journal.together():
+            self._journal.write(record)
+            if ready != (stored is None or stored.ready):
+                self._events.add(
+                    "quota.sufficient" if ready else "quota.alert",
+                    message=condition_text(status.condition),
+                    namespace=namespace,
+                )
         return status
 
     def watch(self) -> None:
@@ -137,7 +154,7 @@ class NamespaceQuotas:
         part = request.requirement.part
         if quota is None or part is None or request.requirement.cards.isolation is Isolation.SHARED or part.vram_ppm:
             return request
-        asked = Amounts(part.compute_gflops, part.vram_bytes, part.compute_ppm)
+        asked = Part(part.compute_gflops, part.vram_bytes, part.compute_ppm)
         filled, limit = quota.with_defaults(asked, request.claim.limit)
         return replace(
             request,

@@ -1,4 +1,4 @@
-"""After a restart the workload is learned again, from the ledger and from what was recorded lately.
+"""After a restart the workload is learned again, and who left is known again, from the ledger and recent events.
 
 What was refused is not recorded: it counts again when it is asked for again.
 """
@@ -18,10 +18,12 @@ RECENT = 10_000
 
 
 def relearn(allocator: Allocator, snapshot: Snapshot, store: Store) -> None:
-    """Count what holds cards, then what arrived lately."""
+    """Count what holds cards, then what arrived lately; and recall who left."""
     for allocation in (held for held in snapshot.allocations if held.claim is not None):
         _see(allocator, allocation.id, allocation.requirement)
-    _learn(allocator, store.events(Page(max(0, snapshot.last_event - RECENT), RECENT)))
+    events = store.events(Page(max(0, snapshot.last_event - RECENT), RECENT))
+    _learn(allocator, events)
+    allocator.recall_departed(_departed(events))
 
 
 def _see(allocator: Allocator, uid: str, asked: ResourceRequirement) -> None:
@@ -29,6 +31,18 @@ def _see(allocator: Allocator, uid: str, asked: ResourceRequirement) -> None:
     request = Request(uid, asked)
     allocator.rules.strategy_of(request).on(allocator.fleet)
     allocator.see(request)
+
+
+def _departed(events: Iterable[Event]) -> dict[str, float]:
+    """Return the requests whose cards were given back and who hold none again, with when."""
+    gone: dict[str, float] = {}
+    for event in events:
+        uid = str(event.data.get("uid", ""))
+        if event.kind in ("allocation.freed", "allocation.expired"):
+            gone[uid] = event.at
+        elif event.kind in ("allocation.bound", "allocation.assumed"):
+            gone.pop(uid, None)
+    return gone
 
 
 def _learn(allocator: Allocator, events: Iterable[Event]) -> None:

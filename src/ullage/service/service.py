@@ -16,6 +16,7 @@ from ullage.core.learning import Later, Learning, at_once
 from ullage.core.policy import Policy
 from ullage.core.selection import Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
+from ullage.model.error import Unavailable
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.queue import Queue
@@ -51,9 +52,11 @@ from ullage.service.preemption import Preemptions
 from ullage.service.quotas import NamespaceQuotas
 from ullage.service.relearning import relearn
 from ullage.service.sessions import Sessions
+from ullage.service.start_failures import with_failures
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
 from ullage.service.store_port import DropExecutor, Snapshot, Store, StoredSession
 from ullage.service.tasks import Tasks
+from ullage.service.waits import Waits
 
 
 class Service:
@@ -89,8 +92,11 @@ class Service:
         self.numa = numa
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         journal = Journal(store, wake, on_failure)
+        journal.on_room = self._room_changed
+        self._journal = journal
+        self.on_no_room: Callable[[], None] = lambda: None
         self.events = Events(journal, self.news, clock)
-        dispatcher = Dispatcher(self.state, journal, engine, clock)
+        dispatcher = self._dispatcher = Dispatcher(self.state, journal, engine, clock)
         self.tasks = Tasks(self.state, journal, store, engine, dispatcher, self.news, clock, self._changed)
         self.executors = Executors(
             self.state,
@@ -106,6 +112,7 @@ class Service:
         self.sessions = Sessions(
             self.state,
             journal,
+            engine,
             self.events,
             self.tasks,
             clock,
@@ -129,7 +136,8 @@ class Service:
         self._nominated = nominated
         self.quotas = NamespaceQuotas(self.state, journal, self.events, clock, self._changed)
         self.catalog = Catalog(self.state, journal, self.sessions.forget, self.quotas.follow, self._changed)
-        self.loop = Loop(self.state, self.executors, policy, clock)
+        self._waits = Waits(self.state, journal, clock)
+        self.loop = Loop(self.state, self.executors, self._waits, journal, policy, clock)
         self.store = store
         self._recover(store.load(), journal)
         self.catalog.install(queues)
@@ -158,16 +166,33 @@ class Service:
         else:
             assert_never(event)
 
+    @property
+    def no_room(self) -> Unavailable | None:
+        """Why nothing new is taken: the disk is full. Reading goes on."""
+        return self._journal.no_room
+
+    def _room_changed(self) -> None:
+        """Tell who waits for the disk that it is full; go on with what was accepted once it is not."""
+        if self._journal.no_room is not None:
+            self.on_no_room()
+            return
+        for record in self.state.sessions.values():
+            self._dispatcher.dispatch(record)
+        self._changed(True)
+
     def tick(self) -> float | None:
         """Do what time alone has made due, run a cycle if anything changed, and say when to come again."""
+        if self._journal.no_room is not None:
+            return None  # `_room_changed` asks for the next turn
         now = self._clock()
         due = [
-            self.gangs.expire(now),
             self.allocations.expire(now),
             self._nominated.expire(now),
+            self.gangs.expire(now),  # after what time frees
             self.nodes.expire(now),
             self.tasks.expire(now),
             self.executors.expire_gangs(now),
+            self.executors.failures.expire(now),
         ]
         self.quotas.watch()
         self.sessions.finish_closing()
@@ -198,7 +223,7 @@ class Service:
 
         """
         record = self.state.session(session_id)
-        return self.loop.why(record.id, open_=record.open)
+        return with_failures(self.loop.why(record.id, open_=record.open), record)
 
     # --- restart ---
 
@@ -208,12 +233,14 @@ class Service:
         self.events.resume(snapshot.last_event)
         state.applications = {application.name: application for application in snapshot.applications}
         state.queues = {queue.name: queue for queue in snapshot.queues}
-        self.nodes.resume(mark.name for mark in snapshot.nodes if mark.cordoned)
+        self.nodes.resume(snapshot.nodes)
         for stored in snapshot.sessions:
             state.sessions[stored.session.id] = _session_of(stored)
             state.session_number = max(state.session_number, stored.session.number)
+        self._waits.recover(snapshot)
         self.quotas.recover(snapshot)
         self.allocations.recover(snapshot)
+        self.gangs.recover(snapshot)
         relearn(state.allocator, snapshot, self.store)
         for executor in snapshot.executors:
             journal.write(DropExecutor(executor.executor))

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ullage.model.application import ApplicationState
+from ullage.model.counted import counted
 from ullage.model.error import AlreadyExists, Conflict, NotFound, invalid
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
-from ullage.model.session import Session, SessionSpec, SessionState
+from ullage.model.session import Session, SessionSpec, SessionState, check_memory
 from ullage.model.task import TaskState
+from ullage.service.engine_port import Engine
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
 from ullage.service.state import SessionRecord, State
@@ -30,6 +32,7 @@ class Sessions:
         self,
         state: State,
         journal: Journal,
+        engine: Engine,
         events: Events,
         tasks: Tasks,
         clock: Callable[[], float],
@@ -39,6 +42,7 @@ class Sessions:
     ) -> None:
         self._state = state
         self._journal = journal
+        self._engine = engine
         self._events = events
         self._tasks = tasks
         self._clock = clock
@@ -51,13 +55,16 @@ class Sessions:
 
         Raises:
             NotFound: no such application or queue. Conflict: the application is disabled.
-            AlreadyExists: the id is taken. InvalidRequest: the queue has children.
+            AlreadyExists: the id is taken.
+            InvalidRequest: the queue has children, or no process starts in so little memory.
 
         """
         application = self._state.application(spec.application)
         if application.state is ApplicationState.DISABLED:
             raise Conflict(f"application {application.name} is disabled; enable it first", code="application-disabled")
         self._check_queue(spec.queue)
+        spec.resreq.check_asks()
+        check_memory(spec.resreq)
         if session_id is None:
             session_id = self._new_id(spec.application)
         elif session_id in self._state.sessions:
@@ -125,10 +132,9 @@ class Sessions:
         if record.open:
             running = record.counts[TaskState.RUNNING]
             if running:
-                raise Conflict(
-                    f"session {session_id} has {running} running tasks; wait for them or cancel the session",
-                    code="tasks-running",
-                )
+                many = counted(running, "running task")
+                text = f"session {session_id} has {many}; wait for the end or cancel the session"
+                raise Conflict(text, code="tasks-running")
             self._tasks.cancel_all(record)
             self._finish(record)
         self._journal.write(then=done)
@@ -174,7 +180,7 @@ class Sessions:
         if record.open:
             raise Conflict(f"session {session_id} is open; close it before deleting it", code="session-open")
         if record.tasks:
-            text = f"session {session_id} is closed and {len(record.tasks)} of its tasks are still ending; try again"
+            text = f"session {session_id} is closed with {counted(len(record.tasks), 'task')} still ending; try again"
             raise Conflict(text, code="session-open")
         self.forget(record)
         self._journal.write(then=done)
@@ -182,8 +188,10 @@ class Sessions:
     def forget(self, record: SessionRecord) -> None:
         """Drop a closed session with everything stored of it."""
         self._let_go(record)
+        self._events.forget(record.id)
         del self._state.sessions[record.id]
-        self._journal.write(DropSession(record.id))
+        # Logs go once the session does for good: after a crash in between, the engine finds logs without a session.
+        self._journal.write(DropSession(record.id), then=lambda: self._engine.forget(record.session.logs))
         self._changed(False)
 
     def clear_failures(self, session_id: str, done: Callback) -> SessionRecord:
@@ -195,6 +203,7 @@ class Sessions:
         """
         record = self._state.session(session_id)
         record.session = replace(record.session, bind_failures=0)
+        record.retry_at = 0.0
         self._journal.write(PutSession(record.session), then=done)
         self._changed(True)
         return record

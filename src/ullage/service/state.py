@@ -6,13 +6,19 @@ Records are mutable and stay inside the service; frozen values leave it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice
+from math import inf
+from typing import Any
 
 from ullage.core.allocator import Allocator
 from ullage.core.fleet import Fleet
-from ullage.core.world import Demand, ExecutorView, Phase
+from ullage.core.nomination import Promised
+from ullage.core.promise import places_of
+from ullage.core.world import Demand, Eviction, ExecutorView, Phase, Promise
+from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.error import NotFound
 from ullage.model.executor import ExecutorState, Gang
@@ -21,8 +27,9 @@ from ullage.model.queue import Queue
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import RETRY_LIMIT, Session, SessionState
-from ullage.model.task import SHARED_KEPT, TaskResult, TaskState
+from ullage.model.task import SHARED_KEPT, Ending, TaskResult, TaskState
 from ullage.model.zone_placement import ZonePlacement
+from ullage.service.store_port import PutNode
 
 RECENT_RESULTS = 4096
 RECENT_BYTES = 8 << 20
@@ -46,8 +53,7 @@ class TaskRecord:
     claim: int | None = None
     executor: str | None = None
     handed_out_at: float = 0.0
-    ending: TaskState | None = None
-    ending_message: str = ""
+    ending: Ending | None = None
     batch: tuple[TaskRecord, ...] = ()
     result: TaskResult | None = None
 
@@ -101,7 +107,8 @@ class SessionRecord:
     """A session with its unfinished tasks and its counts.
 
     `line` is a heap of task ids; those that ended while they waited are still in it and skipped. `foreseen`
-    are executors that were counted as arrived when it was opened, and have not started.
+    are executors that were counted as arrived when it was opened, and have not started. `retry_at` is when the next
+    executor may start after a failure, 0 if there was none.
     """
 
     session: Session
@@ -120,6 +127,8 @@ class SessionRecord:
     waiting_for: Code | None = None
     deserved: int = 0
     not_before: float = 0.0
+    retry_at: float = 0.0
+    last_failure: str = ""
     foreseen: int = 0
 
     @property
@@ -141,7 +150,7 @@ class SessionRecord:
         """Why it gets no new executors for now."""
         if not self.takes_tasks:
             return Code.CLOSED
-        if self.session.bind_failures >= RETRY_LIMIT:
+        if self.session.bind_failures >= RETRY_LIMIT or self.retry_at > now:
             return Code.BIND_FAILURES
         return Code.BACKOFF if self.not_before > now else None
 
@@ -165,10 +174,23 @@ class SessionRecord:
     @property
     def at_work(self) -> int:
         """Running tasks that need their executor; not those being stopped, or on one that leaves."""
-        working = [e for e in self.executors.values() if e.tasks and e.state is ExecutorState.BOUND and not e.stopping]
-        if self.session.spec.batch_size == 1:
+        return self._tasks_on(executor for executor in self.executors.values() if executor.phase is Phase.BUSY)
+
+    @property
+    def on_leave(self) -> int:
+        """Running tasks on executors that give way or are being ended; those that are not done then wait again."""
+        return self._tasks_on(
+            executor
+            for executor in self.executors.values()
+            if executor.stopping or (executor.eviction is not None and executor.state is ExecutorState.BOUND)
+        )
+
+    def _tasks_on(self, executors: Iterable[ExecutorRecord]) -> int:
+        batch = self.session.spec.batch_size
+        working = [e for e in executors if any(task.ending is None for task in e.tasks.values())]
+        if batch == 1:
             return sum(len(executor.tasks) for executor in working)
-        return len({executor.gang.id for executor in working if executor.gang}) * self.session.spec.batch_size
+        return len({executor.gang.id for executor in working if executor.gang}) * batch
 
     @property
     def at_rest(self) -> bool:
@@ -202,7 +224,10 @@ class SessionRecord:
 class ExecutorRecord:
     """A worker process. `session` is whom it works for, also before its bind; `tasks` by claim.
 
-    `placement` is where on its node it lies; `note` says if it does not run there.
+    `placement` is where on its node it lies; `note` says if it does not run there. Others gave up its room
+    for its `winner`, and the protection ends no later than `shielded_until`. `failures_before` are those of its
+    session when it was bound; `served` says that a task ended on it. One that is `yielding`, or gives way by an
+    `eviction`, gets no further task.
     """
 
     id: str
@@ -220,10 +245,14 @@ class ExecutorRecord:
     since: float = 0.0
     bound_at: float = 0.0
     protected_until: float = 0.0
+    shielded_until: float = inf
     pid: int | None = None
-    reclaimed: bool = False
-    spared: bool = False
+    winner: str | None = None
+    eviction: Eviction | None = None
+    yielding: bool = False
     spoilt: bool = False
+    served: bool = False
+    failures_before: int = 0
     stopping: bool = False
     lost: bool = False
     placement: ZonePlacement | None = None
@@ -233,13 +262,26 @@ class ExecutorRecord:
     @property
     def phase(self) -> Phase:
         """What it is doing, as the cycle sees it."""
-        if self.stopping or self.state is ExecutorState.RELEASING:
+        if self.stopping or self.spoilt or self.state is ExecutorState.RELEASING:
             return Phase.ENDING
         if self.state is ExecutorState.BOUND:
+            if self.eviction is not None:
+                return Phase.LEAVING
             return Phase.BUSY if self.tasks else Phase.VACANT
         if self.state is ExecutorState.UNBINDING or (self.state is ExecutorState.VOID and self.session is None):
             return Phase.LEAVING
         return Phase.IDLE if self.session is None else Phase.STARTING
+
+    @property
+    def comes_free(self) -> bool:
+        """Whether its room may be promised: it is idle, ends, or gives way."""
+        phase = self.phase
+        return phase in (Phase.IDLE, Phase.ENDING) or (phase is Phase.LEAVING and self.eviction is not None)
+
+    @property
+    def takes_tasks(self) -> bool:
+        """Whether tasks are handed to it."""
+        return self.phase in (Phase.BUSY, Phase.VACANT) and not self.yielding
 
     def view(self) -> ExecutorView:
         """The frozen value the cycle gets."""
@@ -254,9 +296,9 @@ class ExecutorRecord:
             since=self.since,
             bound_at=self.bound_at,
             delay_release_s=self.delay_release_s,
-            reclaimed=self.reclaimed,
-            spared=self.spared,
+            eviction=self.eviction,
             protected_until=self.protected_until,
+            may_stay=self.state is ExecutorState.BOUND and bool(self.tasks) and not self.stopping,
         )
 
 
@@ -269,10 +311,33 @@ class State:
     sessions: dict[str, SessionRecord] = field(default_factory=dict)
     executors: dict[str, ExecutorRecord] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
+    marks: dict[str, PutNode] = field(default_factory=dict)
     allocator: Allocator = field(default_factory=lambda: Allocator(Fleet(())))
+    promises: dict[str, Promise] = field(default_factory=dict)
     epoch: int = 0
     claims: int = 0
     session_number: int = 0
+
+    def mark(self, node: str, **changes: Any) -> PutNode:
+        """Change what is stored of a node; the record of it."""
+        self.marks[node] = replace(self.marks.get(node, PutNode(node)), **changes)
+        return self.marks[node]
+
+    def promise(self, session: str, places: tuple[Allocation, ...] = ()) -> None:
+        """Somebody gave way to a session: what is promised to it is kept, with these places."""
+        known = self.promises.get(session, Promise(()))
+        self.promises[session] = Promise((*known.places, *places), paid=True)
+        self.keep_promises()
+
+    def keep_promises(self) -> None:
+        """Keep the promised places from requests; what executors that leave for them hold counts once."""
+        places = [
+            place
+            for session, promise in self.promises.items()
+            for place in chain.from_iterable(places_of(session, promise.places, 1))
+        ]
+        leaving = (executor.id for executor in self.executors.values() if executor.comes_free)
+        self.allocator.promise_to_sessions((Promised(tuple(places), tuple(leaving)),) if places else ())
 
     @property
     def fleet(self) -> Fleet:
@@ -324,6 +389,7 @@ class State:
             requirement=spec.resreq,
             pending=record.pending,
             running=record.at_work,
+            leaving=record.on_leave,
             queue=spec.queue,
             application=spec.application,
             setup=setup_key(record.session),

@@ -1,17 +1,22 @@
 """The port to where state lives: records go in, a snapshot and pages come out; all are model values.
 
-All calls are made from the service's one thread; none blocks. One contract suite holds for every adapter
-and every fake (`tests/contracts/`).
+Pages may be read from any thread, and long ones are read beside the event loop. All other calls are made from the
+service's one thread, and none of them blocks. One contract suite holds for every adapter and every fake
+(`tests/contracts/`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from ullage.core.gang_state import NEW_GANG, GangStanding
 from ullage.model.allocation import Allocation
 from ullage.model.application import Application
+from ullage.model.claim import Request
+from ullage.model.error import Unavailable
 from ullage.model.event import Event
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
@@ -51,10 +56,16 @@ class DropQueue:
 
 @dataclass(frozen=True, slots=True)
 class PutNode:
-    """What an operator said of a node; its facts are reported afresh by its engine."""
+    """Insert or replace what is known of a node that its engine does not report again.
+
+    An operator said whether it is `cordoned`. It last showed who holds what at `observed_at` (seconds since the
+    epoch), by `strangers` among others, who are not known here.
+    """
 
     name: str
-    cordoned: bool
+    cordoned: bool = False
+    strangers: tuple[str, ...] = ()
+    observed_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +172,62 @@ class DropNomination:
 
 
 @dataclass(frozen=True, slots=True)
+class PutGang:
+    """Insert or replace a gang: all its members, and when the gang was first asked for (seconds since the epoch)."""
+
+    key: str
+    born: float
+    members: tuple[Request, ...]
+    standing: GangStanding = NEW_GANG
+
+
+@dataclass(frozen=True, slots=True)
+class DropGang:
+    """A gang has no members any more."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class WonPlace:
+    """The place of an executor in room that others gave up, protected until then; None: as long as it starts."""
+
+    place: Allocation
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutWait:
+    """Insert or replace what a session waits for.
+
+    It has had too little since `since`, and backs off until `not_before` (seconds since the epoch, 0: it does not).
+    `places` are promised to it, and `paid` says that an executor has left for them. `won` are the protected places
+    that it has got already.
+    """
+
+    session: str
+    since: float | None = None
+    not_before: float = 0.0
+    places: tuple[Allocation, ...] = ()
+    paid: bool = False
+    won: tuple[WonPlace, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropWait:
+    """A session waits for nothing any more."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class PutQuota:
-    """Insert or replace the quota of a namespace."""
+    """Insert or replace the quota of a namespace; whether enough of it is left, and since when that is so."""
 
     namespace: str
     quota: Quota
+    ready: bool = True
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +262,10 @@ Record = (
     | DropAllocation
     | PutNomination
     | DropNomination
+    | PutGang
+    | DropGang
+    | PutWait
+    | DropWait
     | PutQuota
     | DropQuota
     | AddEvent
@@ -242,7 +308,10 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything stored. `epoch` counts the openings of this store, from 1."""
+    """Everything stored. `epoch` counts the openings of this store, from 1.
+
+    `last_event` is the number of the newest event ever stored, `alive_at` the time of the newest one that is kept.
+    """
 
     epoch: int
     applications: tuple[Application, ...] = ()
@@ -252,8 +321,11 @@ class Snapshot:
     executors: tuple[PutExecutor, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     nominations: tuple[Nomination, ...] = ()
+    gangs: tuple[PutGang, ...] = ()
+    waits: tuple[PutWait, ...] = ()
     quotas: tuple[PutQuota, ...] = ()
     last_event: int = 0
+    alive_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,13 +364,25 @@ class Store(Protocol):
         """All of `records` or none; the future ends when they are durable, or with `Unavailable`."""
 
     def results(self, session: str, page: Page) -> list[TaskResult]:
-        """Results by sequence: those with `sequence > page.after`, oldest first."""
+        """Return results with `sequence > page.after`, oldest first; large outputs end a page before its limit.
+
+        It reads the outputs: an event loop calls it in a thread.
+        """
 
     def tasks(self, session: str, page: Page) -> list[TaskView]:
         """Tasks by id: those with `task > page.after`, without inputs; `result.output` is left out (None)."""
 
-    def events(self, page: Page, session: str | None = None) -> list[Event]:
-        """Events by number, of one session or of all."""
+    def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
+        """Events by number, of one session or of all.
+
+        With `evictions` only those that ended an executor of the session for another one, the newest first.
+        """
+
+    def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
+        """Call `notify` from any thread when there is no room for what is written, and with None when it is written.
+
+        Writes wait for room in between; nothing that was accepted is lost.
+        """
 
     def close(self) -> None:
         """Write what is queued and close; later writes end with `Unavailable`."""

@@ -10,10 +10,11 @@ often) stops those still running.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Sequence
 
 from ullage.model.error import NotFound, invalid
-from ullage.model.task import LOST_LIMIT, TaskResult, TaskState
+from ullage.model.task import LOST, LOST_LIMIT, STOPPED, TIMED_OUT, Ending, TaskResult, TaskState
 from ullage.service.dispatch import AHEAD_S, Dispatcher
 from ullage.service.engine_port import Engine, TaskOutcome
 from ullage.service.journal import Callback, Journal
@@ -117,7 +118,7 @@ class Tasks:
             mean = record.mean_task_s
             record.mean_task_s = taken if mean is None else 0.8 * mean + 0.2 * taken
             if outcome.code and task.ending is not None:
-                ended.append(self._stopped(task, task.ending, task.ending_message))
+                ended.append(self._stopped(task, task.ending))
             elif outcome.code and task.errors < self._retries_of(record):
                 task.errors += 1
                 self._journal.write(PutAttempts(record.id, task.id, task.losses, task.errors))
@@ -144,7 +145,7 @@ class Tasks:
             record = task.session
             record.mean_task_s = max(record.mean_task_s or 0.0, 2 * AHEAD_S)
             if task.ending is not None:
-                self._settle(record, [self._stopped(task, task.ending, task.ending_message)])
+                self._settle(record, [self._stopped(task, task.ending)])
             else:
                 broken |= self._send_back(task)
         self._changed(False)
@@ -162,7 +163,7 @@ class Tasks:
         for task in lost:
             record = task.session
             if task.ending is not None:
-                ended.append(self._stopped(task, task.ending, task.ending_message))
+                ended.append(self._stopped(task, task.ending))
                 continue
             if task.result is not None and any(member.ending is not None for member in task.batch):
                 continue  # it is done, and the others are being stopped
@@ -172,8 +173,9 @@ class Tasks:
                 self._journal.write(PutAttempts(record.id, task.id, task.losses, task.errors))
             if task.losses >= LOST_LIMIT:
                 text = f"its executor was lost {task.losses} times, last: {reason}"
-                ended.append(self._stopped(task, TaskState.FAILED, text))
-                self._stop_others(task, TaskState.FAILED, f"task {task.id} of its batch failed: {text}")
+                ended.append(self._stopped(task, Ending(TaskState.FAILED, LOST, text)))
+                others = f"task {task.id} of its batch failed: {text}"
+                self._stop_others(task, Ending(TaskState.FAILED, LOST, others))
             else:
                 self._send_back(task)
         if record is not None:
@@ -215,14 +217,14 @@ class Tasks:
             if not 1 <= task_id < record.next_task:
                 raise NotFound(f"task {task_id} of session {session_id} does not exist", field="task")
             return
-        self._end(task, TaskState.CANCELLED, "cancelled")
+        self._end(task, Ending(TaskState.CANCELLED, STOPPED, "cancelled"))
 
     def cancel_all(self, record: SessionRecord) -> None:
         """End every task of a session."""
         running = [task for task in record.tasks.values() if task.executor is not None]
         self._cancel_all(record, [t for t in record.tasks.values() if t.executor is None], "cancelled with its session")
         for task in running:
-            self._end_running(task, TaskState.CANCELLED, "cancelled with its session")
+            self._end_running(task, Ending(TaskState.CANCELLED, STOPPED, "cancelled with its session"))
 
     def expire(self, now: float) -> float | None:
         """End tasks past their time limit; returns when the next one is due."""
@@ -234,28 +236,29 @@ class Tasks:
                     continue
                 ends_at = task.handed_out_at + limit
                 if ends_at <= now:
-                    self._end(task, TaskState.FAILED, f"ran longer than its limit of {limit:g} s")
+                    text = f"ran longer than its limit of {limit:g} s"
+                    self._end(task, Ending(TaskState.FAILED, TIMED_OUT, text))
                 else:
                     due = ends_at if due is None else min(due, ends_at)
         return due
 
-    def _end(self, task: TaskRecord, state: TaskState, message: str) -> None:
+    def _end(self, task: TaskRecord, ending: Ending) -> None:
         if task.executor is None:
-            self._settle(task.session, [self._stopped(task, state, message)])
+            self._settle(task.session, [self._stopped(task, ending)])
             self._changed(False)
             return
         if task.result is None:
-            self._end_running(task, state, message)
-            self._stop_others(task, state, f"{message}, with task {task.id} of its batch")
+            self._end_running(task, ending)
+            self._stop_others(task, ending._replace(message=f"{ending.message}, with task {task.id} of its batch"))
 
-    def _stop_others(self, task: TaskRecord, state: TaskState, message: str) -> None:
+    def _stop_others(self, task: TaskRecord, ending: Ending) -> None:
         for member in task.batch:
             if member is not task:
-                self._end_running(member, state, message)
+                self._end_running(member, ending)
 
-    def _end_running(self, task: TaskRecord, state: TaskState, message: str) -> None:
+    def _end_running(self, task: TaskRecord, ending: Ending) -> None:
         if task.ending is None and task.result is None:
-            task.ending, task.ending_message = state, message
+            task.ending = ending
             self._stop(self._state.executors[task.executor or ""])
 
     def _stop(self, executor: ExecutorRecord) -> None:
@@ -267,7 +270,8 @@ class Tasks:
         """End pending tasks together."""
         if not tasks:
             return
-        self._settle(record, [self._stopped(task, TaskState.CANCELLED, message) for task in tasks])
+        ending = Ending(TaskState.CANCELLED, STOPPED, message)
+        self._settle(record, [self._stopped(task, ending) for task in tasks])
         self._changed(False)
 
     def _result(self, task: TaskRecord, outcome: TaskOutcome, executor: str) -> TaskResult:
@@ -285,9 +289,9 @@ class Tasks:
             outcome.ended_at,
         )
 
-    def _stopped(self, task: TaskRecord, state: TaskState, message: str) -> TaskResult:
-        started = task.handed_out_at if task.executor else None
-        code, now = 1, self._clock()
+    def _stopped(self, task: TaskRecord, ending: Ending) -> TaskResult:
+        started, now = task.handed_out_at if task.executor else None, self._clock()
+        state, code, message = ending
         return TaskResult(task.session.id, task.id, 0, state, code, None, message, task.executor, started, now)
 
     def _settle(self, record: SessionRecord, ended: list[TaskResult]) -> None:
@@ -341,8 +345,8 @@ class Tasks:
         record = self._state.sessions.get(session_id)
         return record is not None and task_id in record.tasks
 
-    def results(self, session_id: str, page: Page) -> list[TaskResult]:
-        """Endings after a sequence number, oldest first.
+    def recent_results(self, session_id: str, page: Page) -> builtins.list[TaskResult] | None:
+        """Return endings after a sequence number, oldest first; None if only the store has them.
 
         Raises:
             NotFound: no such session.
@@ -350,21 +354,35 @@ class Tasks:
         """
         record = self._state.session(session_id)
         recent = record.recent.after(page.after, page.limit)
-        if recent is not None:
-            return recent
-        if record.durable <= page.after:
-            return []
+        return [] if recent is None and record.durable <= page.after else recent
+
+    def stored_results(self, session_id: str, page: Page) -> builtins.list[TaskResult]:
+        """Read endings from the store; outputs may be large, so an event loop calls this in a thread."""
         return self._store.results(session_id, page)
 
-    def list(self, session_id: str, page: Page) -> list[tuple[TaskView, TaskState]]:
+    def list(self, session_id: str, page: Page) -> builtins.list[tuple[TaskView, TaskState]]:
         """Tasks by id with their present state.
 
         Raises:
             NotFound: no such session.
 
         """
+        self._state.session(session_id)
+        return self.with_states(session_id, self.stored_tasks(session_id, page))
+
+    def stored_tasks(self, session_id: str, page: Page) -> builtins.list[TaskView]:
+        """Read tasks from the store; a long page takes its time, so an event loop calls this in a thread."""
+        return self._store.tasks(session_id, page)
+
+    def with_states(self, session_id: str, views: builtins.list[TaskView]) -> builtins.list[tuple[TaskView, TaskState]]:
+        """Return tasks that were read with their present state.
+
+        Raises:
+            NotFound: no such session.
+
+        """
         record = self._state.session(session_id)
-        return [(view, self._state_of(record, view)) for view in self._store.tasks(session_id, page)]
+        return [(view, self._state_of(record, view)) for view in views]
 
     def _state_of(self, record: SessionRecord, view: TaskView) -> TaskState:
         if view.result is not None:

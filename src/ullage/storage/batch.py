@@ -24,19 +24,23 @@ from ullage.service.store_port import (
     DropAllocation,
     DropApplication,
     DropExecutor,
+    DropGang,
     DropNomination,
     DropQueue,
     DropQuota,
     DropSession,
+    DropWait,
     PutAllocation,
     PutApplication,
     PutAttempts,
     PutExecutor,
+    PutGang,
     PutNode,
     PutNomination,
     PutQueue,
     PutQuota,
     PutSession,
+    PutWait,
     Record,
 )
 from ullage.storage import tables
@@ -50,9 +54,11 @@ _NAMED = (
     tables.executors,
     tables.allocations,
     tables.nominations,
+    tables.gangs,
+    tables.waits,
     tables.quotas,
 )
-_APPENDED = (tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)
+_APPENDED = (tables.payloads, tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)
 
 
 class Batch:
@@ -67,6 +73,7 @@ class Batch:
         self._connection = connection
         self._numbers = numbers
         self.dropped_sessions = False
+        self._last_payload: int | None = None
         # By name; the last record wins, and None deletes.
         self._named: dict[Table, dict[str, tuple[Any, ...] | None]] = {
             table: {} for table in (*_NAMED, tables.sessions)
@@ -95,6 +102,10 @@ class Batch:
                 tables.nominations, record.nomination.request.uid, record.nomination
             ),
             DropNomination: lambda record: self._drop(tables.nominations, record.uid),
+            PutGang: lambda record: self._put(tables.gangs, record.key, record),
+            DropGang: lambda record: self._drop(tables.gangs, record.key),
+            PutWait: lambda record: self._put(tables.waits, record.session, record),
+            DropWait: lambda record: self._drop(tables.waits, record.session),
             PutQuota: lambda record: self._put(tables.quotas, record.namespace, record),
             DropQuota: lambda record: self._drop(tables.quotas, record.namespace),
         }
@@ -112,6 +123,7 @@ class Batch:
         for table, values in self._appended.items():
             insert_rows(self._connection, table, values)
             values.clear()
+        self._last_payload = None
         insert_rows(self._connection, tables.attempts, attempts, replace=True)
 
     def _flush_named(self, table: Table, named: dict[str, tuple[Any, ...] | None]) -> None:
@@ -125,28 +137,49 @@ class Batch:
     def _add_tasks(self, record: AddTasks) -> None:
         number = self._number(record.session)
         count = len(record.inputs)
+        shared, payload = self._inline(number, record.shared, None)
         self._appended[tables.submissions].extend(
-            (number, record.submission, record.key, record.first, count, record.created_at, record.shared)
+            (number, record.submission, record.key, record.first, count, record.created_at, shared, payload)
         )
         ids = range(record.first, record.first + count)
-        rows = zip(repeat(number), ids, repeat(record.submission), record.inputs)
-        self._appended[tables.tasks].extend(chain.from_iterable(rows))
+        if max(map(len, record.inputs), default=0) <= tables.INLINE_BYTES:
+            rows = zip(repeat(number), ids, repeat(record.submission), record.inputs, repeat(None))
+            self._appended[tables.tasks].extend(chain.from_iterable(rows))
+            return
+        for task, whole in zip(ids, record.inputs, strict=True):
+            self._appended[tables.tasks] += (number, task, record.submission, *self._inline(number, whole, b""))
 
     def _add_results(self, record: AddResults) -> None:
         values = self._appended[tables.results]
         for result in record.results:
+            number = self._numbers.get(result.session) or self._number(result.session)
+            output, payload = result.output, None
+            if output is not None and len(output) > tables.INLINE_BYTES:
+                output, payload = self._inline(number, output, None)
             values += (
-                self._numbers.get(result.session) or self._number(result.session),
+                number,
                 result.task,
                 result.sequence,
                 _STATE_TEXT[result.state],
                 result.code,
-                result.output,
+                output,
                 _storable(result.message),
                 result.executor,
                 result.started_at,
                 result.ended_at,
+                payload,
             )
+
+    def _inline(self, session: int, data: bytes | None, empty: bytes | None) -> tuple[bytes | None, int | None]:
+        """Return a payload for its row, or `empty` and the number under which `payloads` gets it."""
+        if data is None or len(data) <= tables.INLINE_BYTES:
+            return data, None
+        if self._last_payload is None:
+            found = self._connection.execute(select(func.max(tables.payloads.c.id))).scalar()
+            self._last_payload = found or 0
+        self._last_payload += 1
+        self._appended[tables.payloads].extend((self._last_payload, session, data))
+        return empty, self._last_payload
 
     def _add_claims(self, record: AddClaims) -> None:
         number = self._number(record.session)
@@ -185,6 +218,7 @@ class Batch:
         kept = func.max(tables.store.c.last_event, func.coalesce(newest, 0))
         run(update(tables.store).values(last_event=kept))
         run(delete(tables.events).where(tables.events.c.session == record.session))
+        run(delete(tables.waits).where(tables.waits.c.session == record.session))
         number = self._find(record.session)
         if number is None:
             return

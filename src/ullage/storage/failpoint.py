@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import Future
 
-from ullage.model.error import invalid
+from ullage.model.error import Unavailable, invalid
 from ullage.model.event import Event
 from ullage.model.task import TaskResult
 from ullage.service.store_port import (
@@ -76,9 +77,13 @@ class FailingStore:
         """As the store."""
         return self._store.tasks(session, page)
 
-    def events(self, page: Page, session: str | None = None) -> list[Event]:
+    def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
         """As the store."""
-        return self._store.events(page, session)
+        return self._store.events(page, session, evictions=evictions)
+
+    def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
+        """As the store."""
+        self._store.watch_room(notify)
 
     def close(self) -> None:
         """As the store."""

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ullage.model.error import Unavailable
+import errno
+import os
+import sqlite3
+from pathlib import Path
+
+from ullage.model.error import DiskFull, Unavailable
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PRIMARY = 0xFF
+"""Extended result codes of SQLite have the primary one in their lowest byte."""
+
+_LITTLE_BYTES = 256 * 1024
+"""Free room below which an I/O error at a start is taken for a full disk."""
 
 
 def storage_failed(what: str, cause: BaseException) -> Unavailable:
@@ -16,9 +28,27 @@ def storage_failed(what: str, cause: BaseException) -> Unavailable:
     return error
 
 
+def disk_full(path: object, cause: BaseException) -> DiskFull:
+    """There is no room for `path`: code `disk-full`."""
+    error = DiskFull(
+        f"the disk of the server is full: {path} cannot be written ({describe(cause)}); make room on its file system"
+    )
+    error.__cause__ = cause
+    return error
+
+
 def storage_unreadable(what: str, cause: BaseException) -> Unavailable:
     """A read did not succeed: code `storage-failed`."""
     return Unavailable(f"the store cannot be read ({what}: {describe(cause)})", code="storage-failed")
+
+
+def storage_inaccessible(path: object, cause: OSError) -> Unavailable:
+    """The operating system does not let the files be read or written: code `storage-failed`."""
+    return Unavailable(
+        f"{cause.filename or path} cannot be read or written ({cause.strerror or cause}); the store and its directory "
+        "must belong to the user of the server, on a local disk",
+        code="storage-failed",
+    )
 
 
 def storage_closed() -> Unavailable:
@@ -30,9 +60,39 @@ def storage_damaged(path: object, finding: str) -> Unavailable:
     """The file is not what it should be: code `storage-damaged`."""
     return Unavailable(
         f"{path} is damaged or is not an Ullage database ({finding}); nothing was changed: "
-        "put back a copy of it, or move it away to start empty",
+        f"`ullage recover {path}` shows what is whole, and keeps it with --keep",
         code="storage-damaged",
     )
+
+
+def storage_changed(path: object, finding: str) -> Unavailable:
+    """The file is a sound database with all that was acknowledged, but not what the server wrote last."""
+    return Unavailable(
+        f"{path} is not what the server wrote last ({finding}), though SQLite finds nothing wrong with it: another "
+        "program has written to it, or stored values were damaged; nothing was changed: "
+        f"`ullage recover {path}` shows what is whole; --keep --as-it-is accepts the file as it is",
+        code="storage-damaged",
+    )
+
+
+def is_full(cause: BaseException, path: Path | None = None) -> bool:
+    """Whether an error means that there is no room; with `path` also an I/O error where the disk is almost full."""
+    cause = getattr(cause, "orig", None) or cause
+    if isinstance(cause, OSError):
+        return cause.errno in _FULL
+    code = getattr(cause, "sqlite_errorcode", 0) & _PRIMARY
+    if code == sqlite3.SQLITE_FULL:
+        return True
+    if path is None or code not in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+        return False
+    room = os.statvfs(path.parent)
+    return room.f_bavail * room.f_frsize < _LITTLE_BYTES
+
+
+def is_damage(cause: sqlite3.Error) -> bool:
+    """Whether an error of SQLite is about the content of the file, not about reading it."""
+    code = getattr(cause, "sqlite_errorcode", None)
+    return code is None or code & _PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
 def describe(cause: BaseException) -> str:

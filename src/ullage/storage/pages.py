@@ -12,6 +12,9 @@ from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import Page, TaskView
 from ullage.storage import tables
 
+PAGE_BYTES = 32 * 1024 * 1024
+"""Outputs after which a page of results ends."""
+
 _sessions, _tasks, _results = tables.sessions, tables.tasks, tables.results
 _claims, _events = tables.claims, tables.events
 _submissions, _attempts = tables.submissions, tables.attempts
@@ -58,14 +61,17 @@ def check_page(page: Page) -> None:
 
 
 def read_results(connection: Connection, session: str, page: Page) -> list[TaskResult]:
-    """Results of a session by sequence; none if the session is not stored."""
+    """Return results of a session by sequence; none if the session is not stored.
+
+    Reading stops after the result that brings the outputs above `PAGE_BYTES`.
+    """
     query = (
         select(
             _results.c.task,
             _results.c.sequence,
             _results.c.state,
             _results.c.code,
-            _results.c.output,
+            tables.whole(_results, "output"),
             _results.c.message,
             _results.c.executor,
             _results.c.started_at,
@@ -75,10 +81,16 @@ def read_results(connection: Connection, session: str, page: Page) -> list[TaskR
         .order_by(_results.c.sequence)
         .limit(page.limit)
     )
-    return [
-        TaskResult(session, task, sequence, TaskState(state), *rest)
-        for task, sequence, state, *rest in connection.execute(query)
-    ]
+    found: list[TaskResult] = []
+    size = 0
+    with connection.execute(query) as rows:
+        for task, sequence, state, *rest in rows:
+            result = TaskResult(session, task, sequence, TaskState(state), *rest)
+            found.append(result)
+            size += len(result.output or b"")
+            if size > PAGE_BYTES:
+                break
+    return found
 
 
 def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskView]:
@@ -98,10 +110,18 @@ def read_events(connection: Connection, page: Page, session: str | None) -> list
     query = select(_events).where(_events.c.number > page.after).order_by(_events.c.number).limit(page.limit)
     if session is not None:
         query = query.where(_events.c.session == session)
-    return [
-        Event(number, at, kind, of, code, message, msgspec.json.decode(data, type=_DATA))
-        for number, at, kind, of, code, message, data in connection.execute(query)
-    ]
+    return [_event(*row) for row in connection.execute(query)]
+
+
+def read_evictions(connection: Connection, page: Page, session: str | None) -> list[Event]:
+    """Return events that ended an executor of a session for another one, the newest first; an index has these alone."""
+    query = select(_events).where(tables.IS_EVICTION, _events.c.session == session, _events.c.number > page.after)
+    rows = connection.execute(query.order_by(_events.c.number.desc()).limit(page.limit))
+    return [_event(*row) for row in rows]
+
+
+def _event(number: int, at: float, kind: str, of: str | None, code: int | None, message: str, data: str) -> Event:
+    return Event(number, at, kind, of, code, message, msgspec.json.decode(data, type=_DATA))
 
 
 def _number(session: str) -> ScalarSelect[int]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
-from sqlalchemy import Connection, and_, case, exists, func, select
+from sqlalchemy import Connection, and_, case, exists, func, or_, select
 
 from ullage.model.allocation import Allocation
 from ullage.model.application import Application
@@ -17,8 +17,10 @@ from ullage.model.session import Session
 from ullage.model.task import TaskState
 from ullage.service.store_port import (
     PutExecutor,
+    PutGang,
     PutNode,
     PutQuota,
+    PutWait,
     Snapshot,
     StoredSession,
     StoredSubmission,
@@ -41,7 +43,8 @@ def read_snapshot(connection: Connection) -> Snapshot:
 
     """
     row = connection.execute(select(tables.store.c.epoch, tables.store.c.last_event)).one()
-    newest = connection.execute(select(func.max(tables.events.c.number))).scalar()
+    events = tables.events.c
+    newest = connection.execute(select(events.number, events.at).order_by(events.number.desc()).limit(1)).one_or_none()
     return Snapshot(
         epoch=row.epoch,
         applications=_values(connection, "applications", Application),
@@ -51,8 +54,11 @@ def read_snapshot(connection: Connection) -> Snapshot:
         executors=_values(connection, "executors", PutExecutor),
         allocations=_values(connection, "allocations", Allocation),
         nominations=_values(connection, "nominations", Nomination),
+        gangs=_values(connection, "gangs", PutGang),
+        waits=_values(connection, "waits", PutWait),
         quotas=_values(connection, "quotas", PutQuota),
-        last_event=max(row.last_event, newest or 0),
+        last_event=max(row.last_event, newest.number if newest else 0),
+        alive_at=newest.at if newest else 0.0,
     )
 
 
@@ -103,7 +109,7 @@ def _read_tasks(connection: Connection) -> dict[int, list[StoredTask]]:
             _tasks.c.session,
             _tasks.c.task,
             _tasks.c.submission,
-            _tasks.c.input,
+            tables.whole(_tasks, "input"),
             _submissions.c.created_at,
             func.coalesce(_attempts.c.losses, 0),
             func.coalesce(_attempts.c.errors, 0),
@@ -125,14 +131,15 @@ def _read_submissions(connection: Connection) -> dict[int, list[StoredSubmission
         _tasks.c.task >= _submissions.c.first,
         _tasks.c.task < _submissions.c.first + _submissions.c.count,
     )
-    needed = and_(_submissions.c.shared.is_not(None), exists().where(mine, _UNFINISHED))
+    stored = or_(_submissions.c.shared.is_not(None), _submissions.c.payload.is_not(None))
+    needed = and_(stored, exists().where(mine, _UNFINISHED))
     query = select(
         _submissions.c.session,
         _submissions.c.submission,
         _submissions.c.key,
         _submissions.c.first,
         _submissions.c["count"],
-        case((needed, _submissions.c.shared)),
+        case((needed, tables.whole(_submissions, "shared"))),
     ).order_by(_submissions.c.session, _submissions.c.submission)
     found: dict[int, list[StoredSubmission]] = defaultdict(list)
     for number, *fields in connection.execute(query):

@@ -19,12 +19,12 @@ from ullage.service.store_port import Page, Record, Snapshot, TaskView
 from ullage.storage import tables
 from ullage.storage.check import check_file
 from ullage.storage.database import Database
-from ullage.storage.failure import describe, storage_closed, storage_damaged, storage_unreadable
+from ullage.storage.failure import describe, disk_full, is_full, storage_closed, storage_damaged, storage_unreadable
 from ullage.storage.lock import FileLock
-from ullage.storage.pages import check_page, read_events, read_results, read_tasks
+from ullage.storage.pages import check_page, read_events, read_evictions, read_results, read_tasks
 from ullage.storage.schema import migrate
 from ullage.storage.snapshot import read_snapshot
-from ullage.storage.torn import warn_of_torn_tail
+from ullage.storage.swap import finish_swap
 from ullage.storage.writer import Writer
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ T = TypeVar("T")
 class SqliteStore:
     """State in an SQLite file, or in memory with `path` None; `load` comes before anything else.
 
-    Writes are crash-only. A write that fails (full disk, I/O error, a record that contradicts what is
-    stored) is rolled back and ends, as all writes after it do, with `Unavailable` (`storage-failed`):
-    the process must end and start again, which recovers the last commit. Reads go on.
+    Writes are crash-only. A write that fails (I/O error, a record that contradicts what is stored) is rolled
+    back and ends, as all writes after it do, with `Unavailable` (`storage-failed`): the process must end and
+    start again, which recovers the last commit. Reads go on. On a full disk writes wait for room (`watch_room`).
 
     A file is used by one process at a time. It and the files beside it are readable by their owner only.
 
@@ -51,31 +51,42 @@ class SqliteStore:
         self._database: Database | None = None
         self._writer: Writer | None = None
         self._closed = False
+        self._notify_room: Callable[[Unavailable | None], None] = lambda _error: None
 
     def load(self) -> Snapshot:
         """Everything stored, and a new epoch; checks every page of the file first.
 
         Raises:
-            Unavailable: `storage-damaged`, `storage-newer` or `storage-failed`; the message names the
+            Unavailable: `storage-damaged`, `storage-newer`, `disk-full` or `storage-failed`; the message names the
                 file and what to do, and nothing was changed. `storage-closed` after `close`.
 
         """
         if self._closed:
             raise storage_closed()
         try:
-            if self._database is None:
-                self._database = self._open()
-            self._begin_epoch(self._database)
-            with self._database.reading() as connection:
-                snapshot = read_snapshot(connection)
+            return self._load()
         except Unavailable:
             raise
         except (msgspec.MsgspecError, UllageError) as error:
             raise storage_damaged(self._path or "memory", str(error)) from error
         except (SQLAlchemyError, OSError) as error:
+            if self._path is not None and is_full(error, self._path):
+                raise disk_full(self._path, error) from error
             raise _unopenable(self._path, error) from error
+
+    def _load(self) -> Snapshot:
+        """Open it, unless it is open; what fails on the way is closed, so that the next try begins with the file."""
+        database = self._database or self._open()
+        try:
+            self._begin_epoch(database)
+            with database.reading() as connection:
+                snapshot = read_snapshot(connection)
+        except BaseException:
+            if self._writer is None:
+                database.close()
+            raise
         if self._writer is None:
-            self._writer = Writer(self._database)
+            self._database, self._writer = database, Writer(database, self._room_changed)
         return snapshot
 
     def write(self, *records: Record) -> Future[None]:
@@ -85,6 +96,13 @@ class SqliteStore:
             future.set_exception(storage_closed())
             return future
         return self._writer.write(records)
+
+    def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
+        """Call `notify` from the writer's thread when the disk is full, and with None when it has room again."""
+        self._notify_room = notify
+
+    def _room_changed(self, error: Unavailable | None) -> None:
+        self._notify_room(error)
 
     def results(self, session: str, page: Page) -> list[TaskResult]:
         """Results by sequence; see `Store.results`. An unknown session has none."""
@@ -96,11 +114,12 @@ class SqliteStore:
         check_name("session", session)
         return self._read(page, lambda connection: read_tasks(connection, session, page))
 
-    def events(self, page: Page, session: str | None = None) -> list[Event]:
+    def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
         """Events by number; see `Store.events`."""
         if session is not None:
             check_name("session", session)
-        return self._read(page, lambda connection: read_events(connection, page, session))
+        read = read_evictions if evictions else read_events
+        return self._read(page, lambda connection: read(connection, page, session))
 
     def close(self) -> None:
         """Write what is queued, close the file and let another process have it; more than once does nothing."""
@@ -115,12 +134,15 @@ class SqliteStore:
 
     def _open(self) -> Database:
         if self._path is not None:
-            check_file(self._path)
-            warn_of_torn_tail(self._path)
+            finish_swap(self._path)
+        testimony = None if self._path is None else check_file(self._path)
         database = Database(self._path)
         try:
+            if testimony is not None:
+                database.trust(testimony)
             with database.writing() as connection:
                 migrate(connection)
+            database.begin_witness()
         except BaseException:
             database.close()
             raise
@@ -129,6 +151,7 @@ class SqliteStore:
     def _begin_epoch(self, database: Database) -> None:
         with database.writing() as connection:
             connection.execute(update(tables.store).values(epoch=tables.store.c.epoch + 1))
+            database.count(connection)
 
     def _read(self, page: Page, read: Callable[[Connection], list[T]]) -> list[T]:
         check_page(page)

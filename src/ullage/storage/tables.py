@@ -5,10 +5,15 @@ is finished if and only if it has a row in `results`; the primary key there is w
 once. Whatever no query looks into (requirements, whose amounts may exceed 64 bits, labels, limits)
 is one JSON value. Times are seconds since the epoch.
 
+A tree of keys holds small rows only: a search reads every row that it compares. Inputs, outputs and
+shared data above `INLINE_BYTES` are in `payloads`, and `payload` names them.
+
 This is the newest revision. Files are brought to it by `migrations/`, which only ever grow.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import (
     CheckConstraint,
@@ -24,10 +29,15 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    case,
+    select,
     text,
 )
 
 METADATA = MetaData()
+
+INLINE_BYTES = 4096
+"""The largest payload that is stored in the row of its task, result or submission."""
 
 store = Table(
     "store",
@@ -36,6 +46,8 @@ store = Table(
     Column("epoch", Integer, nullable=False),
     # Deleting a session takes its events along; numbers given out once stay given out.
     Column("last_event", Integer, nullable=False),
+    # The number of the last group commit; the witness of the database counts the same.
+    Column("commits", Integer, nullable=False, server_default=text("0")),
     CheckConstraint("id = 1", name="one_row"),
 )
 
@@ -79,6 +91,20 @@ nominations = Table(
     sqlite_with_rowid=False,
 )
 
+gangs = Table(
+    "gangs",
+    METADATA,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+waits = Table(
+    "waits",
+    METADATA,
+    Column("session", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
 quotas = Table(
     "quotas",
     METADATA,
@@ -115,6 +141,7 @@ submissions = Table(
     Column("count", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("shared", LargeBinary),
+    Column("payload", Integer),
     sqlite_with_rowid=False,
 )
 Index(
@@ -132,6 +159,7 @@ tasks = Table(
     Column("task", Integer, primary_key=True),
     Column("submission", Integer, nullable=False),
     Column("input", LargeBinary, nullable=False),
+    Column("payload", Integer),
     ForeignKeyConstraint(["session", "submission"], ["submissions.session", "submissions.submission"]),
     sqlite_with_rowid=False,
 )
@@ -172,10 +200,20 @@ results = Table(
     Column("executor", Text),
     Column("started_at", Float),
     Column("ended_at", Float, nullable=False),
+    Column("payload", Integer),
     ForeignKeyConstraint(["session", "task"], ["tasks.session", "tasks.task"]),
     sqlite_with_rowid=False,
 )
 Index("result_order", results.c.session, results.c.sequence, unique=True)
+
+payloads = Table(
+    "payloads",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("session", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+Index("session_payloads", payloads.c.session)
 
 events = Table(
     "events",
@@ -190,9 +228,12 @@ events = Table(
     Column("data", Text, nullable=False),
 )
 Index("session_events", events.c.session, events.c.number)
+# As text: SQLite uses an index of some rows only for a query that has its condition word for word.
+IS_EVICTION = text("kind = 'executor.evicted'")
+Index("evictions", events.c.session, events.c.number, sqlite_where=IS_EVICTION)
 
 # A task's rows in the order in which foreign keys let them go.
-SESSION_TABLES = (claims, attempts, results, tasks, submissions)
+SESSION_TABLES = (claims, attempts, results, tasks, submissions, payloads)
 
 of_submission = and_(submissions.c.session == tasks.c.session, submissions.c.submission == tasks.c.submission)
 """Joins a task with its submission."""
@@ -201,3 +242,9 @@ of_submission = and_(submissions.c.session == tasks.c.session, submissions.c.sub
 def of_task(table: Table) -> ColumnElement[bool]:
     """Joins a task with its rows in a table that is keyed by session and task."""
     return and_(table.c.session == tasks.c.session, table.c.task == tasks.c.task)
+
+
+def whole(table: Table, column: str) -> ColumnElement[Any]:
+    """Return a payload, whether it is in the row or in `payloads`."""
+    apart = select(payloads.c.data).where(payloads.c.id == table.c.payload).scalar_subquery()
+    return case((table.c.payload.is_not(None), apart), else_=table.c[column])

@@ -6,24 +6,34 @@ all, so the number of commits follows the disk and not the callers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
-from typing import Any, NamedTuple
+from threading import Event, Lock, Thread
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from ullage.model.error import Unavailable
 from ullage.service.store_port import AddClaims, AddResults, AddTasks, Record
 from ullage.storage.batch import Batch
 from ullage.storage.database import Database
-from ullage.storage.failure import storage_closed, storage_failed
+from ullage.storage.failure import disk_full, is_full, storage_closed, storage_failed
 
 _RECLAIM_PAGES = 2048
 """Pages given back to the file system at a time, so that no write waits long for it."""
 
 
+_QUIET_S = 0.05
+"""Seconds without a write after which the records of the last commits are brought to the disk."""
+
+
 _GROUP_ROWS = 32_768
 """Rows after which a group is full, so that a long queue does not become one long transaction."""
+
+
+_ROOM_S = 0.5
+"""Seconds between looks for room on a full disk."""
 
 
 class _Request(NamedTuple):
@@ -34,18 +44,24 @@ class _Request(NamedTuple):
 class Writer:
     """Group commit. After the first failure every write ends with `Unavailable` (`storage-failed`).
 
+    A full disk is no failure: SQLite has rolled the group back, and the same group is written again until there is
+    room. `notify_room` is called with the error at first, and with None when the group is written.
+
     It does not try again: whether the failed transaction reached the disk is unknown until the
     database is opened anew, and what the service holds in memory is ahead of it. The process must
     end and start again from the last commit.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, notify_room: Callable[[Unavailable | None], None]) -> None:
         self._database = database
+        self._notify_room = notify_room
+        self._closing = Event()
         self._queue: SimpleQueue[_Request | None] = SimpleQueue()
         self._gate = Lock()  # no request may enter the queue behind the None that ends the thread
         self._closed = False
         self._failure: Exception | None = None
         self._reclaiming = True  # a former process may have left room unreclaimed
+        self._shrunk = False
         self._numbers: dict[str, int] = {}
         self._thread = Thread(target=self._run, name="ullage-store", daemon=True)
         self._thread.start()
@@ -68,29 +84,33 @@ class Writer:
                 return
             self._closed = True
             self._queue.put(None)
+        self._closing.set()
         self._thread.join()
 
     def _run(self) -> None:
-        group: list[_Request] = []
-        while self._collect(group):
-            if group:
-                self._write_group(group)
-                group.clear()
-            if self._reclaiming and self._failure is None:
-                self._reclaim()
+        more = True
+        while more:
+            group: list[_Request] = []
+            more = self._collect(group)
+            with self._database.turn:
+                if group:
+                    self._write_group(group)
+                else:
+                    self._settle()
+                if more and self._reclaiming and self._failure is None:
+                    self._reclaim()
 
     def _collect(self, group: list[_Request]) -> bool:
-        """Take what is queued, waiting for the first unless there is room to reclaim; False at the end."""
+        """Take what is queued, waiting for the first unless there is something else to do. Return False at the end."""
         block = not self._reclaiming or self._failure is not None
+        wait_s = None if self._database.is_settled or self._failure is not None else _QUIET_S
         rows = 0
         while rows < _GROUP_ROWS:
             try:
-                request = self._queue.get(block=block)
+                request = self._queue.get(block, wait_s)
             except Empty:
                 return True
             if request is None:
-                if group:
-                    self._write_group(group)
                 return False
             group.append(request)
             rows += sum(map(_rows, request.records))
@@ -100,7 +120,8 @@ class Writer:
     def _write_group(self, group: list[_Request]) -> None:
         if self._failure is None:
             try:
-                self._commit(group)
+                self._when_there_is_room(lambda: self._commit(group))
+                self._when_there_is_room(self._database.attest)
             except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
                 self._failure = error
         for request in group:
@@ -109,21 +130,62 @@ class Writer:
             else:
                 request.future.set_exception(storage_failed("write", self._failure))
 
+    def _settle(self) -> None:
+        """Make the records of the last commits durable, whose callers have their answers."""
+        if self._failure is not None:
+            return
+        try:
+            self._when_there_is_room(self._database.settle)
+        except Exception as error:  # noqa: BLE001 - told to the next writer
+            self._failure = error
+
+    def _when_there_is_room(self, step: Callable[[], None]) -> None:
+        """Take a step that a full disk undoes, again until it succeeds or the store is closed."""
+        waited = False
+        while True:
+            try:
+                step()
+            except Exception as error:
+                self._numbers.clear()  # those of sessions that the step had put in place
+                path = self._database.path
+                if path is None or not is_full(error, path) or self._closing.is_set():
+                    raise
+                if not waited:
+                    self._notify_room(disk_full(path, error))
+                waited = True
+                self._closing.wait(_ROOM_S)
+            else:
+                if waited:
+                    self._notify_room(None)
+                return
+
     def _commit(self, group: list[_Request]) -> None:
-        with self._database.writing() as connection:
+        with self._database.transaction() as connection:
             batch = Batch(connection, self._numbers)
             for request in group:
                 for record in request.records:
                     batch.add(record)
             batch.flush()
+            self._database.count(connection)
         self._reclaiming = self._reclaiming or batch.dropped_sessions
 
     def _reclaim(self) -> None:
         try:
-            with self._database.writing() as connection:
-                self._reclaiming = _shrink(connection)
+            self._when_there_is_room(self._give_back)
+            self._when_there_is_room(self._database.attest)
+            if self._shrunk and not self._reclaiming:
+                self._when_there_is_room(self._database.give_back_room)
+                self._shrunk = False
         except Exception as error:  # noqa: BLE001 - told to the next writer
             self._failure = error
+
+    def _give_back(self) -> None:
+        with self._database.transaction() as connection:
+            free = _free_pages(connection)
+            if free:
+                self._database.count_and_run(connection, f"PRAGMA incremental_vacuum({_RECLAIM_PAGES})")
+                self._shrunk = True
+            self._reclaiming = free > _RECLAIM_PAGES
 
 
 def _rows(record: Record) -> int:
@@ -134,11 +196,6 @@ def _rows(record: Record) -> int:
             return 1
 
 
-def _shrink(connection: Connection) -> bool:
-    """Give back some free pages; whether there are more."""
-    if not connection.exec_driver_sql("PRAGMA freelist_count").scalar_one():
-        return False
-    # As a script, which the driver steps to its end: each step moves one page, and `execute` takes one step.
-    driver: Any = connection.connection.driver_connection
-    driver.executescript(f"PRAGMA incremental_vacuum({_RECLAIM_PAGES})").close()
-    return bool(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
+def _free_pages(connection: Connection) -> int:
+    free: int = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
+    return free

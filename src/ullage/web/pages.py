@@ -1,7 +1,7 @@
 """The live page: documents, one style sheet and small scripts, all ours.
 
-The page is entered with the token once (`/enter#TOKEN` keeps it out of logs and history); from then
-on a cookie that opens reading only is enough.
+The page is entered with the token once (`/enter#TOKEN` keeps it out of logs and history); from then on a key that
+opens reading only is enough. The browser keeps the key for this address and port.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.resources import files
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-_COOKIE_S = 30 * 24 * 3600
 _KINDS = {"css": "text/css", "js": "text/javascript", "html": "text/html", "svg": "image/svg+xml"}
 _HEADERS = {
     "Cache-Control": "no-cache",  # a new server brings a new page
@@ -23,8 +23,8 @@ _HEADERS = {
 }
 
 
-def pages(page_cookie: tuple[str, str]) -> Iterable[BaseRoute]:
-    """Routes of the page. `page_cookie` is the name and value that the guard accepts for reading."""
+def pages(page_key: str) -> Iterable[BaseRoute]:
+    """Return the routes of the page. `page_key` is what the guard accepts for reading."""
     assets = _read_assets()
 
     async def page(_: Request) -> Response:
@@ -37,10 +37,7 @@ def pages(page_cookie: tuple[str, str]) -> Iterable[BaseRoute]:
         return _answer(assets, "enter.html")
 
     async def admit(_: Request) -> Response:
-        response = Response(status_code=204)
-        name, value = page_cookie
-        response.set_cookie(name, value, httponly=True, samesite="strict", max_age=_COOKIE_S)
-        return response
+        return JSONResponse({"key": page_key}, headers={"Cache-Control": "no-store"})
 
     async def icon(_: Request) -> Response:
         return RedirectResponse("/static/icon.svg")
@@ -62,7 +59,7 @@ def _read_assets() -> dict[str, bytes]:
 
 def _answer(assets: dict[str, bytes], name: str) -> Response:
     if name not in assets:
-        return Response(status_code=404)
+        raise HTTPException(404)
     return Response(assets[name], media_type=_kind(name), headers=_HEADERS)
 
 

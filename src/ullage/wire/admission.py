@@ -13,8 +13,8 @@ from ullage.wire.document import Document
 from ullage.wire.json_patch import Operation
 
 API_VERSION = "admission.k8s.io/v1"
-MAX_BODY = 8 * 2**20
-"""Bytes of the largest review that is read unless the caller says otherwise; objects have 1.5 MiB at most."""
+MAX_BODY = 4 * 2**20
+"""Bytes of the largest review that is read: an API server takes requests of 3 MiB, and stores objects of 1.5 MiB."""
 
 _LONGEST_WARNING = 256
 _MOST_WARNINGS = 4096

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import msgspec
 
 from ullage.model.allocation import Allocation, Charge
-from ullage.model.claim import Amounts
 from ullage.model.gpu import Gpu
 from ullage.model.part import Part
 from ullage.model.quantity import format_bytes, format_decimal
@@ -41,7 +40,7 @@ class Quantities(_Entry, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     @classmethod
-    def of(cls, amounts: Part | Amounts) -> Quantities:
+    def of(cls, amounts: Part) -> Quantities:
         """Amounts as they are asked; what is not asked is left out."""
         vram_ppm = amounts.vram_ppm if isinstance(amounts, Part) else 0
         return cls(

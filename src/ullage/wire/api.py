@@ -29,6 +29,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class ResourceMap(Schema, frozen=True, kw_only=True):
     """A requirement as a mapping with the keys of its text; `mem` and `memory` mean the same, give one.
 
+    `cpu` counts cores: `2`, `0.5` or `"500m"`.
+
     A part of a card is `gpu` below 1, or `vram`, `tflops` or `percent` of each card. Alternatives of
     `gpu_model`, `gpu_vendor` and `gpu_index` are separated by `|`, and so are the cards of `gpu_uuid`, which
     may be more than are asked, and the words of `gpu_model_like`, of which a model has one in its name in any
@@ -37,7 +39,7 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     `preferred`.
     """
 
-    cpu: int = 0
+    cpu: int | float | str = 0
     mem: int | str | None = None
     memory: int | str | None = None
     gpu: int | float | str | None = None
@@ -369,7 +371,8 @@ class ApplicationBody(View, frozen=True, kw_only=True):
 class RejectionBody(View, frozen=True, kw_only=True):
     """Why one node said no: `needed` and `had` in the unit of the code's dimension.
 
-    `gpu` is the uuid of the card that comes closest, where a card decides.
+    `gpu` is the uuid of the card that comes closest, where a card decides. `resource` names what is used up on
+    it, where the code does not.
     """
 
     node: str | None
@@ -379,6 +382,7 @@ class RejectionBody(View, frozen=True, kw_only=True):
     needed: int
     had: int
     text: str
+    resource: str = ""
 
 
 class HolderBody(View, frozen=True, kw_only=True):
@@ -394,7 +398,8 @@ class HolderBody(View, frozen=True, kw_only=True):
 class Explanation(View, frozen=True, kw_only=True):
     """Why a session has what it has: one reason, its numbers, the nearest change that would help.
 
-    `warnings` are of nodes whose zones refuse it by a prediction that is weaker than others.
+    `warnings` are of nodes whose zones refuse it by a prediction that is weaker than others. `evicted` is the last
+    time that an executor of the session was ended for another session.
     """
 
     session: str
@@ -410,6 +415,7 @@ class Explanation(View, frozen=True, kw_only=True):
     holders: list[HolderBody]
     suggestions: list[str]
     warnings: list[str] = msgspec.field(default_factory=list)
+    evicted: EventBody | None = None
 
 
 class EventBody(View, frozen=True, kw_only=True):

@@ -62,6 +62,10 @@ class RequirementBody(_Body, frozen=True):
     support_multi_nodes: bool = False
 
 
+class WrittenRequirement(RequirementBody, frozen=True, forbid_unknown_fields=True):
+    """What an application asks, as people write it: a field that is not known is an error."""
+
+
 class AllocationBody(_Sparse, frozen=True):
     """An application on a card; `state` is there where it was told to leave."""
 
@@ -250,9 +254,13 @@ def requirement_of(body: RequirementBody) -> ComputeRequirement:
     """What a body asks.
 
     Raises:
-        InvalidRequest: an amount is negative, or a limit is below what is required.
+        InvalidRequest: an amount is negative, a limit is below what is required, or the mode contradicts the rest.
 
     """
+    if not body.mode:
+        raise invalid("mode", body.mode, f"write the type of accelerator, or {CPU} for none")
+    if body.mode == CPU and (body.required_gpu or body.limited_gpu):
+        raise invalid("requiredGpu", body.required_gpu or body.limited_gpu, f"the mode {CPU} has no cards; write 0")
     for field in ("required_cpu", "required_gpu", "limited_gpu", "required_memory", "limited_memory", "required_disk"):
         check_amount(getattr(body, field), field, MAX_INT64)
     for limit, least in ((body.limited_gpu, body.required_gpu), (body.limited_memory, body.required_memory)):

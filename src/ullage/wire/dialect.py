@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache
 from itertools import chain, islice
 
 from ullage.model.error import invalid
 from ullage.wire.document import Document, mapping
+from ullage.wire.hami.ask import DeviceAsk
+from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.words import NVIDIA, Words
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.keys import DOMAIN
-from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
+from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
 
 TENSOR_FUSION = "tensor-fusion.ai"
@@ -29,15 +30,6 @@ CARD_KEYS = (
 
 _BESIDE = "gpupool"
 """It says nothing of cards, and goes with the words of others."""
-
-
-class Dialect(StrEnum):
-    """Whose words they are; plain ones are the resources of device plugins alone."""
-
-    OURS = "ullage"
-    TENSOR_FUSION = "tensor-fusion"
-    HAMI = "hami"
-    PLAIN = "device-plugin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +55,38 @@ class _Found:
     words: Words | None = None
 
 
-def read_pod(
-    pod: Document, settings: PodSettings = PLAIN_SETTINGS, *, replicas: int | None = None, now: float = 0.0
-) -> PodRequest | None:
-    """The request of a pod; None if it asks for no card. See `compose_request` for `replicas` and `now`.
+@dataclass(frozen=True, slots=True)
+class PodReader:
+    """Reads pods by one set of settings. All parts of a process share one reader, so that no two read a pod apart."""
 
-    Raises:
-        InvalidAnnotation: an annotation is wrong, or two contradict each other.
-        InvalidRequest: another field is wrong, or the pod asks in the words of two.
+    settings: PodSettings = PLAIN_SETTINGS
 
-    """
-    found = _dialect(pod, settings)
-    if found is None:
-        return None
-    if found.words is not None:
-        return read_hami(pod, found.words, settings.domain, defaults=settings.defaults, replicas=replicas, now=now)
-    domain = TENSOR_FUSION if found.dialect is Dialect.TENSOR_FUSION else settings.domain
-    return compose_request(pod, domain, defaults=settings.defaults, replicas=replicas, now=now)
+    def __call__(self, pod: Document, *, replicas: int | None = None, now: float = 0.0) -> PodRequest | None:
+        """Return what a pod asks; None if it asks for no card. See `compose_request` for `replicas` and `now`.
+
+        Raises:
+            InvalidAnnotation: an annotation is wrong, or two contradict each other.
+            InvalidRequest: another field is wrong, or the pod asks in the words of two.
+
+        """
+        settings, found = self.settings, _dialect(pod, self.settings)
+        if found is None:
+            return None
+        if found.words is not None:
+            return read_hami(pod, found.words, settings.domain, defaults=settings.defaults, replicas=replicas, now=now)
+        domain = TENSOR_FUSION if found.dialect is Dialect.TENSOR_FUSION else settings.domain
+        asked = compose_request(pod, domain, defaults=settings.defaults, replicas=replicas, now=now)
+        return replace(asked, dialect=found.dialect, devices=_counted(pod, settings.hami))
 
 
-def dialect_of(pod: Document, settings: PodSettings = PLAIN_SETTINGS) -> Dialect | None:
-    """Whose words a pod uses; None if it asks for no card.
+def _counted(pod: Document, hami: tuple[Words, ...]) -> DeviceAsk | None:
+    """What the containers of a pod that asks in other words ask of a device plugin that HAMi's annotations direct."""
+    asked = (DeviceAsk(words, container_asks(pod, words)) for words in hami)
+    return next((each for each in asked if each.counted), None)
 
-    Raises:
-        InvalidRequest: those of two.
 
-    """
-    found = _dialect(pod, settings)
-    return None if found is None else found.dialect
+read_pod = PodReader()
+"""The reader of a cluster that is configured as it comes."""
 
 
 def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
@@ -104,9 +100,28 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
     for other in found[1:]:
         fix = f"{found[0].field} asks in other words ({found[0].dialect}, not {other.dialect}); keep one of the two"
         raise invalid(other.field, other.value, fix)
+    _check_one_vendor(resources)
     plain = [word for word in resources if word.dialect is Dialect.PLAIN]
     by_default = (word for word in plain if word.words and (word.words.default_memory_mib or word.words.default_cores))
     return next(iter([*found, *by_default, *(replace(word, words=None) for word in plain), *ours]), None)
+
+
+def _check_one_vendor(resources: list[_Found]) -> None:
+    """Refuse a pod whose containers ask for cards of two vendors.
+
+    Raises:
+        InvalidRequest: it does.
+
+    """
+    by_vendor = {_vendor_of(word): word for word in reversed(resources)}
+    if len(by_vendor) > 1:
+        (one, first), (other, second), *_ = reversed(by_vendor.items())
+        fix = f"{first.field} asks for cards of {one}, this for cards of {other}; a pod has cards of one vendor"
+        raise invalid(second.field, second.value, fix)
+
+
+def _vendor_of(word: _Found) -> str:
+    return NATIVE_RESOURCES[word.name] if word.words is None else word.words.vendor
 
 
 def _annotated(pod: Document, settings: PodSettings) -> Iterator[_Found]:
@@ -148,7 +163,7 @@ def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, b
     """Per vendor a word that only HAMi knows. Its annotations count where there is something that they can be about."""
     annotations = _annotations(pod)
     for words in settings.hami:
-        there = [word for word in resources if word.words is words]
+        there = [word for word in resources if word.words == words]
         amounts = [word for word in there if word.dialect is Dialect.HAMI]
         notes = (
             _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", annotations[key], words)

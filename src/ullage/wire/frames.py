@@ -87,11 +87,12 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Enter(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Enter a session: `Entered` answers."""
+    """Enter a session: `Entered` answers. `logs` names the directory of its logs."""
 
     session: str
     common_data: bytes | None = None
     gang: Membership | None = None
+    logs: str = ""
 
 
 class HandOut(msgspec.Struct, frozen=True, array_like=True, gc=False):

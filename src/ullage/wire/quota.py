@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ullage.model.claim import Amounts
 from ullage.model.error import invalid
-from ullage.model.part import GFLOPS_PER_TFLOPS
+from ullage.model.part import GFLOPS_PER_TFLOPS, Part
 from ullage.model.quantity import MAX_INT32, MAX_INT64, PPM, parse_count
 from ullage.model.quota import ALERT_THRESHOLD_PERCENT, MAX_WORKERS, WHOLE_PERCENT, Caps, Quota
 from ullage.wire.kubernetes_quantity import parse_quantity
@@ -83,14 +82,14 @@ def _unset_zeros(caps: Caps) -> Caps:
     return Caps(caps.compute_gflops or None, caps.vram_bytes or None)
 
 
-def _amounts(parent: Mapping[str, object], name: str, path: str) -> Amounts | None:
+def _amounts(parent: Mapping[str, object], name: str, path: str) -> Part | None:
     path = f"{path}.{name}"
     section = _section(parent, name, path)
     gflops, ppm = _quantity(section, "tflops", path, GFLOPS_PER_TFLOPS), _percent(section, path)
     if gflops and ppm:
         raise invalid(f"{path}.compute", section["compute"], "tflops are given too; keep one of the two")
     vram = _quantity(section, "vram", path)
-    return Amounts(gflops, vram, ppm) if gflops or ppm or vram else None
+    return Part(gflops, vram, ppm) if gflops or ppm or vram else None
 
 
 def _count(section: Mapping[str, object], name: str, path: str) -> int | None:

@@ -2,8 +2,8 @@
 
 A task's input is a msgpack `Command`, its output a msgpack `Ended`. The task's code is the exit
 code, 128+n for a program ended by signal n, 127 if the program is not found and 126 if it cannot
-be run: a shell's habits. What the program prints is appended to
-`$ULLAGE_TASK_LOGS/<session>/<task>.out` and `.err`.
+be run: a shell's habits. What the program prints goes through pipes and is appended to the logs
+`<task>.out` and `<task>.err` in the directory `$ULLAGE_TASK_LOGS/<logs of the session>`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO, Self
+from typing import Self
 
 import msgspec
 
 from ullage.worker.context import Context
+from ullage.worker.output import Output
 from ullage.worker.service import Task, TaskFailed
 
 NOT_FOUND = 127
@@ -58,12 +59,12 @@ class CommandService:
 
     def __init__(self) -> None:
         self._logs = Path(os.environ["ULLAGE_TASK_LOGS"])
-        self._session = ""
+        self._directory = self._logs
 
     def on_session_enter(self, context: Context) -> None:
         """Make the directory for the session's logs."""
-        self._session = _file_name(context.session)
-        (self._logs / self._session).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = self._logs / _file_name(context.logs or context.session)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def on_session_leave(self) -> None:
         """Nothing is kept."""
@@ -76,22 +77,23 @@ class CommandService:
 
         """
         command = msgspec.msgpack.decode(task.input, type=Command)
-        log = self._logs / self._session / str(task.id)
-        with (
-            _append(log, ".out") as out,
-            _append(log, ".err") as err,
-            _stdin(command.stdin) as given,
-            _Forwarding() as to,
-        ):
+        try:
+            printed = Output(self._directory, str(task.id))
+        except OSError as error:
+            raise TaskFailed(f"its logs cannot be opened: {error.strerror or error}", code=NOT_EXECUTABLE) from None
+        with printed, _stdin(command.stdin) as given, _Forwarding() as to:
             started = time.monotonic()
-            ended = _wait(to.child(_start(command, given, out, err)), started)
+            child = to.child(_start(command, given, *printed.writers))
+            printed.close_writers()
+            printed.copy_until_exit(child.pid)
+            ended = _wait(child, started)
         output = msgspec.msgpack.encode(ended)
         if ended.exit_code:
             raise TaskFailed(_how(command.argv[0], ended), code=ended.exit_code, output=output)
         return output
 
 
-def _start(command: Command, given: int, out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(command: Command, given: int, out: int, err: int) -> subprocess.Popen[bytes]:
     if not command.argv:
         raise TaskFailed("there is no program to run: argv is empty", code=NOT_EXECUTABLE)
     program = command.argv[0]
@@ -106,7 +108,8 @@ def _start(command: Command, given: int, out: IO[bytes], err: IO[bytes]) -> subp
         if error.errno == errno.ENOENT:
             text = f"{program}: program not found; PATH is {env.get('PATH', '')}"
             raise TaskFailed(text, code=NOT_FOUND) from None
-        raise TaskFailed(f"{program}: cannot be run: {error.strerror}", code=NOT_EXECUTABLE) from None
+        why = "it is a directory" if Path(command.cwd or ".", program).is_dir() else error.strerror
+        raise TaskFailed(f"{program}: cannot be run: {why}", code=NOT_EXECUTABLE) from None
 
 
 def _granted(executor: Mapping[str, str]) -> dict[str, str]:
@@ -162,10 +165,6 @@ def _how(program: str, ended: Ended) -> str:
         return f"{program}: killed by signal {ended.signal}"
 
 
-def _append(log: Path, suffix: str) -> IO[bytes]:
-    return os.fdopen(os.open(f"{log}{suffix}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb", buffering=0)
-
-
 @contextmanager
 def _stdin(data: bytes | None) -> Iterator[int]:
     """A descriptor that reads `data`: a file in memory, so that a program that reads nothing blocks nobody."""
@@ -184,4 +183,4 @@ def _stdin(data: bytes | None) -> Iterator[int]:
 
 def _file_name(session: str) -> str:
     """`session` as one file name that stays inside its directory."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", session).lstrip(".") or "_"
+    return re.sub(r"[^A-Za-z0-9._@-]", "_", session).lstrip(".") or "_"

@@ -17,13 +17,17 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`task` is None outside a task; `common_data` is what the session's owner gave it."""
+    """`task` is None outside a task; `common_data` is what the session's owner gave it.
+
+    `logs` names the directory of the session's logs in `$ULLAGE_TASK_LOGS`; no other session has the same.
+    """
 
     executor: str
     session: str
     task: int | None = None
     common_data: bytes | None = None
     gang: Gang | None = None
+    logs: str = ""
 
 
 class _Place:

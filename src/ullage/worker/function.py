@@ -2,19 +2,21 @@
 
 A task's input is a pickle of `(args, kwargs)` with the pickled function as its shared data, or,
 without shared data, a pickle of `(function, args, kwargs)`. Its output is the pickle of what the
-function returned, or of the exception it raised, with the traceback as a note (code 1).
+function returned, or of the exception it raised, with the traceback as a note (code 1). A coroutine
+function runs to its end in an event loop of its own.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
 from ullage.model.task import SHARED_KEPT
-from ullage.worker import failure
+from ullage.worker import failure, raised
 from ullage.worker.context import Context
 from ullage.worker.service import Task, TaskFailed
 
@@ -50,6 +52,8 @@ class FunctionService:
                 function = self._function(task)
                 args, kwargs = pickle.loads(task.input)  # noqa: S301  # as above
             result = function(*args, **kwargs)
+            if isinstance(result, CoroutineType):
+                result = _run(result)
             if type(result) in _PLAIN:
                 return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
             return _dump(result)
@@ -70,20 +74,31 @@ class FunctionService:
         return function
 
 
+def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
+    """Run what a coroutine function returned to its end, in an event loop of its own."""
+    import asyncio  # noqa: PLC0415  # it takes longer to import than an executor takes to start
+
+    return asyncio.run(coroutine)
+
+
 def _failed(error: Exception) -> TaskFailed:
     """The failure of a task whose function raised `error`."""
     trace = failure.bounded(failure.trace(error, skip=1))
     message = failure.bounded(f"{failure.describe(error)}\n\n{trace}")
     error.add_note(f"\nIn the worker:\n{trace}")
     error.__traceback__ = None
+    output: bytes | None
     try:
-        output = _dump(error)
-        pickle.loads(output)  # noqa: S301  # some exceptions can be written but not read back
+        output = raised.dump(error)
     except Exception:  # noqa: BLE001  # user classes may do anything when pickled
         output = None
     return TaskFailed(message, output=output)
 
 
 def _dump(value: object) -> bytes:
-    data: bytes = cloudpickle.dumps(value)
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        text = f"the result ({type(value).__name__}) cannot be sent back: {error}; return what it is made of"
+        raise TypeError(text) from error
     return data

@@ -125,7 +125,7 @@ class _Loop:
 
     def _enter(self, frame: frames.Enter) -> None:
         gang = Gang(frame.gang.id, frame.gang.rank, frame.gang.size) if frame.gang else None
-        context = Context(self._executor, frame.session, None, frame.common_data, gang)
+        context = Context(self._executor, frame.session, None, frame.common_data, gang, frame.logs)
         enter_session(context)
         answer = frames.Entered(0)
         try:

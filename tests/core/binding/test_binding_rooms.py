@@ -209,3 +209,33 @@ def test_nodes_and_cards_say_what_they_have():
     assert [(room.operable, room.available) for room in taken.cards] == [(False, 0), (False, 16_000 * MIB)]
     assert taken.status is NodeStatus.NOT_ENOUGH
     assert availability(view, ask(8000, limit=20_000)).nodes[0].cards[0].fit is FitLevel.REQUIRED
+
+
+# --- cards of one node that are shared differently ---
+
+
+def mixed_view(free=SLICED):
+    cards = (a_card(device="s1", share=free), a_card(device="t1", share=TURNS))
+    return a_view((a_node(*cards),))
+
+
+def test_a_choice_of_cards_that_are_shared_differently_is_refused_because_no_pod_takes_both():
+    chosen, asked = picks(("n1", "s1", 8000), ("n1", "t1", 0)), ask(8000, several_cards=True)
+    code = "bound-cards-shared-differently:n1"
+    assert validate(mixed_view(), asked, chosen, APP).code == code
+    assert validate(mixed_view(ALONE), asked, picks(("n1", "s1", 0), ("n1", "t1", 0)), APP).code == code
+    assert validate(mixed_view(), asked, chosen, APP, singly=True).ok  # each pod takes one card
+
+
+def test_cards_of_two_nodes_may_be_shared_differently():
+    nodes = (a_node(a_card(device="s1", share=SLICED)), a_node(a_card("n2", "t1")))
+    chosen = picks(("n1", "s1", 8000), ("n2", "t1", 0))
+    assert validate(a_view(nodes), ask(9000, several_nodes=True), chosen, APP).ok
+
+
+def test_automatic_placement_never_mixes_cards_of_one_node():
+    asked = ask(30_000, several_cards=True)
+    assert placed(mixed_view(), asked) is None
+    found = availability(mixed_view(), asked)
+    assert (found.reason, found.nodes[0].status) == (NoRoom.NO_NODE_WITH_CARDS, NodeStatus.NOT_ENOUGH)
+    assert placed(mixed_view(TURNS), asked) == picks(("n1", "s1", 0), ("n1", "t1", 0))

@@ -19,7 +19,7 @@ from ullage.model.error import Conflict
 
 CARDS = (a_card(device="alone", share=ALONE), a_card(device="sliced", share=SLICED), a_card(device="turns"))
 NODE = a_node(*CARDS)
-APP = an_app("new", "alice", ask(4000))
+APP = an_app("new", "alice", ask(4000), singly=True)
 SLICE, WHOLE, TURN = (Pick("n1", each, 4000 * MIB) for each in ("sliced", "alone", "turns"))
 
 

@@ -1,6 +1,6 @@
 """Pods in HAMi's words."""
 
-from ullage.wire.hami import read_hami
+from ullage.wire.hami.request import read_hami
 
 GPU, MEMORY, PERCENT, CORES, PRIORITY = (
     f"nvidia.com/{name}" for name in ("gpu", "gpumem", "gpumem-percentage", "gpucores", "priority")

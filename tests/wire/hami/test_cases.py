@@ -12,7 +12,7 @@ from ullage.model.node import Node
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
-from ullage.wire.hami import read_hami
+from ullage.wire.hami.request import read_hami
 
 pytestmark = pytest.mark.timeout(900)
 

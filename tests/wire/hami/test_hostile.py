@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from tests.wire.hami.pods import CORES, GPU, MEMORY, PERCENT, PRIORITY, limits, pod
 from tests.wire.topology.hostile import SCALARS, shaped
 from ullage.model.error import InvalidRequest
-from ullage.wire.dialect import PodSettings, dialect_of, read_pod
-from ullage.wire.hami import NVIDIA, Words, container_asks, read_hami
+from ullage.wire.dialect import PodReader, PodSettings, read_pod
 from ullage.wire.hami.admission import check_pod
+from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.node import read_cordon, read_handshake, read_register, read_scores
+from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.results import decode_devices, encode_devices, placed_devices
+from ullage.wire.hami.words import NVIDIA, Words
 
 KEYS = (*NVIDIA.annotations(), "ullage.io/gpu-ids", "hami.io/vgpu-devices-allocated", "ullage.io/vram-request")
 AMOUNTS = (GPU, MEMORY, PERCENT, CORES, PRIORITY)
@@ -42,12 +44,11 @@ def test_any_pod_is_read_or_refused(document):
     for read in (
         read_pod,
         read_hami,
-        dialect_of,
         check_pod,
         placed_devices,
         lambda each: read_hami(each, WORDS),
         lambda each: container_asks(each, NVIDIA),
-        lambda each: read_pod(each, PodSettings("tensor-fusion.ai", hami=(NVIDIA, WORDS))),
+        PodReader(PodSettings("tensor-fusion.ai", hami=(NVIDIA, WORDS))),
     ):
         with suppress(InvalidRequest):
             read(document)

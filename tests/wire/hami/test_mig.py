@@ -9,7 +9,7 @@ from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.error import InvalidAnnotation
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
-from ullage.wire.hami import NVIDIA, container_asks
+from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.mig import (
     RESERVATIONS,
     MigPlace,
@@ -18,6 +18,7 @@ from ullage.wire.hami.mig import (
     read_reservations,
     reservations_of,
 )
+from ullage.wire.hami.words import NVIDIA
 
 SLICED = CardSelector(isolation=Isolation.PARTITIONED)
 

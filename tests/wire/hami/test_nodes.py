@@ -1,6 +1,7 @@
 """What HAMi's agents tell of a node."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -36,7 +37,9 @@ CARD = {
     "health": True,
     "devicevendor": "NVIDIA",
 }
-A = Gpu("GPU-a", 3, "NVIDIA-Tesla P4", "NVIDIA", 8000 * MIB, zones=(1,), max_users=10)
+SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
+A = Gpu("GPU-a", 3, "NVIDIA-Tesla P4", "NVIDIA", 8000 * MIB, zones=(1,), isolations=SOFTLY, max_users=10)
+CUT = Gpu("GPU-b", 4, None, "NVIDIA", 0, healthy=False, isolation=Isolation.PARTITIONED, max_users=10)
 
 
 def test_cards_are_registered_as_json():
@@ -44,18 +47,14 @@ def test_cards_are_registered_as_json():
     found = read_register(json.dumps([CARD, other]))
     assert found == (
         RegisteredCard(A, 100),
-        RegisteredCard(
-            Gpu("GPU-b", 4, None, "NVIDIA", None, healthy=False, isolation=Isolation.PARTITIONED, max_users=10), 100
-        ),
+        RegisteredCard(replace(CUT, isolations=frozenset({Isolation.PARTITIONED})), 100),
     )
     assert read_register("[]") == read_register("") == ()
 
 
 def test_cards_are_registered_in_the_older_form():
     seven = "GPU-a,10,8000,100,NVIDIA-Tesla P4,1,true"
-    assert read_register(f"GPU-z,1,1,1,T,0,false:{seven}:")[1] == RegisteredCard(
-        Gpu("GPU-a", 1, A.model, "NVIDIA", A.vram_bytes, zones=(1,), max_users=10), 100
-    )
+    assert read_register(f"GPU-z,1,1,1,T,0,false:{seven}:")[1] == RegisteredCard(replace(A, index=1), 100)
     nine = read_register(f"{seven},3,hami-core:")
     assert nine == read_register(f"{seven},3,hami-core,more:") == (RegisteredCard(A, 100),)
     assert read_register(f"{seven},3,mig:")[0].gpu.isolation is Isolation.PARTITIONED

@@ -15,9 +15,9 @@ from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
-from ullage.wire.hami import read_hami
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.refusals import refusal_text
+from ullage.wire.hami.request import read_hami
 
 
 def card(name, **facts):

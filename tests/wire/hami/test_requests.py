@@ -8,8 +8,10 @@ from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import ZonePolicy
-from ullage.wire.hami import NVIDIA, Words, container_asks, read_hami
-from ullage.wire.hami.containers import share_out
+from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.request import read_hami
+from ullage.wire.hami.sharing import share_out
+from ullage.wire.hami.words import NVIDIA, Words
 from ullage.wire.pod import PodDefaults
 
 SIDECAR = {"restartPolicy": "Always"}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.wire.hami.pods import MIB, limits, pod
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.gpu import Gpu
-from ullage.wire.hami import NVIDIA, container_asks
+from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.results import (
     ALLOCATED,
     TO_ALLOCATE,
@@ -19,6 +19,7 @@ from ullage.wire.hami.results import (
     placed_devices,
     to_allocate,
 )
+from ullage.wire.hami.words import NVIDIA
 
 CARDS = {name: Gpu(name, 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b")}
 

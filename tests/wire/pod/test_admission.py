@@ -34,9 +34,9 @@ def test_what_can_be_served_is_admitted(keys):
     ("keys", "names"),
     [
         ({"tflops_request": "1", "gpupool": ""}, ["gpupool"]),
-        ({}, ["tflops-request", "compute-percent-request", "vram-request"]),
+        ({"vram_request": "0"}, ["gpu-count", "tflops-request", "compute-percent-request", "vram-request"]),
         ({"tflops_request": "0", "isolation": "hard"}, ["tflops-request"]),
-        ({"isolation": "partitioned"}, ["tflops-request"]),
+        ({"isolation": "partitioned"}, ["isolation: 'partitioned'", "tflops-request", "partition-id"]),
         ({"tflops_request": "1", "vendor": "AMD"}, ["isolation: 'soft'", "vendor", "AMD"]),
         ({"tflops_request": "1", "vendor": "NVIDIA|Intel"}, ["isolation", "Intel"]),
         ({"tflops_request": "2", "tflops_limit": "1"}, ["tflops-limit", "tflops-request"]),

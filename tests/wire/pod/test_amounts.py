@@ -3,8 +3,8 @@
 import pytest
 
 from tests.wire.pod.pods import DOMAINS, GI, asked_by, pod, refusal
-from ullage.model.claim import Amounts, Claim, Qos
-from ullage.model.part import CardSelector, Isolation, Part
+from ullage.model.claim import Claim, Qos
+from ullage.model.part import WHOLE_CARD, CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
 from ullage.wire.pod import compose_request
 
@@ -39,7 +39,7 @@ def test_a_full_pod_is_read_under_any_domain(domain):
         workload="serve",
         pod="serve-0",
         pod_uid="u-1",
-        limit=Amounts(100_000, 16 * GI),
+        limit=Part(100_000, 16 * GI),
         qos=Qos.CRITICAL,
         priority=100_000,
         created_at=3600.0,
@@ -49,7 +49,7 @@ def test_a_full_pod_is_read_under_any_domain(domain):
 
 
 def test_keys_of_another_domain_are_not_read():
-    assert compose_request(pod("other.io", tflops_request="50", gpu_count="zero")).requirement.part == Part()
+    assert compose_request(pod("other.io", tflops_request="50", gpu_count="zero")).requirement.part == WHOLE_CARD
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_amounts_are_exact_and_a_request_defaults_to_its_limit(keys, part):
         ({}, None),
         ({"tflops_request": "5"}, None),
         ({"tflops_request": "5", "tflops_limit": "0"}, None),
-        ({"tflops_request": "5", "vram_request": "1Gi", "tflops_limit": "6"}, Amounts(6000, GI)),
-        ({"compute_percent_request": "5", "vram_limit": "1Gi"}, Amounts(0, GI, 50_000)),
-        ({"tflops_request": "5", "compute_percent_limit": "30"}, Amounts(0, 0, 300_000)),
+        ({"tflops_request": "5", "vram_request": "1Gi", "tflops_limit": "6"}, Part(6000, GI)),
+        ({"compute_percent_request": "5", "vram_limit": "1Gi"}, Part(0, GI, 50_000)),
+        ({"tflops_request": "5", "compute_percent_limit": "30"}, Part(0, 0, 300_000)),
     ],
 )
 def test_a_limit_that_is_not_stated_is_the_request(keys, limit):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.wire.pod.pods import GI, asked_by, containers, pod, refusal
-from ullage.model.claim import Amounts, Qos
+from ullage.model.claim import Qos
 from ullage.model.error import InvalidRequest
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
@@ -111,16 +111,25 @@ def test_native_limits_give_count_vendor_and_whole_cards():
     assert compose_request(pod(spec=spec, isolation="shared")).requirement.part is None
     with_vram = compose_request(pod(spec=spec, vram_request="8Gi", vram_limit="9Gi"))
     assert with_vram.requirement.part == Part(vram_bytes=8 * GI, compute_ppm=PPM)
-    assert with_vram.claim.limit == Amounts(0, 9 * GI, PPM)
+    assert with_vram.claim.limit == Part(0, 9 * GI, PPM)
     assert compose_request(pod(spec=spec, tflops_request="5")).requirement.part == Part(5000)
     amd = compose_request(pod(spec=containers({"limits": {"amd.com/gpu": "1"}}))).requirement
     assert amd.cards.vendors == ("AMD",)
 
 
-def test_a_given_count_outdoes_native_limits():
+def test_a_given_count_is_that_of_native_limits():
     spec = containers({"limits": {"nvidia.com/gpu": "2"}})
-    requirement = compose_request(pod(spec=spec, gpu_count="1", tflops_request="5")).requirement
-    assert (requirement.gpu_count, requirement.part, requirement.cards.vendors) == (1, Part(5000), ())
+    requirement = compose_request(pod(spec=spec, gpu_count="2", tflops_request="5")).requirement
+    assert (requirement.gpu_count, requirement.part, requirement.cards.vendors) == (2, Part(5000), ("NVIDIA",))
+    assert "ask their kubelet for 2 of nvidia.com/gpu" in refusal(spec=spec, gpu_count="1", tflops_request="5")
+
+
+def test_cards_of_which_nothing_is_asked_are_whole():
+    assert asked_by(gpu_count="2").part == WHOLE_CARD
+    assert asked_by(gpu_model="A100").part == WHOLE_CARD
+    assert asked_by(gpu_count="1", isolation="hard").part == WHOLE_CARD
+    assert asked_by(gpu_count="1", isolation="shared").part is None
+    assert asked_by(gpu_count="1", vram_request="0").part == Part()
 
 
 def test_native_limits_that_contradict_are_refused():

@@ -12,6 +12,7 @@ from ullage.model.resources import Resources
 from ullage.model.topology import Kubelet, Scope, ZonePolicy
 from ullage.wire.topology.cpu_manager_state import CpuState, read_cpu_state
 from ullage.wire.topology.device_checkpoint import read_device_state
+from ullage.wire.topology.device_ids import in_names_of_record
 from ullage.wire.topology.kubelet_config import read_kubelet_config
 from ullage.wire.topology.noderesourcetopology import read_noderesourcetopology
 from ullage.wire.topology.podresources import Allocatable, read_allocatable, read_pod_resources
@@ -53,7 +54,7 @@ LIST = {
 
 
 def test_an_answer_to_list_says_who_holds_what_by_id():
-    devices = (("dra.net", ("n1/eth0",)), ("example.com/nic", ("nic-0",)), ("gpu", ("GPU-a", "GPU-b")))
+    devices = (("dra.net", ("n1/eth0",)), ("example.com/nic", ("nic-0",)), ("nvidia.com/gpu", ("GPU-a", "GPU-b")))
     memory = (MemoryHolding("memory", (0, 1), 1024),)
     holding = Holding("c", (2, 3), devices, memory=memory)
     assert read_pod_resources(LIST) == (Use((PodHolding("team", "p", "", (holding,)),)), ())
@@ -73,7 +74,7 @@ def test_what_could_be_had_has_the_zones_of_each_device():
     assert read_allocatable(answer) == (
         Allocatable(
             cpus=(0, 1),
-            devices={"gpu": {"GPU-a": (0, 1), "GPU-b": (), "GPU-c": ()}},
+            devices={"nvidia.com/gpu": {"GPU-a": (0, 1), "GPU-b": (), "GPU-c": ()}},
             memory=(MemoryHolding("hugepages-2Mi", (0,), 2 * MI),),
         ),
         (),
@@ -85,7 +86,7 @@ def test_cards_are_free_by_uuid_and_never_by_position():
     held = Use((PodHolding("team", "p", "", (Holding("c", devices=(("gpu", ("GPU-b",)),)),)),))
     assert stock_of_cards(cards, held) == Stock(4, (0, 2))
     part = Use((PodHolding("team", "p", "", (Holding("c", devices=(("nvidia.com/gpu.shared", ("GPU-a::3",)),)),)),))
-    assert stock_of_cards(cards, part) == Stock(4, (1, 2))
+    assert stock_of_cards(cards, in_names_of_record(part, cards, "nvidia.com/gpu", ())) == Stock(4, (1, 2))
     assert stock_of_cards(cards, Use()) == Stock(4, (0, 1, 2))
 
 
@@ -140,18 +141,20 @@ CHECKPOINT = {
 
 def test_the_checkpoint_of_devices_is_by_zone_and_stale():
     state, warnings = read_device_state(CHECKPOINT)
-    devices = (("example.com/nic", ("nic-0",)), ("gpu", ("GPU-a", "GPU-b", "GPU-x")))
+    devices = (("example.com/nic", ("nic-0",)), ("nvidia.com/gpu", ("GPU-a", "GPU-b", "GPU-x")))
     assert warnings == ()
     assert state.use == Use((PodHolding(uid="u1", containers=(Holding("c", devices=devices),)),), stale=True)
     assert state.zones == {"GPU-a": (1,), "GPU-b": (0,), "GPU-x": (), "nic-0": ()}
-    assert state.registered == {"gpu": ("GPU-a", "GPU-b", "GPU-c", "GPU-x")}
+    assert state.registered == {"nvidia.com/gpu": ("GPU-a", "GPU-b", "GPU-c", "GPU-x")}
 
 
 def test_a_held_card_is_not_free_whatever_the_shape_of_the_checkpoint():
     entry = {"PodUID": "u1", "ContainerName": "c", "ResourceName": "nvidia.com/gpu"}
     for ids in ({"0": ["GPU-a"]}, {"-1": ["GPU-a"]}, {"x": ["GPU-a"]}, ["GPU-a"]):
         state, _ = read_device_state({"Data": {"PodDeviceEntries": [{**entry, "DeviceIDs": ids}]}})
-        assert stock_of_cards([Gpu("GPU-a", 0), Gpu("GPU-b", 1)], state.use) == Stock(2, (1,))
+        cards = [Gpu("GPU-a", 0), Gpu("GPU-b", 1)]
+        use = in_names_of_record(state.use, cards, "nvidia.com/gpu", ())
+        assert stock_of_cards(cards, use) == Stock(2, (1,))
 
 
 # --- configuration ---

@@ -109,6 +109,42 @@ def test_a_malformed_entry_is_dropped_and_named_and_the_rest_stays(entry, named)
     assert record.topology.zones[0].amounts == {"cpu": Room(4, 4)}
 
 
+def test_options_of_the_topology_manager_are_those_of_the_attributes():
+    kubelet = read(
+        told(
+            topologyManagerPolicy="restricted",
+            topologyManagerOptionPreferClosestNumaNodes="true",
+            topologyManagerOptionMaxAllowableNumaNodes="12",
+        )
+    ).kubelet
+    assert kubelet.closest
+    assert kubelet.options == {"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "12"}
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "scope"),
+    [
+        ("SingleNUMANodeContainerLevel", ZonePolicy.SINGLE_ZONE, Scope.CONTAINER),
+        ("SingleNUMANodePodLevel", ZonePolicy.SINGLE_ZONE, Scope.POD),
+        ("Restricted", ZonePolicy.RESTRICTED, Scope.CONTAINER),
+        ("RestrictedPodLevel", ZonePolicy.RESTRICTED, Scope.POD),
+        ("BestEffortContainerLevel", ZonePolicy.BEST_EFFORT, Scope.CONTAINER),
+        ("None", ZonePolicy.NONE, Scope.CONTAINER),
+    ],
+)
+def test_the_older_list_of_policies_counts_where_attributes_say_nothing(name, policy, scope):
+    kubelet = read({**told(), "topologyPolicies": [name]}).kubelet
+    assert (kubelet.policy, kubelet.scope) == (policy, scope)
+    newer = read({**told(topologyManagerPolicy="none", topologyManagerScope="container"), "topologyPolicies": [name]})
+    assert newer.kubelet == Kubelet()
+
+
+@pytest.mark.parametrize("listed", [["Strict"], [7], "Restricted", {"a": "b"}, ["Restricted", "BestEffort"]])
+def test_older_policies_that_cannot_be_read_are_named(listed):
+    _, (warning,) = read_noderesourcetopology({**told(), "topologyPolicies": listed})
+    assert warning.startswith("topologyPolicies")
+
+
 def test_a_policy_that_is_not_known_is_none_and_is_told():
     record, warnings = read_noderesourcetopology(told(topologyManagerPolicy="strict", topologyManagerScope="node"))
     assert record.topology.kubelet == Kubelet()

@@ -123,7 +123,46 @@ def test_the_short_name_of_cards_is_theirs_where_they_are_the_only_ones():
     both = {"gpu": {"allocatable": "1", "capacity": 2}, "nvidia.com/gpu": {"capacity": 8}}
     record, warnings = read_numatopology(told(numares=both))
     assert record.stock == {"nvidia.com/gpu": Stock(8)}
-    assert "numares.gpu" in warnings[0]
+    assert ["gpuDetail" in warnings[0], "numares.gpu" in warnings[1]] == [True, True]
+
+
+TWO_VENDORS = {"nvidia.com/gpu": {"allocatable": "0-1", "capacity": 2}, "amd.com/gpu": {"capacity": 1}}
+
+
+def test_cards_are_of_the_resource_that_counts_as_many_where_several_vendors_have_some():
+    record = read(numares=TWO_VENDORS, gpuDetail={"0": {}, "1": {"numa": 1}})
+    assert (record.card_resource, {card.vendor for card in record.cards}) == ("nvidia.com/gpu", {"NVIDIA"})
+    assert record.stock["amd.com/gpu"] == Stock(1)
+
+
+def test_the_vendor_of_cards_that_several_resources_count_is_unknown_and_said():
+    tie = {"nvidia.com/gpu": {"capacity": 1}, "amd.com/gpu": {"capacity": 1}}
+    record, warnings = read_numatopology(told(numares=tie, gpuDetail={"0": {}}))
+    assert [card.vendor for card in record.cards] == [None]
+    assert "it is unknown which of nvidia.com/gpu, amd.com/gpu its 1 cards are" in warnings[0]
+
+
+def test_our_own_object_says_which_resource_its_cards_are():
+    cards = tuple(Gpu(f"GPU-{n}", n, vendor="NVIDIA", zones=(0,)) for n in range(1))
+    display = Device("amd.com/gpu", 0, "0000:06:00.0", zones=(0,))
+    record = NodeRecord(
+        "n1",
+        Topology((Zone(0),), devices=(display,)),
+        cards,
+        "nvidia.com/gpu",
+        {"gpu": Stock(1, (0,)), "amd.com/gpu": Stock(1, (0,))},
+    )
+    found, warnings = read_numatopology(numatopology_object(record))
+    assert warnings == ()
+    assert (found.card_resource, [card.vendor for card in found.cards]) == ("nvidia.com/gpu", ["NVIDIA"])
+
+
+def test_holders_that_cannot_all_be_read_are_unknown_not_gone():
+    unreadable = {"containerAllocations": [{"allocations": {"nvidia.com/gpu": "many"}}]}
+    good = DOCUMENT["spec"]["podAllocations"][0]
+    record, warnings = read_numatopology(told(podAllocations=[good, unreadable]))
+    assert record.use is None
+    assert "allocations.nvidia.com/gpu" in warnings[0]
 
 
 @pytest.mark.parametrize(

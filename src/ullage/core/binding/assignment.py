@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ullage.core.binding.owner_quota import beyond_quota
 from ullage.core.binding.rows import Change, Ledger, bound
-from ullage.core.binding.validation import unfit
+from ullage.core.binding.validation import mixed, unfit
 from ullage.core.binding.view import View
 from ullage.model.compute import CardKey, HostedApp, Pick
 from ullage.model.error import Conflict, InvalidRequest
@@ -24,7 +24,8 @@ def reassigned(
 
     Raises:
         InvalidRequest: memory is shared out, and none is asked.
-        Conflict: a card has no room, or may not be used, or its owner may have no more.
+        Conflict: a card has no room, or may not be used, its owner may have no more, or it is shared differently
+            from another card of the node.
 
     """
     others = view.without(app.key)
@@ -47,4 +48,7 @@ def reassigned(
     staying = [row for row in ledger.of(app.key) if row.id not in {each.id for each in change.put} | {*change.drop}]
     if fresh and (code := beyond_quota(others, app.key, [*staying, *fresh])):
         raise Conflict(f"{app.key.owner} may not have so much: {code}", code=code)
+    if wanted and not app.singly and (code := mixed(others.cards[key] for key in {**kept, **wanted})):
+        message = f"{app.key.name} would have cards of one node that are shared differently; its pods take all of them"
+        raise Conflict(message, code=code)
     return change

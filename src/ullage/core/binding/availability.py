@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ullage.core.binding.placement import fit, place, roomy
 from ullage.core.binding.view import View
+from ullage.model.binding import ShareMode
 from ullage.model.compute import ComputeCard, ComputeNode, ComputeRequirement, Scope
 from ullage.model.compute_answer import Availability, CardRoom, NodeRoom, NodeStatus, NoRoom
 
@@ -45,10 +48,13 @@ def _card_room(view: View, card: ComputeCard, asked: ComputeRequirement) -> Card
 def _status(view: View, rooms: tuple[CardRoom, ...], asked: ComputeRequirement, *, pressed: bool) -> NodeStatus:
     if not any(room.card.accelerator == asked.accelerator and view.usable(room.card) for room in rooms):
         return NodeStatus.NOT_AVAILABLE
-    operable = [room.available for room in rooms if room.operable]
+    operable: Counter[ShareMode] = Counter()  # a pod takes only cards that are shared alike
+    for room in rooms:
+        if room.operable:
+            operable[room.card.share] += room.available
     enough = {
         Scope.CARD: any(room.fit for room in rooms),
-        Scope.CARDS: bool(operable) and sum(operable) >= asked.gpu_bytes,
+        Scope.CARDS: bool(operable) and max(operable.values()) >= asked.gpu_bytes,
         Scope.NODES: bool(operable),
     }[asked.scope]
     return NodeStatus.AVAILABLE if enough and not pressed else NodeStatus.NOT_ENOUGH

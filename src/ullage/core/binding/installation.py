@@ -55,7 +55,7 @@ def _cards(
     chosen = picks or place(view, asked, roomy(view, asked, install=True))
     if chosen is None:
         return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True))
-    found = validate(view, asked, chosen, app.key, install=True)
+    found = validate(view, asked, chosen, app.key, install=True, singly=app.singly)
     if found.ok:
         return app, tuple(chosen)
     return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True), found)

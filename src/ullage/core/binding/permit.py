@@ -173,11 +173,27 @@ class Claims:
         card = self._cards.get(binding.uuid)
         return binding if card is None or not card.memory_bytes else binding.on(card.memory_bytes)
 
+    def invalid(self, binding: Binding) -> str:
+        """Why a binding can never be in force as it is; "" if it can."""
+        if self._strict and not (binding.owner and binding.namespace):
+            return Mismatch.WILDCARD.value
+        if binding.selector is None:
+            return "spec.podSelector: it is null, and selects no pod; {} selects every pod"
+        seen = self.seen(binding)
+        return seen.reason or seen.state.value if seen.state is BindingState.INVALID else ""
+
+    def reason(self, binding: Binding) -> str:
+        """Why a binding is not in force now; "" if it is."""
+        if why := self.invalid(binding):
+            return why
+        barred = self.barred(binding)
+        return self.seen(binding).reason if barred is None else barred.text
+
     def barred(self, binding: Binding) -> Refused | None:
         """Why its card has no room for a binding; None if it has, or nothing is known of the card."""
         uuid = binding.uuid
         if uuid not in self._barred:
-            there = [seen for each in self._on_card.get(uuid, ()) if (seen := self.seen(each)) and _counts(seen)]
+            there = [self.seen(each) for each in self._on_card.get(uuid, ()) if not self.invalid(each)]
             if uuid in self._closed:
                 self._barred[uuid] = {each.name: Refused(Hindrance.DRAINING, uuid) for each in there}
             elif uuid in self._cards:
@@ -220,6 +236,14 @@ class Claims:
         short = not places and all(each.code is Hindrance.TOO_FEW for each in refused.values())
         return Permit(Refused(Hindrance.NOT_HERE), places, refused, (asked.gpu_count, most) if short else None)
 
+    def bound(self, tenant: Tenant, node: str) -> tuple[Bound, ...]:
+        """The cards of a node that are bound for a pod now, whoever holds them."""
+        found = self._mine(tenant)
+        if isinstance(found, Refused):
+            return ()
+        there = (Bound(each, self._cards[each.uuid]) for each in found if each.uuid in self._cards)
+        return tuple(each for each in there if each.card.node == node and self.barred(each.binding) is None)
+
     def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | Refused:
         """The cards that a pod may have whole, whoever hands them out: those that are for its application alone."""
         found = self._mine(tenant)
@@ -236,7 +260,9 @@ class Claims:
         return tuple(
             each
             for each in there
-            if _counts(each) and self.barred(each) is None and each.against(tenant, strict=self._strict) is not None
+            if not self.invalid(each)
+            and self.barred(each) is None
+            and each.against(tenant, strict=self._strict) is not None
         )
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
@@ -297,10 +323,6 @@ _RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE
 
 def _order(bound: Bound) -> tuple[int, int]:
     return _RANK[bound.card.share], -(bound.binding.memory_bytes or 0)
-
-
-def _counts(binding: Binding) -> bool:
-    return binding.state is not BindingState.INVALID
 
 
 def _chosen(card: ComputeCard, selector: CardSelector) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ullage.core.binding.pressure import too_full
@@ -32,11 +32,12 @@ def place(view: View, asked: ComputeRequirement, nodes: Iterable[ComputeNode]) -
     """The cards for an application on some of these nodes; None where they have not enough.
 
     Of what fits equally well the card with the least left over is taken, then the first by node and id. Several
-    cards are of one node where one has enough, else of as many as are needed.
+    cards are of one node where one has enough, else of as many as are needed. Cards of one node are shared in one way:
+    a pod takes only such cards together.
     """
-    there = {node.name: some for node in nodes if (some := _openings(view, node, asked.accelerator))}
+    there = [group for node in nodes for group in _openings(view, node, asked.accelerator)]
     for amount in dict.fromkeys((asked.limit_bytes, asked.gpu_bytes)):
-        found = _one(there.values(), amount)
+        found = _one(there, amount)
         if found is None and asked.scope is not Scope.CARD:
             found = _on_one_node(there, amount)
         if found is None and asked.scope is Scope.NODES:
@@ -62,12 +63,13 @@ def fit(view: View, card: ComputeCard, asked: ComputeRequirement) -> FitLevel | 
     return FitLevel.REQUIRED if _fits(opening, asked.gpu_bytes) else None
 
 
-def _openings(view: View, node: ComputeNode, accelerator: str) -> list[Opening]:
-    """The cards of a node that have anything."""
+def _openings(view: View, node: ComputeNode, accelerator: str) -> list[list[Opening]]:
+    """Return the cards of a node that have anything free, in groups that are shared in one way."""
     if not node.ready:
         return []
     cards = (each for each in node.cards if each.accelerator == accelerator and each.healthy and not each.cordoned)
-    return [Opening(card, free) for card in cards if (free := view.free_bytes(card)) > 0]
+    free = [Opening(card, free) for card in cards if (free := view.free_bytes(card)) > 0]
+    return [[each for each in free if each.rank == rank] for rank in sorted({each.rank for each in free})]
 
 
 def _fits(opening: Opening, amount: int) -> bool:
@@ -82,23 +84,26 @@ def _one(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None:
     return None if best is None else _shared([best], amount)
 
 
-def _on_one_node(there: Mapping[str, Sequence[Opening]], amount: int) -> Picks | None:
+def _on_one_node(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None:
     """The node that gives it with the wholest, the fewest and the fullest cards."""
     found = []
-    for name, openings in there.items():
+    for openings in there:
         chosen, left = _take(openings, amount)
         if chosen and not left:
-            spare = _total(chosen) - amount
-            found.append(((max(each.rank for each in chosen), len(chosen), spare, name), chosen))
+            first = chosen[0]
+            found.append(((first.rank, len(chosen), _total(chosen) - amount, first.card.node), chosen))
     return _shared(min(found)[1], amount) if found else None
 
 
-def _over_nodes(there: Mapping[str, Sequence[Opening]], amount: int) -> Picks | None:
-    """Node after node, those with the most first."""
+def _over_nodes(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None:
+    """Node after node, those with the most first; of each node its largest group."""
     chosen: list[Opening] = []
     left = amount
-    for name in sorted(there, key=lambda name: (-_total(there[name]), name)):
-        more, left = _take(there[name], left)
+    largest: dict[str, Sequence[Opening]] = {}
+    for group in sorted(there, key=lambda group: (-_total(group), group[0].rank)):
+        largest.setdefault(group[0].card.node, group)
+    for name in sorted(largest, key=lambda name: (-_total(largest[name]), name)):
+        more, left = _take(largest[name], left)
         chosen += more
         if not left:
             break
@@ -110,10 +115,10 @@ def _take(openings: Iterable[Opening], amount: int) -> tuple[list[Opening], int]
 
     Large cards come first; the last one is the smallest that is enough.
     """
-    pool = sorted(openings, key=lambda each: (each.rank, -each.free, each.card.id))
+    pool = sorted(openings, key=lambda each: (-each.free, each.card.id))
     chosen: list[Opening] = []
     while pool and amount > 0:
-        enough = [each for each in pool if each.rank == pool[0].rank and each.free >= amount]
+        enough = [each for each in pool if each.free >= amount]
         taken = min(enough, key=lambda each: (each.free, each.card.id)) if enough else pool[0]
         pool.remove(taken)
         chosen.append(taken)

@@ -129,6 +129,21 @@ def rows_of(
     return tuple(rows)
 
 
+def as_binding(row: BoundCard) -> Binding:
+    """A row as a binding, under the id of the row: for every pod of its application."""
+    return Binding(
+        row.id,
+        row.card.device,
+        row.app.name,
+        row.app.owner,
+        row.app.namespace,
+        selector=(),
+        memory_bytes=row.memory_bytes or None,
+        accelerator=row.accelerator,
+        state=row.state,
+    )
+
+
 def rows_of_bindings(cards: Mapping[CardKey, ComputeCard], bindings: Iterable[Binding]) -> tuple[BoundCard, ...]:
     """The rows that bindings come to which are not of the ledger, under their names; of cards that are there."""
     by_device = {card.id: card for card in reversed(tuple(cards.values()))}

@@ -1,15 +1,18 @@
 """Whether a choice of cards will do for an application. What is found first is told.
 
 The codes are those that clients know, with the card or node behind a colon; of our own are `device-draining:X`
-(somebody leaves who came under another mode) and `tenants-exhausted:X` (no more may take turns)
-and `owner-quota:R` (the owner would have more of R than allowed: `cards` or `vram`).
+(somebody leaves who came under another mode), `tenants-exhausted:X` (no more may take turns),
+`owner-quota:R` (the owner would have more of R than allowed: `cards` or `vram`) and `bound-cards-shared-differently:N`
+(cards of the node N have different support types, and a pod takes all cards that are bound for it there).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from ullage.core.binding.owner_quota import beyond_quota
+from ullage.core.binding.permit import Hindrance
 from ullage.core.binding.pressure import pressure
 from ullage.core.binding.rows import rows_of
 from ullage.core.binding.view import View
@@ -19,15 +22,25 @@ from ullage.model.compute_answer import Validation
 
 
 def validate(
-    view: View, asked: ComputeRequirement, picks: Sequence[Pick], app: AppKey, *, install: bool = False
+    view: View,
+    asked: ComputeRequirement,
+    picks: Sequence[Pick],
+    app: AppKey,
+    *,
+    install: bool = False,
+    singly: bool = False,
 ) -> Validation:
-    """Judge a choice for an application, whose own rows the view must not have."""
+    """Judge a choice for an application, whose own rows the view must not have.
+
+    With `singly` each of its pods takes one of the cards, so they may be shared in different ways.
+    """
     code = _named(view, picks) or _together(asked, picks)
     if code:
         return Validation(code)
     cards = [view.cards[pick.key] for pick in picks]
     code = next(filter(None, (_alone(view, card, asked, pick) for card, pick in zip(cards, picks, strict=True))), "")
-    code = code or _enough(cards, asked, picks) or beyond_quota(view, app, rows_of(view, app, asked, picks))
+    code = code or ("" if singly else mixed(cards)) or _enough(cards, asked, picks)
+    code = code or beyond_quota(view, app, rows_of(view, app, asked, picks))
     if code:
         return Validation(code)
     for name in dict.fromkeys(pick.node for pick in picks):
@@ -35,6 +48,15 @@ def validate(
         if found.pressured:
             return Validation(f"node-pressure:{name}", found)
     return Validation()
+
+
+def mixed(cards: Iterable[ComputeCard]) -> str:
+    """Return the code for cards of one node that are shared differently; "" where each node has one support type."""
+    shares = defaultdict(set)
+    for card in cards:
+        shares[card.node].add(card.share)
+    node = next((node for node, found in shares.items() if len(found) > 1), "")
+    return f"{Hindrance.MIXED}:{node}" if node else ""
 
 
 def unfit(view: View, card: ComputeCard, memory_bytes: int) -> str:

@@ -63,9 +63,9 @@ from ullage.core.kernel.board import (
     verdict_in,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
-from ullage.core.kernel.by_address import ALIGN, Step, by_address
+from ullage.core.kernel.by_address import ALIGN, by_address
 from ullage.core.kernel.columns import COUNT, FIRST_CARD, MACHINE, NAMED, NEEDS, POLICY, WHOLE, ZONES, Rows
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.hints import free_cards, hint_of, is_handed_out
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
@@ -212,23 +212,17 @@ def closeness_of(shape: Rows, verdict: Rows) -> float:
 
 
 @by_address(ALIGN)
-def align() -> Step:
+def align(
+    nodes: Rows, cards: Rows, row: int, needs: Rows, units: Rows, store: Rows, policy: int, only_cards: int
+) -> int:
     """Decide over a request by its needs, its policy (-1: as the node says), and whether only cards are picked.
 
     `units` says which cards it could have (0 or `OPEN`) and is turned into which it takes (`HELD`; init
     containers leave `REUSABLE` ones, which are its own too). The verdict is left in the store. With only cards,
     for a request of one container, nothing else is picked.
     """
-    key = code_of(_align)
-
-    def entry(
-        nodes: Rows, cards: Rows, row: int, needs: Rows, units: Rows, store: Rows, policy: int, only_cards: int
-    ) -> int:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        _align(nodes, cards, row, policy, needs, store, units, only_cards)
-        return 0
-
-    return entry
+    _align(nodes, cards, row, policy, needs, store, units, only_cards)
+    return 0
 
 
 @compiled

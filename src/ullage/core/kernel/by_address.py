@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import cfunc, config, types
+from numba import types
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
 from numba.extending import intrinsic, overload
 
+from ullage.core.kernel import tiers
 from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiled import keep_apart
+from ullage.core.kernel.kept import keep
 
 DECIDE, ALIGN, PICK, CELLS = 0, 1, 2, 3
 """The cells of a store: which step lies at the address in each, and how many they are."""
@@ -27,22 +33,17 @@ _TABLE, _LINE, _NUMBER = types.Array(types.int64, 2, "C"), types.Array(types.int
 _ARGUMENTS = _TABLE, _TABLE, _NUMBER, _TABLE, _LINE, _LINE, _NUMBER, _NUMBER
 _STORE = 5
 
-_STEPS: dict[int, Callable[[], Any]] = {}
+_STEPS: dict[int, Step] = {}
 
 
-def by_address(cell: int) -> Callable[[Callable[[], Step]], Step]:
-    """Make the step of a cell of what makes it: a closure over the digest of all that it calls (`code_of`)."""
+def by_address(cell: int) -> Callable[[Step], Step]:
+    """Make a function the step of a cell."""
 
-    def step_of(make: Callable[[], Step]) -> Step:
-        @cache
-        def made() -> Any:
-            plain = config.DISABLE_JIT  # type: ignore[attr-defined]  # cfunc would compile all the same
-            return make() if plain else cfunc(_NUMBER(*_ARGUMENTS), cache=True)(make())
-
+    def step_of(function: Step) -> Step:
         def step(
             nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, one: int, other: int
         ) -> int:
-            return int(made()(nodes, cards, row, shape, units, store, one, other))
+            return int(function(nodes, cards, row, shape, units, store, one, other))
 
         def behind(
             nodes: Any,  # noqa: ARG001 - numba compares the names
@@ -60,16 +61,58 @@ def by_address(cell: int) -> Callable[[Callable[[], Step]], Step]:
             return call
 
         overload(step)(behind)
-        step.__doc__ = make.__doc__
-        _STEPS[cell] = made
+        step.__doc__ = function.__doc__
+        _STEPS[cell] = function
         return step
 
     return step_of
 
 
-def addresses() -> list[int]:
-    """Where the steps lie, by cell; compiled, or read back, when it is first asked for. 0: nothing is compiled."""
-    return [int(getattr(_STEPS[cell](), "address", 0)) for cell in range(CELLS)]
+def write_addresses(store: Rows) -> None:
+    """Write where the steps lie into the cells of a store. They are compiled, or read back, when that is first asked.
+
+    In the plain tier nothing lies anywhere: the cells are written at the change-over.
+    """
+    follow_change_over(store)
+    if not tiers.is_plain():
+        store[:CELLS] = [_compiled(cell).address for cell in range(CELLS)]
+
+
+def follow_change_over(store: Rows) -> None:
+    """Have the cells of a store written at the change-over, or now if that has come.
+
+    Another thread may change over at any moment. It leaves the plain tier before it looks for stores, so a store
+    that it does not find is written here.
+    """
+    if tiers.is_plain():
+        _WAITING[id(store)] = store
+    if tiers.has_changed_over():
+        store[:CELLS] = [_compiled(cell).address for cell in range(CELLS)]
+
+
+_WAITING: WeakValueDictionary[int, Rows] = WeakValueDictionary()
+"""Stores of a process in the plain tier."""
+
+
+def _write_into_all() -> None:
+    for found in _WAITING.valuerefs():  # a copy, because other threads may add to it
+        store = found()
+        if store is not None:
+            write_addresses(store)
+    _WAITING.clear()
+
+
+tiers.at_change_over(_write_into_all)
+
+
+@cache
+def _compiled(cell: int) -> Any:
+    made: Any = CFunc(_STEPS[cell], normalize_signature(_NUMBER(*_ARGUMENTS)), {}, {})  # type: ignore[no-untyped-call]
+    kept = keep(made)
+    if kept is not None:
+        keep_apart(kept, _STEPS[cell])
+    made.compile()
+    return made
 
 
 def _uncounted(context: Any, builder: Any, value: Any, kind: Any) -> Any:

@@ -7,17 +7,15 @@ Nothing is reordered (no fast arithmetic, no parallel sums), so every CPU gives 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
 from numba import njit, types
 from numba.core import sigutils
 from numba.extending import register_jitable
 
-_COMPILES = b"ullage.core.kernel.compiled"
+from ullage.core.kernel import tiers
+from ullage.core.kernel.kept import keep, save_if_possible
+from ullage.core.kernel.sources import cells_of, digest_of, in_file, own_sources
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,10 +25,10 @@ def compiled(function: F) -> F:
 
     The compiler takes a number that it knows for a type of its own, and would compile for each of them.
     """
-    result: Any = njit(cache=True, nogil=True)(function)
-    kept = getattr(result, "_cache", None)
+    result: Any = njit(nogil=True)(function)
+    kept = keep(result) if hasattr(result, "enable_caching") else None
     if kept is not None:
-        _keep_apart(kept)
+        keep_apart(kept, function)
     template_for = getattr(result, "get_call_template", None)
 
     def template(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
@@ -39,38 +37,37 @@ def compiled(function: F) -> F:
 
     if template_for is not None:
         result.get_call_template = template
+        tiers.enter(result)
     return cast("F", result)
 
 
-def _keep_apart(kept: Any) -> None:
-    """Make what is kept on disk good for these sources alone, and for the types it is asked for.
+def keep_apart(kept: Any, function: Callable[..., Any]) -> None:
+    """Tie what is kept on disk to the sources it was compiled from, and to the types it is asked for.
 
-    Processes that compile a function for different types at the same moment may write under one name.
+    Functions that a function closes over belong to the key of each entry: loops over several strategies share a file.
+    What closes over a function without a source file is not kept. Processes that compile a function for different
+    types at the same moment may write under one name.
     """
-    file, load = kept._cache_file, kept.load_overload  # noqa: SLF001 - numba has no other way to say what counts
-    file._source_stamp = file._source_stamp, _sources()  # noqa: SLF001 - as above
+    if not in_file(function):
+        kept.disable()
+        return
+    file, load, key = kept._cache_file, kept.load_overload, kept._index_key  # noqa: SLF001 - numba has no other way
+    file._source_stamp = own_sources(function)  # noqa: SLF001 - as above
+    inner = digest_of(*cells_of(function))
+
+    def key_with_sources(signature: Any, codegen: Any) -> Any:
+        signature, target, (code, _) = key(signature, codegen)
+        return signature, target, (code, inner.hex())
 
     def load_if_meant(signature: Any, context: Any) -> Any:
         found = load(signature, context)
+        if found is None and tiers.is_read_only():
+            raise tiers.NotKept(function.__qualname__)
         asked, _ = sigutils.normalize_signature(signature)  # type: ignore[no-untyped-call]
         return found if found is None or found.signature.args == tuple(asked) else None
 
-    kept.load_overload = load_if_meant
-
-
-@cache
-def _sources() -> bytes:
-    """A digest of all files that compiled functions may come from.
-
-    The compiler keeps its work for as long as the file of the function itself is the same, whatever became of what
-    it calls: after an update that may have another form.
-    """
-    digest, core = sha256(), Path(__file__).parents[1]
-    for path in sorted(core.rglob("*.py")):
-        text = path.read_bytes()
-        if path.parent == Path(__file__).parent or _COMPILES in text:
-            digest.update(text)
-    return digest.digest()
+    kept.load_overload, kept._index_key = load_if_meant, key_with_sources  # noqa: SLF001 - as above
+    kept.save_overload = save_if_possible(kept.save_overload)
 
 
 def _unliteral(kind: Any) -> Any:
@@ -88,28 +85,5 @@ def lean(function: F) -> F:
 
     Counting is what takes the most time where a loop reads a few numbers of each of many rows.
     """
-    vars(function)["lean"] = True  # part of what `code_of` digests
     result: F = register_jitable(_nrt=False)(function)
     return result
-
-
-def code_of(*functions: Callable[..., Any]) -> bytes:
-    """A digest of what these functions do, with all that they call and the constants they read.
-
-    The compiler keeps its work by the file of the function itself and does not notice a change in another
-    one. A compiled function that is a closure over this digest has another key after such a change.
-    """
-    digest, seen = sha256(), set[int]()
-    waiting: list[object] = list(functions)
-    while waiting:
-        value = waiting.pop(0)
-        function = getattr(value, "py_func", value)
-        if not isinstance(function, FunctionType):
-            digest.update(repr(value).encode() if isinstance(value, int | float | str) else b"")
-        elif id(function) not in seen:
-            seen.add(id(function))
-            code = function.__code__
-            digest.update(code.co_code + repr(vars(function)).encode())
-            waiting += (const for const in code.co_consts if not isinstance(const, CodeType))
-            waiting += (function.__globals__.get(name) for name in code.co_names)
-    return digest.digest()

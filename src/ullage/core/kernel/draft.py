@@ -14,7 +14,7 @@ import numpy as np
 from ullage.core.kernel.board import FREE, supplies_in
 from ullage.core.kernel.charge import charge_unit
 from ullage.core.kernel.columns import COUNT, NEEDS, Rows, Scores
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.table import look_at_zones, score
 from ullage.core.kernel.tree import enter, winner
 from ullage.core.kernel.zones import SPEND, decide
@@ -32,7 +32,6 @@ class Drafts(NamedTuple):
 @cache
 def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
     """Compile the loops around a strategy's functions, for strategies that select the first best and follow nothing."""
-    key = code_of(node, pick, score, charge_unit, look_at_zones, enter, winner)
 
     @compiled
     def several(
@@ -49,7 +48,6 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
         at_cards: Rows,
         at_score: Scores,
     ) -> int:
-        key  # noqa: B018  part of the cache key, see `code_of`
         old_nodes = np.empty((len(at_row), nodes.shape[1]), np.int64)
         old_cards = np.empty((len(at_row), at_cards.shape[1], cards.shape[1]), np.int64)
         placed, free = 0, supplies_in(store)[: len(supplies_in(store)) * (shape[0, NEEDS] > 0), FREE].copy()

@@ -8,11 +8,10 @@ from its next turn on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.compiled import code_of, compiled, inlined
+from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.exact import compare, cut
 from ullage.core.kernel.queues import (
     AGE,
@@ -287,47 +286,43 @@ class Filling(NamedTuple):
     limit_of: Callable[..., int]
 
 
-@cache
-def filling() -> Filling:
-    """Compile the entries."""
-    key = code_of(begin, next_leaf, settle, leave, plant)
+@compiled
+def _planted(rows: Rows, _heap: Rows, facts: Rows) -> None:
+    plant(rows, facts)
 
-    @compiled
-    def planted(rows: Rows, _heap: Rows, facts: Rows) -> None:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        plant(rows, facts)
 
-    @compiled
-    def begun(rows: Rows, heap: Rows, facts: Rows, mode: int) -> tuple[int, int]:
-        key  # noqa: B018  as above
-        begin(rows, heap, facts, mode)
-        return next_leaf(rows, heap, facts, mode)
+@compiled
+def _begun(rows: Rows, heap: Rows, facts: Rows, mode: int) -> tuple[int, int]:
+    begin(rows, heap, facts, mode)
+    return next_leaf(rows, heap, facts, mode)
 
-    @compiled
-    def gone_on(rows: Rows, heap: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> tuple[int, int]:
-        key  # noqa: B018  as above
-        settle(rows, heap, facts, leaf, stopped, mode)
-        return next_leaf(rows, heap, facts, mode)
 
-    @compiled
-    def noted(rows: Rows, _heap: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> None:
-        key  # noqa: B018  as above
-        note(rows, facts, leaf, stopped, mode)
+@compiled
+def _gone_on(rows: Rows, heap: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> tuple[int, int]:
+    settle(rows, heap, facts, leaf, stopped, mode)
+    return next_leaf(rows, heap, facts, mode)
 
-    @compiled
-    def left(rows: Rows, _heap: Rows, facts: Rows, leaf: int, units: int) -> None:
-        key  # noqa: B018  as above
-        leave(rows, facts, leaf, units)
 
-    @compiled
-    def freed(rows: Rows, _heap: Rows, facts: Rows, leaf: int, units: int) -> None:
-        key  # noqa: B018  as above
-        hold(rows, leaf, -units)
-        charge(rows, facts, leaf, -units)
+@compiled
+def _noted(rows: Rows, _heap: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> None:
+    note(rows, facts, leaf, stopped, mode)
 
-    @compiled
-    def limited(rows: Rows, _heap: Rows, facts: Rows, leaf: int, leaving: bool) -> int:
-        key  # noqa: B018  as above
-        return limit_of(rows, facts, leaf, leaving)
 
-    return Filling(planted, begun, gone_on, noted, left, freed, limited)
+@compiled
+def _left(rows: Rows, _heap: Rows, facts: Rows, leaf: int, units: int) -> None:
+    leave(rows, facts, leaf, units)
+
+
+@compiled
+def _freed(rows: Rows, _heap: Rows, facts: Rows, leaf: int, units: int) -> None:
+    hold(rows, leaf, -units)
+    charge(rows, facts, leaf, -units)
+
+
+@compiled
+def _limited(rows: Rows, _heap: Rows, facts: Rows, leaf: int, leaving: bool) -> int:
+    return limit_of(rows, facts, leaf, leaving)
+
+
+FILLING = Filling(_planted, _begun, _gone_on, _noted, _left, _freed, _limited)
+"""The entries, compiled when they are first called."""

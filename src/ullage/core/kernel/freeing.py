@@ -6,9 +6,6 @@ of the cards that are freed. The cards of a node are bits of a number, so nodes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import numpy as np
 
 from ullage.core.kernel.board import FREE, supplies_in
@@ -23,7 +20,7 @@ from ullage.core.kernel.columns import (
     NEEDS,
     Rows,
 )
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import width_of
 from ullage.core.kernel.room import slots_left, units_on
 from ullage.core.kernel.shares import Flags
@@ -176,41 +173,34 @@ def banned(bans: Rows, row: int, units: int, mask: int) -> bool:
     return False
 
 
-@cache
-def freeing() -> Callable[..., None]:
+@compiled
+def free_on_nodes(
+    nodes: Rows,
+    cards: Rows,
+    empty: Rows,
+    opened: Flags,
+    shape: Rows,
+    starts: Rows,
+    holders: Rows,
+    stays: Rows,
+    rows: Rows,
+    bans: Rows,
+    zones: Zones,
+    costs: Rows,
+    picks: Rows,
+) -> None:
     """Compile the loop over nodes: costs and cards as `free_on_node` writes them, nothing for nodes not `opened`.
 
     `starts` says where the holders of each node begin among all of them, `stays` which of its cards are not to
     be freed, as bits; `rows` which nodes to look at.
     """
-    key = code_of(free_on_node, freeable, units_on, banned, units_in_zones)
-
-    @compiled
-    def free(
-        nodes: Rows,
-        cards: Rows,
-        empty: Rows,
-        opened: Flags,
-        shape: Rows,
-        starts: Rows,
-        holders: Rows,
-        stays: Rows,
-        rows: Rows,
-        bans: Rows,
-        zones: Zones,
-        costs: Rows,
-        picks: Rows,
-    ) -> None:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        for row in rows:
-            costs[row] = NEVER
-            costs[row, 0] = 0
-            if opened[row] and nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD] <= BITS:
-                here = holders[starts[row] : starts[row + 1]]
-                there = bans, zones, starts[row], costs[row], picks[row]
-                free_on_node(nodes, cards, empty, row, shape, here, stays[row], *there)
-
-    return free
+    for row in rows:
+        costs[row] = NEVER
+        costs[row, 0] = 0
+        if opened[row] and nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD] <= BITS:
+            here = holders[starts[row] : starts[row + 1]]
+            there = bans, zones, starts[row], costs[row], picks[row]
+            free_on_node(nodes, cards, empty, row, shape, here, stays[row], *there)
 
 
 @compiled

@@ -63,7 +63,7 @@ def hint_of(
             _count_supplies(store, machine, resource, total, free, reuse)
     known = 0
     for mask in range(1, len(total)):
-        known += total[mask]
+        known |= mask if total[mask] else 0
     if not known:
         hints[NIL] = PREFERRED
         return
@@ -73,6 +73,9 @@ def hint_of(
     gather(total)
     gather(free)
     hint(need[AMOUNT], total if machines[machine, BY_TOTAL] else free, free, hints)
+    if resource == CPUS:  # their manager knows no zone without CPUs
+        for mask in range(1, len(hints)):
+            hints[mask] = 0 if mask & ~known else hints[mask]
     if kept:
         gather(reuse)
         keep_masks(hints, reuse, kept)

@@ -6,13 +6,10 @@ charges are as in `kernel/victims.py`, those of a victim together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import numpy as np
 
 from ullage.core.kernel.columns import AFTER_CARDS, FIRST_CARD, MODES, OPEN, Rows
-from ullage.core.kernel.compiled import code_of, compiled, lean
+from ullage.core.kernel.compiled import compiled, lean
 from ullage.core.kernel.room import units_there
 from ullage.core.kernel.shares import Flags
 from ullage.core.kernel.victims import AFTER_CHARGE, CARD, FIRST_CHARGE, charge, hold, let_go
@@ -136,31 +133,23 @@ def _spare(
             spare += _gained(nodes, cards, asked, room, leaving, begin, end)
 
 
-@cache
-def reclaiming() -> Callable[[Rows, Rows, Asked, Rows, Leaving, int, int, Flags], bool]:
-    """Compile the loop over victims."""
-    key = code_of(_room_without, _spare, _release, _restore, _gained)
+@compiled
+def fewest(
+    nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, units: int, known: int, go: Flags
+) -> bool:
+    """Write who has to go, or give False if so many units do not fit even without all of them.
 
-    @compiled
-    def fewest(
-        nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, units: int, known: int, go: Flags
-    ) -> bool:
-        """Write who has to go, or give False if so many units do not fit even without all of them.
-
-        So many of the first victims are `known` not to be enough. `room` is that of every node, and is changed.
-        The books are as before.
-        """
-        key  # noqa: B018  part of the cache key, see `code_of`
-        first, tried, modes = leaving[0], known, np.empty(len(leaving[3]), np.int64)
-        fit = _room_without(nodes, cards, asked, room, leaving, known, modes)
-        while fit < units and tried < len(go):
-            _release(nodes, cards, asked[4], leaving, first[tried], first[tried + 1], modes)
-            fit += _gained(nodes, cards, asked, room, leaving, first[tried], first[tried + 1])
-            tried += 1
-        go[:tried] = True
-        if fit >= units:
-            _spare(nodes, cards, asked, room, leaving, tried, fit - units, go)
-        _restore(nodes, cards, asked[4], leaving, tried, go, modes)
-        return fit >= units
-
-    return fewest
+    So many of the first victims are `known` not to be enough. `room` is that of every node, and is changed.
+    The books are as before.
+    """
+    first, tried, modes = leaving[0], known, np.empty(len(leaving[3]), np.int64)
+    fit = _room_without(nodes, cards, asked, room, leaving, known, modes)
+    while fit < units and tried < len(go):
+        _release(nodes, cards, asked[4], leaving, first[tried], first[tried + 1], modes)
+        fit += _gained(nodes, cards, asked, room, leaving, first[tried], first[tried + 1])
+        tried += 1
+    go[:tried] = True
+    if fit >= units:
+        _spare(nodes, cards, asked, room, leaving, tried, fit - units, go)
+    _restore(nodes, cards, asked[4], leaving, tried, go, modes)
+    return fit >= units

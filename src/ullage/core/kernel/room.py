@@ -52,6 +52,8 @@ def takes(cards: Rows, card: int, shape: Rows) -> bool:
         return False
     if shape[kind, COMPUTE] > cards[card, COMPUTE_FREE] or shape[kind, VRAM] > cards[card, VRAM_FREE]:
         return False
+    if cards[card, COMPUTE_FREE] <= 0:
+        return False  # who asks for no compute needs some too
     if cards[card, USERS] >= shape[kind, USERS_MOST]:
         return False
     return not shape[0, NAMED] or _named(shape, card, cards[card, INDEX])

@@ -18,6 +18,7 @@ from ullage.core.kernel.columns import (
     VRAM_TOTAL,
     WHOLE,
     Rows,
+    Scores,
 )
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.fragmentation import fragmentation
@@ -88,3 +89,19 @@ def idle_and_fragments(
             shares[k] = 0
     model = model_of(nodes, cards, row)
     return int(shares.sum()), float(fragmentation(nodes[row, CPU_FREE], shares, model, classes, popularity))
+
+
+@compiled
+def measure(
+    nodes: Rows,
+    cards: Rows,
+    rows: Rows,
+    takes: Flags,
+    usable: Flags,
+    classes: Classes,
+    popularity: Popularity,
+    out: Scores,
+) -> None:
+    """Write what is idle on each of these nodes, and what of it is fragments."""
+    for row in rows:
+        out[0, row], out[1, row] = idle_and_fragments(nodes, cards, row, takes, usable, classes, popularity)

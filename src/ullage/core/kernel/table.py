@@ -28,7 +28,7 @@ from ullage.core.kernel.columns import (
     Rows,
     Scores,
 )
-from ullage.core.kernel.compiled import code_of, compiled, inlined
+from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.room import enough, fits_beside_cards, look_at_cards
 from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
 from ullage.core.kernel.zones import FIT, SPEND, TAKE, decide
@@ -43,6 +43,12 @@ def first_best(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, t
 @inlined
 def heedless(nodes: Rows, cards: Rows, row: int, state: Any) -> None:
     """Nothing is kept of a node that changed: how most strategies follow."""
+
+
+@inlined
+def alike(cards: Rows, card: int, shape: Rows, state: Any) -> float:
+    """No card is better than another: for strategies that score nodes only."""
+    return 0.0
 
 
 class Loops(NamedTuple):
@@ -153,14 +159,11 @@ def loops_over(
 
     What they close over must read the same in every process, or they would be compiled anew in each.
     """
-    own = node, pick, select, follow, score, rank, _refresh, _charge
-    key = code_of(*own, look_at_cards, look_at_zones, enough, closeness_of, verdict_in, enter, grow, touch)
 
     @compiled
     def judge(
         nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, said: Rows, tree: Scores, state: Any
     ) -> None:
-        key  # noqa: B018  part of the cache key, see `code_of`
         follow(nodes, cards, row, state)
         fits = said[row, OPEN] and fits_beside_cards(nodes, row, shape) and enough(units, shape[0, COUNT])
         if fits and shape[0, NEEDS]:
@@ -171,7 +174,6 @@ def loops_over(
     def fill(
         nodes: Rows, cards: Rows, shape: Rows, space: Rows, store: Rows, said: Rows, tree: Scores, state: Any
     ) -> None:
-        key  # noqa: B018  as above
         size = len(tree) // 2
         for row in range(len(nodes)):
             follow(nodes, cards, row, state)
@@ -193,7 +195,6 @@ def loops_over(
         tree: Scores,
         state: Any,
     ) -> None:
-        key  # noqa: B018  as above
         _refresh(node, follow, nodes, cards, newest, since, shape, space, store, said, tree, state)
 
     @compiled
@@ -212,7 +213,6 @@ def loops_over(
         clock: int,
         mode: int,
     ) -> int:
-        key  # noqa: B018  as above
         _refresh(node, follow, nodes, cards, newest, since, shape, space, store, said, tree, state)
         row = select(nodes, cards, shape, space, said, tree, state)
         if row >= 0 and (shape[0, COUNT] or shape[0, NEEDS]):

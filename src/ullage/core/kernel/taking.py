@@ -41,9 +41,9 @@ from ullage.core.kernel.board import (
     verdict_in,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
-from ullage.core.kernel.by_address import PICK, Step, by_address
+from ullage.core.kernel.by_address import PICK, by_address
 from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.cpus import are_whole_cores, take_cpus
 from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import NIL
@@ -135,20 +135,14 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, stor
 
 
 @by_address(PICK)
-def pick() -> Step:
+def pick(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, store: Rows, count: int, ___: int) -> int:
     """Leave so many of the units of a node that may be taken (1) as go together best; there are enough."""
-    key = code_of(pick_linked, links_in, spare_in)
-
-    def entry(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, store: Rows, count: int, ___: int) -> int:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        chosen = spare_in(store)[1, :count]
-        pick_linked(links_in(store), nodes, row, may, may[:0], chosen)
-        may[:] = 0
-        for card in chosen:
-            may[card - nodes[row, FIRST_CARD]] = 1
-        return 0
-
-    return entry
+    chosen = spare_in(store)[1, :count]
+    pick_linked(links_in(store), nodes, row, may, may[:0], chosen)
+    may[:] = 0
+    for card in chosen:
+        may[card - nodes[row, FIRST_CARD]] = 1
+    return 0
 
 
 @compiled

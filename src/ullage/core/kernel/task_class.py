@@ -38,5 +38,8 @@ COLUMNS = 4
 WHOLE = 1000
 """The share of a card that nobody uses."""
 
+MOST_KINDS = 62
+"""Kinds of cards that a mask can tell apart; those beyond are allowed to nobody who names a model."""
+
 ANY_MODEL = -1
 """The mask that allows every model (models are numbered 0..62)."""

@@ -41,7 +41,7 @@ from ullage.core.kernel.columns import (
     Rows,
     Scores,
 )
-from ullage.core.kernel.compiled import code_of, compiled
+from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.room import enough, look_at_cards, room_on
 from ullage.core.kernel.zones import SPEND, TAKE, decide
 
@@ -422,7 +422,6 @@ def line_up(books: Books, occupants: Occupants, costs: Costs, kept: Kept, may_ta
 @cache
 def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
     """Compile the loop over units around how a strategy picks cards."""
-    key = code_of(pick, line_up, look, put_back, take, sift, charge_unit, follow_free, units_open, fits)
 
     @compiled
     def evict(
@@ -439,7 +438,6 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
         paid_since: Scores,
     ) -> int:
         """Place units until nobody more may go for one; how many, and in `paid` what each costs."""
-        key  # noqa: B018  part of the cache key, see `code_of`
         nodes, cards, shape = books[0], books[1], books[2]
         cost, known, heap, placed = costs[0], len(may_take), np.zeros(len(may_take), np.int64), 0
         size = line_up(books, occupants, costs, kept, may_take, heap)

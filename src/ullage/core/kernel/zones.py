@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ullage.core.kernel.alignment import aligned_room, may_settle, settle
 from ullage.core.kernel.board import SEATED, machines_in, supplies_in, taken_in
-from ullage.core.kernel.by_address import DECIDE, Step, by_address
+from ullage.core.kernel.by_address import DECIDE, by_address
 from ullage.core.kernel.columns import MACHINE, NAMED, NEEDS, Rows
-from ullage.core.kernel.compiled import code_of
 from ullage.core.kernel.taking import spend
 
 FIT, TAKE, SPEND, ROOM = 0, 1, 2, 3
@@ -15,21 +14,15 @@ it is; `aligned_room`, of so many units at most."""
 
 
 @by_address(DECIDE)
-def decide() -> Step:
+def decide(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, asked: int, most: int) -> int:
     """The answer for one node: 1 or 0, or how many units; `units` is changed as the function says that is asked."""
-    key = code_of(may_settle, settle, spend, aligned_room)
-
-    def entry(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, asked: int, most: int) -> int:
-        key  # noqa: B018  part of the cache key, see `code_of`
-        if asked == FIT:
-            return int(may_settle(nodes, cards, row, shape, units, store))
-        if asked == TAKE:
-            return int(settle(nodes, cards, row, shape, units, store))
-        if asked == ROOM:
-            return int(aligned_room(nodes, cards, row, shape, units, store, most))
-        held = shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], SEATED]
-        if held:
-            spend(machines_in(store), supplies_in(store), nodes[row, MACHINE], taken_in(store), 1)
-        return int(held)
-
-    return entry
+    if asked == FIT:
+        return int(may_settle(nodes, cards, row, shape, units, store))
+    if asked == TAKE:
+        return int(settle(nodes, cards, row, shape, units, store))
+    if asked == ROOM:
+        return int(aligned_room(nodes, cards, row, shape, units, store, most))
+    held = shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], SEATED]
+    if held:
+        spend(machines_in(store), supplies_in(store), nodes[row, MACHINE], taken_in(store), 1)
+    return int(held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ullage.core.fleet import Fleet
-from ullage.core.strategies.best_fit import card, node, pick
+from ullage.core.kernel.tightest import card, node, pick
 from ullage.core.strategies.leftover import NAME
 from ullage.core.strategies.strategy import Strategy
 

@@ -28,17 +28,13 @@ import numpy as np
 
 from ullage.core.fleet import Fleet
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.compiled import code_of, inlined
 from ullage.core.kernel.draft import Drafts, drafts_over
-from ullage.core.kernel.table import Loops, first_best, heedless, loops_over
+from ullage.core.kernel.sources import digest_of
+from ullage.core.kernel.table import Loops, alike, first_best, heedless, loops_over
 from ullage.core.kernel.victims import evictions_over
 from ullage.core.shape import Shape
 
-
-@inlined
-def alike(cards: Rows, card: int, shape: Rows, state: Any) -> float:
-    """No card is better than another: for strategies that score nodes only."""
-    return 0.0
+__all__ = ["Strategy", "alike"]
 
 
 class Strategy:
@@ -74,7 +70,7 @@ class Strategy:
     @cached_property
     def digest(self) -> str:
         """Another one after any change of what it does."""
-        code = code_of(self._node, self._card, self._pick, self._select, self._follow)
+        code = digest_of(self._node, self._card, self._pick, self._select, self._follow)
         return sha256(code + repr(self.state).encode()).hexdigest()
 
     def on(self, fleet: Fleet) -> Strategy:

@@ -119,6 +119,8 @@ class Board:
         twin.__dict__.update(self.__dict__)
         twin.store, twin.rows = at.packed(self.rows)
         twin.store[: by_address.CELLS] = self.store[: by_address.CELLS]
+        if not twin.store[0]:
+            by_address.follow_change_over(twin.store)
         twin._name_parts()
         return twin
 
@@ -167,6 +169,24 @@ class Board:
         found: Rows = rows[rows[:, at.RESOURCE] == self._resources.code_of(resource)]
         return found
 
+    def left_of(self, machine: int, resource: str) -> tuple[Rows, Rows]:
+        """Return the rows of what a machine has of a resource, and how much of each the last decision left.
+
+        A decision that came to an end before it looked at supplies left all that is free.
+        """
+        first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
+        own = self.supplies[first:last, at.RESOURCE] == self._resources.code_of(resource)
+        rows, taken = self.supplies[first:last][own], self.rows.taken[: last - first][own]
+        if self.code not in (at.NOT_ALIGNED, at.SHORT):
+            return rows, rows[:, at.FREE]
+        amounts = (rows[:, at.TOTAL] > 1) | (rows[:, at.CORE] < 0)
+        marked = (taken[:, at.MARK] == at.OPEN) | (taken[:, at.MARK] == at.REUSABLE)
+        return rows, np.where(amounts, rows[:, at.FREE] - taken[:, at.BYTES], marked.astype(np.int64))
+
+    def resource_of(self, code: int) -> str:
+        """Return the name of the resource that a number of the rows stands for."""
+        return self._resources.name_of(code)
+
     def on_whole_cores(self, row: int) -> int:
         """How many CPUs of a node are free on cores of which none is reserved."""
         cpus = self.cpus_of(self.machine_of[row])
@@ -190,7 +210,7 @@ class Board:
             return []
         rows = needs_of(asked, self._resources)
         if rows and not self.store[0]:
-            self.store[: by_address.CELLS] = by_address.addresses()
+            by_address.write_addresses(self.store)
         return rows
 
     # --- placements ---

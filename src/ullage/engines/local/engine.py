@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
-from collections.abc import Coroutine, Sequence
+from collections.abc import Container, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from ullage.engines.local import cgroup, logs
+from ullage.engines.local import cgroup
 from ullage.engines.local.cgroup import Cell, Confinement
 from ullage.engines.local.door import WorkerLine
+from ullage.engines.local.ended_logs import EndedLogs
 from ullage.engines.local.environment import worker_command, worker_environment
 from ullage.engines.local.executor import LocalExecutor, own_cpus
-from ullage.engines.local.home import Home
+from ullage.engines.local.home import Home, remove
 from ullage.engines.local.link import WardenLink
 from ullage.engines.local.sharing import Sharing, Unenforced
 from ullage.model.error import AlreadyExists
@@ -33,6 +33,7 @@ from ullage.service.engine_port import (
     TaskOrder,
 )
 from ullage.wire import frames
+from ullage.wire.output_log import remove_log
 
 HELLO_S = 30.0
 """Seconds a worker may take from its start to its first word."""
@@ -68,6 +69,7 @@ class LocalEngine:
         sharing: Sharing | None = None,
     ) -> None:
         self._home = Home(data_dir)
+        self._ended_logs = EndedLogs(self._home.executor_logs)
         self._node = node
         self._server_id = server_id
         self._hello_s = hello_s
@@ -81,7 +83,6 @@ class LocalEngine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: EngineListener | None = None
         self._server: asyncio.Server | None = None
-        self._trimmer: asyncio.Task[None] | None = None
         self._link = WardenLink(self._home.warden_log, self._on_warden, self._on_warden_lost)
 
     @property
@@ -102,6 +103,8 @@ class LocalEngine:
 
         """
         self._home.open()
+        for path in self._ended_logs.open():
+            remove_log(path)
         self._listener = listener
         if self._confinement is None:
             self._confinement = cgroup.detect(f"ullage-{self._home.id}")
@@ -110,11 +113,10 @@ class LocalEngine:
         await self._swept.wait()
         self._home.note_roots(self._confinement.roots)
         path = self._home.socket
-        path.unlink(missing_ok=True)
+        remove(path)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: WorkerLine(self._admit), str(path), backlog=512)
         path.chmod(0o600)
-        self._trimmer = loop.create_task(self._keep_logs_small())
         self._report(NodeReported(self._node))
 
     async def close(self, grace_s: float = GRACE_S) -> None:
@@ -125,8 +127,6 @@ class LocalEngine:
         while self._executors or self._doomed:
             self._idle.clear()
             await self._idle.wait()
-        if self._trimmer is not None:
-            self._trimmer.cancel()
         await self._link.close()
         if self._server is not None:
             self._server.close()
@@ -151,6 +151,7 @@ class LocalEngine:
             self._gone_later(order.executor, "the engine is closing")
             return
         out, err = self._home.logs(order.executor)
+        self._ended_logs.take(out.stem)
         secret = secrets.token_hex(32)
         executor = LocalExecutor(order, secret, err, self._report, self._look_after)
         try:
@@ -206,6 +207,15 @@ class LocalEngine:
         if found is not None:
             found.blame("stopped")
             self._link.send(do="stop", executor=executor, grace_s=grace_s)
+
+    def forget(self, logs: str) -> None:
+        """Remove the logs of a session's programs, in a thread: there may be many."""
+        self._discard(self._home.bury_task_logs(logs))
+
+    def keep_logs(self, names: Container[str]) -> None:
+        """Remove the logs of sessions that are not among these: they were deleted, and a crash came in between."""
+        for directory in self._home.logs_of_others(names):
+            self._discard(self._home.bury(directory))
 
     def _find(self, executor: str) -> LocalExecutor | None:
         found = self._executors.get(executor)
@@ -292,6 +302,8 @@ class LocalEngine:
                 break
             await asyncio.sleep(_REMOVE_S)
         self._clear(executor)
+        for path in self._ended_logs.add(self._home.logs(executor.name)[0].stem):
+            self._spawn(asyncio.to_thread(remove_log, path))
         del self._executors[executor.name]
         self._report(Gone(executor.name, why))
         self._idle.set()
@@ -299,17 +311,12 @@ class LocalEngine:
     def _clear(self, executor: LocalExecutor) -> None:
         """Remove its private directory, in a thread: there may be much in it."""
         self._home.new_cache(executor.name)
-        if executor.work is None:
-            return
-        grave = self._home.bury(executor.work)
-        self._spawn(asyncio.to_thread(shutil.rmtree, grave, ignore_errors=True))
+        if executor.work is not None:
+            self._discard(self._home.bury(executor.work))
 
-    async def _keep_logs_small(self) -> None:
-        while True:
-            await asyncio.sleep(logs.CHECK_S)
-            for executor in self._executors.values():
-                for path in (*self._home.logs(executor.name), *self._home.logs_of_tasks(executor.running)):
-                    logs.begin_anew_if_larger(path)
+    def _discard(self, grave: Path | None) -> None:
+        if grave is not None:
+            self._spawn(asyncio.to_thread(remove, grave))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

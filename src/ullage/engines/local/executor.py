@@ -54,10 +54,8 @@ class LocalExecutor:
         self.cell = Cell()
         self.work: Path | None = None  # the private directory, if it has one
         self.status: int | None = None
-        self.running: set[tuple[str, int]] = set()  # session and number of the tasks in hand
         self._cpus = own_cpus(order)
         self._memory = order.requirement.memory_bytes
-        self._session = ""
         self._secret = secret
         self._error_log = error_log
         self._report = report
@@ -123,7 +121,6 @@ class LocalExecutor:
         return f"it was placed on CPUs {format_ids(self._cpus)} alone, and runs on {format_ids(runs_on)}"
 
     def _outcome(self, outcome: frames.Outcome) -> TaskOutcome:
-        self.running.discard((self._session, outcome.task))
         message = outcome.message
         if outcome.code == _OUT_OF_MEMORY and (kills := self.cell.kills()) > self._kills_told:
             self._kills_told = kills
@@ -142,19 +139,16 @@ class LocalExecutor:
 
     def bind(self, order: BindOrder) -> None:
         """Send the session."""
-        self._session = order.session
-        self.running.clear()
         gang = None
         if order.gang is not None:
             gang = frames.Membership(order.gang.id, order.gang.rank, order.gang.size)
         try:
-            self._send(frames.Enter(order.session, order.common_data, gang))
+            self._send(frames.Enter(order.session, order.common_data, gang, order.logs))
         except frames.FrameError as error:
             self._later(Bound(self.name, BindCode.UNKNOWN, f"the common data cannot be sent: {error}"))
 
     def hand_out(self, tasks: Sequence[TaskOrder]) -> None:
         """Send tasks, in frames of a bearable size; fail those that fit in none."""
-        self.running.update((task.session, task.task) for task in tasks)
         batch: list[frames.HandOut] = []
         held = 0
         for order in tasks:

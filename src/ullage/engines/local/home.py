@@ -7,15 +7,21 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container
+from contextlib import suppress
 from pathlib import Path
 
 import ullage
 from ullage.model.error import Unavailable
+from ullage.wire.private_file import write_private
 
 _LONGEST_SOCKET_PATH = 107
 """Bytes; `sun_path` has 108 with its closing NUL: unix(7)."""
+
+_MOST_OF_NOTE = 1 << 20
+"""Characters that are read of what an earlier run noted."""
 
 
 class Home:
@@ -50,10 +56,8 @@ class Home:
             os.close(lock)
             raise Unavailable(f"{self.path} is in use by another server", code="data-dir-in-use") from None
         self._lock = lock
-        for directory in self._work.iterdir():  # of executors that an earlier run did not see off
-            shutil.rmtree(directory, ignore_errors=True)
-        for cache in self._caches.iterdir():
-            cache.unlink()
+        for left in (*self._work.iterdir(), *self._caches.iterdir()):  # by executors of an earlier run
+            remove(left)
 
     def close(self) -> None:
         """Let others use the directories."""
@@ -97,33 +101,40 @@ class Home:
         link = directory / "ullage"
         package = Path(ullage.__file__).parent
         if not link.is_symlink() or link.readlink() != package:
-            link.unlink(missing_ok=True)
+            remove(link)
             link.symlink_to(package)
         return directory
 
     def make_work(self, executor: str) -> Path:
         """A private, empty working directory."""
         directory = self._work / _file_name(executor)
-        directory.mkdir(mode=0o700, exist_ok=True)
+        remove(directory)
+        directory.mkdir(mode=0o700, parents=True)  # user code may have removed the one of all
         return directory
 
     def new_cache(self, executor: str) -> Path:
         """A file for the processes of one executor to count together what they use of a card; not there yet."""
         cache = self._caches / f"{_file_name(executor)}.cache"
-        cache.unlink(missing_ok=True)
+        remove(cache)
         return cache
 
-    def bury(self, work: Path) -> Path:
-        """Give a working directory another name, so that its own is free at once."""
-        grave = Path(tempfile.mkdtemp(prefix=".gone-", dir=self._work)) / work.name
-        work.rename(grave)
-        return grave.parent
+    def bury(self, directory: Path) -> Path | None:
+        """Give a directory another name, so that its own is free at once; None if its user has removed it."""
+        try:
+            grave = Path(tempfile.mkdtemp(prefix=".gone-", dir=self._work))
+            directory.rename(grave / "directory")
+        except OSError:
+            return None
+        return grave
 
-    def logs_of_tasks(self, tasks: Iterable[tuple[str, int]]) -> Iterator[Path]:
-        """Where programs write that run as these tasks (session, number)."""
-        for session, task in tasks:
-            yield self.task_logs / session / f"{task}.out"
-            yield self.task_logs / session / f"{task}.err"
+    def bury_task_logs(self, name: str) -> Path | None:
+        """Give the directory of a session's logs another name; None if there is none."""
+        directory = self.task_logs / name
+        return self.bury(directory) if directory.is_dir() else None
+
+    def logs_of_others(self, names: Container[str]) -> list[Path]:
+        """Directories of logs whose name is none of these."""
+        return [entry for entry in self.task_logs.iterdir() if entry.name not in names]
 
     def logs(self, executor: str) -> tuple[Path, Path]:
         """Files for what a worker prints: standard output, standard error."""
@@ -133,13 +144,16 @@ class Home:
     def known_roots(self) -> list[Path]:
         """Cgroup directories noted by this and earlier runs."""
         try:
-            return [Path(line) for line in self._note.read_text().splitlines()]
-        except FileNotFoundError:
+            with os.fdopen(os.open(self._note, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+                return [Path(line) for line in file.read(_MOST_OF_NOTE).splitlines()]
+        except OSError:
             return []
 
     def note_roots(self, roots: tuple[Path, ...]) -> None:
         """Note where cgroups are made, for the run after a crash: it may itself live in another cgroup."""
-        self._note.write_text("".join(f"{root}\n" for root in roots))
+        if self._note.is_dir():
+            remove(self._note)
+        write_private(self._note, "".join(f"{root}\n" for root in roots).encode())
 
     @property
     def _note(self) -> Path:
@@ -149,3 +163,42 @@ class Home:
 def _file_name(executor: str) -> str:
     """`executor` as one file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", executor).lstrip(".") or "_"
+
+
+def open_plainly(path: Path) -> int:
+    """A descriptor that appends to the regular file at `path`; whatever else user code has put there is replaced.
+
+    Raises:
+        OSError: the file cannot be made.
+
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with suppress(OSError):
+        descriptor = os.open(path, flags, 0o600)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    remove(path)
+    return os.open(path, flags | os.O_EXCL, 0o600)
+
+
+def remove(path: Path) -> None:
+    """Remove whatever user code has put at `path`: a file, a link, a tree that forbids to be removed. No error."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, onerror=_permit_and_remove)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError:
+        return  # what needs the place free says so itself
+
+
+def _permit_and_remove(_function: Callable[[str], object], path: str, _error: object) -> None:
+    """Try once more after giving the owner's rights back to `path` and its parent."""
+    with suppress(OSError):
+        os.chmod(os.path.dirname(path), 0o700)  # noqa: PTH101, PTH120 - names as `rmtree` has them
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - as above
+            os.chmod(path, 0o700)  # noqa: PTH101 - as above
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)  # noqa: PTH108 - as above

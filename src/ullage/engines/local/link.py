@@ -12,9 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ullage.engines.local import warden
+import ullage
+from ullage.engines.local.home import open_plainly
 
 _log = logging.getLogger(__name__)
+
+_RUN_WARDEN = "import sys; sys.path.append(sys.argv[1]); from ullage.engines.local.warden import main; main()"
 
 _PAUSE_S = 0.1
 _PAUSE_MAX_S = 10.0
@@ -99,14 +102,16 @@ class WardenLink:
         return not self._closing
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        # Run by path and isolated: neither the package nor the user's site can slow or break its start.
+        # Isolated: neither the environment nor the user's site can slow or break its start.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULLAGE_")}
-        with self._log.open("ab") as log:
+        with os.fdopen(open_plainly(self._log), "ab") as log:
             return await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-I",
                 "-S",
-                warden.__file__,
+                "-c",
+                _RUN_WARDEN,
+                str(Path(ullage.__file__).parent.parent),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
+
+from ullage.wire import output_log
 
 TAIL_BYTES = 2048
 """How much of a worker's standard error is shown."""
@@ -29,14 +30,8 @@ def with_tail(text: str, log: Path) -> str:
 
 
 def read_tail(log: Path) -> str:
-    """The last whole lines of a file, at most `TAIL_BYTES`; empty if there is no such file."""
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
-            data = file.read(TAIL_BYTES)
-    except OSError:
-        return ""
-    if size > TAIL_BYTES:
+    """The last whole lines of a log, at most `TAIL_BYTES`; empty if there is no such log."""
+    data = output_log.read_tail(log, TAIL_BYTES + 1)
+    if len(data) > TAIL_BYTES:
         _, _, data = data.partition(b"\n")
     return data.decode(errors="replace").strip()

@@ -1,7 +1,7 @@
 """A small separate process that starts workers, and sees that nothing of them is left when they end.
 
-It must outlive the server by a moment, so it is run as a file of its own, imports the standard
-library only, and has one thread. Every descendant of a worker stays below the warden in the
+It must outlive the server by a moment, so it runs isolated, imports the standard library and
+`ullage.wire.output_log` only, and has one thread. Every descendant of a worker stays below the warden in the
 process tree, however it forks and whatever session it opens, because the warden is a child
 subreaper (`PR_SET_CHILD_SUBREAPER`, prctl(2)): orphans become its children. An executor is gone
 once none of its processes is left there.
@@ -9,6 +9,8 @@ once none of its processes is left there.
 - The server dies: its end of the pipe closes, the warden kills everything and ends.
 - The warden dies: the kernel kills the workers (`PR_SET_PDEATHSIG`); what they started is found
   by its environment when the engine starts the next warden, whose first order is `sweep`.
+
+What a worker prints comes through pipes, and the warden writes it to logs of bounded size.
 
 Orders come as JSON lines on standard input, what happens goes out as JSON lines:
 
@@ -37,7 +39,10 @@ import signal
 import time
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
+
+from ullage.wire.output_log import LogWriter
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -50,6 +55,10 @@ _WATCH_S = 0.5
 
 _MOST_MOVES = 8
 """Rounds of moving threads to other CPUs: one that starts a thread meanwhile needs another, few need a third."""
+
+_CHUNK = 64 * 1024
+_MOST_LEFT = 64
+"""Bytes of output that are copied in one turn, and turns of an executor of which nothing lives any more."""
 
 _OOM_SCORE_ADJ = 500
 """When the machine runs out of memory, workers go before servers and shells: proc_pid_oom_score_adj(5)."""
@@ -77,7 +86,8 @@ class Process(NamedTuple):
 class Ward:
     """An executor the warden looks after."""
 
-    def __init__(self, order: dict[str, Any], pid: int, report_fd: int) -> None:
+    def __init__(self, order: dict[str, Any], pid: int, report_fd: int, output: dict[int, LogWriter]) -> None:
+        self.output = output  # by the end for reading of the pipe that it comes from
         self.executor: str = order["executor"]
         # Both: other servers on this machine may have executors of the same name.
         self.markers = {f"{name}={order['env'][name]}".encode() for name in ("ULLAGE_HOME_ID", "ULLAGE_EXECUTOR")}
@@ -103,6 +113,7 @@ class Warden:
         self._tick = _TICK_S
         self._selector = selectors.DefaultSelector()
         self._last_watch = 0.0
+        self._said = ""
 
     def run(self) -> None:
         """Work until the server is gone and so is all that it had started."""
@@ -112,17 +123,30 @@ class Warden:
         signal.set_wakeup_fd(wake_sender, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(0, selectors.EVENT_READ, self._read_orders)
-        self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
+        self._selector.register(wake, selectors.EVENT_READ, lambda: _drain(wake))
+        look_at: float | None = 0.0
         while not (self._closing and self._empty()):
             try:
-                for key, _ in self._selector.select(self._pause()):
-                    key.data()
+                wait = None if look_at is None else max(0.0, look_at - time.monotonic())
+                copied = [key.data() for key, _ in self._selector.select(wait)]
+                # Output alone is no reason to look at all processes: who prints without end would cost a lot.
+                if copied and None not in copied and (look_at is None or time.monotonic() < look_at):
+                    continue
+                look_at = 0.0  # also after an error below
                 self._reap()
                 self._see_off()
                 self._watch_memory()
+                pause = self._pause()
+                look_at = None if pause is None else time.monotonic() + pause
             except Exception:  # noqa: BLE001  # whatever it is, the next round may do better; ending here may not
-                traceback.print_exc()
+                self._complain(traceback.format_exc())
                 time.sleep(_TICK_S)
+
+    def _complain(self, trace: str) -> None:
+        """Write what is wrong to standard error, once for as long as it stays the same."""
+        if trace != self._said:
+            self._said = trace
+            os.write(2, trace.encode())
 
     def _empty(self) -> bool:
         return not self._wards and self._sweep is None and not descendants(process_table(), os.getpid())
@@ -154,21 +178,34 @@ class Warden:
     def _start(self, order: dict[str, Any]) -> None:
         own = frozenset(order.get("cpus") or ())
         self._share_cpus(own)
+        try:
+            output, writers = _open_output(order)
+        except OSError as error:
+            self._not_started(order, f"its logs cannot be opened: {error.strerror or error}")
+            return
         report_fd, child_fd = os.pipe()  # closed by exec: proof that the program runs
         warden = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
-            os.close(report_fd)
-            os.close(child_fd)
-            _say(event="failed", executor=order["executor"], message=f"cannot fork: {error.strerror}")
-            self._share_cpus()
+            for descriptor in (report_fd, child_fd, *writers, *output):
+                os.close(descriptor)
+            for log in output.values():
+                log.close()
+            self._not_started(order, f"cannot fork: {error.strerror}")
             return
         if pid == 0:
-            _become(order, own or self._shared_cpus, self._shared_cpus, warden, child_fd)
-        os.close(child_fd)
-        ward = self._wards[order["executor"]] = Ward(order, pid, report_fd)
+            _become(order, writers, own or self._shared_cpus, self._shared_cpus, warden, child_fd)
+        for descriptor in (child_fd, *writers):
+            os.close(descriptor)
+        ward = self._wards[order["executor"]] = Ward(order, pid, report_fd, output)
         self._selector.register(report_fd, selectors.EVENT_READ, lambda: self._read_report(ward))
+        for reader in output:
+            self._selector.register(reader, selectors.EVENT_READ, lambda reader=reader: self._copy(ward, reader))
+
+    def _not_started(self, order: dict[str, Any], message: str) -> None:
+        _say(event="failed", executor=order["executor"], message=message)
+        self._share_cpus()
 
     def _read_report(self, ward: Ward) -> None:
         assert ward.report_fd is not None
@@ -178,10 +215,39 @@ class Warden:
         ward.report_fd = None
         if message:
             del self._wards[ward.executor]  # the child has only its exit left to do
+            self._end_output(ward)
             self._share_cpus()
             _say(event="failed", executor=ward.executor, message=message)
         else:
             _say(event="started", executor=ward.executor, pid=ward.pid)
+
+    def _copy(self, ward: Ward, reader: int) -> bool:
+        """Copy one chunk of output; whether there was one."""
+        if reader not in ward.output:
+            return False  # it ended in this turn
+        try:
+            data = os.read(reader, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            ward.output[reader].write(data)
+            return True
+        self._selector.unregister(reader)
+        os.close(reader)
+        ward.output.pop(reader).close()
+        return False
+
+    def _end_output(self, ward: Ward) -> None:
+        """Copy what is left in the pipes, which another process may hold open, and close them."""
+        for reader in list(ward.output):
+            for _ in range(_MOST_LEFT):
+                if not self._copy(ward, reader):
+                    break
+        for reader, log in ward.output.items():
+            self._selector.unregister(reader)
+            os.close(reader)
+            log.close()
+        ward.output.clear()
 
     def _stop(self, executor: str, grace_s: float) -> None:
         ward = self._wards.get(executor)
@@ -251,6 +317,7 @@ class Warden:
 
     def _gone(self, ward: Ward) -> None:
         del self._wards[ward.executor]
+        self._end_output(ward)
         self._share_cpus()
         if self._closing:
             _remove(ward.cgroups)  # nobody else is there to do it
@@ -365,6 +432,10 @@ class Warden:
                 if held > limit:
                     ward.kill_at = 0.0
                     _say(event="too-large", executor=ward.executor, bytes=held)
+
+
+def _drain(wake: int) -> None:
+    os.read(wake, 4096)
 
 
 def process_table() -> dict[int, Process]:
@@ -512,12 +583,42 @@ def _remove(directories: Iterable[str]) -> None:
             continue
 
 
+def _open_output(order: dict[str, Any]) -> tuple[dict[int, LogWriter], list[int]]:
+    """The logs of an executor by the pipes that they are fed from, and the ends for its standard output and error.
+
+    Raises:
+        OSError: there is no descriptor left, or a log cannot be opened.
+
+    """
+    output: dict[int, LogWriter] = {}
+    writers: list[int] = []
+    try:
+        for path in map(Path, (order["out"], order["err"])):
+            log = LogWriter(path.parent, path.name)
+            reader, writer = os.pipe()
+            os.set_blocking(reader, False)
+            output[reader] = log
+            writers.append(writer)
+    except OSError:
+        for descriptor in (*output, *writers):
+            os.close(descriptor)
+        for log in output.values():
+            log.close()
+        raise
+    return output, writers
+
+
 def _become(
-    order: dict[str, Any], cpus: frozenset[int], shared: frozenset[int], warden: int, report_fd: int
+    order: dict[str, Any],
+    output: list[int],
+    cpus: frozenset[int],
+    shared: frozenset[int],
+    warden: int,
+    report_fd: int,
 ) -> NoReturn:
     """In the child: become the worker. What goes wrong is written to `report_fd`."""
     try:
-        _prepare(order, warden)
+        _prepare(order, output, warden)
         _stay_on(cpus, shared, required=order.get("cpus_required", False))
         _stay_near(order.get("zones") or [])
         argv = order["argv"]
@@ -533,7 +634,7 @@ def _become(
     os._exit(127)
 
 
-def _prepare(order: dict[str, Any], warden: int) -> None:
+def _prepare(order: dict[str, Any], output: list[int], warden: int) -> None:
     """Everything between fork and exec."""
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -544,10 +645,9 @@ def _prepare(order: dict[str, Any], warden: int) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # ignored signals would stay ignored through exec
-    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.dup2(os.open(order["out"], append, 0o600), 1)
-    os.dup2(os.open(order["err"], append, 0o600), 2)
+    for standard, writer in enumerate(output, start=1):
+        os.dup2(writer, standard)
     os.chdir(order["cwd"])
 
 
@@ -620,7 +720,3 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # they are meant for the server, which then closes the pipe
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     Warden().run()
-
-
-if __name__ == "__main__":
-    main()

@@ -77,11 +77,17 @@ def not_there(imports: Iterable[Binding], ledger: Ledger, objects: Iterable[Bind
 def _bindings(found: Object, place: str) -> Iterable[Binding]:
     text = (found.document.get("data") or {}).get(KEY) or "[]"
     try:
-        rows = msgspec.json.decode(text, type=list[AllocationBody])
+        items = msgspec.json.decode(text, type=list[Any])
     except (msgspec.MsgspecError, RecursionError) as error:
         yield Binding(place, "", "", state=BindingState.INVALID, reason=f"{KEY} cannot be read: {error}")
         return
-    for row in rows:
+    for at, item in enumerate(items):
+        try:
+            row = msgspec.convert(item, AllocationBody)
+        except msgspec.MsgspecError as error:
+            reason = f"{KEY}[{at}] cannot be read: {error}"
+            yield Binding(f"{place}[{at}]", "", "", state=BindingState.INVALID, reason=reason)
+            continue
         name = f"{place}/{binding_name(row.app_name, row.owner, row.device_id)}"
         if not (row.app_name and row.owner and row.device_id) or not 0 <= row.memory <= MOST_BYTES:
             yield Binding(

@@ -43,9 +43,9 @@ class Admins:
     users: Collection[str] = ()
     groups: Collection[str] = ()
 
-    def caller(self, user: str, groups: Iterable[str]) -> Caller:
-        """Somebody, and whether that is one of them."""
-        return Caller(user, user in self.users or not set(groups).isdisjoint(self.groups))
+    def has(self, user: str, groups: Iterable[str]) -> bool:
+        """Return whether somebody is one of them; `user` is the full name."""
+        return user in self.users or not set(groups).isdisjoint(self.groups)
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -63,7 +63,11 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 class Tokens:
-    """Callers by their bearer tokens, as the API server knows them; `prefix` is cut off the names of users."""
+    """Callers by their bearer tokens, as the API server knows them; `prefix` is cut off the names of users.
+
+    With a prefix only users who have it, and admins, are answered: the short name of one user could be the full name
+    of another.
+    """
 
     def __init__(self, api: KubeApi, admins: Admins, *, prefix: str = "", clock: Callable[[], float] = clock_s) -> None:
         self._api, self._admins, self._prefix, self._clock = api, admins, prefix, clock
@@ -95,12 +99,20 @@ class Tokens:
         status = msgspec.json.decode(answer, type=_Review).status
         if not status.authenticated or not status.user.username:
             raise Forbidden("Authorization: the cluster does not know this token", code="unauthenticated")
-        found = self._admins.caller(status.user.username.removeprefix(self._prefix), status.user.groups)
+        found = self._named(status.user)
         self._known[name] = now + KEPT_S, found
         self._known.move_to_end(name)
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
         return found
+
+    def _named(self, user: _User) -> Caller:
+        full, admin = user.username, self._admins.has(user.username, user.groups)
+        short = full.removeprefix(self._prefix)
+        if self._prefix and not admin and short in ("", full):
+            fix = f"users whose names begin with {self._prefix!r}, and admins, are answered here"
+            raise Forbidden(f"Authorization: this is the token of {full!r}; {fix}", code="unauthenticated")
+        return Caller(short or full, admin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +131,7 @@ class ProxyHeaders:
         user = request.headers.get("x-remote-user", "")
         if not user:
             raise Forbidden("X-Remote-User: the proxy has to say who asks", code="unauthenticated")
-        return self.admins.caller(user, request.headers.getlist("x-remote-group"))
+        return Caller(user, self.admins.has(user, request.headers.getlist("x-remote-group")))
 
 
 class Known:

@@ -13,12 +13,12 @@ from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.events import Tell
-from ullage.kube.mirror import Trouble
+from ullage.kube.machines import Trouble
 from ullage.kube.nodes import CardReader
 from ullage.model.compute import OwnerQuota
 from ullage.service.bindings import Bindings
 from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PodSettings
+from ullage.wire.dialect import PodReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class FrontBindings:
         cluster: Cluster,
         sources: Sources,
         terms: BindingTerms,
-        pods: PodSettings,
+        reader: PodReader,
         readers: Sequence[CardReader],
         claimed: Claimed,
         tell: Tell,
@@ -68,13 +68,13 @@ class FrontBindings:
             sources,
             name=terms.name,
             namespace=terms.namespace,
-            settings=pods,
+            reader=reader,
             readers=readers,
             strict=terms.strict,
             allocations=terms.allocations,
             quotas=terms.quotas,
         )
-        gate = Gate(store, sources.namespaces, terms.scope, pods.domain)
+        gate = Gate(store, sources.namespaces, terms.scope, reader.settings.domain)
         intruders = Intruders(claimed, sources.pods, store.tenant, tell)
         store.noticed = lambda: (each.problem for each in intruders.now)
         upkeep = Upkeep(candidate, store, sources.nodes, gate, intruders, trouble=trouble)

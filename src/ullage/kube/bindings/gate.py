@@ -15,7 +15,7 @@ from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import Namespace, Pod
 from ullage.model.binding import Binding, Tenant
-from ullage.model.error import Conflict, InvalidRequest
+from ullage.model.error import Conflict, InvalidRequest, Unavailable
 from ullage.model.request import ResourceRequirement
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.gpubinding import APP_LABEL, consume_of
@@ -141,6 +141,27 @@ class Gate:
         uneven = {node: vram for node, vram in amounts.items() if vram}
         return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places, uneven)
 
+    def counts(self, pod: Document, asked: PodRequest, nodes: Iterable[str]) -> tuple[int, ...]:
+        """Return how many cards a new pod gets by its bindings on these nodes, each number once.
+
+        Cards that other pods of its application hold count as free, as those pods may end first. The result is empty
+        where bindings do not count, are not read yet, or leave the pod nothing.
+
+        Raises:
+            InvalidRequest: its labels cannot be read.
+
+        """
+        namespace = text(mapping(pod.get("metadata"), "metadata").get("namespace")) or "default"
+        if self.unready or not self.covers(namespace):
+            return ()
+        tenant = self._bindings.tenant(pod)
+        consume = consume_of(tenant)
+        try:
+            found = self._bindings.claims.permit(tenant, asked.requirement, nodes, (), consume)
+        except Unavailable:
+            return ()
+        return tuple(sorted({place.count for place in found.places.values()}))
+
     def _expect(self, asked: PodRequest, *, placed: bool) -> None:
         key = asked.claim.namespace, asked.claim.pod
         self._waiting.pop(key, None)
@@ -228,7 +249,7 @@ def _with(asked: PodRequest, requirement: ResourceRequirement) -> PodRequest:
     """The request with other amounts: what is bound is the most that it may use, too."""
     limit, part = asked.claim.limit, requirement.part
     if limit is not None and part is not None and part.vram_bytes:
-        limit = replace(limit, vram_bytes=part.vram_bytes)
+        limit = replace(limit, vram_bytes=part.vram_bytes, vram_ppm=0)
     same = requirement.gpu_count == asked.requirement.gpu_count
     return replace(
         asked,

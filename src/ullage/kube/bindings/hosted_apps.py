@@ -12,16 +12,15 @@ import msgspec
 from ullage.kube.client.changes import Patch
 from ullage.kube.client.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
 from ullage.kube.client.objects import Namespace, Object
-from ullage.model.binding import Tenant
+from ullage.model.binding import Consume, Tenant
 from ullage.model.compute import NVIDIA, AppKey, AppState, ComputeRequirement, HostedApp
 from ullage.model.compute_answer import Problem
-from ullage.model.error import UllageError, invalid
-from ullage.wire.compute_resources import RequirementBody, requirement_of
-from ullage.wire.dialect import PodSettings, read_pod
+from ullage.model.error import InvalidRequest, UllageError, invalid
+from ullage.wire.compute_resources import WrittenRequirement, requirement_of
 from ullage.wire.document import Document, mapping, text
-from ullage.wire.gpubinding import APP_LABEL, MODE_LABEL, OWNER_LABEL, tenant_of
+from ullage.wire.gpubinding import APP_LABEL, MODE_LABEL, OWNER_LABEL, consume_of, tenant_of
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod import DOMAIN
+from ullage.wire.pod import DOMAIN, ReadPod
 
 INSTALL_USER = "applications.app.bytetrade.io/install_user"
 """The label of a namespace that says whose shared server runs there."""
@@ -43,8 +42,8 @@ WORKLOADS: tuple[Kind[Object], ...] = (DEPLOYMENTS, STATEFUL_SETS)
 class HostedApps:
     """What the informers of workloads and namespaces tell, as applications."""
 
-    def __init__(self, settings: PodSettings) -> None:
-        self._settings = settings
+    def __init__(self, read_pod: ReadPod) -> None:
+        self._read_pod = read_pod
         self._read: dict[tuple[str, str], _Workload] = {}
 
     def apps(
@@ -86,6 +85,8 @@ class HostedApps:
             next((note[MODE] for note in notes if note.get(MODE)), ""),
             dict(workloads[0].metadata.labels or {}),
             shared_server=bool(install_user(namespaces.get(("", key.namespace)))),
+            unreadable="; ".join(dict.fromkeys(found.trouble for found in read if found.trouble)),
+            singly=all(found.singly for found in read),
         )
 
     def _workload(self, found: Object) -> _Workload:
@@ -93,7 +94,7 @@ class HostedApps:
         if known is None:
             if len(self._read) > _REMEMBERED:
                 self._read.clear()
-            known = self._read[found.state] = _workload(found, self._settings)
+            known = self._read[found.state] = _workload(found, self._read_pod)
         return known
 
 
@@ -102,24 +103,47 @@ _REMEMBERED = 16_384
 
 @dataclass(frozen=True, slots=True)
 class _Workload:
-    """What one says: the ways to run, or what about these cannot be read; replicas wanted, there, and well."""
+    """What one says: the ways to run, or what about these cannot be read; replicas wanted, there, and well.
+
+    `singly` says that each pod takes one of the bound cards.
+    """
 
     requirements: tuple[ComputeRequirement, ...]
     trouble: str
     wanted: int
     there: int
     well: int
+    singly: bool
 
 
-def _workload(found: Object, settings: PodSettings) -> _Workload:
+def _workload(found: Object, read_pod: ReadPod) -> _Workload:
     status, trouble = found.document.get("status") or {}, ""
     requirements: tuple[ComputeRequirement, ...] = ()
     try:
-        requirements = _requirements(found, settings)
+        requirements = _requirements(found, read_pod)
     except UllageError as error:
         trouble = error.message
     there, well = _number(status.get("replicas")), _number(status.get("readyReplicas"))
-    return _Workload(requirements, trouble, replicas_of(found), there, well)
+    return _Workload(requirements, trouble, replicas_of(found), there, well, _takes_singly(found, read_pod))
+
+
+def _takes_singly(workload: Object, read_pod: ReadPod) -> bool:
+    """Whether each pod of a workload takes one bound card; what cannot be read takes all of them."""
+    try:
+        pod = _pod_of(workload)
+        if consume_of(tenant_of(pod)) is not Consume.SINGLE:
+            return False
+        asked = read_pod(pod)
+    except UllageError:
+        return False
+    return asked is None or asked.requirement.gpu_count == 1
+
+
+def _pod_of(workload: Object) -> Document:
+    """A pod as the template of a workload has it."""
+    template = mapping(mapping(workload.document.get("spec"), "spec").get("template"), "spec.template")
+    metadata = mapping(template.get("metadata"), "spec.template.metadata")
+    return {"metadata": metadata, "spec": template.get("spec") or {}}
 
 
 def app_key(workload: Object, namespaces: Mapping[tuple[str, str], Namespace]) -> AppKey | None:
@@ -211,26 +235,30 @@ def install_user(namespace: Namespace | None) -> str:
     return "" if namespace is None else (namespace.metadata.labels or {}).get(INSTALL_USER, "")
 
 
-def _requirements(workload: Object, settings: PodSettings) -> tuple[ComputeRequirement, ...]:
+def _requirements(workload: Object, read_pod: ReadPod) -> tuple[ComputeRequirement, ...]:
     """The ways in which an application can run: as its annotation says, else as its pods ask."""
     told = (workload.metadata.annotations or {}).get(REQUIREMENTS)
     if told:
         try:
-            bodies = msgspec.json.decode(told, type=list[RequirementBody])
-        except msgspec.MsgspecError as error:
-            raise invalid(REQUIREMENTS, told[:80], f"write a list of requirements as JSON ({error})") from None
-        return tuple(requirement_of(each) for each in bodies)
-    found = _asked(workload, settings)
-    return () if found is None else (found,)
+            bodies = msgspec.json.decode(told, type=list[WrittenRequirement])
+            found = tuple(requirement_of(each) for each in bodies)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            fix = f'write a JSON list such as [{{"mode": "nvidia", "requiredGpu": 8589934592}}] ({error})'
+            raise invalid(REQUIREMENTS, told[:80], fix) from None
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{REQUIREMENTS}: {error.message}", field=REQUIREMENTS) from None
+        if not found:
+            raise invalid(REQUIREMENTS, told, "name at least one way to run, or remove the annotation")
+        return found
+    asked = _asked(workload, read_pod)
+    return () if asked is None else (asked,)
 
 
-def _asked(workload: Object, settings: PodSettings) -> ComputeRequirement | None:
-    template = mapping(mapping(workload.document.get("spec"), "spec").get("template"), "spec.template")
-    metadata = mapping(template.get("metadata"), "spec.template.metadata")
-    notes, labels = (mapping(metadata.get(name), name) for name in ("annotations", "labels"))
+def _asked(workload: Object, read_pod: ReadPod) -> ComputeRequirement | None:
+    pod = _pod_of(workload)
+    notes, labels = (mapping(pod["metadata"].get(name), name) for name in ("annotations", "labels"))
     mode = text(labels.get(MODE_LABEL)) or text((workload.metadata.labels or {}).get(MODE_LABEL))
-    pod: Document = {"metadata": metadata, "spec": template.get("spec") or {}}
-    asked = read_pod(pod, settings)
+    asked = read_pod(pod)
     required, limited = (_bytes(notes, key) for key in (_REQUIRED, _LIMITED))
     if asked is None and not required:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -12,14 +12,15 @@ from ullage.kube.bindings.nodes import ONE_MEMORY
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Pod
 from ullage.model.binding import Tenant
-from ullage.model.compute import Room
+from ullage.model.compute import AppKey, CardUser, Room
 from ullage.model.error import InvalidRequest
 from ullage.model.resources import MILLI
 from ullage.service.cluster import Cluster
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.bind import BINDINGS
-from ullage.wire.pod.containers import pod_amount
+from ullage.wire.pod.containers import bound_spec, pod_amount
+from ullage.wire.pod.keys import listed
 
 Identity = tuple[str, str, str]
 
@@ -36,6 +37,7 @@ class Occupant:
     bindings: tuple[str, ...]
     cards: frozenset[str]
     room: Room
+    name: str = ""
 
 
 class Occupants:
@@ -90,6 +92,24 @@ class Occupants:
                 if each.tenant.owner in ("", row.app.owner) and (not known or row.card.device in known):
                     named.add(row.id)
         return frozenset(named)
+
+    def users(self) -> Iterator[CardUser]:
+        """Pods of applications that hold cards by the books."""
+        for uid, each in chain(self._there.items(), self._reserved.items()):
+            found = self._cluster.held(uid) if each.node and each.tenant.app else None
+            if found is not None and found.gpus:
+                held: dict[str, int | None] = dict.fromkeys(found.gpus)
+                held |= {uuid: charge.vram for uuid, charge in zip(found.gpus, found.charges, strict=False)}
+                yield CardUser(AppKey(*identity(each.tenant)), found.node, held)
+
+    @property
+    def there(self) -> Mapping[str, Occupant]:
+        """Pods by uid, as the API tells of them."""
+        return self._there
+
+    def cards_of(self, uid: str) -> tuple[str, ...]:
+        """The cards that a pod holds by the books."""
+        return self._cluster.cards_of(uid)
 
     def identities(self) -> Iterator[Identity]:
         """Whose pods there are, each once."""
@@ -149,13 +169,13 @@ class Occupants:
         except InvalidRequest:
             tenant = Tenant(namespace=pod.metadata.namespace)
         try:
-            spec = mapping(document.get("spec"), "spec")
+            spec = bound_spec(document)
             room = Room(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1))
         except InvalidRequest:
             room = Room()
         notes = pod.metadata.annotations or {}
-        bindings, cards = (tuple(filter(None, notes.get(key, "").split(","))) for key in (self._key, self._cards_key))
-        return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room)
+        bindings, cards = (listed(notes.get(key, "")) for key in (self._key, self._cards_key))
+        return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room, pod.metadata.name)
 
 
 def identity(tenant: Tenant) -> Identity:

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ullage.core.binding.permit import Claims
-from ullage.core.binding.rows import Ledger
-from ullage.kube.bindings.store import as_binding
+from ullage.core.binding.rows import Ledger, as_binding
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
 from ullage.kube.client.kinds import GPU_BINDINGS, NODES
 from ullage.kube.client.objects import Node, Object
@@ -31,6 +30,8 @@ from ullage.wire.gpubinding import (
     write_binding,
 )
 from ullage.wire.pod import DOMAIN
+
+NOTHING: Mapping[str, str] = {}
 
 
 def object_changes(ledger: Ledger, objects: Mapping[tuple[str, str], Object]) -> Iterator[Change]:
@@ -63,17 +64,22 @@ def state_changes(
     foreign: Iterable[Binding],
     conflicts: Mapping[str, Binding],
     objects: Mapping[tuple[str, str], Object],
+    unused: Mapping[str, str] = NOTHING,
 ) -> Iterator[Change]:
-    """What makes bindings of others say whether they count, and why not."""
+    """What makes bindings of others say whether they count, why not, and why one that does has no pod yet.
+
+    `unused` has the last by the name of the binding.
+    """
     for each in foreign:
         found = objects.get(("", each.name))
         if found is None:
             continue
-        seen, barred = claims.seen(each), claims.barred(each)
-        state, reason = seen.state.value if seen.reason else "", seen.reason
-        if not state and (barred is not None or each.name in conflicts):
-            reason = conflicts[each.name].reason if barred is None else barred.text
-            state = BindingState.CONFLICT.value
+        state, reason = "", claims.reason(each)
+        if not reason and each.name in conflicts:
+            reason = conflicts[each.name].reason
+        if reason:
+            state = (BindingState.INVALID if claims.invalid(each) else BindingState.CONFLICT).value
+        reason = reason or unused.get(each.name, "")
         notes = found.metadata.annotations or {}
         if (notes.get(STATE, ""), notes.get(REASON, "")) != (state, reason):
             said = {STATE: state or None, REASON: reason or None}

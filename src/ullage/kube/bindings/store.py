@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ullage.core.binding.permit import Claims
-from ullage.core.binding.rows import Change, Ledger
+from ullage.core.binding.rows import Change, Ledger, as_binding
 from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
 from ullage.kube.bindings.hosted_apps import (
     WORKLOADS,
@@ -41,7 +41,7 @@ from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.service.bindings_port import ClusterFacts
 from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
+from ullage.wire.dialect import PodReader, read_pod
 from ullage.wire.document import Document
 from ullage.wire.gpubinding import APP_LABEL, ROW, read_binding
 
@@ -70,7 +70,7 @@ class KubeBindings:
         *,
         name: str,
         namespace: str,
-        settings: PodSettings = PLAIN_SETTINGS,
+        reader: PodReader = read_pod,
         readers: Sequence[CardReader] = (),
         strict: bool = False,
         allocations: str = "",
@@ -86,10 +86,10 @@ class KubeBindings:
         self.objects = Informer(api, GPU_BINDINGS)
         self.allocations = AllocationsMap(api, allocations) if allocations else None
         self._discarded: set[str] = set()
-        self.occupants = Occupants(sources.pods, cluster, self.tenant, settings.domain)
+        self.occupants = Occupants(sources.pods, cluster, self.tenant, reader.settings.domain)
         self.store = LedgerStore(api, candidate, name, namespace, self._held)
         self.store.changed, self.store.restored = self._forget_claims, self._restored
-        self._hosted = HostedApps(settings)
+        self._hosted = HostedApps(reader)
         self._nodes: dict[str, tuple[ComputeNode, tuple[Problem, ...]]] = {}
         self._foreign: dict[str, tuple[str, Binding]] = {}
         self._claims: Claims | None = None
@@ -141,6 +141,8 @@ class KubeBindings:
             tuple(problems),
             self._quotas,
             dict(self.occupants.used_by),
+            users=tuple(self.occupants.users()),
+            strict=self._strict,
         )
 
     async def ledger(self) -> Ledger:
@@ -239,8 +241,7 @@ class KubeBindings:
 
     def reason_of(self, binding: Binding) -> str:
         """Why a binding does not count; "" if it does."""
-        barred = self.claims.barred(binding)
-        return self.claims.seen(binding).reason or ("" if barred is None else barred.text)
+        return self.claims.reason(binding)
 
     def cards(self, ledger: Ledger) -> dict[str, ComputeCard]:
         """Cards by their ids as they are shared now; of two with one id that of the first node by name."""
@@ -338,7 +339,7 @@ class KubeBindings:
             row = (found.metadata.annotations or {}).get(ROW)
             binding = _read(found)
             card = cards.get(binding.uuid)
-            if row and card is not None and binding.state is not BindingState.INVALID:
+            if row and card is not None and binding.on(card.memory_bytes).state is not BindingState.INVALID:
                 app = AppKey(binding.app, binding.owner, binding.namespace)
                 memory = binding.memory_bytes or 0
                 rows.append(BoundCard(row, app, card.key, card.accelerator, card.share, memory))
@@ -359,21 +360,6 @@ class KubeBindings:
 _DIGITS = 16
 _NUMBER = re.compile(r"-([0-9]{1,15})-[0-9]+$")
 """The version in which a row was made, at the end of its id."""
-
-
-def as_binding(row: BoundCard) -> Binding:
-    """A row as a binding, under the id of the row: for every pod of its application."""
-    return Binding(
-        row.id,
-        row.card.device,
-        row.app.name,
-        row.app.owner,
-        row.app.namespace,
-        selector=(),
-        memory_bytes=row.memory_bytes or None,
-        accelerator=row.accelerator,
-        state=row.state,
-    )
 
 
 def _read(found: Object) -> Binding:

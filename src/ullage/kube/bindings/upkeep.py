@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 from ullage.kube.bindings.gate import Gate
 from ullage.kube.bindings.intruders import Intruders
+from ullage.kube.bindings.latecomers import unused
 from ullage.kube.bindings.projection import node_changes, object_changes, state_changes
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
@@ -43,6 +44,8 @@ class Upkeep:
         self._use, self._trouble = Bindings(bindings), trouble
         self._woken = asyncio.Event()
         self._stale = True
+        self._late: dict[str, str] = {}
+        """Bindings that came after the pods of their application, and what they say."""
         bindings.wake, bindings.moved = self._wake, self._moved
 
     async def run(self) -> None:
@@ -84,7 +87,9 @@ class Upkeep:
     def _moved(self) -> None:
         """Pods matter only to those who wait for some to end."""
         ledger = self._bindings.store.now
-        if ledger is not None and any(row.draining for row in ledger.rows):
+        if self._late:
+            self._wake()
+        elif ledger is not None and any(row.draining for row in ledger.rows):
             self._woken.set()
 
     async def _changes(self) -> AsyncIterator[Change]:
@@ -92,7 +97,9 @@ class Upkeep:
         for change in [*object_changes(ledger, shown), *node_changes(ledger, self._nodes.objects)]:
             yield change
         claims, foreign = self._bindings.claims, self._bindings.foreign
-        for change in list(state_changes(claims, foreign, self._gate.conflicts, shown)):
+        occupants = self._bindings.occupants
+        self._late = unused(claims, occupants.there, occupants.cards_of)
+        for change in list(state_changes(claims, foreign, self._gate.conflicts, shown, self._late)):
             yield change
         allocations = self._bindings.allocations
         found = None if allocations is None else allocations.change(ledger, self._bindings.imports)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from ullage.kube.claims.asked import claiming_pod, gone_pod, node_of
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.claims.writes import ClaimWrites
 from ullage.kube.client.api import KubeApi
@@ -27,22 +28,16 @@ from ullage.kube.client.kinds import PODS, RESOURCE_CLAIMS
 from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.kube.client.objects import Object, Pod
 from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.mirror import Mirror, Trouble
-from ullage.model.affinity import NODE_NAME, Operator
+from ullage.kube.machines import Trouble
+from ullage.kube.mirror import Mirror
 from ullage.model.claim import Request
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
 from ullage.model.error import InvalidRequest, NotFound, UllageError
-from ullage.model.resources import MILLI
-from ullage.model.topology import ZonePolicy
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
-from ullage.wire.document import Document, mapping
-from ullage.wire.dra.claim import PodClaim, pod_claims, read_claim, tolerations_of
+from ullage.wire.document import Document
+from ullage.wire.dra.claim import PodClaim, pod_claims, read_claim
 from ullage.wire.dra.conditions import Readiness, readiness
-from ullage.wire.pod.affinity import node_affinity
-from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.gate import gate_of
-from ullage.wire.pod.keys import Keys
-from ullage.wire.pod.owner import plain_claim
 
 T = TypeVar("T")
 
@@ -114,7 +109,7 @@ class Claiming:
         self._known: dict[str, _Asked] = {}
         """What pods ask that wait, by uid."""
         self._left: dict[str, Pod] = {}
-        """Pods that went before they had a node, whose claims are still to be looked at."""
+        """Pods that went before they had a node, and whose claims are still to be freed."""
         self._term: int | None = None
         self._refused: dict[str, str] = {}
         """Why pods that ask alike were refused in this look: room only gets less while it lasts."""
@@ -188,8 +183,10 @@ class Claiming:
         self._term = epoch
         self._refused.clear()
         for uid, pod in list(self._left.items()):
-            await self._release(epoch, pod)
-            self._left.pop(uid, None)
+            if await self._release(epoch, pod):
+                self._left.pop(uid, None)
+            else:
+                asyncio.get_running_loop().call_later(_TROUBLED_S, self._devices.changed.set)
         for pod, asked in self._turns():
             if self._waiting.get(pod.key) is not pod:
                 continue
@@ -228,7 +225,7 @@ class Claiming:
         known = self._known.get(pod.metadata.uid)
         if known is None or known.version != pod.metadata.resource_version:
             document = pod.document
-            asked = _claiming(pod, document, self._domain, self._asks(document))
+            asked = claiming_pod(pod, document, self._domain, self._asks(document))
             known = _Asked(pod.metadata.resource_version, pod_claims(document), asked)
             self._known[pod.metadata.uid] = known
         return known
@@ -242,7 +239,8 @@ class Claiming:
             return
         placement = await self._choose(pod, replace(asked.pod, claims=claims))
         if isinstance(placement, str):
-            self._say(pod, f"its claims cannot be allocated: {placement}")
+            wanted = " and ".join(str(each) for claim in claims for each in claim.requests)
+            self._say(pod, f"its claims cannot be allocated: {placement}; they ask for {wanted}")
             # Who holds one claim and waits for another may wait for ever: it waits with nothing in its hands.
             await self._take_back(epoch, pod, [claim for claim in claims if pod.metadata.uid in claim.reserved_for])
             return
@@ -255,13 +253,13 @@ class Claiming:
             raise
         match readiness((state.document for state in states), self._now()):
             case Readiness.READY:
-                request, node = asked.pod.request, placement.node or _node_of(claims)
+                request, node = asked.pod.request, placement.node or node_of(claims)
                 if request is not None and node and not self._keep(request, node):
                     self._say(pod, f"the cards that it asks for beside its claims are taken on {node} by now")
                     await self._take_back(epoch, pod, claims)
                     return
                 await self._open(epoch, pod)
-                if placement.node and request is None:
+                if placement.node and request is None and not self._pods.has_ended(pod.metadata.uid):
                     self._mirror.expect(pod, placement.node)
             case Readiness.FAILED:
                 self._say(pod, "a device did not become ready for it; its claims are allocated anew")
@@ -316,7 +314,7 @@ class Claiming:
         return ""
 
     async def _read(self, claim: DeviceClaim) -> DeviceClaim | None:
-        """A claim as the server has it; what is kept for one that was allocated nothing is free again."""
+        """A claim as the server has it; what is kept for one that was allocated something else, or nothing, is free."""
         devices = self._claims.devices
         try:
             there = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
@@ -326,10 +324,10 @@ class Claiming:
             devices.drop(claim.uid)
             return None
         found = read_claim(there.document)
-        if found.allocation is None:
-            devices.drop(claim.uid)
-        else:
+        if devices.has_what_was_kept(found):
             devices.told(claim.uid)
+        else:
+            devices.drop(claim.uid)
         return found
 
     async def _write(
@@ -362,8 +360,12 @@ class Claiming:
 
     # --- taking back ---
 
-    async def _take_back(self, epoch: int, pod: Pod, claims: Iterable[DeviceClaim]) -> None:
-        """Whatever of these claims is reserved for the pod, or was allocated for it and nobody uses, is free again."""
+    async def _take_back(self, epoch: int, pod: Pod, claims: Iterable[DeviceClaim]) -> bool:
+        """Free what of these claims is reserved for the pod, or was allocated for it and nobody uses.
+
+        Return whether all of it is free.
+        """
+        done = True
         for claim in claims:
             self._refused.clear()
             try:
@@ -377,18 +379,20 @@ class Claiming:
                 raise
             except UllageError as error:  # the next look at the pod, or the next leader, finds it as it is
                 self._say(pod, f"claim {claim.name} could not be given back: {error.message}")
+                done = False
+        return done
 
-    async def _release(self, epoch: int, pod: Pod) -> None:
-        """Free the claims of a pod that is gone and had no node."""
+    async def _release(self, epoch: int, pod: Pod) -> bool:
+        """Free the claims of a pod that is gone and had no node. Return whether nothing is left to free."""
         try:
             there = await self._api.get(PODS, pod.metadata.name, pod.metadata.namespace)
             if there.metadata.uid == pod.metadata.uid:
-                return
+                return True
         except NotFound:
             pass
         names = [each.claim for each in pod_claims(pod.document) if each.claim]
         found = [self._claims.devices.named(pod.metadata.namespace, name) for name in names]
-        await self._take_back(epoch, pod, [claim for claim in found if claim is not None])
+        return await self._take_back(epoch, pod, [claim for claim in found if claim is not None])
 
     async def _release_abandoned(self, epoch: int) -> None:
         """Free what was allocated here for pods that went while nobody led."""
@@ -400,7 +404,9 @@ class Claiming:
                 key, uid = (found.metadata.namespace, str(user.get("name"))), str(user.get("uid"))
                 known = self._pods.objects.get(key)
                 if user.get("resource") == "pods" and (known is None or known.metadata.uid != uid):
-                    await self._release(epoch, _gone(*key, uid, found.metadata.name))
+                    gone = gone_pod(*key, uid, found.metadata.name)
+                    if not await self._release(epoch, gone):
+                        self._left[f"{uid} {found.metadata.uid}"] = gone
 
     def _say(self, pod: Pod, why: str) -> None:
         namespace, name = pod.key
@@ -418,36 +424,3 @@ async def _paced(looking: Generator[None, None, T]) -> T:
         if number % _NODES_AT_ONCE == 0:
             await asyncio.sleep(0)
     raise AssertionError
-
-
-def _claiming(pod: Pod, document: Document, domain: str, request: Request | None) -> ClaimingPod:
-    """What a pod that waits asks beside its claims, which are still to be looked up."""
-    spec, keys = mapping(document.get("spec"), "spec"), Keys(document, domain)
-    return ClaimingPod(
-        pod.metadata.uid,
-        (),
-        plain_claim(keys, spec) if request is None else request.claim,
-        pod_amount(spec, "cpu", MILLI),
-        pod_amount(spec, "memory", 1),
-        node_affinity(spec),
-        tolerations_of(spec),
-        keys.choice("numa-policy", ZonePolicy),
-        request=request,
-    )
-
-
-def _node_of(claims: Iterable[DeviceClaim]) -> str:
-    """The only node on which allocated claims can be used; "" if there is more than one."""
-    for claim in claims:
-        for term in () if claim.allocation is None else claim.allocation.nodes.required:
-            for each in term:
-                if each.key == NODE_NAME and each.operator is Operator.IN and len(each.values) == 1:
-                    return each.values[0]
-    return ""
-
-
-def _gone(namespace: str, name: str, uid: str, claim: str) -> Pod:
-    """A pod that is not there any more, of which one claim is known."""
-    metadata = f'"metadata":{{"namespace":"{namespace}","name":"{name}","uid":"{uid}"}}'
-    spec = f'"spec":{{"resourceClaims":[{{"name":"claim","resourceClaimName":"{claim}"}}]}}'
-    return PODS.read(f"{{{metadata},{spec}}}".encode())

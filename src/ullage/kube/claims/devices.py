@@ -10,17 +10,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ullage.kube.claims.taint_rules import TaintRules
+from ullage.kube.claims.unread import UnreadClaims
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.errors import Forbidden
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from ullage.kube.client.objects import Node, Object, Pod
+from ullage.kube.events import Tell
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.model.taint import Taint
 from ullage.service.claims import Claims
 from ullage.service.devices import PoolKey, Trouble
 from ullage.wire.document import Document
 from ullage.wire.dra.claim import extended_claim, read_claim, read_device_class
+from ullage.wire.dra.unread_claim import read_held
 from ullage.wire.pod.gate import gate_of
 from ullage.wire.topology.resourceslice import pool_of, read_resource_slices
 
@@ -47,9 +50,13 @@ class DeviceMirror:
         trouble: Trouble = lambda _kind, _name, _error: None,
         *,
         queue_key: str = gate_of(),
+        tell: Tell = lambda _event: None,
     ) -> None:
-        """`queue_key` is the annotation that says in which queue a claim counts, and the label of that meaning."""
-        self._queue_key = queue_key
+        """`queue_key` is the annotation that says in which queue a claim counts, and the label of that meaning.
+
+        `tell` takes events on claims that cannot be read, and on pods that use them.
+        """
+        self._queue_key, self._unread = queue_key, UnreadClaims(claims.devices, tell)
         self._api, self._claims, self._describe, self._trouble = api, claims, describe, trouble
         self.slices, self.classes, self.claims = (Informer(api, kind) for kind in KINDS)
         self.changed = asyncio.Event()
@@ -90,6 +97,10 @@ class DeviceMirror:
         """
         if self.served:
             await self.claims.catch_up()
+
+    def say_again(self) -> None:
+        """Tell again what was told before this process led."""
+        self._unread.say_again()
 
     async def claimed(self, pod: Pod) -> tuple[str, ...]:
         """The cards that whoever schedules a pod has claimed for the resources its containers ask for.
@@ -168,11 +179,12 @@ class DeviceMirror:
                 self._take_claim(new)
             case Removed(last):
                 self.unreadable.pop(last.metadata.uid, None)
+                self._unread.forget(last.metadata.uid)
                 self._claims.devices.remove_claim(last.metadata.uid)
         self.changed.set()
 
     def _take_claim(self, found: Object) -> None:
-        document, uid = found.document, found.metadata.uid
+        document, uid, devices = found.document, found.metadata.uid, self._claims.devices
         self.unreadable.pop(uid, None)
         try:
             claim = read_claim(document)
@@ -180,13 +192,15 @@ class DeviceMirror:
             self._trouble("ResourceClaim", "/".join(found.key), error)
             self.unreadable[uid] = error.message
             try:
-                claim = read_claim({**document, "spec": {}})  # what it has counts, whatever it asked
-            except InvalidRequest:
+                claim = read_held(document)
+            except InvalidRequest as unread:
+                self._unread.withhold(found, unread)
                 return
+        self._unread.forget(uid)
         queue = (found.metadata.annotations or {}).get(self._queue_key)
         if queue:
             claim = replace(claim, labels={**claim.labels, self._queue_key: queue})
-        self._claims.devices.set_claim(claim)
+        devices.set_claim(claim)
 
     def _on_node(self, news: News[Node]) -> None:
         match news:

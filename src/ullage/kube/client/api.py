@@ -71,9 +71,12 @@ class KubeApi(Protocol):
     def watch(self, kind: Kind[T], since: str, select: Selection = ALL) -> AsyncGenerator[WatchEvent[T], None]:
         """What happened after version `since`, in order, until the server ends the stream, within minutes.
 
+        The first event is a bookmark at `since`, when the server has accepted the watch: silence after it means that
+        nothing happened. A server whose etcd sends no progress may never send another bookmark.
+
         Raises:
             Gone: the server no longer knows that version.
-            Unreachable: the stream broke, or nothing came for too long.
+            Unreachable: the stream broke, or was silent for so long that its connection may be dead.
 
         """
         ...

@@ -42,7 +42,7 @@ class Patience:
     watch_s: tuple[float, float] = (300.0, 600.0)
     """Until the server is to end a watch: a random time between these, so that not all return at once."""
     silence_s: float = 150.0
-    """For the next line of a watch; servers send a bookmark about each minute."""
+    """For the next line of a watch, before another watch replaces it. Most servers send a bookmark each minute."""
 
 
 class HttpKubeApi:
@@ -87,6 +87,7 @@ class HttpKubeApi:
         }
         what = f"watch {kind.plural}"
         async with self._answer(Call("GET", kind.path(select.namespace), query, b""), what) as answer:
+            yield WatchEvent(EventType.BOOKMARK, since, None)
             async for line in _lines(answer, what):
                 yield _event(kind, line, what)
 

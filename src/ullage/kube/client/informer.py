@@ -14,16 +14,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic
+from typing import Generic, TypeVar
 
 from ullage.kube.client.api import ALL, EventType, KubeApi, Selection, T, WatchEvent
 from ullage.kube.client.errors import Throttled, Unreachable
 from ullage.kube.client.kinds import Kind
 from ullage.model.error import UllageError
 
+K = TypeVar("K")
 Key = tuple[str, str]
 _REMEMBERED = 4096
-"""Events that are known again if they come twice."""
+"""Events that are known again if they come twice, and ends of objects that are remembered."""
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 30.0
 _LONGEST_WAIT_S = 120.0
@@ -83,7 +84,8 @@ class Informer(Generic[T]):
         self._version: str | None = None
         self._listed_at = self._heard_at = -math.inf
         self._recent: dict[tuple[str, ...], None] = {}  # in the order in which they came
-        self._heard = self._lists = 0  # lines of watches, and lists that were taken
+        self._ended: dict[str, None] = {}  # uids, in the order of their ends
+        self._heard = self._begun = self._taken = 0  # lines of watches; numbers of the last lists begun and taken
         self._synced = asyncio.Event()
         self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
         self.trouble: UllageError | None = None
@@ -100,7 +102,10 @@ class Informer(Generic[T]):
 
     @property
     def age_s(self) -> float:
-        """Seconds since the server was last heard: the mirror may be that old. Infinite before the first list."""
+        """Seconds since the server last answered: the mirror may be that old. Infinite before the first list.
+
+        A watch that the server accepts is an answer: it starts at the version that is known here.
+        """
         return self._clock() - self._heard_at
 
     def subscribe(self, handler: Handler[T]) -> None:
@@ -108,6 +113,10 @@ class Informer(Generic[T]):
         for item in list(self._objects.values()):
             handler(Added(item))
         self._handlers.append(handler)
+
+    def has_ended(self, uid: str) -> bool:
+        """Return whether the object is known to be gone. The last ends of objects are remembered, not all."""
+        return uid in self._ended
 
     async def catch_up(self) -> None:
         """Take the state of now, however far behind the watch is.
@@ -153,14 +162,24 @@ class Informer(Generic[T]):
             await self._pause(max(wait_s, self._chance(pause_s / 2, pause_s)))
 
     async def _relist(self) -> None:
-        """Take the state of one moment, and tell how it differs from the mirror; all of it, or none."""
-        version, before = "", set(self._learnt.items())
+        """Take the state of one moment, and tell how it differs from the mirror; all of it, or none.
+
+        Of two lists on their way at the same time the one that began first may be older: after the other it is dropped.
+        """
+        self._begun += 1
+        number, version, before = self._begun, "", set(self._learnt.items())
+        known = {item.metadata.uid for item in self._objects.values()}
         found: dict[Key, T] = {}
         async with aclosing(self._api.pages(self.kind, self._select)) as pages:
             async for page in pages:
                 version = page.version
                 found |= {item.key: item for item in page.items}
+        if number < self._taken:
+            return
+        self._taken = number
         self._learnt = dict(self._learnt.items() - before)  # the others are in this list
+        for uid in known.difference(item.metadata.uid for item in found.values()):
+            _remember(self._ended, uid)
         for key, last in list(self._objects.items()):
             if key not in found:
                 self._remove(last)
@@ -168,7 +187,6 @@ class Informer(Generic[T]):
             if item.key not in self._learnt:
                 self._put(item)
         self._version = version
-        self._lists += 1
         self._recent.clear()
         self._listed_at = self._heard_at = self._clock()
         self._synced.set()
@@ -179,11 +197,12 @@ class Informer(Generic[T]):
         Else an event that comes while the list is on its way would be undone by it, and never told again.
         """
         assert self._version is not None
-        lists = self._lists
+        taken = self._taken
         async with aclosing(self._api.watch(self.kind, self._version, self._select)) as events:
             async for event in events:
-                self._heard += 1
-                if self._lists != lists:
+                if event.item is not None or event.version != self._version:
+                    self._heard += 1
+                if self._taken != taken:
                     return
                 self._heard_at, self.trouble = self._clock(), None
                 self._take(event)
@@ -194,14 +213,18 @@ class Informer(Generic[T]):
             name = (event.type.value, *item.state)
             if name in self._recent:
                 return
-            self._recent[name] = None
-            if len(self._recent) > _REMEMBERED:
-                del self._recent[next(iter(self._recent))]
-            if event.type is not EventType.DELETED:
+            _remember(self._recent, name)
+            if event.type is EventType.DELETED:
+                self._end(item)
+            else:
                 self._put_told(item)
-            elif (known := self._objects.get(item.key)) and known.metadata.uid == item.metadata.uid:
-                self._remove(item)
         self._version = event.version
+
+    def _end(self, last: T) -> None:
+        _remember(self._ended, last.metadata.uid)
+        known = self._objects.get(last.key)
+        if known is not None and known.metadata.uid == last.metadata.uid:
+            self._remove(last)
 
     def _put_told(self, item: T) -> None:
         if self._learnt.get(item.key, item.state) == item.state:
@@ -216,6 +239,7 @@ class Informer(Generic[T]):
         if old is not None and old.state == item.state:
             return
         self._objects[item.key] = item
+        self._ended.pop(item.metadata.uid, None)
         self._tell(Added(item) if old is None else Changed(old, item))
 
     def _remove(self, last: T) -> None:
@@ -226,3 +250,10 @@ class Informer(Generic[T]):
     def _tell(self, news: News[T]) -> None:
         for handler in self._handlers:
             handler(news)
+
+
+def _remember(names: dict[K, None], name: K) -> None:
+    """Add a name, and drop the oldest where there are too many."""
+    names[name] = None
+    if len(names) > _REMEMBERED:
+        del names[next(iter(names))]

@@ -5,6 +5,8 @@ the epoch of the term that decided it, and refused as soon as that term is over 
 Expiry is judged by how long the record has not changed, by this machine's own clock that no one sets; times
 in the record are for people. Who deletes the record while somebody leads undoes that: a process that never saw it
 takes it for the first one, at once, while the other leads until its next renewal.
+
+A holder that is known to have ended (`holder.py`) is not waited for.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import msgspec
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Change, Create, Replace
 from ullage.kube.client.errors import Unreachable
+from ullage.kube.client.holder import HOLDER, has_ended, here, place_of, pod_has_ended
 from ullage.kube.client.kinds import LEASES
 from ullage.kube.client.objects import Lease, LeaseSpec
 from ullage.model.error import Conflict, NotFound, UllageError
@@ -52,6 +55,16 @@ class Terms:
         if not 0 < self.renew_s < self.give_up_s < self.lease_s:
             raise ValueError(f"{self}: 0 < renew_s < give_up_s < lease_s is needed")
 
+    @property
+    def look_s(self) -> float:
+        """Between looks of one that does not lead."""
+        return self.renew_s / 2
+
+    @property
+    def missed_s(self) -> float:
+        """After so long without a renewal one was missed."""
+        return self.renew_s * 1.5
+
 
 TERMS = Terms()
 
@@ -77,6 +90,8 @@ class Candidate:
         self._api, self._name, self._namespace, self._terms = api, name, namespace, terms
         self._clock, self._now, self._pause = clock, now, pause
         self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+        self.place = here(self.identity)
+        """Where this process runs, for others to see whether it has ended."""
         self.holder = ""
         """Who was seen to lead; "" for nobody."""
         self.trouble: UllageError | None = None
@@ -89,6 +104,11 @@ class Candidate:
         self._seen: LeaseSpec | None = None
         self._changed_at = 0.0
         self._elected = asyncio.Event()
+
+    @property
+    def lease_s(self) -> int:
+        """Seconds after which another one may lead that did not hear of a renewal."""
+        return self._terms.lease_s
 
     @property
     def epoch(self) -> int | None:
@@ -142,7 +162,8 @@ class Candidate:
         while True:
             began = self._clock()
             await self.attempt()
-            await self._pause(max(0.0, self._terms.renew_s - (self._clock() - began)))
+            gap_s = self._terms.look_s if self.epoch is None else self._terms.renew_s
+            await self._pause(max(0.0, gap_s - (self._clock() - began)))
 
     async def attempt(self) -> None:
         """Read the record, and take or renew it if that may be; what fails is tried again at the next call."""
@@ -186,8 +207,18 @@ class Candidate:
             self._until = began + self._terms.give_up_s
             return
         self._epoch = None
-        if self._free(spec):
+        if self._free(spec) or await self._holder_has_ended(found):
             await self._take(found)
+
+    async def _holder_has_ended(self, found: Lease) -> bool:
+        """Whether who holds the record is known to have ended; what a kubelet reports counts after a missed renewal."""
+        place = place_of(found)
+        if place is None:
+            return False
+        if has_ended(place, self.place):
+            return True
+        quiet_s = self._clock() - self._changed_at
+        return quiet_s >= self._terms.missed_s and await pod_has_ended(self._api, place, found)
 
     def _free(self, spec: LeaseSpec) -> bool:
         """Whether nobody else can believe that it leads by this record, which was last seen to change some time ago."""
@@ -205,11 +236,14 @@ class Candidate:
 
     async def _write(self, found: Lease | None, spec: LeaseSpec) -> None:
         """Make the record, or replace exactly the one that was read."""
+        note = {HOLDER: msgspec.json.encode(self.place).decode()}
         if found is None:
-            body = {"metadata": {"name": self._name}, "spec": spec}
+            body = {"metadata": {"name": self._name, "annotations": note}, "spec": spec}
             await self._api.write(Create(LEASES, body, self._namespace))
         else:
-            await self._api.write(Replace(LEASES, self._name, {**found.document, "spec": spec}, self._namespace))
+            metadata = {**found.document["metadata"], "annotations": {**(found.metadata.annotations or {}), **note}}
+            body = {**found.document, "metadata": metadata, "spec": spec}
+            await self._api.write(Replace(LEASES, self._name, body, self._namespace))
 
     def _time(self) -> str:
         return self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -72,6 +72,12 @@ class Group(Struct, frozen=True, rename="camel"):
     pod_group_name: str | None = None
 
 
+class InitContainer(Struct, frozen=True):
+    """A container that starts before others of its pod."""
+
+    name: str = ""
+
+
 class PodSpec(Struct, frozen=True, rename="camel"):
     """Where a pod is, who places it, what that waits for, and whether others are evicted for it."""
 
@@ -81,6 +87,7 @@ class PodSpec(Struct, frozen=True, rename="camel"):
     preemption_policy: str = ""
     scheduling_gates: tuple[Gate, ...] | None = None
     scheduling_group: Group | None = None
+    init_containers: tuple[InitContainer, ...] | None = None
 
 
 class Phase(Struct, frozen=True):

@@ -1,44 +1,92 @@
-"""The cards of a node: as NVML lists them, else as their driver does, which needs no library in the container."""
+"""The cards of a node: as NVML lists them, else as NVIDIA's driver does, else as PCI shows those of other vendors."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from ullage.inventory.driver import read_driver
 from ullage.inventory.nvlink import NvLinkEnd
 from ullage.inventory.nvml import VENDOR, CardReader, CardsUnreadable
+from ullage.inventory.pci import PciDevice, list_addresses, read_devices
+from ullage.inventory.pci_cards import PCI_RESOURCES, PciCards, find_cards
 from ullage.model.gpu import Gpu
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
+
+_NVIDIA = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCards:
+    """The cards of a node at one look, and the resource that the cluster asks for them by ("" if there are none).
+
+    `reason` says why cards that are there are not among them; "" where nothing is odd.
+    """
+
+    nvml: CardReader
+    found: tuple[Gpu, ...] = ()
+    resource: str = ""
+    reason: str = ""
+
+    def cards(self) -> tuple[Gpu, ...]:
+        """Return all cards of the node."""
+        return self.found
+
+    def nvlinks(self) -> tuple[NvLinkEnd, ...]:
+        """Return the NVLinks, as NVML reports them.
+
+        Raises:
+            CardsUnreadable: NVML does not answer.
+
+        """
+        return self.nvml.nvlinks()
 
 
 class NodeCards:
-    """The cards that `nvml` lists; where it has never answered, those of the driver below `root`, in PCI order."""
+    """Finds the cards of `node`, whose files are below `root`.
 
-    def __init__(self, nvml: CardReader, root: Path) -> None:
-        self._nvml, self._root = nvml, root
+    `resource` is what the cluster calls the cards; "" stands for the usual name of the cards that are found. A
+    resource of `PCI_RESOURCES` selects its cards, whatever other cards are there.
+    """
 
-    def cards(self) -> tuple[Gpu, ...]:
-        """All cards of the node.
+    def __init__(self, nvml: CardReader, root: Path, node: str, resource: str = "") -> None:
+        self._nvml, self._root, self._node, self._resource = nvml, root, node, resource
+        self._addresses: tuple[str, ...] | None = None
+        self._pci = PciCards()
 
-        Raises:
-            CardsUnreadable: neither NVML nor the driver tells of any.
+    def look(self) -> FoundCards:
+        """Return the cards as they are now."""
+        listed = () if self._resource in PCI_RESOURCES else self._listed()
+        if listed:
+            return FoundCards(self._nvml, listed, self._resource or _NVIDIA)
+        pci = self._on_bus()
+        cards = tuple(self._card(pci.resource, index, device) for index, device in enumerate(pci.devices))
+        reason = f"{pci.reason} by --card-resource" if pci.reason else ""
+        return FoundCards(self._nvml, cards, self._resource or pci.resource, reason)
 
-        """
+    def _listed(self) -> tuple[Gpu, ...]:
+        """Return the cards that NVML lists; where it has never answered, those of NVIDIA's driver, in PCI order."""
         try:
             return self._nvml.cards()
         except CardsUnreadable:
-            told = sorted(read_driver(self._root).items(), key=lambda pair: pair[1].address)
-            if not told:
-                raise
+            found = sorted(read_driver(self._root).items(), key=lambda pair: pair[1].address)
             return tuple(
                 Gpu(uuid, index, model=card.model, vendor=VENDOR, bus_id=card.address)
-                for index, (uuid, card) in enumerate(told)
+                for index, (uuid, card) in enumerate(found)
             )
 
-    def nvlinks(self) -> tuple[NvLinkEnd, ...]:
-        """As NVML tells them.
+    def _on_bus(self) -> PciCards:
+        """Return the cards on the PCI bus, which is read again only when a device came or went."""
+        addresses = list_addresses(self._root)
+        if addresses is None:
+            return PciCards(reason="the PCI devices cannot be listed; none is published")
+        if addresses != self._addresses:
+            wanted = self._resource if self._resource in PCI_RESOURCES else ""
+            self._pci = find_cards(read_devices(self._root, addresses).values(), wanted)
+            self._addresses = addresses
+        return self._pci
 
-        Raises:
-            CardsUnreadable: it does not.
-
-        """
-        return self._nvml.nvlinks()
+    def _card(self, resource: str, index: int, device: PciDevice) -> Gpu:
+        """Return a card whose uuid, which PCI does not have, is made of its node and its address."""
+        uuid = f"{self._node}/pci-{device.address.replace(':', '-')}"
+        return Gpu(uuid, index, device.name, NATIVE_RESOURCES.get(resource), bus_id=device.address)

@@ -11,13 +11,13 @@ from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import CardReader
 from ullage.inventory.topology_reader import TopologyReader
 from ullage.kube.client.api import KubeApi
-from ullage.kube.exporter.cards import NodeCards
+from ullage.kube.exporter.cards import FoundCards, NodeCards
 from ullage.kube.exporter.kubelet import KubeletReader, Trouble
 from ullage.kube.exporter.publisher import Publisher
 from ullage.kube.exporter.settings import ExporterSettings
-from ullage.model.error import UllageError
+from ullage.model.error import UllageError, Unavailable
 from ullage.model.node import Node
-from ullage.model.node_record import NodeRecord
+from ullage.model.node_record import NodeRecord, unknown_cards
 from ullage.wire.topology.export import record_of
 
 LOOK_S = 10.0
@@ -55,12 +55,12 @@ class Exporter:
         self.count = Count()
         self._settings, self._told = settings, trouble
         self._steady, self._pause = steady, pause
-        self._cards = NodeCards(nvml, settings.root)
+        self._cards = NodeCards(nvml, settings.root, settings.node, settings.card_resource)
         self._topology = TopologyReader(settings.root, now, steady)
         self._kubelet = KubeletReader(settings, self._trouble)
         self._publisher = Publisher(api, settings.node, settings.domain, settings.drift_s, now=now, steady=steady)
-        self._looking: asyncio.Task[Node] | None = None
-        self._node: Node | None = None
+        self._looking: asyncio.Task[tuple[Node, FoundCards]] | None = None
+        self._seen: tuple[Node, FoundCards] | None = None
         self._read_at = steady()
 
     @property
@@ -90,16 +90,24 @@ class Exporter:
         return True
 
     async def _record(self) -> NodeRecord | None:
-        """The node as it was seen last; None before the first look has ended."""
+        """Return the node as it was seen last; None while its machine, or who holds what of it, is unknown."""
         looked = await self._look()
-        if self._node is None:
+        if self._seen is None:
             return None
-        use = await self._kubelet.use()
-        zones = self._node.topology.zones if self._node.topology else ()
+        try:
+            use = await self._kubelet.use()
+        except Unavailable as error:  # an object that says more stays as it is
+            self._trouble("kubelet", error.message)
+            return None
+        node, cards = self._seen
+        zones = node.topology.zones if node.topology else ()
         settings = self._kubelet.settings(sum(zone.memory.total for zone in zones if zone.memory))
         if looked and self._kubelet.fresh:
             self._read_at = self._steady()
-        return record_of(self._node, settings, self._settings.card_resource, self._settings.names, use)
+        record = record_of(node, settings, cards.resource, self._settings.names, use)
+        for id_ in unknown_cards(record.cards, record.use):
+            self._trouble("cards", f"{id_} of {cards.resource} is held and is no card here; one more counts as held")
+        return record
 
     async def _look(self) -> bool:
         """Look at the machine, in a thread of its own: whether that ended well in time."""
@@ -111,16 +119,19 @@ class Exporter:
             return False
         task, self._looking = self._looking, None
         try:
-            self._node = task.result()
+            self._seen = task.result()
         except UllageError as error:
             self._trouble("machine", error.message)
             return False
+        if reason := self._seen[1].reason:
+            self._trouble("cards", reason)
         return True
 
-    def _discover(self) -> Node:
+    def _discover(self) -> tuple[Node, FoundCards]:
         # Only cards and their places count here, so what this process may use of the machine is left aside.
         settings = MachineSettings(name=self._settings.node, cpu_milli=1, memory_bytes=1)
-        return discover(settings, {}, self._cards, root=self._settings.root, topology=self._topology).node
+        cards = self._cards.look()
+        return discover(settings, {}, cards, root=self._settings.root, topology=self._topology).node, cards
 
     def _trouble(self, source: str, sentence: str) -> None:
         self.count.troubles += 1

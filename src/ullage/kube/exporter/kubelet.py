@@ -1,7 +1,8 @@
 """What a node's kubelet tells: who holds what, and how it is configured.
 
 Who holds what is asked of its PodResources socket. Where that has never answered, the files that it keeps stand in;
-they may still name pods that have ended, so the record says that it is stale.
+they may still name pods that have ended, so the record says that it is stale. A file that was never read
+leaves it unknown who holds what: that is an error, because unknown is not free.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import yaml
 from ullage.inventory.files import read_text
 from ullage.kube.exporter.grpc import call
 from ullage.kube.exporter.settings import ExporterSettings
-from ullage.model.error import UllageError, Unavailable
+from ullage.model.error import InvalidRequest, UllageError, Unavailable
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.resources import Resources
 from ullage.model.topology import Kubelet
@@ -48,7 +49,12 @@ class KubeletReader:
         """Whether all that was read last is as it is now."""
 
     async def use(self) -> Use | None:
-        """Who holds what; None where nothing has ever said so."""
+        """Return who holds what; None where the settings name no source for it.
+
+        Raises:
+            Unavailable: neither the socket nor each of the files has ever been read.
+
+        """
         self.fresh = True
         if self._settings.pod_resources is not None:
             self._asked = await self._ask(self._settings.pod_resources) or self._asked
@@ -69,23 +75,32 @@ class KubeletReader:
 
     async def _ask(self, socket: Path) -> Use | None:
         try:
-            use, dropped = read_pod_resources(decode_list(await call(socket, LIST)))
+            return _whole(read_pod_resources(decode_list(await call(socket, LIST))))
         except UllageError as error:
             self.fresh = False
             self._trouble("pod-resources", error.message)
             return None
-        self._tell("pod-resources", dropped)
-        return use
 
     def _kept(self) -> Use | None:
         """Who holds what by the files, of which a pod has an entry in each: they are one by its uid."""
         settings = self._settings
-        self._cpus = self._read(settings.cpu_state, lambda text: read_cpu_state(json.loads(text)), self._cpus)
-        self._devices = self._read(
-            settings.device_checkpoint, lambda text: read_device_state(json.loads(text)), self._devices
-        )
+        self._cpus = self._read_holders(settings.cpu_state, read_cpu_state, self._cpus)
+        self._devices = self._read_holders(settings.device_checkpoint, read_device_state, self._devices)
+        read = {settings.cpu_state: self._cpus, settings.device_checkpoint: self._devices}
+        files = [path for path in read if path is not None]
+        if missing := [str(path) for path in files if read[path] is None]:
+            text = f"who holds what is unknown until {' and '.join(missing)} or the socket of PodResources can be read"
+            raise Unavailable(text, code="holders-unknown")
+        if settings.pod_resources is not None and not files:
+            text = f"who holds what is unknown until {settings.pod_resources} answers"
+            raise Unavailable(text, code="holders-unknown")
         uses = [state.use for state in (self._cpus, self._devices) if state is not None]
         return Use(_merged([pod for use in uses for pod in use.pods]), stale=True) if uses else None
+
+    def _read_holders(
+        self, path: Path | None, read: Callable[[object], tuple[T, tuple[str, ...]]], last: T | None
+    ) -> T | None:
+        return self._read(path, lambda text: (_whole(read(json.loads(text))), ()), last)
 
     def _read(self, path: Path | None, read: Callable[[str], tuple[T, tuple[str, ...]]], last: T | None) -> T | None:
         if path is None:
@@ -105,6 +120,19 @@ class KubeletReader:
     def _tell(self, source: str, dropped: tuple[str, ...]) -> None:
         for sentence in dropped:
             self._trouble(source, sentence)
+
+
+def _whole(read: tuple[T, tuple[str, ...]]) -> T:
+    """Return what was read of who holds what, if no entry of it was dropped.
+
+    Raises:
+        InvalidRequest: an entry cannot be read, so what it holds would count as free.
+
+    """
+    found, dropped = read
+    if dropped:
+        raise InvalidRequest(f"who holds what cannot be read: {'; '.join(dropped)}")
+    return found
 
 
 def _merged(pods: list[PodHolding]) -> tuple[PodHolding, ...]:

@@ -22,8 +22,8 @@ _SYSTEM = ("sys", "devices", "system")
 class ExporterSettings:
     """Paths of a node, and how often it is looked at; a path of None is not read.
 
-    `card_resource` is what the cluster calls the cards, `names` what it calls other resources (`nic`). `reserved`
-    goes before what the kubelet's configuration keeps from pods.
+    `card_resource` is what the cluster calls the cards, "" the usual name of the only cards that are found; `names` is
+    what it calls other resources (`nic`). `reserved` goes before what the kubelet's configuration keeps from pods.
     """
 
     node: str
@@ -34,7 +34,7 @@ class ExporterSettings:
     kubelet_config: Path | None = Path("/var/lib/kubelet/config.yaml")
     period_s: float = 3.0
     drift_s: float = 60.0
-    card_resource: str = "nvidia.com/gpu"
+    card_resource: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     reserved: Resources | None = None
     domain: str = DOMAIN

@@ -10,7 +10,7 @@ from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import HYPERNODES
 from ullage.kube.client.objects import Node, Object
 from ullage.kube.client.served import is_served
-from ullage.kube.mirror import Trouble
+from ullage.kube.machines import Trouble
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.wire.re2 import matches
 from ullage.wire.topology.hypernode import HyperNode, read_hypernode, tiers_of

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from ullage.core.selection import Refusal
-from ullage.core.sentences import MEANINGS, reject_text
+from ullage.core.sentences import MEANINGS, first_text
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
@@ -26,10 +27,11 @@ from ullage.kube.mirror import Mirror
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.model.claim import Request
 from ullage.model.error import UllageError
-from ullage.service.gates import Gates, Standing
+from ullage.service.gated import Standing
+from ullage.service.gates import Gates
 from ullage.service.queue_holdings import QueueOf
 from ullage.wire.json_patch import Operation
-from ullage.wire.pod import DOMAIN, ReadPod
+from ullage.wire.pod import DOMAIN, PodRequest, ReadPod
 from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, say_why
 
 GATHER_S = 0.05
@@ -39,7 +41,7 @@ REST = 4.0
 """How many times as long as turns took to decide others are answered before they are decided again."""
 
 AGAIN_S = 1.0
-"""Before a write that failed is tried again."""
+"""Before a write that failed is tried again, and between two looks for changes that no pod or node shows."""
 
 TOLD_AGAIN_S = 60.0
 """For so long a new place in the queue alone is not written on a pod; a new reason is."""
@@ -103,8 +105,13 @@ class TurnKeeper:
         """Writes that failed, and were or will be tried again."""
         groups.on_change(self._read_again)
         pods.subscribe(self._on_pod)
-        nodes.subscribe(lambda _news: self._wake.set())
+        nodes.subscribe(self._on_node)
         namespaces.subscribe(lambda _news: self._read_again())
+
+    def _on_node(self, news: News[Node]) -> None:
+        if not isinstance(news, Changed):
+            self._read_again()  # whether a pod has to share cards follows from the nodes that there are
+        self._wake.set()
 
     def begin(self) -> None:
         """Keep the places of those that had their turn, before anybody is answered."""
@@ -183,6 +190,12 @@ class TurnKeeper:
         keys = pod.metadata.annotations or {}
         return self._groups.named_by(pod) or any(key.startswith(f"{self._domain}/gang-") for key in keys)
 
+    def _shape(self, asked: PodRequest) -> PodRequest:
+        """Return what a pod asks: a card for each container, or shared cards where no node has as many cards."""
+        machines = self._mirror.machines.values()
+        most = max((len(machine.gpus) for machine in machines), default=0)
+        return next((each for each in (asked, *asked.shared) if each.requirement.gpu_count <= most), asked)
+
     def _read(self, pod: Pod) -> Request | None:
         """What it asks; None if that is no card, or cannot be read."""
         uid = pod.metadata.uid
@@ -193,7 +206,7 @@ class TurnKeeper:
             if asked is None or self._at_once(pod.metadata.namespace):
                 self._free.add(uid)
                 return None
-            request = asked.request
+            request = self._shape(asked).request
             self.gates.check(request)
             gang = request.claim.gang or self._groups.gang_of(pod)
         except UllageError as error:
@@ -227,12 +240,14 @@ class TurnKeeper:
             await self._write(epoch)
 
     async def _something(self) -> None:
-        """Return when anything changed, or may have with time."""
-        try:
-            async with asyncio.timeout(self.gates.wake_in_s()):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        """Return when anything changed. Claims, quotas and lapsed places change the books without news of pods."""
+        while not (self._wake.is_set() or self.gates.has_news):
+            left_s = self.gates.wake_in_s()
+            if left_s == 0.0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S if left_s is None else min(left_s, AGAIN_S)):
+                    await self._wake.wait()
 
     async def _write(self, epoch: int) -> None:
         """Open the gates of those that have a place, and say where it is."""
@@ -330,7 +345,7 @@ class TurnKeeper:
 
 def _said(standing: Standing, refusal: Refusal) -> str:
     """What a pod is told: the code, the sentence, its place in the queue."""
-    why = reject_text(refusal.rejections[0]) if refusal.rejections else MEANINGS[refusal.code]
+    why = first_text(refusal.rejections) if refusal.rejections else MEANINGS[refusal.code]
     kept = f"; room is kept for it on {', '.join(standing.reserved)}" if standing.reserved else ""
     place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"
     return f"{refusal.code.value}: {why}; {place}{kept}"

@@ -2,26 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 
 from ullage.core.sentences import reject_text
+from ullage.kube.bindings.gate import Gate
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.objects import Namespace
+from ullage.kube.webhook.bound_cards import BoundCounts
 from ullage.kube.webhook.webhook import OverQuota
+from ullage.model.gpu import Gpu
+from ullage.model.part import Isolation
 from ullage.service.cluster import Cluster
+from ullage.wire.document import Document
 from ullage.wire.hami.admission import ignores
 from ullage.wire.pod import DOMAIN, PodRequest
 from ullage.wire.pod.gate import gate_of
 
 
 def over_quota(cluster: Cluster) -> OverQuota:
-    """What the quotas of the cluster say against a pod."""
+    """What the quotas of the cluster say against a pod, whose containers may share cards."""
 
     def told(asked: PodRequest) -> str:
         refused = cluster.over_quota(asked.requirement, asked.claim)
+        for together in asked.together if refused is not None else ():
+            if cluster.over_quota(together, asked.claim) is None:
+                return ""
         return "" if refused is None else f"{refused.code.value}: {reject_text(refused)}"
 
     return told
+
+
+def nowhere(
+    cluster: Cluster, domain: str = DOMAIN, declared: Collection[str] = ()
+) -> Callable[[PodRequest], Iterator[str]]:
+    """What no card of the cluster is now, in sentences: nodes may come that have one, so it is no refusal.
+
+    `declared` are pools that the settings name, whether cards are in them or not.
+    """
+
+    def told(asked: PodRequest) -> Iterator[str]:
+        cards, there = asked.requirement.cards, cluster.allocator.fleet.cards
+        if not there:
+            return
+        pools = {gpu.pool for gpu in there if gpu.pool}
+        if cards.pool is not None and cards.pool not in pools:
+            yield _no_pool(asked.key("gpupool"), cards.pool, pools, cluster.allocator.pools.union(declared))
+        known: dict[str, tuple[Sequence[object], set[object]]] = {
+            "gpu-model": (cards.models, {gpu.model for gpu in there}),
+            "vendor": (cards.vendors, {gpu.vendor for gpu in there}),
+            "gpu-indices": (cards.indices, {gpu.index for gpu in there}),
+        }
+        for name, (wanted, have) in known.items():
+            missing = [each for each in wanted if each not in have]
+            if missing and (name == "gpu-indices" or len(missing) == len(wanted)):
+                yield f"{domain}/{name}: no card here is {', '.join(map(str, missing))}; there are: {_listed(have)}"
+        yield from _of_hami(asked, there)
+        if cards.isolation is Isolation.PARTITIONED:
+            yield "no slice of hardware (MIG) is placed in a cluster yet, the pod waits: ask for a part or a whole card"
+        part = asked.requirement.part
+        if part is not None and part.compute_gflops and all(gpu.compute_gflops is None for gpu in there):
+            yield (
+                f"{domain}/tflops-request: of no card here it is known what it computes: declare its model in "
+                "[[kube.card_model]] (value cardModels), or ask for compute-percent-request"
+            )
+
+    return told
+
+
+def _no_pool(key: str, pool: str, there: Collection[str], known: frozenset[str]) -> str:
+    like = get_close_matches(pool, sorted(known - {pool}), 1) if pool not in known else []
+    meant = f"; did you mean {like[0]}?" if like else ""
+    listed = f"there are: {_listed(there)}" if there else "cards of this cluster are in no pool"
+    return f"{key}: no card is in pool {pool} now, and the pod waits; {listed}{meant}"
+
+
+def _of_hami(asked: PodRequest, there: Sequence[Gpu]) -> Iterator[str]:
+    """Yield what the annotations of HAMi name that no card is."""
+    cards, domain = asked.requirement.cards, asked.devices.words.domain if asked.devices is not None else ""
+    uuids = {gpu.uuid for gpu in there}
+    for name, wanted in (("use-gpuuuid", cards.uuids), ("nouse-gpuuuid", cards.not_uuids)):
+        missing = [uuid for uuid in wanted if uuid not in uuids]
+        if missing:
+            yield f"{domain}/{name}: no card here is {_listed(missing)}"
+    models = {gpu.model for gpu in there if gpu.model}
+    words = [word for word in cards.model_words if not any(word.casefold() in model.casefold() for model in models)]
+    if words and len(words) == len(cards.model_words):
+        yield f"{domain}/use-gputype: no card here is {_listed(words)}; there are: {_listed(models)}"
+
+
+def _listed(names: Iterable[object]) -> str:
+    """Return names with commas between them, and how many more there are."""
+    known = sorted({str(each) for each in names if each is not None})
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return f"{', '.join(known[:_LISTED])}{more}" if known else "none is known"
+
+
+def bound_counts(gate: Gate | None, cluster: Cluster) -> BoundCounts:
+    """How many cards a new pod gets by bindings on the nodes of the cluster."""
+
+    def counts(pod: Document, asked: PodRequest) -> Sequence[int]:
+        return () if gate is None else gate.counts(pod, asked, cluster.allocator.fleet.row_of)
+
+    return counts
+
+
+_LISTED = 20
+"""Models or indices that one warning names."""
 
 
 def named_queue(namespaces: Informer[Namespace], domain: str = DOMAIN) -> Callable[[str], str]:

@@ -7,25 +7,27 @@ Later only whoever places pods writes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ullage.model.error import UllageError, invalid
+from ullage.kube.webhook.bound_cards import BoundCounts, ask_for_bound
+from ullage.model.error import UllageError, invalid, invalid_annotation
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
-from ullage.wire.dialect import PLAIN_SETTINGS, TENSOR_FUSION, Dialect, PodSettings, dialect_of, read_pod
+from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod
 from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
-from ullage.wire.hami.words import Words
 from ullage.wire.json_patch import Patch
-from ullage.wire.pod import PodRequest, check_admission, gang_annotations
+from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
+from ullage.wire.pod.alignment import zone_words
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
-from ullage.wire.unread import unread
+from ullage.wire.unread import Unread, unread
+from ullage.wire.without_effect import without_effect
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """What an API server writes where a pod names no scheduler."""
@@ -57,7 +59,6 @@ class AdmissionSettings:
     scheduler: str = "ullage"
     overwrite_default: bool = True
     runtime_class: str = ""
-    pods: PodSettings = PLAIN_SETTINGS
     queues: Queueing = "off"
     tree: tuple[Queue, ...] = ()
     claims_gate: str = ""
@@ -73,6 +74,15 @@ class Webhook:
     skips: Callable[[str], bool] = lambda _namespace: False
     over_quota: OverQuota = lambda _asked: ""
     named_queue: Callable[[str], str] = lambda _namespace: ""
+    reader: PodReader = read_pod
+    nowhere: Callable[[PodRequest], Iterable[str]] = lambda _asked: ()
+    """What a pod asks of cards that no card of the cluster has now, for its writer; raises what is refused for that."""
+
+    bound: BoundCounts = lambda _pod, _asked: ()
+
+    @property
+    def _domain(self) -> str:
+        return self.reader.settings.domain
 
     def answer(self, review: Review, *, change: bool = True) -> tuple[bytes, str]:
         """The answer, and in one word what was decided: `allowed`, or the code of the refusal.
@@ -108,25 +118,51 @@ class Webhook:
         for key in taken:
             patch.remove("metadata", "annotations", key)
         told = (f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
-        warnings = *told, *unread(_annotations(pod), self.settings.pods.domain)
+        unknown = tuple(unread(_annotations(pod), self._domain))
+        warnings = *told, *map(str, unknown)
         spec = mapping(pod.get("spec"), "spec")
         if ignores(_labels(pod)) or not self._is_ours(spec):
             return patch, warnings
+        self._check_misspelt(pod, unknown)
         if not spec.get("containers"):
             raise invalid("spec.containers", spec.get("containers"), "a pod has containers")
         self._gate_claims(patch, spec)
         clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
-        dialect, asked = dialect_of(clean, self.settings.pods), read_pod(clean, self.settings.pods)
-        if dialect is None or asked is None:
-            return patch, warnings
+        asked = self.reader(clean)
+        split = () if asked is None else asked.container_gpu_counts
+        warnings = *warnings, *without_effect(clean, self.reader.settings.hami, split)
+        if asked is None:
+            return patch, (*warnings, *self._without_cards(clean))
         check_pod(clean, scheduler=self.settings.scheduler)
-        if dialect in (Dialect.OURS, Dialect.TENSOR_FUSION):
+        if ask_for_bound(patch, clean, asked, self.bound(clean, asked)):
+            clean = {**clean, "spec": patch.document["spec"]}
+            asked = self.reader(clean) or asked
+        if asked.dialect in (Dialect.OURS, Dialect.TENSOR_FUSION):
             check_admission(asked, pools=False)
         if refused := self.over_quota(asked):
             raise _OverQuota(refused)
+        warnings = *warnings, *self.nowhere(asked)
         self._complete(patch, clean, asked)
         self._close_gate(patch, clean, text(review.namespace))
         return patch, (*warnings, *asked.warnings)
+
+    def _without_cards(self, pod: Document) -> Iterator[str]:
+        """Yield what a pod without cards asks for that nobody sees to."""
+        for key in zone_words(pod, self._domain):
+            fix = "pods without cards are not placed by zones; only the kubelet of their node aligns them"
+            yield f"metadata.annotations.{key}: {fix}"
+
+    def _check_misspelt(self, pod: Document, unknown: Iterable[Unread]) -> None:
+        """Refuse what would be a request if it were spelt right: the pod would run with another, or with none.
+
+        Raises:
+            InvalidAnnotation: a key is like one of ours.
+
+        """
+        for each in unknown:
+            if each.meant.startswith(f"{self._domain}/"):
+                fix = f"nobody reads it; did you mean {each.meant}?"
+                raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 
     def _check_unchanged(self, review: Review) -> None:
         """What a pod was given stays on it as it was written.
@@ -138,7 +174,7 @@ class Webhook:
         if self.settings.own_user and review.user_info.username == self.settings.own_user:
             return
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
-        domain, hami = self.settings.pods.domain, self.settings.hami_users
+        domain, hami = self._domain, self.settings.hami_users
         keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))]
         keys += HAMI_OUTPUT if hami and review.user_info.username not in hami else ()
         for key in keys:
@@ -163,9 +199,9 @@ class Webhook:
     def _forged(self, pod: Document, namespace: str) -> Iterator[str]:
         """Annotations that only whoever places a pod writes, and the gang of another namespace."""
         annotations = _annotations(pod)
-        own = (f"{self.settings.pods.domain}/{name}" for name in (*OUTPUT, *NOTES))
+        own = (f"{self._domain}/{name}" for name in (*OUTPUT, *NOTES))
         yield from (key for key in (*own, *HAMI_OUTPUT) if key in annotations)
-        for domain in dict.fromkeys((self.settings.pods.domain, TENSOR_FUSION)):
+        for domain in dict.fromkeys((self._domain, TENSOR_FUSION)):
             key = f"{domain}/gang-group-key"
             if key in annotations and not text(annotations[key]).startswith(f"{namespace}/"):
                 yield key
@@ -179,8 +215,8 @@ class Webhook:
             patch.put("spec", "runtimeClassName", value=self.settings.runtime_class)
         for key, value in gang_annotations(asked).items():
             patch.put("metadata", "annotations", key, value=value)
-        for words in self.settings.pods.hami:
-            _complete_containers(patch, pod, words)
+        if asked.devices is not None:
+            _complete_containers(patch, pod, asked.devices)
 
     def _close_gate(self, patch: Patch, pod: Document, namespace: str) -> None:
         """Have it wait for its turn, in the queue that it names, or its namespace does, or that bears that's name.
@@ -189,7 +225,7 @@ class Webhook:
             InvalidRequest: it names a queue that is no queue's name, or that pods of its namespace may not name.
 
         """
-        key = gate_of(self.settings.pods.domain)
+        key = gate_of(self._domain)
         own, of_namespace = text(_labels(pod).get(key)), self.named_queue(namespace)
         if self.settings.queues == "off" or (self.settings.queues == "named" and not (own or of_namespace)):
             return
@@ -219,9 +255,9 @@ class _ResultChanged(UllageError):
     code = "result-changed"
 
 
-def _complete_containers(patch: Patch, pod: Document, words: Words) -> None:
+def _complete_containers(patch: Patch, pod: Document, devices: DeviceAsk) -> None:
     """The number of cards where only amounts are said, as device plugins hand out cards; and the priority."""
-    spec, asks = mapping(pod.get("spec"), "spec"), iter(container_asks(pod, words))
+    spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.words
     for kind in ("initContainers", "containers"):
         for position, (path, container) in enumerate(mappings(spec.get(kind), f"spec.{kind}")):
             ask, resources = next(asks), mapping(container.get("resources"), f"{path}.resources")

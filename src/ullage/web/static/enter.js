@@ -1,13 +1,15 @@
-// The way in: exchanges the token of the link (`/enter#TOKEN`) for the cookie that opens reading.
+// The way in: exchanges the token of the link (`/enter#TOKEN`) for the key that opens reading.
 //
 // A fragment is never sent to a server, so the token is in no log; it also leaves the address bar
 // before anything else happens. A link without a good token leads to a field to paste one.
+
+import { keepKey } from "./key.js";
 
 const state = document.getElementById("state");
 const form = document.getElementById("form");
 const field = document.getElementById("token");
 
-const ASK = "Open the link that the server printed, or paste the token from the file “token” in the server's home.";
+const ASK = "Open the link that `ullage page` prints, or paste the token from the file “token” in the server's home.";
 const WRONG = "This is not the token of this server. It is in the file “token” in the server's home; paste it here.";
 const SILENT = "The server does not answer. Is it still running? Try again when it is.";
 
@@ -38,6 +40,7 @@ async function admit(token) {
   try {
     const response = await fetch("/v1/admit", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
     if (!response.ok) return ask(await refusal(response));
+    keepKey((await response.json()).key);
     location.replace("/");
   } catch {
     ask(SILENT);

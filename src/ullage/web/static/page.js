@@ -4,6 +4,8 @@
 
 import { drawNodes, drawTotals } from "./cards.js";
 import { setText } from "./dom.js";
+import { readEvents } from "./events.js";
+import { ask, hasKey } from "./key.js";
 import { drawShares } from "./shares.js";
 import { drawHeaders, drawTables } from "./tables.js";
 import { giveTints } from "./tints.js";
@@ -13,11 +15,11 @@ import { counted, roomOf } from "./words.js";
 const SILENCE_MS = 15_000;
 const AGAIN_MS = 2_000;
 const LINKS = { live: "live", lost: "reconnecting…", closed: "not admitted" };
-const NOT_ADMITTED = "This browser may not read here yet. Open the link that the server printed when it started.";
+const NOT_ADMITTED = "This browser may not read here yet. Open the link that `ullage page` prints.";
 
 const find = (id) => document.getElementById(id);
 let version = null;
-let source = null;
+let stop = new AbortController();
 let silence = null;
 
 function draw(overview) {
@@ -46,12 +48,19 @@ function showLink(link) {
   find("notice").hidden = link !== "closed";
 }
 
-function follow() {
-  source?.close();
-  source = new EventSource("/v1/live");
-  source.addEventListener("overview", (event) => take(JSON.parse(event.data)));
-  source.addEventListener("error", lose);
+async function follow() {
+  stop.abort();
+  const mine = (stop = new AbortController());
   expect();
+  let status = null;
+  try {
+    const answer = await ask("/v1/live", { signal: mine.signal });
+    status = answer.status;
+    if (answer.ok) await readEvents(answer.body, (name, data) => name === "overview" && take(JSON.parse(data)));
+  } catch {
+    // The connection was lost, or given up for a new one.
+  }
+  if (mine === stop) lose(status);
 }
 
 function take(overview) {
@@ -71,14 +80,15 @@ function expect() {
   }, SILENCE_MS);
 }
 
-/** The browser tries again by itself, unless the server gave an answer that is no stream. */
-async function lose() {
-  if (source.readyState !== EventSource.CLOSED) return showLink("lost");
+function lose(status) {
   clearTimeout(silence);
-  const answer = await fetch("/v1/server").catch(() => null);
-  showLink(answer?.status === 401 ? "closed" : "lost");
+  showLink(status === 401 ? "closed" : "lost");
   setTimeout(follow, AGAIN_MS);
 }
 
-drawHeaders();
-follow();
+if (hasKey()) {
+  drawHeaders();
+  follow();
+} else {
+  location.replace("/enter");
+}

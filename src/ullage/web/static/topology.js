@@ -2,6 +2,7 @@
 //
 // It is asked for while it is open, as it is large and seldom changes.
 
+import { ask } from "./key.js";
 import { keep, make, setAttribute, setClass, setText } from "./dom.js";
 import { tintOf } from "./tints.js";
 import { counted, fraction, ofBytes } from "./words.js";
@@ -41,7 +42,7 @@ export function updateTopology(details, node) {
 async function refresh(details) {
   if (!details.open || Date.now() - (asked.get(details) ?? 0) < AGAIN_MS) return;
   asked.set(details, Date.now());
-  const answer = await fetch(`/v1/nodes/${encodeURIComponent(details.dataset.node)}/topology`).catch(() => null);
+  const answer = await ask(`/v1/nodes/${encodeURIComponent(details.dataset.node)}/topology`).catch(() => null);
   if (answer?.ok) draw(details, await answer.json());
 }
 

@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import re
 
 from ullage.model.alignment import Stage
-from ullage.model.error import invalid
+from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.request import MAX_CARDS
 from ullage.wire.document import Document, mapping, text
+from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
 from ullage.wire.hami.words import Words
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.containers import containers_of
 
-MIB = 2**20
-WHOLE = 100
-"""Percent."""
+_MOST_MIB = 2**24
+"""16 TiB: more than a card has, and less than any amount in bytes that is meant."""
 
-_MOST_MIB = 2**30
+_OF_BYTES = re.compile(r"[KMGTPE]i?$|[numE]$")
+"""Units in which nobody counts MiB; `k` and `Ki` may be how an API server writes a plain number."""
+
 _NANO = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerAsk:
-    """What one container asks: cards, and of each of them bytes or millionths of its memory, and percent of its cores.
-
-    `task_priority` is 0 or 1 (lower), None if nothing is said. `counted`: the cards are a resource of the container,
-    so that its kubelet asks the device plugin for them.
-    """
-
-    name: str
-    stage: Stage
-    count: int = 0
-    vram_bytes: int = 0
-    vram_ppm: int = 0
-    cores: int = 0
-    task_priority: int | None = None
-    counted: bool = False
-
-    def all_of_it(self) -> ContainerAsk:
-        """The same cards, and all of each."""
-        return replace(self, vram_bytes=0, vram_ppm=PPM, cores=WHOLE)
-
-    def vram_on(self, total_bytes: int) -> int:
-        """Bytes of a card of that many."""
-        return self.vram_bytes or self.vram_ppm * total_bytes // PPM
 
 
 def container_asks(pod: Document, words: Words) -> tuple[ContainerAsk, ...]:
@@ -59,30 +34,10 @@ def container_asks(pod: Document, words: Words) -> tuple[ContainerAsk, ...]:
     return tuple(_ask(stage, path, container, words) for stage, path, container in containers_of(spec))
 
 
-def most_cards(asks: Sequence[ContainerAsk]) -> int:
-    """Cards that the pod has at its peak: sidecars and app containers together, init ones in their turn."""
-    staying = peak = 0
-    for ask in asks:
-        if ask.stage is Stage.INIT:
-            peak = max(peak, staying + ask.count)
-        else:
-            staying += ask.count
-    return max(peak, staying)
-
-
-def share_out(asks: Sequence[ContainerAsk], gpus: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The cards of each container. Those of an init container are given on to the ones that start after it."""
-    staying = 0
-    for ask in asks:
-        yield tuple(gpus[staying : staying + ask.count])
-        if ask.stage is not Stage.INIT:
-            staying += ask.count
-
-
 def _ask(stage: Stage, path: str, container: Document, words: Words) -> ContainerAsk:
     name, told = text(container.get("name")), _Told(container, f"{path}.resources")
     count = told.whole(words.count, MAX_CARDS)
-    memory = told.whole(words.memory, _MOST_MIB)
+    memory = told.mib(words.memory)
     percentage = told.whole(words.memory_percentage, WHOLE)
     cores = told.whole(words.cores, MAX_INT32)
     priority = told.whole(words.priority, 1)
@@ -105,6 +60,18 @@ class _Told:
         self._path = path
         resources = mapping(container.get("resources"), path)
         self._kinds = [(kind, mapping(resources.get(kind), f"{path}.{kind}")) for kind in ("limits", "requests")]
+
+    def mib(self, resource: str) -> int | None:
+        """The MiB that are asked; an amount in bytes is refused with what it comes to."""
+        for kind, amounts in self._kinds:
+            value, field = amounts.get(resource), f"{self._path}.{kind}.{resource}"
+            if isinstance(value, str) and _OF_BYTES.search(value) and not value.endswith("Ki"):
+                in_mib = -(-parse_quantity(value, field) // MIB)
+                raise invalid(field, value, f"it counts MiB, as a plain number: write {in_mib} for {value} of memory")
+        try:
+            return self.whole(resource, _MOST_MIB)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{error.message} (it counts MiB)", field=error.field) from None
 
     def whole(self, resource: str, most: int) -> int | None:
         """The whole number that is asked of a resource; None if nothing is said of it."""

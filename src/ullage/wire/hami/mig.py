@@ -10,7 +10,8 @@ import msgspec
 from ullage.model.allocation import Allocation
 from ullage.model.error import invalid_annotation
 from ullage.model.quantity import MAX_INT32
-from ullage.wire.hami.containers import ContainerAsk, share_out
+from ullage.wire.hami.ask import ContainerAsk
+from ullage.wire.hami.sharing import share_out
 from ullage.wire.hami.words import ANNOTATIONS
 
 RESERVATIONS = f"{ANNOTATIONS}/vgpu-mig-allocations"

@@ -15,7 +15,7 @@ from ullage.model.name import MAX_NAME
 from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT32
 from ullage.model.topology import Link, Path
-from ullage.wire.hami.containers import MIB
+from ullage.wire.hami.ask import MIB
 from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
 
 REGISTER = f"{ANNOTATIONS}/node-nvidia-register"
@@ -27,6 +27,10 @@ CORDON = f"{ANNOTATIONS}/device-cordon"
 MAX_DEVICES = 1024
 _MOST_MIB = 2**30
 _MIG = "mig"
+_SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
+_ISOLATIONS = {_MIG: frozenset({Isolation.PARTITIONED}), "mps": _SOFTLY | {Isolation.HARD}}
+"""How a card keeps its users apart, by its mode; in any other by a library in their containers."""
+
 _FIELDS = (7, 9, 10)
 
 
@@ -75,11 +79,12 @@ def _card(card: _Registered, words: Words) -> RegisteredCard:
         card.index,
         model=card.type or None,
         vendor=words.vendor,
-        vram_bytes=card.devmem * MIB or None,
+        vram_bytes=card.devmem * MIB,
         zones=(card.numa,) if card.numa >= 0 else (),
         healthy=card.health,
         isolation=Isolation.PARTITIONED if card.mode == _MIG else None,
-        max_users=card.count or None,
+        isolations=_ISOLATIONS.get(card.mode, _SOFTLY),
+        max_users=card.count,
     )
     return RegisteredCard(gpu, card.devcore)
 

@@ -34,7 +34,7 @@ class Policies:
 
 
 def policies_of(pod: Document, words: Words) -> Policies:
-    """The policies of a pod. That linked cards go together needs no word here.
+    """The policies of a pod.
 
     Raises:
         InvalidAnnotation: one of them is not known, or cannot be read.
@@ -49,7 +49,7 @@ def policies_of(pod: Document, words: Words) -> Policies:
     strategy = None
     if node is not None or sorting:
         strategy = STRATEGIES[node or words.node_policy, sorting[0] if sorting else words.card_policy]
-    return Policies(strategy, "mutex" in chain, "numa" in chain, _weights(keys))
+    return Policies(strategy, "mutex" in chain, "numa" in chain, (*_links(keys, chain), *_weights(keys)))
 
 
 def _chain(keys: Keys) -> tuple[str, ...]:
@@ -58,6 +58,13 @@ def _chain(keys: Keys) -> tuple[str, ...]:
     if not {*_SORTING, *_OTHERS}.issuperset(chain):
         raise keys.wrong("gpu-scheduler-policy", f"choose among {', '.join((*_SORTING, *_OTHERS))}")
     return chain
+
+
+def _links(keys: Keys, chain: tuple[str, ...]) -> tuple[str, ...]:
+    """A warning that links of cards decide nothing, if the pod asks for that."""
+    if "topology-aware" not in chain:
+        return ()
+    return (f"{keys.key('gpu-scheduler-policy')}: topology-aware has no effect yet: links between cards are not read",)
 
 
 def _weights(keys: Keys) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ _EXCLUSIVE = "ExclusiveDeviceAllocateConflict"
 _NO_CORES = "CardComputeUnitsExhausted"
 
 _OF_CARDS: dict[str, tuple[Code, ...]] = {
-    "CardNotHealth": (Code.GPU_MISSING, Code.GPU_NOT_RUNNING),
+    "CardNotHealth": (Code.GPU_MISSING, Code.GPU_NOT_RUNNING, Code.NO_CAPACITY),
     "CardCordoned": (Code.GPU_CORDONED,),
     "CardTypeMismatch": (
         *(Code.WRONG_MODEL, Code.WRONG_VENDOR, Code.ISOLATION_POLICY, Code.ISOLATION_UNSUPPORTED),

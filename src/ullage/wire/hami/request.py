@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,16 +15,18 @@ from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, ZonePolicy
 from ullage.wire.document import Document, mapping, mappings
-from ullage.wire.hami.containers import WHOLE, ContainerAsk, container_asks, most_cards
+from ullage.wire.hami.ask import WHOLE, ContainerAsk, DeviceAsk
+from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.policies import Policies, policies_of
+from ullage.wire.hami.sharing import as_one_container, most_cards, shared_cards
 from ullage.wire.hami.words import NVIDIA, Words
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of
 from ullage.wire.pod.cards import Asked
 from ullage.wire.pod.containers import pod_amount
-from ullage.wire.pod.keys import DOMAIN, Keys
+from ullage.wire.pod.keys import DOMAIN, Keys, listed
 from ullage.wire.pod.owner import claim_of
-from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
+from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 
 _NATIVE = "nvidia.com/gpu"
 """A resource that alignment knows as cards, whatever their vendor."""
@@ -79,6 +81,8 @@ def read_hami(
     spec = mapping(pod.get("spec"), "spec")
     asked = Asked(count, part, cards, None, guaranteed=True)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas, now)
+    if isolation is Isolation.SHARED and part != WHOLE_CARD:  # cores, or a policy, take the rest of its cards
+        claim = replace(claim, limit=part, counts_as_written=True)
     cpu_milli = pod_amount(spec, "cpu", MILLI)
     requirement = ResourceRequirement(
         cpu_milli=cpu_milli,
@@ -92,12 +96,15 @@ def read_hami(
     return PodRequest(
         uid=claim.pod_uid,
         requirement=requirement,
+        together=_together(asks, requirement),
         claim=claim,
         domain=domain,
         container_gpu_counts=_split(asks, count),
         warnings=(*_told_apart(asking), *policies.warnings, *warnings),
         strategy=policies.strategy,
         idle_only=policies.alone,
+        dialect=Dialect.HAMI,
+        devices=DeviceAsk(words, asks),
     )
 
 
@@ -114,6 +121,16 @@ def _part(asking: Sequence[ContainerAsk], words: Words) -> tuple[Part, bool]:
     return Part(compute_ppm=cores * PPM // WHOLE, vram_bytes=vram, vram_ppm=ppm), cores == WHOLE
 
 
+def _together(asks: Sequence[ContainerAsk], apart: ResourceRequirement) -> tuple[ResourceRequirement, ...]:
+    """What is asked where containers share cards, most cards first; nothing where cards are held whole."""
+    if apart.part is None or apart.cards.isolation not in (Isolation.SOFT, Isolation.HARD):
+        return ()
+    return tuple(
+        replace(apart, gpu_count=count, part=part, alignment=as_one_container(apart.alignment, count))
+        for count, part in shared_cards(asks).items()
+    )
+
+
 def _isolation(mode: Mode | None, defaults: PodDefaults, *, alone: bool) -> Isolation:
     """All cores, and cards that nobody else has, hold a card whole; a slice of hardware is nobody else's anyway."""
     if mode is Mode.PARTITIONED:
@@ -126,12 +143,13 @@ def _isolation(mode: Mode | None, defaults: PodDefaults, *, alone: bool) -> Isol
 def _told_apart(asking: Sequence[ContainerAsk]) -> tuple[str, ...]:
     if len({(ask.vram_bytes, ask.vram_ppm, ask.cores) for ask in asking}) == 1:
         return ()
-    return ("containers ask for different parts of cards; every card is asked for the most of them",)
+    told = "a place is looked for with the most of them on every card, and each card then holds what its container asks"
+    return (f"containers ask for different parts of cards: {told}",)
 
 
 def _listed(keys: Keys, name: str) -> tuple[str, ...]:
     """Entries of a comma list, without blanks around them; none for a list that has none."""
-    found = tuple(dict.fromkeys(entry.strip() for entry in (keys.text(name) or "").split(",") if entry.strip()))
+    found = listed(keys.text(name) or "")
     try:
         return CardSelector(uuids=found).uuids
     except InvalidRequest:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ullage.model.error import InvalidRequest
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.quota import Caps, Quota
-from ullage.wire.hami.containers import MIB, WHOLE
+from ullage.wire.hami.ask import MIB, WHOLE
 from ullage.wire.hami.words import Words
 from ullage.wire.kubernetes_quantity import parse_quantity
 
@@ -31,6 +32,21 @@ def quota_of(hard: Iterable[Mapping[str, str]], words: Iterable[Words]) -> Quota
     if memory is None and cores is None:
         return None
     return Quota(total_limits=Caps(vram_bytes=memory), max_workers=None, max_cores_ppm=cores)
+
+
+def readable(hard: Mapping[str, str], words: Sequence[Words]) -> tuple[dict[str, str], list[InvalidRequest]]:
+    """Return the amounts with each one that cannot be read as 0, and an error per such amount.
+
+    An unknown limit allows nothing. Amounts that are not about parts of cards stay as they are.
+    """
+    found, errors = dict(hard), []
+    for key, amount in hard.items():
+        try:
+            quota_of([{key: amount}], words)
+        except InvalidRequest as error:
+            found[key] = "0"
+            errors.append(error)
+    return found, errors
 
 
 class Figures(NamedTuple):

@@ -12,9 +12,10 @@ from ullage.model.error import invalid, invalid_annotation
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.wire.document import Document, mapping, text
-from ullage.wire.hami.containers import MIB, WHOLE, ContainerAsk, share_out
+from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
+from ullage.wire.hami.sharing import share_out
 from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
-from ullage.wire.pod.keys import DOMAIN, Keys, as_annotation
+from ullage.wire.pod.keys import DOMAIN, Keys, as_annotation, listed
 
 TO_ALLOCATE = f"{ANNOTATIONS}/vgpu-devices-to-allocate"
 ALLOCATED = f"{ANNOTATIONS}/vgpu-devices-allocated"
@@ -130,7 +131,7 @@ def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[Device, .
     keys = Keys(pod, domain)
     node = text(mapping(pod.get("spec"), "spec").get("nodeName"))
     own = Keys(pod, ANNOTATIONS)
-    written, given = own.text("vgpu-devices-allocated"), keys.names("gpu-ids")
+    written, given = own.text("vgpu-devices-allocated"), listed(keys.text("gpu-ids") or "")
     if not node or not given or written is None:
         return None
     devices = decode_devices(written)

@@ -18,7 +18,7 @@ from ullage.wire.pod.gang import gang_annotations
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.placement import decision_annotations, placement_annotations, read_placement
 from ullage.wire.pod.reconcile import ReadPod, named_cards, read_allocation
-from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
+from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.split import split_container_gpus
 from ullage.wire.pod.vendors import LIMITER_VENDORS, NATIVE_RESOURCES, VENDORS
 
@@ -29,6 +29,7 @@ __all__ = [
     "PLAIN_DEFAULTS",
     "VENDORS",
     "WHOLE_CARD",
+    "Dialect",
     "Document",
     "PodDefaults",
     "PodRequest",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.model.claim import Amounts
 from ullage.model.error import InvalidAnnotation, invalid, invalid_annotation
 from ullage.model.part import WHOLE_CARD, Isolation, Part
 from ullage.wire.document import Document, mapping
@@ -24,8 +23,7 @@ def check_admission(request: PodRequest, *, replicas: int | None = None, pools: 
     if pools and cards.pool is None:
         raise _refused(request, "gpupool", None, "name a pool, or mark one as the default")
     if part == Part() and cards.isolation is not Isolation.SHARED and cards.template is None:
-        others = f"{request.key('compute-percent-request')} or {request.key('vram-request')}"
-        raise _refused(request, "tflops-request", None, f"ask for compute or vram; give it, {others}")
+        raise _asks_nothing(request, cards.isolation)
     unlimited = [vendor for vendor in cards.vendors if vendor not in LIMITER_VENDORS]
     if cards.isolation is Isolation.SOFT and unlimited and part != WHOLE_CARD:
         fix = f"{', '.join(unlimited)} has no limiter ({request.key('vendor')}); choose shared, hard or partitioned"
@@ -35,6 +33,15 @@ def check_admission(request: PodRequest, *, replicas: int | None = None, pools: 
     if claim.gang is not None and replicas is not None and claim.gang.required > replicas:
         fix = f"the workload has {replicas} replicas; ask for at most as many"
         raise _refused(request, "gang-min-members", claim.gang.required, fix)
+
+
+def _asks_nothing(request: PodRequest, isolation: Isolation) -> InvalidAnnotation:
+    amounts = ", ".join(request.key(name) for name in ("tflops-request", "compute-percent-request", "vram-request"))
+    if isolation is Isolation.PARTITIONED:
+        fix = f"a partition is chosen by what is asked: give one of {amounts}, or name one by partition-id"
+        return _refused(request, "isolation", isolation.value, fix)
+    fix = f"no compute and no vram is asked: give one of {amounts} above 0, or leave all of them out for whole cards"
+    return _refused(request, "gpu-count", request.requirement.gpu_count, fix)
 
 
 def check_scheduler(pod: Document, names: Iterable[str]) -> None:
@@ -50,7 +57,7 @@ def check_scheduler(pod: Document, names: Iterable[str]) -> None:
         raise invalid("spec.schedulerName", name, fix)
 
 
-def _check_limit(part: Part, limit: Amounts, request: PodRequest) -> None:
+def _check_limit(part: Part, limit: Part, request: PodRequest) -> None:
     for name, unit, asked, most in (
         ("tflops", "GFLOPS", part.compute_gflops, limit.compute_gflops),
         ("compute-percent", "millionths", part.compute_ppm, limit.compute_ppm),

@@ -16,6 +16,7 @@ from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.pod.card_topology import needs_one_zone
 from ullage.wire.pod.containers import container_amount, containers_of, limited_resources
 from ullage.wire.pod.guaranteed import has_own_cpus
 from ullage.wire.pod.keys import Keys
@@ -46,6 +47,11 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
     policy, pairs = _policy(keys, pod), keys.parse("numa-pairs", _pairs) or ()
     if pairs and policy is ZonePolicy.NONE:
         raise keys.wrong("numa-pairs", "the pod's policy is 'none'; take that out, or ask for best-effort")
+    if cards and needs_one_zone(keys):
+        if policy is not None:
+            key = keys.key("require-gpu-topology")
+            raise keys.wrong("numa-policy", f"{key} has all cards in one NUMA node already; keep one of the two")
+        return Alignment(ZonePolicy.SINGLE_ZONE, (ContainerNeeds(devices=((CARD, cards),)),), pairs)
     return Alignment(policy, containers, pairs)
 
 
@@ -57,6 +63,16 @@ def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
         other = others.key("numa-topology-policy")
         raise keys.wrong("numa-policy", f"{other} is {theirs.value!r}; keep one of the two")
     return ours or theirs
+
+
+def zone_words(pod: Document, domain: str) -> tuple[str, ...]:
+    """Return the keys of the annotations by which a pod asks to lie in zones."""
+    known = (
+        (Keys(pod, domain), "numa-policy"),
+        (Keys(pod, domain), "numa-pairs"),
+        (Keys(pod, VOLCANO), "numa-topology-policy"),
+    )
+    return tuple(keys.key(name) for keys, name in known if keys.text(name) not in (None, ZonePolicy.NONE))
 
 
 def _pairs(value: str, key: str) -> tuple[Pair, ...]:

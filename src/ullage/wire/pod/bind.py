@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import msgspec
 
 from ullage.model.allocation import Allocation
-from ullage.model.claim import Amounts
 from ullage.model.error import invalid
 from ullage.model.part import Isolation, Part
 from ullage.model.quantity import PPM
@@ -76,7 +75,7 @@ def _hard_percent(allocation: Allocation, capacities: Mapping[str, int]) -> int 
     asked, limit = allocation.requirement, allocation.claim.limit if allocation.claim else None
     if asked.cards.isolation is not Isolation.HARD or asked.part is None:
         return None
-    most: Amounts | Part = limit or asked.part
+    most: Part = limit or asked.part
     if most.compute_ppm:
         return effective_hard_sm_percent(most.compute_ppm, PPM)
     if not most.compute_gflops:

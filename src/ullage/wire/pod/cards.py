@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ullage.model.claim import Amounts
+from ullage.model.counted import counted
 from ullage.model.error import invalid
 from ullage.model.part import GFLOPS_PER_TFLOPS, WHOLE_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
@@ -27,32 +27,35 @@ class Asked:
     count: int
     part: Part | None
     cards: CardSelector
-    limit: Amounts | None
+    limit: Part | None
     guaranteed: bool
     warnings: tuple[str, ...] = ()
 
 
 def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> Asked:
-    """What the annotations say, else the limits of device plugins, else the pool."""
+    """What the annotations say, else the limits of device plugins, else the pool.
+
+    Cards of which no amount is asked are whole ones.
+    """
     isolation = keys.choice("isolation", Isolation) or defaults.isolation
     models, vendors = keys.names("gpu-model"), _vendors(keys, defaults.vendors)
     indices = keys.parse("gpu-indices", _indices) or ()
     template = _template(keys, isolation)
     dedicated = _dedicated(keys, models, isolation)
-    count, native_vendor = _count(keys, spec, indices)
-    if native_vendor and vendors and native_vendor not in vendors:
-        fix = f"the containers ask for cards of {native_vendor}; name that vendor or {keys.key('gpu-count')}"
-        raise keys.wrong("vendor", fix)
+    count, offered = _count(keys, spec, indices)
+    if offered and vendors and offered not in vendors:
+        raise keys.wrong("vendor", f"the containers ask for cards of {offered}; name that vendor, or none")
+    native_vendor = "" if keys.count("gpu-count") is not None else offered
     request, limit = _stated(keys, "request"), _stated(keys, "limit")
     part, most, guaranteed = _part(request, limit)
-    full = dedicated or (native_vendor and most is None and part == Part() and template is None)
-    if full:
-        part, most, guaranteed = WHOLE_CARD, None, True
+    silent = not (request.says or limit.says) and template is None and isolation is not Isolation.PARTITIONED
+    if full := dedicated or silent:
+        part, most, guaranteed = WHOLE_CARD, None, bool(dedicated or native_vendor)
     elif native_vendor and template is None and not (part.compute_gflops or part.compute_ppm):
         part, most, guaranteed = _part(_Stated((0, PPM), request.vram), _Stated((0, PPM), limit.vram))
     cards = CardSelector(
         models=models,
-        vendors=vendors or ((native_vendor,) if native_vendor else ()),
+        vendors=vendors or ((offered,) if offered else ()),
         indices=indices,
         pool=keys.text("gpupool") or defaults.pool,
         isolation=isolation,
@@ -73,6 +76,10 @@ class _Stated:
     """GFLOPS and millionths of a card; at most one of them is not 0."""
     vram: int | None
 
+    @property
+    def says(self) -> bool:
+        return self.compute is not None or self.vram is not None
+
 
 def _stated(keys: Keys, kind: str) -> _Stated:
     tflops = keys.amount(f"tflops-{kind}", units=GFLOPS_PER_TFLOPS)
@@ -86,7 +93,7 @@ def _stated(keys: Keys, kind: str) -> _Stated:
     return _Stated(compute, vram)
 
 
-def _part(request: _Stated, limit: _Stated) -> tuple[Part, Amounts | None, bool]:
+def _part(request: _Stated, limit: _Stated) -> tuple[Part, Part | None, bool]:
     """The part, its limit, and whether every amount has a limit that equals it.
 
     A request that is not stated is the limit. A limit of which nothing is stated is None; where only one
@@ -98,7 +105,7 @@ def _part(request: _Stated, limit: _Stated) -> tuple[Part, Amounts | None, bool]
     if limit.compute is None and limit.vram is None:
         return part, None, False
     gflops, ppm = limit.compute or compute
-    most = Amounts(gflops, vram if limit.vram is None else limit.vram, ppm)
+    most = Part(gflops, vram if limit.vram is None else limit.vram, ppm)
     guaranteed = (limit.compute or (0, 0), limit.vram or 0) == (compute, vram)
     return part, most, guaranteed and part != Part()
 
@@ -156,14 +163,18 @@ def _indices(text: str, key: str) -> tuple[int, ...]:
 
 def _count(keys: Keys, spec: Document, indices: tuple[int, ...]) -> tuple[int, str]:
     """How many cards are asked, and their vendor if the containers' own limits say so."""
-    count, vendor, source = keys.count("gpu-count"), "", keys.key("gpu-count")
+    count, source = keys.count("gpu-count"), keys.key("gpu-count")
     if count is not None and not 1 <= count <= MAX_CARDS:
         raise keys.wrong("gpu-count", f"ask for 1 to {MAX_CARDS} cards")
+    resource, offered = _native_cards(spec)
+    vendor = NATIVE_RESOURCES.get(resource, "")
     if count is None:
-        resource, count = _native_cards(spec)
-        vendor, source = NATIVE_RESOURCES.get(resource, ""), resource
+        count, source = offered, resource
+    elif offered not in (0, count):
+        fix = f"the containers ask their kubelet for {offered} of {resource}; make them equal"
+        raise keys.wrong("gpu-count", fix)
     if count and indices and len(indices) != count:
-        fix = f"it names {len(indices)} cards, and {source} asks for {count}; make them equal"
+        fix = f"it names {counted(len(indices), 'card')}, and {source} asks for {count}; make them equal"
         raise keys.wrong("gpu-indices", fix)
     return count or len(indices) or 1, vendor
 

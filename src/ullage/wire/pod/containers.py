@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ullage.model.alignment import Stage
 from ullage.model.resources import MILLI
-from ullage.wire.document import Document, mapping, mappings
+from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.kubernetes_quantity import parse_quantity
 
 _RESIZED = ("cpu", "memory")
@@ -23,6 +23,26 @@ def containers_of(spec: Document) -> Iterator[tuple[Stage, str, Document]]:
         yield Stage.APP, path, container
 
 
+def init_is_over(pod: Document) -> bool:
+    """Return whether all init containers of a pod have ended well, sidecars aside, so that none starts again.
+
+    A container that is waiting, runs, or ended with another exit code than 0 may start again, whatever the condition
+    `Initialized` says. The condition decides where no status of an init container is reported.
+    """
+    spec, status = mapping(pod.get("spec"), "spec"), mapping(pod.get("status"), "status")
+    init = {text(container.get("name")) for stage, _, container in containers_of(spec) if stage is Stage.INIT}
+    reported = {
+        text(each.get("name")): mapping(mapping(each.get("state"), "state").get("terminated"), "terminated")
+        for _, each in mappings(status.get("initContainerStatuses"), "status.initContainerStatuses")
+    }
+    if init & reported.keys():
+        return all(reported.get(name, {}).get("exitCode") == 0 for name in init)
+    return any(
+        each.get("type") == "Initialized" and each.get("status") == "True"
+        for _, each in mappings(status.get("conditions"), "status.conditions")
+    )
+
+
 def pod_amount(spec: Document, resource: str, units: int) -> int:
     """What the pod as a whole requests, else its containers, else its own limit; with the overhead."""
     own = mapping(spec.get("resources"), "spec.resources")
@@ -36,7 +56,7 @@ def pod_amount(spec: Document, resource: str, units: int) -> int:
 
 
 def bound_spec(pod: Document) -> Document:
-    """The spec of a pod that is on a node, its containers asking for what they have where that is more.
+    """The spec of a pod that is on a node, it and its containers asking for what they have where that is more.
 
     They are resized in place: what was asked is not given yet, and what was given is not taken back yet. A resize that
     the kubelet has called infeasible does not count.
@@ -48,7 +68,10 @@ def bound_spec(pod: Document) -> Document:
         for _, each in mappings(status.get(name), f"status.{name}")
         if "resources" in each or "allocatedResources" in each
     }
-    if not given:
+    own = {
+        name: status[name] for name in ("resources", "allocatedResources") if spec.get("resources") and name in status
+    }
+    if not given and not own:
         return spec
     refused = any(
         each.get("type") == "PodResizePending" and each.get("reason") == "Infeasible"
@@ -59,6 +82,7 @@ def bound_spec(pod: Document) -> Document:
         told = [each for _, each in mappings(spec.get(name), f"spec.{name}")]
         now = [_with_given(each, given.get(each.get("name"), {}), refused=refused) for each in told]
         changed |= {name: now} if now != told else {}
+    spec = _with_given(spec, own, refused=refused)
     return {**spec, **changed} if changed else spec
 
 

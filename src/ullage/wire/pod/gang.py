@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ullage.model.claim import GangClaim
+from ullage.model.counted import counted
 from ullage.wire.pod.duration import parse_duration
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.request import PodRequest
@@ -25,8 +26,8 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
         raise keys.conflict("gang-enabled", "gang-min-members", "the size of the gang is not known; say its minimum")
     if required > desired:
         name = "gang-required-members" if keys.text("gang-required-members") else "gang-min-members"
-        fix = f"the workload has {desired} members ({keys.key('gang-desired-members')}); ask for at most as many"
-        raise keys.wrong(name, fix)
+        has = f"the workload has {counted(desired, 'member')} ({keys.key('gang-desired-members')})"
+        raise keys.wrong(name, f"{has}; ask for at most as many")
     if desired < _LEAST:
         return None
     group = keys.text("gang-group-key") or (f"{namespace}/{workload}" if workload else None)

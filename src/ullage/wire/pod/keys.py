@@ -117,6 +117,11 @@ def as_annotation() -> Iterator[None]:
         raise InvalidAnnotation(error.message, field=error.field) from None
 
 
+def listed(text: str) -> tuple[str, ...]:
+    """Return the entries of a comma list that was written before: each once, without blanks and empty entries."""
+    return tuple(dict.fromkeys(entry.strip() for entry in text.split(",") if entry.strip()))
+
+
 def _names(value: str, key: str) -> tuple[str, ...]:
     names = [name.strip() for name in re.split(r"[,|]", value)]
     if not all(names) or len(set(names)) != len(names) or "=" in value:

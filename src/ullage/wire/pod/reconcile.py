@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim
+from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest
 from ullage.model.part import Isolation, Part
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.pod.compose import compose_request
-from ullage.wire.pod.keys import DOMAIN, Keys
+from ullage.wire.pod.keys import DOMAIN, Keys, listed
 from ullage.wire.pod.placement import read_placement
 from ullage.wire.pod.record import Record, record_of
 from ullage.wire.pod.request import PodRequest
@@ -43,7 +44,7 @@ def read_allocation(
 
     """
     keys = Keys(pod, domain)
-    node, gpus = _node_of(pod), keys.names("gpu-ids")
+    node, gpus = _node_of(pod), given_cards(keys)
     if not node or not gpus:
         return None
     found = compose_request(pod, domain) if read is None else read(pod)
@@ -51,8 +52,8 @@ def read_allocation(
         raise keys.wrong("gpu-ids", "the pod asks for no cards; remove it")
     request, asked, record = found.request, found.requirement, record_of(keys)
     if record is None and len(gpus) != asked.gpu_count:
-        fix = f"it names {len(gpus)} cards, {keys.key('gpu-count')} or its containers ask for {asked.gpu_count}"
-        raise keys.wrong("gpu-ids", f"{fix}; make them equal")
+        named, by = counted(len(gpus), "card"), f"{keys.key('gpu-count')} or its containers"
+        raise keys.wrong("gpu-ids", f"it names {named}, {by} ask for {asked.gpu_count}; make them equal")
     if record is None:
         charges = () if asked.whole else tuple(charge_of(asked, gpu) for gpu in gpus)
         record = Record()
@@ -84,9 +85,24 @@ def _as_granted(asked: ResourceRequirement, count: int, charges: tuple[Charge, .
     if not charges:
         part, selector = None, replace(selector, isolation=Isolation.SHARED, template=None)
     elif asked.whole:
-        part = Part(compute_gflops=charges[0].compute, vram_bytes=charges[0].vram)
+        granted = charges[0].basis
+        part = Part(charges[0].compute, charges[0].vram) if granted is None else granted.part
         selector = replace(selector, isolation=charges[0].isolation)
     return replace(asked, gpu_count=count, part=part, cards=selector)
+
+
+def given_cards(keys: Keys) -> tuple[str, ...]:
+    """The cards that a pod names as its own; blanks and empty entries between them name none.
+
+    Raises:
+        InvalidAnnotation: a card is named twice: it stands where another one stood.
+
+    """
+    text = keys.text("gpu-ids") or ""
+    entries = [entry for entry in text.split(",") if entry.strip()]
+    if len(found := listed(text)) != len(entries):
+        raise keys.wrong("gpu-ids", "a card is named twice; it is written at bind, leave it")
+    return found
 
 
 def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
@@ -95,7 +111,7 @@ def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
     None for a pod that names none, or so that it cannot be read: then nothing is known of it.
     """
     try:
-        gpus = Keys(pod, domain).names("gpu-ids")
+        gpus = given_cards(Keys(pod, domain))
         metadata, node = mapping(pod.get("metadata"), "metadata"), _node_of(pod)
         uid, namespace, name = (text(metadata.get(key)) for key in ("uid", "namespace", "name"))
     except InvalidRequest:

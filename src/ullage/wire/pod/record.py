@@ -5,17 +5,52 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec import structs
 
-from ullage.model.allocation import Allocation, Charge, Slot
-from ullage.model.part import Isolation
+from ullage.model.allocation import Allocation, Basis, Charge, Slot
+from ullage.model.part import Isolation, Part
+from ullage.model.quantity import PPM
 from ullage.wire.pod.keys import Keys
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=2**50)]
 """More than any card has, and so little that sums over the pods of a machine stay in 64 bits."""
 
 
+_Share = Annotated[int, msgspec.Meta(ge=0, le=PPM)]
+"""Millionths of a card."""
+
+
+class BasisRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a charge is made of: amounts or millionths of the card, and what the card had when it was granted."""
+
+    gflops: _Amount = 0
+    bytes: _Amount = 0
+    compute_ppm: _Share = 0
+    vram_ppm: _Share = 0
+    had_gflops: _Amount | None = None
+    had_bytes: _Amount | None = None
+
+    @classmethod
+    def of(cls, basis: Basis) -> BasisRecord:
+        """The record of what a charge is made of."""
+        part = basis.part
+        asked = part.compute_gflops, part.vram_bytes, part.compute_ppm, part.vram_ppm
+        return cls(*asked, basis.compute_gflops, basis.vram_bytes)
+
+    @property
+    def basis(self) -> Basis:
+        """What the charge is made of again.
+
+        Raises:
+            InvalidRequest: it has one thing in two units.
+
+        """
+        part = Part(self.gflops, self.bytes, self.compute_ppm, self.vram_ppm)
+        return Basis(part, self.had_gflops, self.had_bytes)
+
+
 class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One charge: GFLOPS and bytes, as the books had them, and the place of its partition."""
+    """One charge: what it was when the pod was bound, the place of its partition, and what it is made of."""
 
     compute: _Amount
     vram: _Amount
@@ -24,19 +59,29 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     start: _Amount | None = None
     end: _Amount | None = None
     group: _Amount | None = None
+    basis: BasisRecord | None = None
 
     @classmethod
     def of(cls, charge: Charge) -> CardRecord:
         """The record of a charge."""
+        basis = None if charge.basis is None else BasisRecord.of(charge.basis)
+        record = cls(charge.compute, charge.vram, charge.isolation, basis=basis)
         slot = charge.slot
-        place = (slot.template, slot.start, slot.end, slot.group) if slot else ()
-        return cls(charge.compute, charge.vram, charge.isolation, *place)
+        if slot is None:
+            return record
+        return structs.replace(record, template=slot.template, start=slot.start, end=slot.end, group=slot.group)
 
     @property
     def charge(self) -> Charge:
-        """The charge again."""
+        """The charge again.
+
+        Raises:
+            InvalidRequest: its basis has one thing in two units.
+
+        """
         slot = None if self.template is None else Slot(self.template, self.start, self.end, self.group)
-        return Charge(self.compute, self.vram, self.isolation, slot)
+        basis = None if self.basis is None else self.basis.basis
+        return Charge(self.compute, self.vram, self.isolation, slot, basis)
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

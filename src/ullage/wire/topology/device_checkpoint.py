@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.wire.document import mapping, sequence, text
-from ullage.wire.pod.vendors import as_resource
 from ullage.wire.topology.dropped import Dropped
 from ullage.wire.topology.zone_id import read_zones
 
@@ -41,14 +40,14 @@ def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
             ids = _ids_by_zone(entry.get("DeviceIDs"), f"{path}.DeviceIDs")
             containers = held.setdefault(text(entry.get("PodUID")), {})
             devices = containers.setdefault(text(entry.get("ContainerName")), {})
-            devices.setdefault(as_resource(text(entry.get("ResourceName"))), set()).update(ids)
+            devices.setdefault(text(entry.get("ResourceName")), set()).update(ids)
             for id_, places in ids.items():
                 zones.setdefault(id_, set()).update(places)
     registered = {}
     for name, listed in dropped.section(data.get("RegisteredDevices"), "Data.RegisteredDevices").items():
         with dropped.entry():
             ids_of = sequence(listed, f"Data.RegisteredDevices.{name}")
-            registered[as_resource(text(name))] = tuple(sorted({text(id_) for id_ in ids_of}))
+            registered[text(name)] = tuple(sorted({text(id_) for id_ in ids_of}))
     pods = tuple(
         PodHolding(uid=uid, containers=tuple(_holding(name, devices) for name, devices in sorted(containers.items())))
         for uid, containers in sorted(held.items())

@@ -11,6 +11,8 @@ from ullage.model.node_record import NodeRecord, Stock, stock_of_cards
 from ullage.model.quantity import format_bytes
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, CPU, HUGEPAGES, MEMORY, Device, Room, Topology, Zone
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.topology.device_ids import in_names_of_record
 from ullage.wire.topology.kubelet_config import KubeletSettings
 
 _NO_NAMES: Mapping[str, str] = {}
@@ -25,12 +27,14 @@ def record_of(
 ) -> NodeRecord:
     """The record of a machine as it was discovered, with what its kubelet keeps from pods.
 
-    `card_resource` is what the cluster calls its cards, `names` what it calls other resources. CPUs that the process
-    who looked may not use itself are not kept from pods: only the kubelet says what is. `use` is who holds what, None
-    where nobody was asked; then all that is there is told as free.
+    `card_resource` is what the cluster calls its cards, "" where the machine has none; `names` is what it calls other
+    resources. CPUs that the process who looked may not use itself are not kept from pods: only the kubelet says what
+    is. `use` is who holds what, in the kubelet's names; None where nobody was asked, and then everything is free.
     """
-    found, held = node.topology or Topology(), use or Use()
+    found = node.topology or Topology()
     devices = tuple(replace(each, resource=names.get(each.resource, each.resource)) for each in found.devices)
+    use = None if use is None else in_names_of_record(use, node.gpus, card_resource, devices)
+    held = use or Use()
     topology = replace(
         found,
         zones=tuple(_zone(zone, settings) for zone in found.zones),
@@ -39,7 +43,7 @@ def record_of(
         reserved_count=0 if settings.reserved_cpus else -(-settings.reserved.cpu_milli // MILLI),
         kubelet=settings.kubelet,
     )
-    stock = {CARD: stock_of_cards(node.gpus, held), **_stock_of(devices, held)}
+    stock = _stock_of(devices, held) | ({CARD: stock_of_cards(node.gpus, held)} if card_resource else {})
     if found.cpus:
         taken = settings.reserved_cpus.union(*(one.cpus for pod in held.pods for one in pod.containers))
         stock[CPU] = Stock(len(found.cpus), tuple(sorted({cpu.id for cpu in found.cpus} - taken)))
@@ -63,7 +67,10 @@ def _less(room: Room, kept: int) -> Room:
 
 
 def _stock_of(devices: tuple[Device, ...], use: Use) -> dict[str, Stock]:
-    """By resource, how many devices there are and the indices of the free ones."""
+    """By resource, how many devices there are and the indices of the free ones.
+
+    Of cards, one more counts as held for each id that none of them has.
+    """
     held = {
         (resource, id_)
         for pod in use.pods
@@ -76,4 +83,8 @@ def _stock_of(devices: tuple[Device, ...], use: Use) -> dict[str, Stock]:
         known = stock.get(device.resource, Stock(0))
         free = device.healthy and (device.resource, device.uuid) not in held
         stock[device.resource] = Stock(known.total + 1, (*known.free, device.index) if free else known.free)
+    unknown = held - {(device.resource, device.uuid) for device in devices}
+    for resource in stock.keys() & NATIVE_RESOURCES.keys():
+        surplus = sum(name == resource for name, _ in unknown)
+        stock[resource] = replace(stock[resource], free=stock[resource].free[surplus:])
     return stock

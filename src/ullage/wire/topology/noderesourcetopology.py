@@ -37,6 +37,19 @@ SOURCE = "noderesourcetopology"
 
 _NODE = re.compile(r"node-([0-9]{1,9})", re.ASCII)
 
+_OPTION = "topologyManagerOption"
+"""Attributes of the options of the topology manager begin so: `topologyManagerOptionPreferClosestNumaNodes`."""
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])", re.ASCII)
+
+_POLICIES = {
+    "None": ZonePolicy.NONE,
+    "BestEffort": ZonePolicy.BEST_EFFORT,
+    "Restricted": ZonePolicy.RESTRICTED,
+    "SingleNUMANode": ZonePolicy.SINGLE_ZONE,
+}
+_LEGACY = re.compile(rf"({'|'.join(_POLICIES)})(?:(Container|Pod)Level)?", re.ASCII)
+"""Names of `topologyPolicies`, which attributes took the place of."""
+
 
 def read_noderesourcetopology(document: object) -> tuple[NodeRecord, tuple[str, ...]]:
     """The record of a node, and a sentence for each entry that was dropped.
@@ -130,15 +143,37 @@ def _distances(rows: dict[int, tuple[str, Document]], dropped: Dropped) -> tuple
 
 
 def _kubelet(document: Document, zones: tuple[Zone, ...], dropped: Dropped) -> Kubelet:
+    """How the kubelet aligns: by the attributes, which older writers do not have, else by `topologyPolicies`."""
     told = {
         text(entry.get("name")): text(entry.get("value"))
         for _, entry in dropped.rows(document.get("attributes"), "attributes")
     }
-    policy = dropped.choice(told.get("topologyManagerPolicy"), "attributes.topologyManagerPolicy", [*ZonePolicy])
-    scope = dropped.choice(told.get("topologyManagerScope"), "attributes.topologyManagerScope", [*Scope])
+    old_policy, old_scope = _by_name(document.get("topologyPolicies"), dropped)
+    policy = told.get("topologyManagerPolicy", old_policy)
+    scope = told.get("topologyManagerScope", old_scope)
     return Kubelet(
-        policy=ZonePolicy(policy),
-        scope=Scope(scope),
+        policy=ZonePolicy(dropped.choice(policy, "attributes.topologyManagerPolicy", [*ZonePolicy])),
+        scope=Scope(dropped.choice(scope, "attributes.topologyManagerScope", [*Scope])),
+        options={
+            _CAPITAL.sub("-", name.removeprefix(_OPTION)).lower(): value
+            for name, value in told.items()
+            if name.startswith(_OPTION)
+        },
         static_cpus=any(CPU in zone.amounts for zone in zones),
         static_memory=any(zone.memory is not None for zone in zones),
     )
+
+
+def _by_name(listed: object, dropped: Dropped) -> tuple[str | None, str | None]:
+    """Policy and scope by the first name of the list, such as `SingleNUMANodePodLevel`; None where it names none."""
+    if not listed:
+        return None, None
+    path = "topologyPolicies"
+    names = listed if isinstance(listed, list | tuple) else ()
+    match = _LEGACY.fullmatch(text(names[0])) if names else None
+    if match is None:
+        dropped.say(invalid(path, listed, f"a list with one of {', '.join(_POLICIES)} is needed").message)
+        return None, None
+    if len(names) > 1:
+        dropped.say(f"{path}: {match[0]} counts, and the other {len(names) - 1} do not")
+    return _POLICIES[match[1]], match[2] and match[2].lower()

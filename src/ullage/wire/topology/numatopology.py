@@ -33,11 +33,12 @@ _MOST_CARDS = 4096
 
 
 def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecord, tuple[str, ...]]:
-    """The record of a node, and a sentence for each entry that was dropped.
+    """Return the record of a node, and a sentence for each entry that was dropped.
 
-    Cards go by their index in the one resource of cards that `numares` has, be it the short name `gpu`.
-    Where it has several, only the cards of `gpuDetail` are read. The full name of the resource
-    says of which vendor they are.
+    Cards go by their index in one resource of cards, be it the short name `gpu`. Where `numares` has several,
+    it is the one that our own annotation names, else the only one that counts as many cards as `gpuDetail`
+    has. If none is, only the cards of `gpuDetail` are read. The full name of the resource says of which
+    vendor they are.
 
     Raises:
         InvalidRequest: it is not a Numatopology, or it contradicts itself (`topology-invalid`,
@@ -50,7 +51,7 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
     annotations = dropped.section(found["metadata"].get("annotations"), "metadata.annotations")
     found_supplement = read_supplement(annotations.get(f"{domain}/topology"), f"{domain}/topology", dropped)
     supplement = found_supplement or Supplement()
-    card_name, stock = _stock(spec, dropped)
+    card_name, stock = _stock(spec, found_supplement, dropped)
     vendor = NATIVE_RESOURCES.get(card_name)
     told = _cards(spec, found_supplement, stock.get(CARD, Stock(0)), dropped)
     cards = tuple(replace(card, vendor=vendor) for card in told)
@@ -87,16 +88,15 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
 # --- resources ---
 
 
-def _stock(spec: Document, dropped: Dropped) -> tuple[str, dict[str, Stock]]:
-    """What the resource of the cards is called ("" unless there is just one), and the stock of each resource."""
+def _stock(spec: Document, own: Supplement | None, dropped: Dropped) -> tuple[str, dict[str, Stock]]:
+    """Return what the resource of the cards is called ("" if that is unknown), and the stock of each resource."""
     numares = dropped.section(spec.get("numares"), "spec.numares")
-    names = [name for name in numares if name == SHORT_CARD or name in NATIVE_RESOURCES]
-    card_name = names[0] if len(names) == 1 else ""
+    card_name = _card_name(spec, numares, own, dropped)
     stock = {}
     for name, told in numares.items():
         path = f"spec.numares.{name}"
         if name == SHORT_CARD and not card_name:
-            dropped.say(f"{path}: left out, as {len(names) - 1} more resources of cards are named in full")
+            dropped.say(f"{path}: left out, as other resources of cards are named in full")
             continue
         with dropped.entry():
             entry = _entry(told, path)
@@ -104,6 +104,22 @@ def _stock(spec: Document, dropped: Dropped) -> tuple[str, dict[str, Stock]]:
             total = whole(entry.get("capacity"), f"{path}.capacity", MAX_INT32)
             stock[CARD if name == card_name else text(name)] = Stock(total, free)
     return card_name, stock
+
+
+def _card_name(spec: Document, numares: Document, own: Supplement | None, dropped: Dropped) -> str:
+    if own is not None:
+        name = own.card_resource or SHORT_CARD
+        if name in numares or not own.cards:
+            return name if name in numares else ""
+    names = [name for name in numares if name == SHORT_CARD or name in NATIVE_RESOURCES]
+    if len(names) <= 1:
+        return "".join(names)
+    count = len(dropped.section(spec.get("gpuDetail"), "spec.gpuDetail"))
+    counted = [name for name in names if isinstance(numares[name], Mapping) and numares[name].get("capacity") == count]
+    if len(counted) == 1:
+        return str(counted[0])
+    dropped.say(f"spec.gpuDetail: it is unknown which of {', '.join(names)} its {count} cards are")
+    return ""
 
 
 def _reserved(spec: Document, dropped: Dropped) -> Resources:

@@ -18,9 +18,13 @@ _NO_IDS = ContainerIds("")
 
 
 def read_use(listed: object, card_name: str, supplement: Supplement, dropped: Dropped) -> Use | None:
-    """Who holds what, with the ids of devices where the supplement has them; None if the object does not say."""
+    """Return who holds what, with the ids of devices where the supplement has them.
+
+    None if the object does not say, or has an entry that cannot be read: what that holds is not free.
+    """
     if listed is None:
         return None
+    before = len(dropped.warnings)
     ids = {
         (pod.uid, pod.namespace, pod.name, container.name): container
         for pod in supplement.pods
@@ -34,7 +38,7 @@ def read_use(listed: object, card_name: str, supplement: Supplement, dropped: Dr
             for here, told in dropped.rows(entry.get("containerAllocations"), f"{path}.containerAllocations")
         )
         pods.append(PodHolding(namespace, name, uid, containers))
-    return Use(tuple(pods), stale=supplement.stale)
+    return None if len(dropped.warnings) > before else Use(tuple(pods), stale=supplement.stale)
 
 
 def write_use(use: Use, card_name: str) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
 from ullage.model.idset import MAX_ID
 from ullage.model.quantity import MAX_INT64, parse_count
 from ullage.wire.document import Document, mapping, sequence, text
-from ullage.wire.pod.vendors import as_resource
 from ullage.wire.topology.dropped import Dropped
 from ullage.wire.topology.zone_id import read_zones
 
@@ -30,7 +29,8 @@ class Allocatable:
 def read_pod_resources(answer: object) -> tuple[Use, tuple[str, ...]]:
     """Who holds what, by the answer to `List`, and a sentence for each entry that was dropped.
 
-    A device of a claim has its driver as the resource, and `pool/device` as its id.
+    Resources and ids are as the kubelet has them. A device of a claim has its driver as the resource, and
+    `pool/device` as its id.
 
     Raises:
         InvalidRequest: it is not a mapping.
@@ -65,7 +65,7 @@ def read_allocatable(answer: object) -> tuple[Allocatable, tuple[str, ...]]:
         with dropped.entry():
             zones = _zones(told, path)
             for id_ in _ids(told, path):
-                known = devices.setdefault(as_resource(text(told.get("resource_name"))), {})
+                known = devices.setdefault(text(told.get("resource_name")), {})
                 known[id_] = tuple(sorted({*known.get(id_, ()), *zones}))
     return Allocatable(_cpus(found, "cpu_ids", dropped), devices, _memory(found, "memory", dropped)), dropped.warnings
 
@@ -75,7 +75,7 @@ def _holding(container: Document, path: str, dropped: Dropped) -> Holding:
     for here, told in dropped.rows(container.get("devices"), f"{path}.devices"):
         with dropped.entry():
             ids = _ids(told, here)
-            devices.setdefault(as_resource(text(told.get("resource_name"))), []).extend(ids)
+            devices.setdefault(text(told.get("resource_name")), []).extend(ids)
     for here, claim in dropped.rows(container.get("dynamic_resources"), f"{path}.dynamic_resources"):
         for _, told in dropped.rows(claim.get("claim_resources"), f"{here}.claim_resources"):
             name = f"{text(told.get('pool_name'))}/{text(told.get('device_name'))}"

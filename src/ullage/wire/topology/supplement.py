@@ -53,8 +53,13 @@ class PodIds(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Supplement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The annotation. `cpus` are those of unknown zone; `reserved_cpus` is a set such as 0-3,8."""
+    """The annotation. `cpus` are those of unknown zone; `reserved_cpus` is a set such as 0-3,8.
 
+    `card_resource` is the resource of `numares` whose entries in `gpuDetail` the cards are: a machine may have
+    devices under the name of another vendor's cards too, such as the adapter of its display.
+    """
+
+    card_resource: str = ""
     kubelet: Kubelet | None = None
     zones: tuple[Zone, ...] = ()
     distances: tuple[tuple[int, ...], ...] = ()
@@ -71,6 +76,7 @@ def supplement_of(record: NodeRecord) -> str:
     """The text of the annotation for a record."""
     machine, use = record.topology, record.use or Use()
     supplement = Supplement(
+        card_resource=record.card_resource,
         kubelet=machine.kubelet,
         zones=machine.zones,
         distances=machine.distances,

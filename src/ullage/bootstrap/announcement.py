@@ -1,0 +1,47 @@
+"""How clients on this machine find the server of a home: a file with its address, and a socket that proves its user."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ullage.bootstrap.listener import BACKLOG
+from ullage.client import local_socket
+from ullage.client.endpoint import SERVER_FILE, ServerFile
+from ullage.client.process import started_at
+from ullage.model.error import Unavailable
+from ullage.wire.private_file import write_private
+
+
+def listen_at_home(home: Path) -> socket.socket:
+    """Return the socket in the home; the server holds the lock of its state by now.
+
+    Raises:
+        Unavailable: the home takes no socket (`socket-failed`).
+
+    """
+    try:
+        return local_socket.listen(home, BACKLOG)
+    except OSError as error:
+        where = home / local_socket.NAME
+        fix = "set ULLAGE_HOME to a directory of a local file system"
+        raise Unavailable(f"cannot listen on {where}: {error.strerror or error}; {fix}", code="socket-failed") from None
+
+
+def announce(home: Path, url: str) -> None:
+    """Write the file that says where the server is, and which process it is."""
+    pid = os.getpid()
+    started = started_at(pid)
+    assert started is not None
+    write_private(home / SERVER_FILE, msgspec.json.encode(ServerFile(url, pid, started)))
+
+
+def withdraw(home: Path) -> None:
+    """Remove what clients find the server by."""
+    for name in (SERVER_FILE, local_socket.NAME):
+        with suppress(OSError):
+            (home / name).unlink()

@@ -1,0 +1,1 @@
+"""HTTP servers that answer unknown callers within fixed bounds of memory and time."""

@@ -1,0 +1,88 @@
+"""Servers with an event loop of their own: what strangers send is read there, and only whole requests are handed over.
+
+The application runs on the loop that made it, because it reads and changes what belongs to that loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
+
+import uvloop
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_T = TypeVar("_T")
+
+
+class LoopApart:
+    """A thread with an event loop. Entered, it runs; left, it has ended."""
+
+    def __init__(self) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="ullage-others", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Future[_T]:
+        """Run a coroutine there; the future belongs to the caller's loop."""
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+
+class HandedOver:
+    """An application for a server apart: it is asked on the loop that made this, `at_once` requests at a time.
+
+    Of a body no more than `most_bytes` and one byte are read; the application refuses it by its length.
+    """
+
+    def __init__(self, app: ASGIApp, *, most_bytes: int, at_once: int) -> None:
+        self._app, self._most_bytes = app, most_bytes
+        self._home = asyncio.get_running_loop()
+        self._turns = asyncio.Semaphore(at_once)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the request, have it answered, and send the answer."""
+        body = await self._body(receive)
+        async with self._turns:
+            asked = asyncio.run_coroutine_threadsafe(_answer(self._app, scope, body), self._home)
+            answer = await asyncio.wrap_future(asked)
+        for message in answer:
+            await send(message)
+
+    async def _body(self, receive: Receive) -> bytes:
+        found = bytearray()
+        while len(found) <= self._most_bytes:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            found += message.get("body", b"")
+            if not message.get("more_body", False):
+                break
+        return bytes(found[: self._most_bytes + 1])
+
+
+async def _answer(app: ASGIApp, scope: Scope, body: bytes) -> list[Message]:
+    """Ask an application that needs nothing more of its caller than the request."""
+    answer: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        answer.append(message)
+
+    await app(scope, receive, send)
+    return answer

@@ -1,0 +1,260 @@
+"""One HTTP connection that keeps within bounds whatever its caller sends.
+
+uvicorn and httptools bound neither the head of a request nor the time that a request takes, and go on reading a body
+after its request was answered. This protocol bounds all of it before any byte reaches the application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import uvicorn
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from ullage.bootstrap.http.connections import Connection, Connections, Phase
+from ullage.wire.api import ErrorBody
+
+_BAD_REQUEST = 400
+_HEAD_TOO_LARGE = 431
+_FLUSH_S = 0.02
+"""Time to send a short answer before its connection is cut."""
+
+
+_PAUSE_S = 0.02
+"""Between two reads of a body that nobody needs."""
+
+
+class _TooMuchError(Exception):
+    """Stops the parser in the middle of what came."""
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """uvicorn's protocol within `Bounds`."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        app_state: dict[str, Any],
+        connections: Connections,
+        arriving: Connection,
+    ) -> None:
+        super().__init__(config, state, app_state)
+        self._others, self._bounds, self._arriving = connections, connections.bounds, arriving
+        self._phase: Phase | None = None
+        self._message: Phase | None = None  # what of a request is underway: its head, its body, or nothing
+        self._moved = False  # the parser gave something since the last piece
+        self._unparsed = 0  # bytes since the parser gave something
+        self._header_count = 0
+        self._body = 0  # bytes of the body that count as kept
+        self._step = 0
+        self._drained = 0
+        self._running: RequestResponseCycle | None = None  # the request that is being answered
+
+    def cut(self) -> None:
+        """Close the connection now, without an answer."""
+        self._release_body()
+        self.transport.abort()
+
+    # --- the transport ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for the first head."""
+        super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn names a narrower kind
+        self._others.begin(self._arriving, self)
+        self._phase = Phase.HEAD
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release what the connection holds, and let a request that is being answered end in silence.
+
+        uvicorn does so for the last request that came, which waits where several came at once. What writes an answer
+        to a closed connection would log an error: a line of the log for each connection that a stranger opens.
+        """
+        self._release_body()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self._others.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, piece by piece, and stop at the first bound."""
+        room = self._bounds.head_bytes - self._unparsed
+        if len(data) <= room:
+            self._parse(data)
+            return
+        rest = memoryview(data)
+        while rest and not self.transport.is_closing():
+            self._parse(bytes(rest[:room]))
+            rest, room = rest[room:], self._bounds.head_bytes - self._unparsed
+
+    def _parse(self, piece: bytes) -> None:
+        self._moved = False
+        super().data_received(piece)
+        if self.transport.is_closing():
+            return
+        self._unparsed = 0 if self._moved else self._unparsed + len(piece)
+        if self._unparsed >= self._bounds.head_bytes or self._too_many_headers:
+            self._refuse_head()
+        elif self._phase is Phase.DRAIN and self._message is Phase.BODY:
+            self._drained += len(piece)
+            if self._drained > self._bounds.drained_bytes:
+                self._leave()
+            else:
+                self._pause()
+        else:
+            self._settle()
+
+    def _pause(self) -> None:
+        """Read nothing for a moment: what nobody needs must not take the time of others."""
+        if not self.flow.read_paused:
+            self.flow.pause_reading()
+            self.loop.call_later(_PAUSE_S, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def _settle(self) -> None:
+        """Wait for what the connection lacks now."""
+        answered = self._answered
+        if self.flow.write_paused:
+            phase: Phase | None = Phase.STALLED
+        elif self._message is not None:
+            phase = Phase.DRAIN if self._message is Phase.BODY and answered else self._message
+        elif self._unparsed:
+            phase = Phase.HEAD
+        else:
+            phase = Phase.IDLE if answered else None
+        if phase is Phase.IDLE and self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        if phase is not self._phase:
+            self._enter(phase)
+
+    def _enter(self, phase: Phase | None) -> None:
+        self._phase = phase
+        self._drained = 0
+        self._others.wait(self, phase)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for a client that reads nothing of its answer."""
+        super().pause_writing()
+        self._settle()
+
+    def resume_writing(self) -> None:
+        """Go on: the client reads again."""
+        super().resume_writing()
+        self._settle()
+
+    @property
+    def _answered(self) -> bool:
+        """Whether every request that was started is answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def _too_many_headers(self) -> bool:
+        return self._header_count > self._bounds.headers
+
+    # --- the parser ---
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._message, self._header_count = Phase.HEAD, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header while there are few; trailers are dropped."""
+        if self._message is not Phase.HEAD:
+            return
+        self._header_count += 1
+        if not self._too_many_headers:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start the request, unless it has too many headers.
+
+        Raises:
+            _TooMuchError: too many requests before it are not answered.
+
+        """
+        if self._too_many_headers:
+            return
+        if len(self.pipeline) >= self._bounds.pipelined:
+            raise _TooMuchError
+        super().on_headers_complete()
+        self._message, self._moved = Phase.BODY, True
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body, and count it while its request is underway."""
+        if self._too_many_headers:
+            return
+        super().on_body(body)
+        self._moved = True
+        if self._answered:
+            return
+        self._body += len(body)
+        self._step += len(body)
+        self._others.keep(self, len(body))
+        if self._step >= self._bounds.body_step_bytes:
+            self._step = 0
+            if self._phase is Phase.BODY:
+                self._others.wait(self, Phase.BODY)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        if self._too_many_headers:
+            return
+        super().on_message_complete()
+        self._message, self._moved = None, True
+
+    # --- the answer ---
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the rest of a body that nobody needs."""
+        self._release_body()
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._enter(Phase.DRAIN)
+        else:
+            self._settle()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP as an `ErrorBody`; cut a connection on which answers are outstanding."""
+        if not self._answered:
+            self.cut()
+            return
+        self._answer(_BAD_REQUEST, ErrorBody(code="malformed-request", message=f"this is not a valid request: {msg}"))
+
+    def _refuse_head(self) -> None:
+        if self._message is not Phase.HEAD or not self._answered:
+            self.cut()  # an answer was begun on this connection, or it is not even a request
+            return
+        most = f"{self._bounds.head_bytes} bytes and {self._bounds.headers} headers"
+        message = f"the head of the request is too large; at most {most} are read"
+        self._answer(_HEAD_TOO_LARGE, ErrorBody(code="head-too-large", message=message))
+
+    def _answer(self, status: int, body: ErrorBody) -> None:
+        content = msgspec.json.encode(body)
+        head = f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[status] + head.encode() + content)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Close what was answered; over TLS a close alone goes on reading what still comes."""
+        self.transport.close()
+        self.loop.call_later(_FLUSH_S, self.cut)
+
+    def _release_body(self) -> None:
+        if self._body:
+            self._others.release(self._body)
+            self._body = self._step = 0

@@ -1,0 +1,123 @@
+"""All connections of one server, by what they wait for: the oldest one leaves when its time or the room ends."""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from ullage.bootstrap.http.bounds import Bounds
+
+
+class Phase(enum.Enum):
+    """What a connection waits for."""
+
+    HANDSHAKE = enum.auto()
+    HEAD = enum.auto()
+    BODY = enum.auto()
+    DRAIN = enum.auto()
+    IDLE = enum.auto()
+    STALLED = enum.auto()
+
+
+_UNFINISHED = (Phase.HANDSHAKE, Phase.HEAD, Phase.BODY, Phase.DRAIN)
+
+
+class Connection(Protocol):
+    """A connection that can be cut."""
+
+    def cut(self) -> None:
+        """Close it now, without an answer."""
+
+
+class Connections:
+    """The connections of one server. A connection that is being answered waits for nothing."""
+
+    def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
+        self.bounds = bounds
+        self._clock = clock
+        self._open: set[Connection] = set()
+        self._phase: dict[Connection, Phase] = {}
+        self._waiting: dict[Phase, OrderedDict[Connection, float]] = {phase: OrderedDict() for phase in Phase}
+        self._bodies_bytes = 0
+        self._limit_s = {
+            Phase.HANDSHAKE: bounds.handshake_s,
+            Phase.HEAD: bounds.head_s,
+            Phase.DRAIN: bounds.drain_s,
+            Phase.BODY: bounds.body_s,
+            Phase.STALLED: bounds.stalled_s,
+        }
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection, and cut the oldest one that waits if there are too many.
+
+        Return False, and do not count it, if all others are being answered.
+        """
+        if len(self._open) >= self.bounds.connections and not self._cut_one():
+            return False
+        self._open.add(connection)
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that is closed."""
+        self.wait(connection, None)
+        self._open.discard(connection)
+
+    def begin(self, arriving: Connection, connection: Connection) -> None:
+        """Count `connection` in the place of `arriving`: it waits for its head since it was accepted."""
+        since = self._waiting[Phase.HANDSHAKE].get(arriving, self._clock())
+        self.remove(arriving)
+        self._open.add(connection)
+        self._phase[connection] = Phase.HEAD
+        self._waiting[Phase.HEAD][connection] = since
+
+    def wait(self, connection: Connection, phase: Phase | None) -> None:
+        """Record that a connection waits for something from now on; None if it waits for nothing."""
+        before = self._phase.pop(connection, None)
+        if before is not None:
+            self._waiting[before].pop(connection, None)
+        if phase is not None:
+            self._phase[connection] = phase
+            self._waiting[phase][connection] = self._clock()
+
+    def keep(self, connection: Connection, count: int) -> None:
+        """Count bytes of a body that are kept, and cut the oldest uploads if they are too many."""
+        self._bodies_bytes += count
+        while self._bodies_bytes > self.bounds.bodies_bytes and self._waiting[Phase.BODY]:
+            self._cut_first(Phase.BODY)
+        if self._bodies_bytes > self.bounds.bodies_bytes:
+            connection.cut()
+
+    def release(self, count: int) -> None:
+        """Count bytes of bodies that are kept no more."""
+        self._bodies_bytes -= count
+
+    def sweep(self) -> None:
+        """Cut every connection that has waited too long."""
+        now = self._clock()
+        for phase, limit_s in self._limit_s.items():
+            waiting = self._waiting[phase]
+            while waiting and now - next(iter(waiting.values())) > limit_s:
+                self._cut_first(phase)
+
+    def _cut_one(self) -> bool:
+        """Cut the oldest connection whose request is unfinished, or else an idle one, or else a stalled one."""
+        unfinished = [phase for phase in _UNFINISHED if self._waiting[phase]]
+        if unfinished:
+            self._cut_first(min(unfinished, key=lambda phase: next(iter(self._waiting[phase].values()))))
+            return True
+        for phase in (Phase.IDLE, Phase.STALLED):
+            if self._waiting[phase]:
+                self._cut_first(phase)
+                return True
+        return False
+
+    def _cut_first(self, phase: Phase) -> None:
+        connection = next(iter(self._waiting[phase]))
+        self.remove(connection)
+        connection.cut()

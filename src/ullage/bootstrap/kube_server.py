@@ -1,0 +1,72 @@
+"""One address of a Kubernetes front."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+from starlette.types import ASGIApp
+
+from ullage.bootstrap.http.apart import LoopApart
+from ullage.bootstrap.http.bounds import cluster_bounds
+from ullage.bootstrap.http.server import BoundedServer
+from ullage.bootstrap.kube_settings import Address
+from ullage.bootstrap.listener import listen
+from ullage.bootstrap.tls import TlsFiles
+
+DRAIN_S = 5
+"""How long questions that were asked before the end are still answered."""
+
+_T = TypeVar("_T")
+
+
+class KubeServer(BoundedServer):
+    """One application on its own address, on the loop of its maker or apart. It leaves signals to the process."""
+
+    def __init__(self, app: ASGIApp, bind: str, tls: TlsFiles | None, apart: LoopApart | None = None) -> None:
+        super().__init__(app, cluster_bounds(), tls, drain_s=DRAIN_S)
+        self._apart = apart
+        address = Address.parse(bind, "bind")
+        self.listener = listen(address.host, address.port, "name another one in [kube]")
+        self.done: asyncio.Future[None]
+
+    @property
+    def url(self) -> str:
+        """Return where it listens."""
+        host, port = self.listener.getsockname()[:2]
+        return f"http{'s' if self.tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def start(self) -> None:
+        """Begin to serve; `done` is over when it has ended."""
+        self.done = self._there(self.serve(sockets=[self.listener]))
+
+    async def renew(self) -> bool:
+        """Take certificates that changed; whether there were any. No handshake is underway meanwhile."""
+        return await self._there(self._renew())
+
+    async def _renew(self) -> bool:
+        return self.tls is not None and self.tls.renew()
+
+    def _there(self, work: Coroutine[Any, Any, _T]) -> asyncio.Future[_T]:
+        """Run a coroutine on the loop of this server."""
+        return asyncio.ensure_future(work) if self._apart is None else self._apart.start(work)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+@asynccontextmanager
+async def served(servers: dict[str, KubeServer]) -> AsyncIterator[dict[str, KubeServer]]:
+    """The servers, running inside the block."""
+    for server in servers.values():
+        server.start()
+    try:
+        yield servers
+    finally:
+        for server in servers.values():
+            server.should_exit = True
+        await asyncio.gather(*(server.done for server in servers.values()), return_exceptions=True)

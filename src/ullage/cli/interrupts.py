@@ -1,0 +1,57 @@
+"""Signals while a program is waited for."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Self
+
+from ullage.cli.exits import KILLED_BY, complain
+
+
+class Interrupts:
+    """Entered, it catches SIGINT, SIGTERM and SIGHUP, except those that this process was started to ignore.
+
+    Once `cancel` is known, the first signal calls it in a thread, so that the output comes to its end. Any other
+    signal raises KeyboardInterrupt.
+    """
+
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.cancel: Callable[[], None] | None = None
+        self._before: dict[signal.Signals, signal.Handlers | Callable[[int, FrameType | None], object] | int] = {}
+        self._first: int | None = None
+
+    def __enter__(self) -> Self:
+        for number in self._SIGNALS:
+            before = signal.getsignal(number)
+            if before not in (signal.SIG_IGN, None):  # as under nohup(1), and in the background of a shell
+                self._before[number] = before
+                signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code after a signal; None if there was none."""
+        return None if self._first is None else KILLED_BY + self._first
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        again, self._first = self._first is not None, self._first or number
+        if again or self.cancel is None:
+            raise KeyboardInterrupt
+        # In a thread: the main one may be in the middle of a request, and its output must not break off.
+        threading.Thread(target=self._cancel, args=(self.cancel,)).start()
+
+    @staticmethod
+    def _cancel(cancel: Callable[[], None]) -> None:
+        with suppress(OSError):  # the terminal may be gone
+            complain("cancelling; press Ctrl-C again to leave at once")
+        cancel()

@@ -1,0 +1,36 @@
+"""`ullage page`: the link that opens the live page."""
+
+from __future__ import annotations
+
+import argparse
+
+from ullage.client.endpoint import Endpoint, given, local
+from ullage.client.local import require_answer
+from ullage.model.error import InvalidRequest, Unavailable
+
+
+def configure_page(parser: argparse.ArgumentParser) -> None:
+    """`ullage page`."""
+    parser.set_defaults(act=_page)
+
+
+def link_of(there: Endpoint) -> str:
+    """Return the link that opens the live page of a server; it holds the token.
+
+    Raises:
+        InvalidRequest: the token of the server is not known here.
+
+    """
+    if there.token is None:
+        text = "the link needs the token of the server: set ULLAGE_TOKEN, or read the file `token` of its home"
+        raise InvalidRequest(text, code="unauthorized", field="token")
+    return f"{there.url.rstrip('/')}/enter#{there.token}"
+
+
+def _page(_arguments: argparse.Namespace) -> int:
+    there = given() or local()
+    if there is None:
+        raise Unavailable("no server is running")
+    require_answer(there)
+    print(link_of(there))
+    return 0

@@ -1,0 +1,69 @@
+"""The standard input of `ullage run`: sent whole if that is asked for, refused if it would be lost."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import stat
+import struct
+import termios
+
+from ullage.model.error import InvalidRequest
+from ullage.model.quantity import format_bytes
+
+MOST_BYTES = 16 << 20
+"""Bytes of standard input that can be sent: they are stored with the task, and are in the memory of its executor."""
+
+_CHUNK = 1 << 20
+
+
+def read_input(*, send: bool) -> bytes | None:
+    """All of the standard input if it is to be sent; None otherwise.
+
+    Raises:
+        InvalidRequest: there is too much of it, or there is something and it is not to be sent.
+
+    """
+    if send:
+        return _read_all()
+    if has_input():
+        raise InvalidRequest(
+            "the standard input has data that the program would not get: "
+            "--stdin sends it, and < /dev/null says that it is not for the program",
+            code="stdin-not-sent",
+            field="stdin",
+        )
+    return None
+
+
+def has_input(descriptor: int = 0) -> bool:
+    """Whether a file, a pipe or a socket has something to read now; a terminal is never asked."""
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return os.lseek(descriptor, 0, os.SEEK_CUR) < os.fstat(descriptor).st_size
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            return False
+        ready = select.poll()
+        ready.register(descriptor, select.POLLIN)
+        if not ready.poll(0):
+            return False
+        waiting: int = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
+    except OSError:  # it is closed
+        return False
+    return waiting > 0
+
+
+def _read_all(descriptor: int = 0) -> bytes:
+    data = bytearray()
+    while chunk := os.read(descriptor, _CHUNK):
+        data += chunk
+        if len(data) > MOST_BYTES:
+            raise InvalidRequest(
+                f"the standard input has more than {format_bytes(MOST_BYTES)}: "
+                "write it to a file that the program reads",
+                code="stdin-too-large",
+                field="stdin",
+            )
+    return bytes(data)

@@ -1,0 +1,117 @@
+"""The verbs of the command line, in the groups that `ullage --help` shows."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NamedTuple
+
+
+class Verb(NamedTuple):
+    """A verb: the module whose `configure_<verb>` gives it its arguments, its one line of help, an example."""
+
+    module: str
+    help: str
+    example: str
+
+
+GROUPS = {
+    "run work": {
+        "run": Verb("run", "run a program and wait for it", "ullage run -r cpu=2,mem=4g,gpu=1 -- python train.py"),
+        "submit": Verb("run", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),
+        "logs": Verb("logs", "what a program printed", "ullage logs -f command-7"),
+        "queue": Verb("sessions", "who waits and who runs", "ullage queue --me"),
+        "sessions": Verb("sessions", "all sessions, closed ones too", "ullage sessions --state closed -o wide"),
+        "tasks": Verb("sessions", "the tasks of a session", "ullage tasks command-7"),
+        "why": Verb("why", "why a session has what it has", "ullage why command-7"),
+        "plan": Verb("plan", "would it fit, where, and why", "ullage plan -r gpu=2,vram=20g"),
+        "cancel": Verb(
+            "sessions", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"
+        ),
+        "close": Verb("sessions", "close sessions whose tasks have ended", "ullage close function-3"),
+        "delete": Verb("sessions", "delete closed sessions with their tasks and results", "ullage delete function-3"),
+        "retry": Verb("sessions", "start executors again after their failures were mended", "ullage retry function-3"),
+        "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
+    },
+    "look": {
+        "nodes": Verb("fleet", "machines: what they have and what is held", "ullage nodes"),
+        "gpus": Verb("fleet", "cards and who holds them", "ullage gpus -o wide"),
+        "topo": Verb("topo", "what is near what in a machine: zones, cards, links", "ullage topo node-1"),
+        "executors": Verb("fleet", "worker processes", "ullage executors"),
+        "queues": Verb("fleet", "the share tree", "ullage queues"),
+        "show": Verb("show", "every field of one thing", "ullage show task command-7/1"),
+        "events": Verb("events", "what happened", "ullage events --follow"),
+        "top": Verb("top", "a live view of everything", "ullage top"),
+    },
+    "requests for cards": {
+        "alloc": Verb("allocations", "hold cards for work that runs elsewhere", "ullage alloc pod-1 -r gpu=1,vram=8g"),
+        "commit": Verb("allocations", "make what is assumed bound", "ullage commit pod-1"),
+        "forget": Verb("allocations", "undo what a request holds or is kept for it", "ullage forget pod-1"),
+        "adjust": Verb(
+            "adjust", "change how much a request takes of its cards", "ullage adjust pod-1 -r vram=9g --dry-run"
+        ),
+        "allocations": Verb("allocations", "requests that hold cards", "ullage allocations -o wide"),
+        "release": Verb(
+            "allocations",
+            "the owner was told to go: free the cards when it is gone",
+            "ullage release pod-1 --within 60s",
+        ),
+        "free": Verb("allocations", "free the cards of a request", "ullage free pod-1"),
+        "defrag": Verb("defrag", "who would move so that whole cards are free", "ullage defrag --for gpu=8 --count 2"),
+        "gang": Verb("gang", "requests that get their cards together", "ullage gang submit train-1 w-0 w-1 -r gpu=1"),
+        "quotas": Verb(
+            "quotas",
+            "list, set and delete quotas of namespaces",
+            "ullage quotas set research --total-requests vram=80g",
+        ),
+    },
+    "the server": {
+        "up": Verb("server", "start a local server, with this machine as its node", "ullage up"),
+        "down": Verb("server", "end the local server", "ullage down"),
+        "page": Verb("page", "print the link that opens the live page; it holds the token", "ullage page"),
+        "recover": Verb("recover", "show what is whole of a damaged database, and keep it", "ullage recover --keep"),
+        "cordon": Verb("fleet", "place nothing new on a node", "ullage cordon node-1"),
+        "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),
+    },
+    "kubernetes": {
+        "kube": Verb("kube", "place the pods of a Kubernetes cluster on its cards", "ullage kube --config ullage.toml"),
+        "bindings": Verb(
+            "bindings",
+            "which application has which card of a cluster",
+            "ullage bindings resume comfyui --compute-binding n1:GPU-1f0c:8",
+        ),
+        "exporter": Verb("exporter", "tell a cluster what this node is like and who holds what", "ullage exporter"),
+    },
+    "the rest": {
+        "demo": Verb("demo", "watch three tenants share this machine", "ullage demo --once"),
+        "replay": Verb(
+            "replay",
+            "what policies would do with a trace",
+            "ullage replay --nodes nodes.csv --tasks tasks.csv",
+        ),
+        "completion": Verb("completion", "completions for a shell", "ullage completion bash > ullage.bash"),
+        "version": Verb("version", "the version of this program", "ullage version"),
+    },
+}
+
+VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
+
+
+class VerbsInGroups(argparse.HelpFormatter):
+    """Shows the verbs of a parser by their groups, each with its help on its own line."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        # argparse does not count that verbs are indented, here once more than it does itself
+        self._action_max_length = max(map(len, VERBS)) + 3 * self._indent_increment
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # argparse has no public name for it
+            return super()._format_action(action)
+        lines = {verb.dest: verb for verb in action._get_subactions()}  # noqa: SLF001  # as above
+        return "\n".join(self._group(title, [lines[name] for name in verbs]) for title, verbs in GROUPS.items())
+
+    def _group(self, title: str, verbs: list[argparse.Action]) -> str:
+        self._indent()
+        text = "".join(super(VerbsInGroups, self)._format_action(verb) for verb in verbs)
+        self._dedent()
+        return f"{'':{self._current_indent}}{title}:\n{text}"

@@ -1,0 +1,83 @@
+"""The Unix socket of a local server: the kernel says which user answers there, so a token can be sent to it.
+
+The address of a Unix socket has at most 108 bytes, and a home may have a longer path. So the socket is reached through
+a descriptor of its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+NAME = "server.sock"
+"""The socket in the home of a server."""
+
+_OWNER_ONLY = 0o600
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Peer(NamedTuple):
+    """The process that listens at the other end, and its user."""
+
+    pid: int
+    uid: int
+
+
+def listen(home: Path, backlog: int) -> socket.socket:
+    """Return a socket in `home` to which only its owner can connect; one that a dead server left is replaced.
+
+    Raises:
+        OSError: the directory takes no socket.
+
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(listener.fileno(), _OWNER_ONLY)
+        with _address(home) as address:
+            with suppress(FileNotFoundError):
+                os.unlink(address)  # noqa: PTH108 - a path in /proc
+            listener.bind(address)
+        listener.listen(backlog)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def connect(home: Path, timeout_s: float | None) -> socket.socket:
+    """Return a connection to the server of `home`.
+
+    Raises:
+        OSError: nobody listens there.
+
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        with _address(home) as address:
+            connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Return who listened at the other end when this connection was made, as the kernel says."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(found)
+    return Peer(pid, uid)
+
+
+@contextmanager
+def _address(home: Path) -> Iterator[str]:
+    directory = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{NAME}"
+    finally:
+        os.close(directory)

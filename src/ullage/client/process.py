@@ -1,0 +1,18 @@
+"""Which process a number means: numbers are used again, so the time of the start belongs to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_START = 19
+"""Position of the start time in /proc/PID/stat, counted after the name; see proc_pid_stat(5)."""
+
+
+def started_at(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since the machine did; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else int(rest[_START - 1])

@@ -1,0 +1,58 @@
+"""Logs of executors that have ended: kept for people to read, within bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ullage.wire.output_log import log_bytes, remove_log
+
+MOST_BYTES = 2 << 30
+MOST_EXECUTORS = 1000
+
+_SUFFIXES = (".out", ".err")
+
+
+class EndedLogs:
+    """Knows which logs in `directory` are surplus, once those of ended executors are too many or too large together."""
+
+    def __init__(self, directory: Path, most_bytes: int = MOST_BYTES, most_executors: int = MOST_EXECUTORS) -> None:
+        self._directory = directory
+        self._most_bytes = most_bytes
+        self._most_executors = most_executors
+        self._bytes: dict[str, int] = {}  # by name, the first ended first
+
+    def open(self) -> list[Path]:
+        """Count what earlier runs left; the surplus logs, as of `add`."""
+        ended: dict[str, float] = {}
+        for entry in self._directory.iterdir():
+            if entry.suffix in _SUFFIXES:
+                at = entry.lstat().st_mtime
+                ended[entry.stem] = max(at, ended.get(entry.stem, at))
+        return [path for name in sorted(ended, key=ended.__getitem__) for path in self.add(name)]
+
+    def add(self, name: str) -> list[Path]:
+        """Count the logs of an executor that has ended, and remove empty ones; the logs that the caller has to remove.
+
+        To remove a large file takes long, so it is left to the caller.
+        """
+        total = 0
+        for path in self._logs(name):
+            size = log_bytes(path)
+            total += size
+            if not size:
+                remove_log(path)
+        if total:
+            self._bytes[name] = total
+        surplus: list[Path] = []
+        while len(self._bytes) > self._most_executors or sum(self._bytes.values()) > self._most_bytes:
+            oldest = next(iter(self._bytes))
+            del self._bytes[oldest]
+            surplus += self._logs(oldest)
+        return surplus
+
+    def take(self, name: str) -> None:
+        """An executor of this name starts: its logs go on, and are not to be removed."""
+        self._bytes.pop(name, None)
+
+    def _logs(self, name: str) -> list[Path]:
+        return [self._directory / f"{name}{suffix}" for suffix in _SUFFIXES]

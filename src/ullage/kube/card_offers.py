@@ -1,0 +1,87 @@
+"""What nodes offer a pod whose containers may share cards, and what is reserved of each card for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ullage.core.selection import Refusal
+from ullage.kube.bindings.gate import Admitted
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.part import Isolation
+from ullage.service.cluster import Cluster
+from ullage.service.node_offers import NodeOffers
+from ullage.wire.hami.sharing import parts_by_card
+from ullage.wire.pod import Dialect, PodRequest
+
+
+def requests(admitted: Admitted) -> list[tuple[Request, Sequence[str]]]:
+    """Return what a pod asks on which nodes, with a card for each container."""
+    return [(asked.request, nodes) for asked, nodes in admitted.asked]
+
+
+def sharing(asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> list[tuple[Request, Sequence[str]]]:
+    """Return what a pod asks on these nodes if its containers share cards; nothing if they cannot."""
+    return [] if admitted.places else [(shared.request, nodes) for shared in asked.shared]
+
+
+@dataclass(frozen=True, slots=True)
+class CardOffers:
+    """Looks for a card for each container first, then for cards that containers share, as few of them as needed."""
+
+    cluster: Cluster
+
+    def of(self, asked: PodRequest, admitted: Admitted, *, expected: bool) -> NodeOffers:
+        """Return what nodes offer. Those without room for a card each come after all others."""
+        found = self.cluster.offers_of(requests(admitted), expected=expected)
+        for shared in () if admitted.places else asked.shared:
+            refused = [name for _, names in found.refused for name in names]
+            if not refused:
+                break
+            more = self.cluster.offers_of([(shared.request, refused)], expected=expected and not found.names)
+            found = _followed(found, more) if more.names else found
+        return found
+
+    def reserve(self, asked: PodRequest, admitted: Admitted, node: str) -> tuple[PodRequest, Allocation | Refusal]:
+        """Reserve cards on a node. Return what is asked by the cards that were found, and what is reserved.
+
+        Each card is charged with what the containers that have it ask, or with what its binding says.
+
+        Raises:
+            UllageError: as `Cluster.reserve`.
+
+        """
+        first = self.cluster.reserve(asked.request, node)
+        if isinstance(first, Allocation):
+            return asked, self._charged(asked, admitted, first)
+        for shared in () if admitted.places else asked.shared:
+            found = self.cluster.reserve(shared.request, node)
+            if isinstance(found, Allocation):
+                return shared, self._charged(shared, admitted, found)
+        return asked, first
+
+    def _charged(self, asked: PodRequest, admitted: Admitted, allocation: Allocation) -> Allocation | Refusal:
+        uid, bound = asked.request.uid, admitted.uneven.get(allocation.node)
+        if bound:
+            return self.cluster.charge_unevenly(uid, bound)
+        shares = asked.requirement.cards.isolation in (Isolation.SOFT, Isolation.HARD)
+        if asked.devices is None or asked.dialect is not Dialect.HAMI or not shares or admitted.places:
+            return allocation
+        totals = {card.uuid: card.vram_bytes for card in self.cluster.cards(allocation)}
+        parts = parts_by_card(asked.devices.containers, allocation.gpus, totals)
+        most = 0 if asked.requirement.part is None else asked.requirement.part.compute_ppm
+        compute = {card: part.compute_ppm for card, part in parts.items() if part.compute_ppm < most}
+        charged = {card: charge.vram for card, charge in zip(allocation.gpus, allocation.charges, strict=False)}
+        vram = {card: part.vram_bytes for card, part in parts.items() if part.vram_bytes < charged.get(card, 0)}
+        return self.cluster.charge_unevenly(uid, vram, compute) if vram or compute else allocation
+
+
+def _followed(first: NodeOffers, more: NodeOffers) -> NodeOffers:
+    least = first.scores.min() - 1 if first.names else 0.0
+    scores = np.concatenate([first.scores, more.scores - more.scores.max() + least])
+    fits = set(more.names)
+    left = [(why, [name for name in names if name not in fits]) for why, names in first.refused]
+    return NodeOffers([*first.names, *more.names], scores, [(why, names) for why, names in left if names])

@@ -1,0 +1,53 @@
+"""Pods as they wait for their claims: what they ask beside these, and where these let them run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.objects import Pod
+from ullage.model.affinity import NODE_NAME, Operator
+from ullage.model.claim import Request
+from ullage.model.device_claim import DeviceClaim
+from ullage.model.resources import MILLI
+from ullage.model.topology import ZonePolicy
+from ullage.service.claims import ClaimingPod
+from ullage.wire.document import Document, mapping
+from ullage.wire.dra.claim import tolerations_of
+from ullage.wire.pod.affinity import node_affinity
+from ullage.wire.pod.containers import pod_amount
+from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.owner import plain_claim
+
+
+def claiming_pod(pod: Pod, document: Document, domain: str, request: Request | None) -> ClaimingPod:
+    """What a pod that waits asks beside its claims, which are still to be looked up."""
+    spec, keys = mapping(document.get("spec"), "spec"), Keys(document, domain)
+    return ClaimingPod(
+        pod.metadata.uid,
+        (),
+        plain_claim(keys, spec) if request is None else request.claim,
+        pod_amount(spec, "cpu", MILLI),
+        pod_amount(spec, "memory", 1),
+        node_affinity(spec),
+        tolerations_of(spec),
+        keys.choice("numa-policy", ZonePolicy),
+        request=request,
+    )
+
+
+def node_of(claims: Iterable[DeviceClaim]) -> str:
+    """The only node on which allocated claims can be used; "" if there is more than one."""
+    for claim in claims:
+        for term in () if claim.allocation is None else claim.allocation.nodes.required:
+            for each in term:
+                if each.key == NODE_NAME and each.operator is Operator.IN and len(each.values) == 1:
+                    return each.values[0]
+    return ""
+
+
+def gone_pod(namespace: str, name: str, uid: str, claim: str) -> Pod:
+    """A pod that is not there any more, of which one claim is known."""
+    metadata = f'"metadata":{{"namespace":"{namespace}","name":"{name}","uid":"{uid}"}}'
+    spec = f'"spec":{{"resourceClaims":[{{"name":"claim","resourceClaimName":"{claim}"}}]}}'
+    return PODS.read(f"{{{metadata},{spec}}}".encode())

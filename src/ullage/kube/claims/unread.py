@@ -1,0 +1,46 @@
+"""Claims whose devices cannot be read: what they can have takes no new work, and whoever can mend it is told."""
+
+from __future__ import annotations
+
+from ullage.kube.client.objects import Object
+from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.model.error import InvalidRequest
+from ullage.service.devices import Devices
+from ullage.wire.dra.unread_claim import unread_devices, users_of
+
+_REMEDY = "delete the pods that use it, so that it is deallocated; if an Ullage of a later version can read it, upgrade"
+
+
+class UnreadClaims:
+    """Those that there are now. The claim itself and each pod that uses it have an event `CardsUnknown`."""
+
+    def __init__(self, devices: Devices, tell: Tell) -> None:
+        self._devices, self._tell = devices, tell
+        self._events: dict[str, list[PodEvent]] = {}
+
+    def withhold(self, found: Object, error: InvalidRequest) -> None:
+        """Keep new work off all that a claim can have."""
+        unread, (namespace, name) = unread_devices(found.document), found.key
+        self._devices.withhold(found.metadata.uid, unread)
+        what = f"no device of {unread} takes new work while claim {name} cannot be read: {error.message}; {_REMEDY}"
+        of_pods = [PodEvent(namespace, pod, uid, Reason.CARDS_UNKNOWN, what) for pod, uid in users_of(found.document)]
+        own = PodEvent(namespace, name, found.metadata.uid, Reason.CARDS_UNKNOWN, what, "ResourceClaim", _VERSION)
+        self._events[found.metadata.uid] = [own, *of_pods]
+        self._say(found.metadata.uid)
+
+    def forget(self, uid: str) -> None:
+        """A claim can be read by now, or is gone."""
+        self._devices.withhold(uid, None)
+        self._events.pop(uid, None)
+
+    def say_again(self) -> None:
+        """Tell of all of them: nobody wrote what was told before this process led."""
+        for uid in self._events:
+            self._say(uid)
+
+    def _say(self, uid: str) -> None:
+        for event in self._events[uid]:
+            self._tell(event)
+
+
+_VERSION = "resource.k8s.io/v1"

@@ -1,0 +1,37 @@
+"""Sentences on pods that fit nowhere. A sentence takes a look at all nodes, so it is made once for one cause."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ullage.kube.client.lease import clock_s
+from ullage.kube.events import AGAIN_S
+
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The last sentence of each pod. It is kept while the cause is the same, for `AGAIN_S` seconds at most.
+
+    A scheduler asks about a waiting pod again and again. Numbers that change meanwhile make no new event.
+    """
+
+    clock: Callable[[], float] = clock_s
+    _last: OrderedDict[str, tuple[str, float, str]] = field(default_factory=OrderedDict)
+
+    def of(self, uid: str, cause: str, explain: Callable[[], str]) -> str:
+        """Return the sentence on a pod for this cause; `explain` makes it."""
+        last = self._last.pop(uid, None)
+        if last is None or last[0] != cause or self.clock() - last[1] >= AGAIN_S:
+            last = cause, self.clock(), explain()
+        self._last[uid] = last
+        if len(self._last) > _REMEMBERED:
+            self._last.popitem(last=False)
+        return last[2]
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that was placed."""
+        self._last.pop(uid, None)

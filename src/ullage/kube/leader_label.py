@@ -1,0 +1,80 @@
+"""The label of the pod that leads: a Service that selects it reaches the leader alone.
+
+Readiness then says that a replica can answer what needs no leader, as the webhook does. The label is written at the
+beginning of each term, and taken from pods that led before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+
+from ullage.kube.client.changes import Patch
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.lease import Candidate
+from ullage.kube.client.objects import Pod
+from ullage.kube.machines import Trouble
+from ullage.kube.mirror import Mirror
+from ullage.model.error import Conflict, NotFound, UllageError
+
+LEADER = "ullage.io/leader"
+"""The label; its value is `true`."""
+
+_LOOK_S = 0.2
+"""Between looks at whether another term has begun."""
+
+_AGAIN_S = 1.0
+"""After a write that failed."""
+
+
+class LeaderLabel:
+    """`run` keeps the label on the pod of this process while it leads. A process in no pod writes nothing."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        mirror: Mirror,
+        pods: Informer[Pod],
+        *,
+        trouble: Trouble = lambda _kind, _name, _error: None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._candidate, self._mirror, self._pods = candidate, mirror, pods
+        self._trouble, self._pause = trouble, pause
+        self._written: int | None = None
+
+    async def run(self) -> None:
+        """Write the label whenever a term of this process has begun."""
+        while True:
+            await self._pause(_LOOK_S if await self.look() else _AGAIN_S)
+
+    async def look(self) -> bool:
+        """Write the label where that is due; whether nothing failed."""
+        epoch, place = self._candidate.epoch, self._candidate.place
+        if not (place.pod and place.uid) or epoch in (None, self._written) or self._mirror.term != epoch:
+            return True
+        assert epoch is not None
+        try:
+            for change in self._changes():
+                with suppress(NotFound, Conflict):  # another pod has that name by now, or none
+                    await self._candidate.write(epoch, change)
+        except UllageError as error:
+            self._trouble("Pod", f"{place.namespace}/{place.pod}", error)
+            return False
+        self._written = epoch
+        return True
+
+    def _changes(self) -> Iterator[Patch]:
+        """The label of this pod first: from then on this one is reached."""
+        place = self._candidate.place
+        yield _label(place.namespace, place.pod, place.uid, "true")
+        for (namespace, name), pod in list(self._pods.objects.items()):
+            labelled = LEADER in (pod.metadata.labels or {})
+            if labelled and namespace == place.namespace and pod.metadata.uid != place.uid:
+                yield _label(namespace, name, pod.metadata.uid, None)
+
+
+def _label(namespace: str, name: str, uid: str, value: str | None) -> Patch:
+    return Patch(PODS, name, {"metadata": {"uid": uid, "labels": {LEADER: value}}}, namespace)

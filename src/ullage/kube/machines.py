@@ -1,0 +1,134 @@
+"""The machines of a cluster, as their Nodes, their card readers and an exporter tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import Object
+from ullage.kube.nodes import CardReader, node_of
+from ullage.kube.pools import CardPools
+from ullage.model.card_figures import Figures
+from ullage.model.error import Conflict, InvalidRequest, UllageError
+from ullage.model.node import Node
+from ullage.model.node_record import NodeRecord
+from ullage.wire.topology.numatopology import read_numatopology
+
+Trouble = Callable[[str, str, UllageError], None]
+"""Told of an object that cannot be read: its kind, its namespace and name, and why."""
+
+
+class Machines:
+    """Follows an informer of nodes, and one of Numatopology objects where there are some."""
+
+    def __init__(
+        self,
+        nodes: Informer[NodeObject],
+        topologies: Informer[Object] | None,
+        *,
+        domain: str,
+        readers: Sequence[CardReader],
+        domains: Callable[[str], Mapping[str, str]],
+        figures: Figures,
+        pools: CardPools,
+        look_again: Callable[[str], None],
+        trouble: Trouble,
+    ) -> None:
+        """`look_again` is called with the name of a machine that changed."""
+        self._nodes, self._readers, self._domains, self._figures = nodes, readers, domains, figures
+        self._pools, self._look_again, self._trouble, self._domain = pools, look_again, trouble, domain
+        self.by_name: dict[str, Node] = {}
+        """The machines by name, as each tells of itself: a card may be told by two of them."""
+        self.records: dict[str, NodeRecord] = {}
+        """What an exporter tells of machines, by name."""
+        self.unobserved: set[str] = set()
+        """Machines of which it has to be looked at again who holds what."""
+        self.stale = False
+        """Whether a machine came, went or changed since somebody last looked."""
+        self._twice: frozenset[tuple[str, str]] = frozenset()
+        """Machines and cards of theirs that another machine has, as it says."""
+        if topologies is not None:
+            topologies.subscribe(self._on_topology)
+        nodes.subscribe(self._on_node)
+
+    def describe_again(self, name: str) -> None:
+        """Read a machine again: another one tells its cards, or where it is, by now."""
+        node = self._nodes.objects.get(("", name))
+        if node is not None:
+            self._describe(node)
+
+    def told_apart(self, shut: Collection[str]) -> list[Node]:
+        """Return the machines. The cards of those in `shut` are cordoned.
+
+        A card that two machines claim is that of the first by name: nobody could tell the two apart.
+        """
+        owner: dict[str, str] = {}
+        for name in sorted(self.by_name):
+            for gpu in self.by_name[name].gpus:
+                owner.setdefault(gpu.uuid, name)
+        twice = frozenset(
+            (m.name, gpu.uuid) for m in self.by_name.values() for gpu in m.gpus if owner[gpu.uuid] != m.name
+        )
+        for name, uuid in sorted(twice - self._twice):
+            message = f"card {uuid} is that of {owner[uuid]}; names of cards are unique in a cluster"
+            self._trouble("Node", name, Conflict(message, code="card-named-twice"))
+        self._twice = twice
+        apart = [
+            replace(m, gpus=tuple(gpu for gpu in m.gpus if owner[gpu.uuid] == m.name)) if twice else m
+            for m in self.by_name.values()
+        ]
+        return [
+            replace(m, gpus=tuple(replace(gpu, cordoned=True) for gpu in m.gpus)) if m.name in shut else m
+            for m in apart
+        ]
+
+    def _on_node(self, news: News[NodeObject]) -> None:
+        match news:
+            case Removed(last):
+                self.stale |= self.by_name.pop(last.metadata.name, None) is not None
+            case Added(new) | Changed(_, new):
+                self._describe(new)
+
+    def _describe(self, node: NodeObject) -> None:
+        name = node.metadata.name
+        record, domains = self.records.get(name), self._domains(name)
+        machine = node_of(node, self._readers, record, domains, self._figures, self._pools)
+        self.unobserved.add(name)
+        last = self.by_name.get(name)
+        if machine == last:
+            return
+        if machine.topology_note and (last is None or last.topology_note != machine.topology_note):
+            self._trouble("Node", name, InvalidRequest(machine.topology_note))
+        self._look_again(name)
+        self.by_name[name] = machine
+        self.stale = True
+
+    def _on_topology(self, news: News[Object]) -> None:
+        """A machine whose object is deleted stays as it was told: cards that are held are not to lose their names."""
+        match news:
+            case Removed(last):
+                if last.metadata.name not in self.by_name:
+                    self.records.pop(last.metadata.name, None)
+            case Added(new) | Changed(_, new):
+                self._take_record(new)
+
+    def _take_record(self, found: Object) -> None:
+        name = found.metadata.name
+        try:
+            record, dropped = read_numatopology(found.document, self._domain)
+        except InvalidRequest as error:
+            self._trouble("Numatopology", name, error)
+            return
+        for sentence in dropped:
+            self._trouble("Numatopology", name, InvalidRequest(sentence))
+        last = self.records.get(name)
+        if last is not None and last.topology == replace(record.topology, observed_at=last.topology.observed_at):
+            record = replace(record, topology=last.topology)  # what says nothing new is no other machine
+        if last is not None and record.use is None:
+            record = replace(record, use=last.use)  # that it does not say who holds what frees nothing
+        if last is None or last.use != record.use:
+            self._look_again(name)
+        self.records[name] = record
+        self.describe_again(name)

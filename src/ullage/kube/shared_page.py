@@ -1,0 +1,41 @@
+"""A page that is costly to write: callers at the same time share one, and writing it takes no more than a tenth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+CHEAP_S = 0.02
+"""Seconds of writing after which no rest is needed."""
+
+REST = 9
+"""After writing for longer, the page stays for so many times as long."""
+
+
+class SharedPage:
+    """`write` is called once at a time, and not again while the page is new for what it cost."""
+
+    def __init__(self, write: Callable[[], Awaitable[bytes]], clock: Callable[[], float] = monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._writing: asyncio.Task[bytes] | None = None
+        self._page, self._stays_until = b"", float("-inf")
+
+    async def get(self) -> bytes:
+        """Return the page."""
+        if self._clock() < self._stays_until:
+            return self._page
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._renew())
+        return await asyncio.shield(self._writing)
+
+    async def _renew(self) -> bytes:
+        began = self._clock()
+        try:
+            self._page = await self._write()
+        finally:
+            self._writing = None
+        took = self._clock() - began
+        if took > CHEAP_S:
+            self._stays_until = self._clock() + REST * took
+        return self._page

@@ -1,0 +1,97 @@
+"""What models of cards compute, where neither a driver nor a device plugin reports it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from importlib.resources import files
+
+from ullage.model.error import invalid
+from ullage.model.gpu import Gpu
+from ullage.model.part import GFLOPS_PER_TFLOPS
+from ullage.model.profile import name_key
+
+_BEFORE = ("nvidia-", "tesla-", "amd-")
+"""Starts of a model's name that do not tell models apart; an agent may write the vendor twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a model of card has; None where it is not said. `model` is the start of its name.
+
+    Raises:
+        InvalidRequest: no name, no figure, or one that is not above 0.
+
+    """
+
+    model: str
+    compute_gflops: int | None = None
+    vram_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not model_key(self.model):
+            raise invalid("name", self.model, "name a model of card, such as NVIDIA A100-SXM4-80GB")
+        said = [each for each in (self.compute_gflops, self.vram_bytes) if each is not None]
+        if not said or min(said) <= 0:
+            raise invalid("tflops", self.compute_gflops, "say tflops or vram, above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures by the names of models: the longest name that a model starts with counts, else those of `rest`."""
+
+    entries: tuple[Figure, ...] = ()
+    rest: Figures | None = None
+    _by_key: Mapping[str, Figure] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_key", {model_key(each.model): each for each in reversed(self.entries)})
+
+    def of(self, model: str | None) -> Figure | None:
+        """Return the figure of a model; None if none is known."""
+        key = "" if model is None else model_key(model)
+        while key:
+            if key in self._by_key:
+                return self._by_key[key]
+            key = key.rpartition("-")[0]
+        return None if self.rest is None else self.rest.of(model)
+
+    def complete(self, gpu: Gpu) -> Gpu:
+        """Return the card with what its model is known to have, where the card itself does not say it."""
+        if gpu.compute_gflops is not None and gpu.vram_bytes is not None:
+            return gpu
+        found = self.of(gpu.model)
+        if found is None:
+            return gpu
+        compute = found.compute_gflops if gpu.compute_gflops is None else gpu.compute_gflops
+        return replace(gpu, compute_gflops=compute, vram_bytes=gpu.vram_bytes or found.vram_bytes)
+
+    def with_(self, others: Iterable[Figure]) -> Figures:
+        """Return figures in which `others` come before all of these."""
+        return Figures(tuple(others), self)
+
+
+def model_key(model: str) -> str:
+    """Return what models are compared by: any case, `.`, `_` and blank as `-`, without the names of vendors before."""
+    key = name_key(model)
+    while before := next((each for each in _BEFORE if key.startswith(each)), ""):
+        key = key.removeprefix(before)
+    return key
+
+
+def _shipped() -> Figures:
+    text = (files("ullage.model.profiles") / "compute.toml").read_text(encoding="utf-8")
+    table = tomllib.loads(text, parse_float=Decimal)
+    return Figures(
+        tuple(
+            Figure(model, int(tflops * GFLOPS_PER_TFLOPS))
+            for of_vendor in table.values()
+            for model, tflops in of_vendor.items()
+        )
+    )
+
+
+SHIPPED_FIGURES = _shipped()
+"""What comes with Ullage. An operator's own figures go before it."""

@@ -1,0 +1,28 @@
+"""Pools of cards, by rules on the labels of nodes and on the models of cards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.model.card_figures import model_key
+from ullage.model.gpu import Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRule:
+    """A pool whose cards are on nodes with all of these labels, and of one of these models where some are named.
+
+    `models` are starts of names of models, in any case.
+    """
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+    def has(self, labels: Mapping[str, str], gpu: Gpu) -> bool:
+        """Whether a card of a node with these labels is in the pool."""
+        if any(labels.get(key) != value for key, value in self.labels.items()):
+            return False
+        model = "" if gpu.model is None else f"{model_key(gpu.model)}-"
+        return not self.models or any(model.startswith(f"{model_key(each)}-") for each in self.models)

@@ -1,0 +1,126 @@
+"""What a pod still holds when its init containers have ended.
+
+The record on the pod says what was granted at bind and never changes. What is left of it follows from the record and
+the status of the pod, so that a process that starts again finds the same. If the kubelet runs the init containers
+again, the pod holds all of its record again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ullage.model.alignment import Stage
+from ullage.model.allocation import Allocation, Basis, Charge
+from ullage.model.part import CardSelector, Isolation, Part
+from ullage.model.quantity import PPM
+from ullage.model.request import ResourceRequirement
+from ullage.wire.document import Document, mapping
+from ullage.wire.hami.ask import WHOLE, ContainerAsk
+from ullage.wire.hami.results import ALLOCATED
+from ullage.wire.hami.sharing import share_out
+from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.pod.bind import BINDINGS
+from ullage.wire.pod.containers import containers_of, init_is_over
+from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.reconcile import ReadPod
+from ullage.wire.pod.request import Dialect, PodRequest
+
+_ALLOCATED = ALLOCATED.removeprefix(f"{ANNOTATIONS}/")
+_SHARES = (Isolation.SOFT, Isolation.HARD)
+
+
+def still_held(
+    pod: Document, held: Allocation, read: ReadPod, charge_of: Callable[[ResourceRequirement, str], Charge]
+) -> Allocation:
+    """Return what a pod holds of an allocation that was read from it; one without cards if nothing is left.
+
+    Each card holds what sidecars and app containers ask of it, and never more than was granted. Cards that only init
+    containers had are free if a device plugin hands out the cards that the scheduler names; the kubelet keeps the
+    cards of any other plugin until the pod ends. Cards by bindings of applications, and slices, stay as they are.
+
+    Raises:
+        InvalidRequest: the pod cannot be read, or a card is not known.
+
+    """
+    asked = read(pod)
+    if asked is None or asked.devices is None or not _shrinks(pod, held, asked):
+        return held
+    asks = asked.devices.containers
+    staying: dict[str, list[ContainerAsk]] = {}
+    for ask, given in zip(asks, share_out(asks, held.gpus), strict=True):
+        for card in given if ask.stage is not Stage.INIT else ():
+            staying.setdefault(card, []).append(ask)
+    told = Keys(pod, ANNOTATIONS).text(_ALLOCATED) is not None
+    kept = tuple(card for card in held.gpus if card in staying or not told)
+    if not kept:
+        return replace(held, gpus=(), charges=(), placement=None)
+    rest = read(_without_init(pod)) if asked.dialect is Dialect.HAMI else None
+    parts = {card: _sum(each) for card, each in staying.items()} if rest is not None and _in_parts(rest) else {}
+    was = dict(zip(held.gpus, held.charges, strict=False))
+    if rest is None or not parts:
+        return _on(held, kept, held.requirement, tuple(was[card] for card in kept if card in was))
+    part = max(parts.values(), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
+    cards = replace(held.requirement.cards, isolation=rest.requirement.cards.isolation)
+    if was:
+        charges = tuple(_reduced(was[card], parts[card]) if card in parts else was[card] for card in kept)
+        return _on(held, kept, replace(held.requirement, part=part), charges)
+    if not parts.keys() >= set(kept):
+        return held
+    requirement = replace(held.requirement, gpu_count=len(kept), part=part, cards=replace(cards, indices=()))
+    one = replace(requirement, gpu_count=1, cards=CardSelector(isolation=cards.isolation))
+    charges = tuple(charge_of(replace(one, part=parts[card]), card) for card in kept)
+    return _on(held, kept, requirement, charges)
+
+
+def _shrinks(pod: Document, held: Allocation, asked: PodRequest) -> bool:
+    asks = () if asked.devices is None else asked.devices.containers
+    by_init = any(ask.stage is Stage.INIT and ask.count for ask in asks)
+    sliced = any(charge.slot is not None for charge in held.charges)
+    bound = Keys(pod, asked.domain).text(BINDINGS) is not None
+    return by_init and not sliced and not bound and init_is_over(pod)
+
+
+def _in_parts(rest: PodRequest) -> bool:
+    """Return whether containers say what they need of each card, and need less than all of it."""
+    return rest.dialect is Dialect.HAMI and rest.requirement.cards.isolation in _SHARES
+
+
+def _without_init(pod: Document) -> Document:
+    spec = mapping(pod.get("spec"), "spec")
+    sidecars = [each for stage, _, each in containers_of(spec) if stage is Stage.SIDECAR]
+    return {**pod, "spec": {**spec, "initContainers": sidecars}}
+
+
+def _sum(asks: Sequence[ContainerAsk]) -> Part:
+    cores = min(sum(ask.cores for ask in asks), WHOLE) * PPM // WHOLE
+    if share := sum(ask.vram_ppm for ask in asks):
+        return Part(compute_ppm=cores, vram_ppm=min(share, PPM))
+    return Part(compute_ppm=cores, vram_bytes=sum(ask.vram_bytes for ask in asks))
+
+
+def _reduced(charge: Charge, part: Part) -> Charge:
+    """Return what a part takes of a card that was granted so; a charge of which the basis is not known stays."""
+    basis = charge.basis
+    if basis is None or basis.vram_bytes is None:
+        return charge
+    compute, vram = part.on(basis.compute_gflops or PPM, basis.vram_bytes)
+    left = basis.part
+    if compute < charge.compute:
+        left = replace(left, compute_gflops=0, compute_ppm=part.compute_ppm)
+    if vram < charge.vram:
+        left = replace(replace(left, vram_bytes=0, vram_ppm=0), vram_bytes=part.vram_bytes, vram_ppm=part.vram_ppm)
+    known = Basis(left, basis.compute_gflops, basis.vram_bytes)
+    return replace(charge, compute=min(compute, charge.compute), vram=min(vram, charge.vram), basis=known)
+
+
+def _on(
+    held: Allocation, cards: tuple[str, ...], requirement: ResourceRequirement, charges: tuple[Charge, ...]
+) -> Allocation:
+    placement = held.placement
+    if placement is not None:
+        devices = tuple((name, tuple(uuid for uuid in uuids if uuid in cards)) for name, uuids in placement.devices)
+        placement = replace(placement, devices=devices)
+    selector = replace(requirement.cards, indices=())
+    asked = replace(requirement, gpu_count=len(cards), cards=selector)
+    return replace(held, gpus=cards, charges=charges, requirement=asked, placement=placement)

@@ -1,0 +1,113 @@
+"""What a pod holds that HAMi's scheduler placed: the cards that its annotations name, and how much of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ullage.model.alignment import Stage
+from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.claim import Claim
+from ullage.model.part import CardSelector, Isolation, Part
+from ullage.model.quantity import PPM
+from ullage.model.request import MAX_CARDS, ResourceRequirement
+from ullage.wire.document import Document, mapping, text
+from ullage.wire.hami.ask import MIB, WHOLE
+from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, Device, decode_devices
+from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.pod.containers import containers_of, init_is_over
+from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.request import PodRequest
+
+_NAMES = tuple(key.removeprefix(f"{ANNOTATIONS}/") for key in (ALLOCATED, TO_ALLOCATE))
+_NODE = NODE.removeprefix(f"{ANNOTATIONS}/")
+
+ChargeOf = Callable[[ResourceRequirement, str], Charge]
+
+
+def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf) -> Allocation | None:
+    """Return what a pod on a node holds by HAMi's annotations; None where it has none of them, or is on no node.
+
+    `asked` is what the pod asks, None where that cannot be read. `charge_of` returns what a requirement takes of a
+    card, by the uuid of the card. A device of which no memory is named, and a slice, hold their card whole. Init
+    containers that have ended hold nothing; an allocation without cards says that nobody else had any.
+
+    Raises:
+        InvalidRequest: the annotations cannot be read, are of another node, or name a card that no machine has.
+
+    """
+    keys, spec = Keys(pod, ANNOTATIONS), mapping(pod.get("spec"), "spec")
+    node = text(spec.get("nodeName"))
+    name = next((name for name in _NAMES if keys.text(name)), None)
+    if not node or name is None:
+        return None
+    if keys.text(_NODE) not in (None, node):
+        raise keys.wrong(_NODE, f"the pod is on {node}; the cards of another node are not those that it has")
+    written = decode_devices(keys.text(name) or "", key=keys.key(name))
+    held = _peaks(spec, written, over=init_is_over(pod))
+    if not held and _peaks(spec, written, over=False):
+        return _without_cards(pod, node, asked)
+    if not 0 < len(held) <= MAX_CARDS:
+        raise keys.wrong(name, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
+    part = max(held.values(), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
+    requirement = _requirement(asked, len(held), part)
+    charges = tuple(charge_of(replace(requirement, gpu_count=1, part=each), uuid) for uuid, each in held.items())
+    claim = _claim(keys, asked)
+    return Allocation(claim.pod_uid, node, requirement, tuple(held), AllocationState.BOUND, charges, claim)
+
+
+def _without_cards(pod: Document, node: str, asked: PodRequest | None) -> Allocation:
+    """Return the allocation of a pod whose cards were all those of init containers that have ended."""
+    claim = _claim(Keys(pod, ANNOTATIONS), asked)
+    requirement = ResourceRequirement(gpu_count=1) if asked is None else asked.requirement
+    return Allocation(claim.pod_uid, node, requirement, state=AllocationState.BOUND, claim=claim)
+
+
+def _claim(keys: Keys, asked: PodRequest | None) -> Claim:
+    if asked is not None:
+        return asked.claim
+    namespace, name, uid = (text(keys.metadata.get(key)) for key in ("namespace", "name", "uid"))
+    return Claim(namespace, pod=name, pod_uid=uid)
+
+
+def _peaks(spec: Document, written: Sequence[Sequence[Device]], *, over: bool) -> dict[str, Part]:
+    """The most that the containers of a pod have of each card at a time.
+
+    Init containers run one after the other, sidecars and the others together. With `over` the init containers have
+    ended and have nothing. Where the annotation has another number of containers than the pod, all of them count
+    together.
+    """
+    stages = [stage for stage, _, _ in containers_of(spec)]
+    if len(written) != len(stages):  # such as where init containers are left out
+        stages = [Stage.APP] * len(written)
+    staying: dict[str, Counter[str]] = {}
+    peaks: dict[str, Counter[str]] = {}
+    for stage, devices in zip(stages, written, strict=True):
+        for device in () if over and stage is Stage.INIT else devices:
+            now = staying.setdefault(device.card, Counter())
+            with_it = now + Counter({"mib": device.memory_mib, "cores": device.cores, "whole": _is_whole(device)})
+            peaks[device.card] = peaks.get(device.card, Counter()) | with_it
+            if stage is not Stage.INIT:
+                staying[device.card] = with_it
+    return {card: _part(amounts) for card, amounts in peaks.items()}
+
+
+def _is_whole(device: Device) -> int:
+    return int(not device.memory_mib or device.card != device.uuid)
+
+
+def _part(amounts: Counter[str]) -> Part:
+    cores = min(amounts["cores"], WHOLE) * PPM // WHOLE
+    if amounts["whole"]:
+        return Part(compute_ppm=cores or PPM, vram_ppm=PPM)
+    return Part(compute_ppm=cores, vram_bytes=amounts["mib"] * MIB)
+
+
+def _requirement(asked: PodRequest | None, count: int, part: Part) -> ResourceRequirement:
+    """What was asked, as it was granted: of these cards, softly kept apart."""
+    cards = CardSelector(isolation=Isolation.SOFT)
+    if asked is None:
+        return ResourceRequirement(gpu_count=count, part=part, cards=cards)
+    was = asked.requirement
+    return replace(was, gpu_count=count, part=part, cards=replace(cards, vendors=was.cards.vendors))

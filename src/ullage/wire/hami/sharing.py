@@ -1,0 +1,193 @@
+"""Which cards of a pod each of its containers has, and what its containers ask of one card together.
+
+HAMi's device plugin gives one card to as many containers as its memory and cores suffice for. A pod gets a card for
+each container where a node has so many, else its containers share cards. Init containers run one after the other and
+leave their cards to the containers that start later; a sidecar keeps its cards from its turn on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.part import Part
+from ullage.model.quantity import PPM
+from ullage.model.topology import CARD
+from ullage.wire.hami.ask import WHOLE, ContainerAsk
+
+_MOST_LAYOUTS = 8
+"""Numbers of cards that are tried for one pod."""
+
+
+class Amounts(NamedTuple):
+    """What is asked of one card: its memory in millionths or in bytes, and percent of its cores."""
+
+    vram_ppm: int = 0
+    vram_bytes: int = 0
+    cores: int = 0
+
+    def plus(self, other: Amounts) -> Amounts:
+        """Return the sum."""
+        return Amounts(self.vram_ppm + other.vram_ppm, self.vram_bytes + other.vram_bytes, self.cores + other.cores)
+
+    def most(self, other: Amounts) -> Amounts:
+        """Return the larger of each amount."""
+        return Amounts(*map(max, self, other))
+
+    @property
+    def fits(self) -> bool:
+        """Whether a card may have that much: amounts in both units of memory cannot be compared with a card."""
+        return self.vram_ppm <= PPM and self.cores <= WHOLE and not (self.vram_ppm and self.vram_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The cards of each container, as positions among those of the pod, and the peak of what is asked of each card."""
+
+    containers: tuple[tuple[int, ...], ...]
+    peaks: tuple[Amounts, ...]
+
+    @property
+    def part(self) -> Part | None:
+        """The most that is asked of any card; None if a card cannot have that much."""
+        if not all(peak.fits for peak in self.peaks):
+            return None
+        ppm, vram, cores = (max(amounts) for amounts in zip(*self.peaks, strict=True))
+        if ppm and vram and ppm < PPM:
+            return None
+        return Part(compute_ppm=cores * PPM // WHOLE, vram_ppm=ppm, vram_bytes=0 if ppm else vram)
+
+
+def most_cards(asks: Sequence[ContainerAsk]) -> int:
+    """Return how many cards the pod has at its peak: sidecars and app containers together, init ones in their turn."""
+    staying = peak = 0
+    for ask in asks:
+        if ask.stage is Stage.INIT:
+            peak = max(peak, staying + ask.count)
+        else:
+            staying += ask.count
+    return max(peak, staying)
+
+
+def layout(asks: Sequence[ContainerAsk], count: int) -> Layout:
+    """Return which of `count` cards each container has; with fewer than `most_cards` containers share them.
+
+    The largest container comes first, and each gets the cards of which the least is asked so far. The result depends
+    on nothing but the arguments, so that a pod that is read again has the same cards in the same containers.
+    """
+    containers = tuple(_apart(asks) if count >= most_cards(asks) else _spread(asks, count))
+    staying = peaks = [Amounts()] * count
+    for ask, given in zip(asks, containers, strict=True):
+        now = [each.plus(_of(ask)) if at in given else each for at, each in enumerate(staying)]
+        peaks = [peak.most(each) for peak, each in zip(peaks, now, strict=True)]
+        staying = staying if ask.stage is Stage.INIT else now
+    return Layout(containers, tuple(peaks))
+
+
+def shared_cards(asks: Sequence[ContainerAsk]) -> dict[int, Part]:
+    """Return the numbers of cards on which containers can share, the largest first, and what is asked of each card.
+
+    Of two numbers with the same part only the smaller is there, as it fits wherever the other does.
+    """
+    total, widest = most_cards(asks), max((ask.count for ask in asks), default=0)
+    counts = sorted({max(widest, -(-total // users)) for users in range(2, total + 1)} - {total}, reverse=True)
+    found: dict[Part, int] = {}
+    for count in (*islice(counts, _MOST_LAYOUTS - 1), *counts[_MOST_LAYOUTS - 1 :][-1:]):
+        part = layout(asks, count).part
+        if part is not None:
+            found[part] = count
+    return {count: part for part, count in found.items()}
+
+
+def share_out(asks: Sequence[ContainerAsk], gpus: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the cards of each container, by uuid."""
+    for positions in layout(asks, len(gpus)).containers:
+        yield tuple(gpus[at] for at in positions)
+
+
+def parts_by_card(
+    asks: Sequence[ContainerAsk], gpus: Sequence[str], totals: Mapping[str, int | None]
+) -> dict[str, Part]:
+    """Return the most that the containers of each card ask of it at a time; nothing of a card of unknown size.
+
+    `totals` are the bytes of the cards by uuid. Memory is in bytes, cores in millionths.
+    """
+    found: dict[str, Part] = {}
+    for gpu, peak in zip(gpus, layout(asks, len(gpus)).peaks, strict=True):
+        if (total := totals.get(gpu)) is not None:
+            vram = peak.vram_bytes + peak.vram_ppm * total // PPM
+            found[gpu] = Part(compute_ppm=min(peak.cores, WHOLE) * PPM // WHOLE, vram_bytes=vram)
+    return found
+
+
+def as_one_container(alignment: Alignment, cards: int) -> Alignment:
+    """Return the alignment of containers that share `cards` cards: as one container that has all that they have.
+
+    Which of them has which card in which zone cannot be said apart. What lies in the zones of one container together
+    does so for each of several.
+    """
+    staying, peak = Counter[tuple[str, str | int]](), Counter[tuple[str, str | int]]()
+    for needs in alignment.containers:
+        now = staying + _counted(needs)
+        peak |= now
+        staying = staying if needs.stage is Stage.INIT else now
+    devices = {str(name): amount for (kind, name), amount in peak.items() if kind == _DEVICE and name != CARD}
+    pages = {int(size): amount for (kind, size), amount in peak.items() if kind == _PAGES}
+    needs = ContainerNeeds(
+        cpus=peak[_CPUS],
+        memory_bytes=peak[_MEMORY],
+        devices=tuple(sorted({**devices, CARD: cards}.items())),
+        hugepages=tuple(sorted(pages.items())),
+    )
+    return Alignment(alignment.policy, (needs,), alignment.pairs)
+
+
+_DEVICE, _PAGES = "device", "pages"
+_CPUS, _MEMORY = ("cpus", ""), ("memory", "")
+
+
+def _counted(needs: ContainerNeeds) -> Counter[tuple[str, str | int]]:
+    found = Counter[tuple[str, str | int]]({_CPUS: needs.cpus, _MEMORY: needs.memory_bytes})
+    found.update({(_DEVICE, name): amount for name, amount in needs.devices})
+    found.update({(_PAGES, size): amount for size, amount in needs.hugepages})
+    return found
+
+
+def _of(ask: ContainerAsk) -> Amounts:
+    return Amounts(ask.vram_ppm, ask.vram_bytes, ask.cores)
+
+
+def _apart(asks: Sequence[ContainerAsk]) -> Iterator[tuple[int, ...]]:
+    staying = 0
+    for ask in asks:
+        yield tuple(range(staying, staying + ask.count))
+        if ask.stage is not Stage.INIT:
+            staying += ask.count
+
+
+def _spread(asks: Sequence[ContainerAsk], count: int) -> list[tuple[int, ...]]:
+    given: list[tuple[int, ...]] = [()] * len(asks)
+    asked, staying = [Amounts()] * count, [at for at, ask in enumerate(asks) if ask.stage is not Stage.INIT]
+    for at in sorted(staying, key=lambda at: _of(asks[at]), reverse=True):
+        given[at] = _least_asked(asked, asks[at].count)
+        _add(asked, given[at], asks[at])
+    before = [Amounts()] * count
+    for at, ask in enumerate(asks):
+        if ask.stage is Stage.INIT:
+            given[at] = _least_asked(before, ask.count)
+        elif ask.stage is Stage.SIDECAR:
+            _add(before, given[at], ask)
+    return given
+
+
+def _least_asked(asked: Sequence[Amounts], count: int) -> tuple[int, ...]:
+    return tuple(sorted(sorted(range(len(asked)), key=lambda at: asked[at])[:count]))
+
+
+def _add(asked: list[Amounts], given: Sequence[int], ask: ContainerAsk) -> None:
+    for at in given:
+        asked[at] = asked[at].plus(_of(ask))

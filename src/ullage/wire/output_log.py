@@ -1,0 +1,346 @@
+"""The files that hold what a program or a worker prints, on disk at most `LIMIT` bytes for each stream.
+
+A log is a chain of segments in one directory. The first segment has the name of the log, such as `1.out`.
+A later segment has that name and the position of its first byte in the stream, such as `1.out.268435456`.
+A complete segment is read-only. Once there are more than `SEGMENTS`, the writer removes the oldest; the first
+segment is emptied instead of removed, so that its mode says what happened. A position never changes its meaning.
+
+User code runs as the same user and can replace any of these files. Writers and readers therefore open
+them relative to their directory, without following links and without blocking, and use regular files only.
+The writer runs outside of the process whose output it writes, so no program can pass the limit by printing.
+
+This module uses the standard library only: the supervisor of the workers imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+LIMIT = 1 << 30
+"""Bytes of one stream that are kept on disk at most."""
+
+SEGMENTS = 4
+"""Segments of a log; the last `LIMIT - LIMIT / SEGMENTS` bytes are always kept."""
+
+_MOST_STEPS = 4 * SEGMENTS
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_OPEN, _COMPLETE = 0o600, 0o400
+
+
+class NotALog(OSError):
+    """The path of a log leads to something that is not a regular file."""
+
+
+class LogWriter:
+    """Appends to the log `name` in `directory`.
+
+    Raises:
+        OSError: the directory or the file cannot be opened.
+
+    """
+
+    def __init__(self, directory: Path, name: str, limit: int = LIMIT) -> None:
+        self._lost_bytes = 0
+        self._why = ""
+        self._name = name
+        self._segment_bytes = max(1, limit // SEGMENTS)
+        self._file: int | None = None
+        self._start = self._size = 0
+        self._directory = os.open(directory, _DIRECTORY)
+        try:
+            self._open()
+        except BaseException:
+            os.close(self._directory)
+            raise
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`. What cannot be written, as on a full disk, is lost: the log says how much once it can."""
+        left = memoryview(data)
+        while left:
+            try:
+                written = self._write(left)
+            except OSError as error:
+                self._lost_bytes += len(left)
+                self._why = error.strerror or type(error).__name__
+                return
+            left = left[written:]
+
+    def close(self) -> None:
+        """Close the files."""
+        for descriptor in (self._file, self._directory):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._file = None
+
+    def _write(self, data: memoryview) -> int:
+        if self._lost_bytes:
+            self._append(memoryview(f"[ullage: {self._lost_bytes} bytes are lost here: {self._why}]\n".encode()))
+            self._lost_bytes = 0
+        return self._append(data)
+
+    def _append(self, data: memoryview) -> int:
+        if self._file is None or self._size >= self._segment_bytes:
+            self._begin_segment()
+        assert self._file is not None
+        written = os.write(self._file, data[: self._segment_bytes - self._size])
+        self._size += written
+        return written
+
+    def _begin_segment(self) -> None:
+        if self._file is not None:
+            os.fchmod(self._file, _COMPLETE)
+            os.close(self._file)
+            self._file = None
+            self._start, self._size = self._start + self._size, 0
+        self._file = self._create(_segment(self._name, self._start))
+        starts = _starts(self._directory, self._name)
+        for start in [start for start in starts if start <= self._start][:-SEGMENTS]:
+            self._drop(start)
+
+    def _drop(self, start: int) -> None:
+        name = _segment(self._name, start)
+        if start:
+            os.unlink(name, dir_fd=self._directory)
+            return
+        empty = f".{name}.empty"
+        with suppress(FileNotFoundError):
+            os.unlink(empty, dir_fd=self._directory)
+        os.close(os.open(empty, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, _COMPLETE, dir_fd=self._directory))
+        os.rename(empty, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+
+    def _open(self) -> None:
+        """Go on where an earlier attempt stopped; what is not a file of ours is replaced."""
+        with suppress(FileExistsError):
+            self._file = self._create(self._name, replace=False)
+            return
+        try:
+            self._start = _last_start(self._directory, self._name)
+            name = _segment(self._name, self._start)
+            facts = _facts(self._directory, name)
+        except NotALog:
+            name, facts = _segment(self._name, self._start), None
+        if facts is None or facts.st_nlink > 1:
+            self._file = self._create(name)
+        elif facts.st_mode & stat.S_IWUSR:
+            self._size = facts.st_size
+            self._file = os.open(name, os.O_WRONLY | os.O_APPEND | _SAFE, dir_fd=self._directory)
+        else:
+            self._start += facts.st_size
+
+    def _create(self, name: str, *, replace: bool = True) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | _SAFE
+        try:
+            return os.open(name, flags, _OPEN, dir_fd=self._directory)
+        except FileExistsError:
+            if not replace:
+                raise
+        os.unlink(name, dir_fd=self._directory)
+        return os.open(name, flags, _OPEN, dir_fd=self._directory)
+
+
+class Piece(NamedTuple):
+    """Bytes of a stream: `skipped` is how many before them are not kept any more."""
+
+    data: bytes
+    skipped: int = 0
+
+
+class LogReader:
+    """Reads the log `name` in `directory` from `position` on; it holds nothing open between two reads."""
+
+    def __init__(self, directory: Path, name: str, position: int = 0) -> None:
+        self.position = position
+        self._directory = directory
+        self._name = name
+        self._start: int | None = None if position else 0
+        self._end: int | None = None
+
+    def read(self, most: int) -> Piece:
+        """The next bytes, at most `most`; none if no more are there now.
+
+        Raises:
+            NotALog: something else has taken the place of the log.
+
+        """
+        if self._end is not None:
+            most = min(most, self._end - self.position)
+        if most <= 0:
+            return Piece(b"")
+        with _opened(self._directory) as directory:
+            if directory is None:
+                return Piece(b"")
+            before = self.position
+            data = self._read(directory, most)
+            self.position += len(data)
+            return Piece(data, self.position - len(data) - before)
+
+    def stop_at_end(self) -> None:
+        """Read no further than what is written by now: what still writes must not keep a reader for ever."""
+        with _opened(self._directory) as directory:
+            self._end = 0 if directory is None else _end(directory, self._name)
+
+    def _read(self, directory: int, most: int) -> bytes:
+        for _ in range(_MOST_STEPS):  # each step finds another segment; a writer may remove it before it is read
+            if self._start is None:
+                self._start = self._find(directory)
+                if self._start is None:
+                    return b""
+            name = _segment(self._name, self._start)
+            facts = _facts(directory, name)
+            end = self._start + (0 if facts is None else facts.st_size)
+            if facts is not None and self._start <= self.position < end:
+                if data := _pread(directory, name, self.position - self._start, most):
+                    return data
+                self._start = None
+                continue
+            if facts is not None and facts.st_mode & stat.S_IWUSR:
+                return b""  # it is being written, and there is no more
+            if facts is None and not self._start:
+                return b""  # nothing is written yet
+            if facts is not None and facts.st_size and self.position == end:
+                if _facts(directory, _segment(self._name, end)) is None:
+                    return b""  # the next one is not begun yet
+                self._start = end
+            else:
+                self._start = None
+        return b""
+
+    def _find(self, directory: int) -> int | None:
+        """Where the segment begins that has the position; else the position moves to the first one after it."""
+        for start in _starts(directory, self._name):
+            facts = _facts(directory, _segment(self._name, start))
+            if facts is None:
+                continue
+            if self.position < start + facts.st_size:
+                self.position = max(self.position, start)
+                return start
+            if self.position == start + facts.st_size and facts.st_mode & stat.S_IWUSR:
+                return start
+        return None
+
+
+def read_tail(path: Path, most: int) -> bytes:
+    """The last `most` bytes of the log at `path`; fewer if it has no more, none if there is no log."""
+    try:
+        with _opened(path.parent) as directory:
+            position = 0 if directory is None else max(0, _end(directory, path.name) - most)
+        reader = LogReader(path.parent, path.name, position)
+        reader.stop_at_end()
+        tail = b""
+        while data := reader.read(most).data:
+            tail += data
+    except OSError:
+        return b""
+    return tail[-most:]
+
+
+def log_bytes(path: Path) -> int:
+    """How many bytes the log at `path` has on disk; what has taken the place of a segment has none."""
+    total = 0
+    for directory, name in _segments(path):
+        with suppress(NotALog):
+            facts = _facts(directory, name)
+            total += 0 if facts is None else facts.st_size
+    return total
+
+
+def remove_log(path: Path) -> None:
+    """Remove every segment of the log at `path`; no error if there is none."""
+    for directory, name in _segments(path):
+        with suppress(OSError):
+            os.unlink(name, dir_fd=directory)
+
+
+def _segments(path: Path) -> Iterator[tuple[int, str]]:
+    """The segments of the log at `path`: each with the open directory that it is in."""
+    with suppress(NotALog), _opened(path.parent) as directory:
+        if directory is not None:
+            for start in _starts(directory, path.name):
+                yield directory, _segment(path.name, start)
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[int | None]:
+    """A descriptor of a directory; None if it is not there.
+
+    Raises:
+        NotALog: it is a link, or not a directory.
+
+    """
+    try:
+        descriptor = os.open(directory, _DIRECTORY)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        raise NotALog(f"{directory} is not a directory of logs: {error.strerror}") from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _segment(name: str, start: int) -> str:
+    return f"{name}.{start}" if start else name
+
+
+def _starts(directory: int, name: str) -> list[int]:
+    """Where the segments of a log begin, in order."""
+    starts = []
+    for entry in os.listdir(directory):
+        if entry == name:
+            starts.append(0)
+        elif entry.startswith(f"{name}.") and (digits := entry[len(name) + 1 :]).isascii() and digits.isdigit():
+            starts.append(int(digits))
+    return sorted(starts)
+
+
+def _last_start(directory: int, name: str) -> int:
+    """Where the last segment begins; the directory is searched only if there can be more than one."""
+    facts = _facts(directory, name)
+    if facts is None or facts.st_mode & stat.S_IWUSR:
+        return 0
+    return _starts(directory, name)[-1]
+
+
+def _end(directory: int, name: str) -> int:
+    start = _last_start(directory, name)
+    facts = _facts(directory, _segment(name, start))
+    return start + (0 if facts is None else facts.st_size)
+
+
+def _facts(directory: int, name: str) -> os.stat_result | None:
+    """The facts of a regular file; None if there is none of that name.
+
+    Raises:
+        NotALog: it is something else.
+
+    """
+    try:
+        facts = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(facts.st_mode):
+        raise NotALog(f"{name} is not a regular file: what it was replaced by is not read")
+    return facts
+
+
+def _pread(directory: int, name: str, offset: int, most: int) -> bytes:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
+    except FileNotFoundError:
+        return b""  # removed meanwhile: the next read finds what follows
+    except OSError as error:
+        raise NotALog(f"{name} cannot be read as a regular file: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotALog(f"{name} is not a regular file: what it was replaced by is not read")
+        return os.pread(descriptor, most, offset)
+    finally:
+        os.close(descriptor)

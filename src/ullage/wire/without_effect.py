@@ -1,0 +1,36 @@
+"""Words of a pod that are read and change nothing, because another word of the pod speaks against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ullage.wire.document import Document, mapping, text
+from ullage.wire.hami.words import Words
+from ullage.wire.pod.containers import containers_of
+
+_NOTHING = (None, 0, "0")
+
+
+def without_effect(pod: Document, vendors: Iterable[Words], split: Iterable[str] = ()) -> Iterator[str]:
+    """Return a sentence per such word. `split` are the containers between which cards are to be split, by name."""
+    spec = mapping(pod.get("spec"), "spec")
+    there = list(containers_of(spec))
+    names = {text(container.get("name")) for _, _, container in there}
+    for name in sorted(set(split) - names):
+        yield f"container-gpu-count: no container of the pod is called {name}; its cards go to no container"
+    for words in vendors:
+        for _, path, container in there:
+            yield from _amounts(words, f"{path}.resources", mapping(container.get("resources"), f"{path}.resources"))
+
+
+def _amounts(words: Words, path: str, resources: Document) -> Iterator[str]:
+    """Return a sentence per amount of one container that changes nothing."""
+    said: dict[str, object] = {}
+    for kind in ("requests", "limits"):  # limits count before requests
+        said |= mapping(resources.get(kind), f"{path}.{kind}")
+    asked = [name for name in words.amounts if said.get(name) not in _NOTHING]
+    if words.count in said and said[words.count] in _NOTHING:
+        for name in asked:
+            yield f"{path}: {name} has no effect, the container asks for 0 {words.count}: ask for 1, or leave both out"
+    elif words.memory in asked and words.memory_percentage in asked:
+        yield f"{path}: {words.memory_percentage} has no effect where {words.memory} says the memory; keep one of both"

@@ -1,0 +1,127 @@
+"""Copies what a program prints from pipes to its logs: the program has no file that it could let grow.
+
+The main thread copies while it waits for the program. What the program leaves running in the background may
+hold the pipes open: a thread copies on for as long as the worker lives, so that nobody waits on a full pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+from pathlib import Path
+from typing import Self
+
+from ullage.wire.output_log import LogWriter
+
+_CHUNK = 64 * 1024
+_MOST_LEFT = 64
+"""Chunks that are read once a program has ended: more than a pipe holds, and not without end."""
+
+
+class Output:
+    """The two pipes of one program, and the logs `NAME.out` and `NAME.err` in `directory` that they end in.
+
+    Raises:
+        OSError: a log cannot be opened.
+
+    """
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.writers: list[int] = []
+        self._logs: dict[int, LogWriter] = {}
+        try:
+            for suffix in (".out", ".err"):
+                log = LogWriter(directory, f"{name}{suffix}")
+                reader, writer = os.pipe()
+                os.set_blocking(reader, False)
+                self._logs[reader] = log
+                self.writers.append(writer)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_writers()
+        for reader in list(self._logs):
+            self._end(reader)
+
+    def close_writers(self) -> None:
+        """Close this process's ends for writing: the program has its own."""
+        while self.writers:
+            os.close(self.writers.pop())
+
+    def copy_until_exit(self, pid: int) -> None:
+        """Copy until the process has ended, and then what it has left in the pipes."""
+        child = os.pidfd_open(pid)
+        try:
+            with selectors.DefaultSelector() as ready:
+                for descriptor in (child, *self._logs):
+                    ready.register(descriptor, selectors.EVENT_READ)
+                running = True
+                while running:
+                    for key, _ in ready.select():
+                        if key.fd == child:
+                            running = False
+                        elif copy(key.fd, self._logs[key.fd]) == 0:
+                            ready.unregister(key.fd)
+                            self._end(key.fd)
+        finally:
+            os.close(child)
+        for reader, log in list(self._logs.items()):
+            if not _copy_rest(reader, log):
+                self._end(reader)
+        if self._logs:
+            _Background.adopt(self._logs)
+            self._logs = {}
+
+    def _end(self, reader: int) -> None:
+        os.close(reader)
+        self._logs.pop(reader).close()
+
+
+def copy(reader: int, log: LogWriter) -> int | None:
+    """Copy one chunk, or less; how many bytes it had: 0 at the end, None if nothing is there now."""
+    try:
+        data = os.read(reader, _CHUNK)
+    except BlockingIOError:
+        return None
+    log.write(data)
+    return len(data)
+
+
+def _copy_rest(reader: int, log: LogWriter) -> bool:
+    """Copy what is there; whether another process has the pipe open, and may write more."""
+    copied: int | None = 1
+    for _ in range(_MOST_LEFT):
+        copied = copy(reader, log)
+        if not copied:
+            break
+    return copied != 0
+
+
+class _Background:
+    """One thread for all pipes that outlive their program."""
+
+    _selector: selectors.BaseSelector | None = None
+
+    @classmethod
+    def adopt(cls, logs: dict[int, LogWriter]) -> None:
+        """Copy from these descriptors until they end. Called from the main thread only."""
+        if cls._selector is None:
+            cls._selector = selectors.EpollSelector()  # epoll takes descriptors while another thread waits: epoll(7)
+            threading.Thread(target=cls._copy, args=(cls._selector,), name="ullage-output", daemon=True).start()
+        for reader, log in logs.items():
+            cls._selector.register(reader, selectors.EVENT_READ, log)
+
+    @staticmethod
+    def _copy(selector: selectors.BaseSelector) -> None:
+        while True:
+            for key, _ in selector.select():
+                if copy(key.fd, key.data) == 0:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    key.data.close()

@@ -1,0 +1,148 @@
+"""Mistakes of people on the command line: each is named, with what is right."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ullage.cli.exits import report
+from ullage.cli.main import main
+from ullage.cli.server import _Log
+from ullage.cli.verbs import GROUPS, VERBS
+from ullage.model.error import NotFound
+
+_VERSION = [sys.executable, "-m", "ullage.cli.main", "version"]
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("sessionz", "sessions"), ("rum", "run"), ("quota", "quotas")])
+def test_a_verb_that_is_misspelt_is_answered_with_the_one_that_is_near(capsys, typed, meant):
+    assert main([typed]) == 2
+    said = capsys.readouterr().err
+    assert f"did you mean {meant}?" in said
+    assert "`ullage --help` lists the verbs" in said
+
+
+def test_a_verb_that_is_like_none_is_answered_with_the_way_to_the_list(capsys):
+    assert main(["xyzzy"]) == 2
+    said = capsys.readouterr().err
+    assert "did you mean" not in said
+    assert "`ullage --help` lists the verbs" in said
+
+
+def test_an_unknown_option_is_refused_with_the_help_of_its_verb(capsys):
+    assert main(["run", "-x", "3", "--", "true"]) == 2
+    assert "run does not take -x; `ullage run --help` shows what it takes" in capsys.readouterr().err
+
+
+def test_a_key_that_is_misspelt_is_answered_with_the_one_that_is_near(capsys, fake):
+    assert main(["run", "-r", "cpus=1", "--", "true"]) == 2
+    assert "'cpus=1' is not valid: did you mean cpu?" in capsys.readouterr().err
+
+
+def test_a_closed_standard_output_is_refused_before_anything_is_done():
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *_VERSION], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "ullage: the standard output is closed; send it to a file, or to /dev/null\n"
+
+
+def test_messages_stay_out_of_the_output_if_the_standard_error_is_closed():
+    done = subprocess.run(
+        ["sh", "-c", '"$@" 2>&-', "sh", *_VERSION[:-1], "xyzzy"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_output_that_finds_no_room_is_no_fault_of_ullage():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(_VERSION, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 74
+    assert "the output cannot be written: No space left on device" in done.stderr
+    assert "report" not in done.stderr
+
+
+def test_a_misspelt_variable_of_the_environment_is_warned_of(capsys, monkeypatch):
+    monkeypatch.setenv("ULLAGE_HOEM", "/somewhere")
+    assert main(["version"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith(
+        "warning: ULLAGE_HOEM is set, and nothing reads it: did you mean ULLAGE_HOME? known are"
+    )
+    assert shown.out
+
+
+def test_a_warning_of_the_client_is_one_line(fake):
+    lines = "import sys, warnings\nfrom ullage.cli.main import main\nfrom ullage.client import endpoint\n"
+    url = "http://ullage.invalid:1"
+    code = f"{lines}sys.exit(main(['queue']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"ULLAGE_ENDPOINT": url, "ULLAGE_TOKEN": "t"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 69
+    first, *rest = done.stderr.splitlines()
+    assert first == (
+        f"warning: the token goes to {url} in plain text, where others on the way can read it; use https, or a tunnel"
+    )
+    assert rest[0].startswith("ullage: no server answers")
+
+
+def test_the_help_shows_each_verb_once_in_its_group(capsys):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    titles = [line.strip(" :") for line in shown.splitlines() if line.startswith("  ") and line.endswith(":")]
+    assert titles == list(GROUPS)
+    for name in VERBS:
+        assert sum(line.startswith(f"    {name} ") for line in shown.splitlines()) == 1, name
+
+
+@pytest.mark.parametrize("code", ["0", "1", "2", "69", "70", "74", "75", "78"])
+def test_the_help_lists_every_exit_code_of_its_own(capsys, code):
+    assert main(["--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split()).partition("Exit codes:")[2]
+    assert f" {code} " in shown
+
+
+@pytest.mark.parametrize("url", ["http://", "http://host:99999", "http://host:x", "http://:80", "http://host:0"])
+def test_an_address_without_a_host_or_with_a_wrong_port_is_refused_by_name(capsys, home, monkeypatch, url):
+    monkeypatch.setenv("ULLAGE_ENDPOINT", url)
+    assert main(["queue"]) == 2
+    assert f"endpoint: {url!r} is not valid: write a host, and a port from 1 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("token", ["two words", "broken\nline", "\N{SNOWMAN}", "\xe9"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(capsys, home, monkeypatch, token):
+    monkeypatch.setenv("ULLAGE_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("ULLAGE_TOKEN", token)
+    assert main(["queue"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ullage: ULLAGE_TOKEN: it has a space, a line break")
+    assert token not in said
+
+
+def test_an_empty_program_and_a_variable_with_a_space_are_refused_before_anything_runs(capsys, fake):
+    assert main(["run", "--", ""]) == 2
+    assert "program: '' is not valid: write it last" in capsys.readouterr().err
+    assert main(["run", "-e", "A B=1", "--", "true"]) == 2
+    assert "--env: 'A B' is not valid: a name of a variable has no '=', no space" in capsys.readouterr().err
+    assert not fake.sessions
+
+
+def test_what_does_not_exist_comes_with_the_way_to_what_does(capsys):
+    assert report(NotFound("session nosuch does not exist", field="session")) == 2
+    assert capsys.readouterr().err == (
+        "ullage: session nosuch does not exist\nhint: `ullage sessions` lists all sessions\n"
+    )
+
+
+def test_who_starts_a_server_reads_what_is_wrong_and_not_its_log(tmp_path):
+    (tmp_path / "server.log").touch()
+    log = _Log(tmp_path / "server.log")
+    lines = "timestamp='2026-01-31' level='info' event='node.discovered'\nullage: storage: 'x' is not valid\nhint: y\n"
+    log.path.write_text(lines)
+    assert log.complaint() == "ullage: storage: 'x' is not valid\nhint: y"
+    log.path.write_text(lines.splitlines()[0])
+    assert log.complaint() == lines.splitlines()[0]

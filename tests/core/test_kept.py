@@ -1,0 +1,76 @@
+"""Compiled code is kept in a temporary directory, with a warning, where no other can be written."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ullage.core.kernel import kept
+
+pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+
+COMPILE = """
+import os, sys, warnings
+from pathlib import Path
+warnings.showwarning = lambda message, *_: print("warned:", message)
+sys.path.insert(0, sys.argv[1])
+import own
+print(own.double(21), own.triple(5))
+from ullage.core.kernel.kept import kept_in
+where = kept_in()
+print("kept:", len(list(Path(where).rglob("*.nbi"))) if where else None)
+print(where)
+"""
+OWN = """
+from ullage.core.kernel.compiled import compiled
+
+@compiled
+def double(number):
+    return 2 * number
+
+@compiled
+def triple(number):
+    return 3 * number
+"""
+
+
+def compile_with(tmp_path, **environment):
+    (tmp_path / "own.py").write_text(OWN)
+    own = {name: text for name, text in os.environ.items() if not name.startswith("NUMBA_")}
+    # the one place that is looked at is not given
+    own |= {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", **environment}
+    command = [sys.executable, "-c", COMPILE, str(tmp_path)]
+    done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_without_a_directory_that_can_be_written_a_temporary_one_is_taken_and_goes_with_the_process(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    warned, answers, files, where = compile_with(tmp_path, TMPDIR=str(tmp_path / "tmp"))
+    assert warned.startswith("warned: compiled code cannot be kept: none of NUMBA_CACHE_DIR, ")
+    assert "set NUMBA_CACHE_DIR to a directory that can be written" in warned
+    assert (answers, files) == ("42 15", "kept: 2")
+    assert where.startswith(str(tmp_path / "tmp" / "ullage-compiled-"))
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_without_any_directory_at_all_it_compiles_for_this_process(tmp_path):
+    prelude = "import tempfile; tempfile.mkdtemp = lambda **_: (_ for _ in ()).throw(OSError(30, 'read-only'))"
+    (tmp_path / "sitecustomize.py").write_text(prelude)
+    warned, answers, files, *_ = compile_with(tmp_path, PYTHONPATH=str(tmp_path))
+    assert warned.startswith("warned: compiled code cannot be kept: none of ")
+    assert (answers, files) == ("42 15", "kept: None")
+
+
+def test_a_directory_that_can_be_written_is_used_without_a_word(tmp_path):
+    answers, files, where = compile_with(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (answers, files, where) == ("42 15", "kept: 2", str(tmp_path / "cache"))
+
+
+def test_code_that_finds_no_room_on_disk_serves_its_process_all_the_same():
+    def save(_signature, _data):
+        raise OSError(28, "No space left on device", "/cache/x.nbi")
+
+    with pytest.warns(UserWarning, match="cannot be kept in /cache/x.nbi: No space left on device"):
+        kept.save_if_possible(save)(None, None)

@@ -1,0 +1,76 @@
+"""A refusal of named cards or nodes says what was asked and what there is."""
+
+from dataclasses import replace
+
+import pytest
+
+from ullage.core.explain import reject
+from ullage.core.filters import EXCLUSION
+from ullage.core.fleet import Fleet
+from ullage.core.sentences import first_text, reject_text, summary
+from ullage.core.world import Demand
+from ullage.model.affinity import Expression, NodeAffinity, Operator
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+
+A100 = [Gpu(f"GPU-a{n}", n, "A100", "NVIDIA", vram_bytes=40 << 30, pool="training") for n in range(2)]
+MI300 = [Gpu("GPU-b0", 0, "MI300X", "AMD", vram_bytes=192 << 30)]
+FLEET = Fleet([Node("n1", 8000, 64 << 30, tuple(A100)), Node("n2", 8000, 64 << 30, tuple(MI300))])
+
+
+def asked(text: str) -> ResourceRequirement:
+    return ResourceRequirement.from_string(f"gpu=1,{text}")
+
+
+CASES = {
+    "gpu_model=H100": "the card is of another model: it asks for model H100; there are A100, MI300X",
+    "gpu_model=H100|L4": "the card is of another model: it asks for model H100 or L4; there are A100, MI300X",
+    "gpu_model_like=h100": "the card is of another model: it asks for a model like h100; there are A100, MI300X",
+    "gpu_vendor=Intel": "the card is of another vendor: it asks for vendor Intel; there are NVIDIA, AMD",
+    "pool=nowhere": "the card is of another pool: it asks for pool nowhere; there are training, no pool",
+    "gpu_index=7": "another card is named: it asks for index 7; there are 0, 1",
+    "gpu_uuid=GPU-x": (
+        "other cards are named by their uuids, or this one is excluded: "
+        "it asks for uuid GPU-x; there are GPU-a0, GPU-a1, GPU-b0"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_a_session_that_names_what_is_not_there_is_told_what_is(text):
+    request = asked(text)
+    said = summary(Code.TOO_LARGE, Demand("s", 1, request), reject(FLEET, request))
+    assert said == f"no node can take it: {CASES[text]}"
+
+
+def test_a_node_says_what_its_own_cards_are():
+    first, *_ = reject(FLEET, asked("gpu_model=H100"))
+    assert reject_text(first) == "the card is of another model: it asks for model H100; there is A100"
+
+
+def test_many_kinds_are_cut_short():
+    cards = tuple(Gpu(f"GPU-{n}", n, f"model-{n}") for n in range(8))
+    rejections = reject(Fleet([Node("n", 8000, 64 << 30, cards)]), asked("gpu_model=H100"))
+    assert first_text(rejections).endswith("there are model-0, model-1, model-2, model-3, model-4, 3 more")
+
+
+TERMS = NodeAffinity(
+    required=(
+        (Expression("zone", Operator.IN, ("a", "b")), Expression("disk", Operator.EXISTS)),
+        (Expression("old", Operator.DOES_NOT_EXIST),),
+    )
+)
+
+
+def test_a_node_that_misses_the_terms_shows_its_labels():
+    node = Node("n1", 8000, 64 << 30, tuple(A100), labels={"zone": "c", "old": "yes", "other": "x"})
+    request = replace(ResourceRequirement.of(gpu=1), nodes=TERMS)
+    rejection = EXCLUSION.first(Fleet([node]), 0, request)
+    assert rejection is not None
+    assert rejection.code is Code.NODE_AFFINITY
+    assert reject_text(rejection) == (
+        "the node does not meet the request's terms: it asks for zone=a|b and disk or no old; "
+        "there is node n1 with old=yes,zone=c without disk"
+    )

@@ -1,0 +1,104 @@
+"""What others find who come after a place was promised: nothing is charged twice, and nothing is given away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen
+
+from ullage.core.draft import Misfit, fit_together
+from ullage.core.eviction import preempt_together
+from ullage.core.nomination import Nominations, Promised, choose_beside, kept
+from ullage.core.offers import offers
+from ullage.core.selection import Choice, Refusal, Rules
+from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.nomination import Nomination
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
+from ullage.model.victim import Victim
+
+LEAVES = Victim("low", "team", "", 0, (), Rejection(Code.NO_VICTIMS, Cure.CAPACITY))
+
+
+def owed(text: str, *gpus: str, charges: tuple[Charge, ...] = ()) -> Nominations:
+    entry = Nomination(ask(text, "first", priority=5), "n", gpus=gpus, charges=charges, victims=(LEAVES,), owed=True)
+    return Nominations((entry,))
+
+
+def free_beside(books: Books, nominations: Nominations) -> dict[str, tuple[int, int]]:
+    """Compute and vram that are left of each card."""
+    fleet = books.fleet
+    with kept(fleet, nominations.before(fleet, ask())):
+        return {
+            card.uuid: (int(fleet.compute_free[at]), int(fleet.vram_free[at])) for at, card in enumerate(fleet.cards)
+        }
+
+
+def test_what_a_victim_holds_of_a_card_counts_once():
+    books = Books(a_node("n", a_card("n-0"))).run("low", "n-0", of="tflops=50,vram=4g", state=AllocationState.RELEASING)
+    had = free_beside(books, Nominations())["n-0"]
+    smaller, larger = Charge(30_000, 2 * GIB), Charge(70_000, 2 * GIB)
+    assert free_beside(books, owed("tflops=30,vram=2g", "n-0", charges=(smaller,)))["n-0"] == had
+    assert free_beside(books, owed("tflops=70,vram=2g", "n-0", charges=(larger,)))["n-0"] == (had[0] - 20_000, had[1])
+    books.fleet.release("low")
+    assert free_beside(books, owed("tflops=70,vram=2g", "n-0", charges=(larger,)))["n-0"] == (30_000, had[1] + 2 * GIB)
+
+
+def test_what_several_victims_hold_is_counted_off_several_places_once():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
+    place = ResourceRequirement.from_string("cpu=2,gpu=1")
+    fleet = books.fleet
+    had = int(fleet.cpu_free[0])
+    fleet.charge(Allocation("e1", "n", ResourceRequirement.from_string("cpu=3,gpu=1"), ("n-0",)))
+    places = tuple(Allocation(f"promised/{card}", "n", place, (card,)) for card in ("n-0", "n-1"))
+    before = frozen(fleet)
+    with kept(fleet, [Promised(places, ("e1",))]):
+        assert int(fleet.cpu_free[0]) == had - 4000
+        assert set(fleet.holders[fleet.card_of["n-1"]]) == {"promised/n-1"}
+        assert set(fleet.holders[fleet.card_of["n-0"]]) == {"e1"}
+    assert frozen(fleet) == before
+
+
+def test_a_card_that_is_promised_whole_is_nobodys_part_while_a_part_of_it_is_left():
+    books = Books(a_node("n", a_card("n-0"))).run("low", "n-0", of="tflops=50", state=AllocationState.RELEASING)
+    refused = choose_beside(books.fleet, Rules(), ask("tflops=10"), owed("gpu=1", "n-0"))
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.NOMINATED
+
+
+def test_places_on_cards_that_are_gone_keep_nobody_out():
+    books = Books(a_node("n", a_card("n-0")))
+    gone = Allocation("promised/s/0", "n", ResourceRequirement.from_string("gpu=1"), ("gone",))
+    nominations = Nominations(sessions=(Promised((gone,)),))
+    assert isinstance(choose_beside(books.fleet, Rules(), ask("gpu=1"), nominations), Choice)
+    there = replace(gone, gpus=("n-0",))
+    nominations = Nominations(sessions=(Promised((there,)),))
+    assert isinstance(choose_beside(books.fleet, Rules(), ask("gpu=1", priority=100), nominations), Refusal)
+
+
+def in_a_quota() -> tuple[Books, Nominations]:
+    """A winner whose room is on the first card, and whose namespace has nothing yet."""
+    books = Books(a_node("n", *(a_card(f"n-{number}") for number in range(4))))
+    return books, owed("tflops=50,vram=1g", "n-0", charges=(Charge(50_000, GIB),))
+
+
+def test_members_of_a_gang_leave_a_winner_its_part_of_the_quota():
+    books, nominations = in_a_quota()
+    members = [ask("gpu=1", f"m{number}") for number in range(2)]
+    assert isinstance(fit_together(books.fleet, capped(workers=2), members, NOW, nominations), Misfit)
+    assert isinstance(fit_together(books.fleet, capped(workers=3), members, NOW, nominations), dict)
+
+
+def test_nobody_goes_for_a_gang_that_would_use_up_the_quota_of_a_winner():
+    books, nominations = in_a_quota()
+    for number in (1, 2, 3):
+        books.run(f"low-{number}", f"n-{number}", of="", namespace="other")
+    members = [ask("gpu=1", f"m{number}") for number in range(2)]
+    assert isinstance(preempt_together(books.fleet, capped(workers=2), members, NOW, nominations=nominations), Misfit)
+    assert isinstance(preempt_together(books.fleet, capped(workers=3), members, NOW, nominations=nominations), dict)
+
+
+def test_no_node_is_offered_to_who_would_use_up_the_quota_of_a_winner():
+    books, nominations = in_a_quota()
+    assert offers(books.fleet, capped(workers=1), ask("gpu=1"), nominations=nominations).refused[0] >= 0
+    assert offers(books.fleet, capped(workers=2), ask("gpu=1"), nominations=nominations).refused[0] == -1

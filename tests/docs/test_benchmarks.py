@@ -1,0 +1,31 @@
+"""Every benchmark that `make bench` names can be run by its name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def _tree(name: str) -> ast.Module:
+    return ast.parse((FOLDER / f"{name}.py").read_text())
+
+
+def _named() -> tuple[str, ...]:
+    """Return the names that `make bench` runs; the module itself would compile what decides."""
+    for node in _tree("__main__").body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ALL":
+            names: tuple[str, ...] = ast.literal_eval(node.value)
+            return names
+    raise AssertionError("no names")
+
+
+@pytest.mark.parametrize("name", _named())
+def test_a_benchmark_has_a_main_that_takes_nothing_and_reads_no_command_line(name: str) -> None:
+    tree = _tree(name)
+    mains = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main"]
+    assert [len(main.args.args) for main in mains] == [0]
+    assert "sys.argv" not in ast.unparse(tree)

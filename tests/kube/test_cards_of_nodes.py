@@ -1,0 +1,87 @@
+"""Cards of a Node as those who publish them tell: each vendor's by its own publisher, with what their models have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from ullage.kube.cards import RegisteredCards
+from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.nodes import node_of
+from ullage.model.card_figures import SHIPPED_FIGURES, Figure
+from ullage.model.gpu import Gpu
+
+REGISTER = "hami.io/node-nvidia-register"
+NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
+
+
+def a_node(register: str = "", labels: dict[str, str] | None = None, **amounts: str) -> NodeObject:
+    offered = {key.replace("__", "/").replace("_", "."): value for key, value in amounts.items()}
+    body: dict[str, Any] = {
+        "metadata": {"name": "n", "labels": labels or {}, "annotations": {REGISTER: register} if register else {}},
+        "status": {"allocatable": offered},
+    }
+    return msgspec.convert(body, NodeObject)
+
+
+def registered(*uuids: str, model: str = "NVIDIA-NVIDIA A100-SXM4-80GB") -> str:
+    cards = [
+        {"id": uuid, "index": at, "count": 10, "devmem": 81920, "type": model, "health": True}
+        for at, uuid in enumerate(uuids)
+    ]
+    return json.dumps(cards)
+
+
+def cards(node: NodeObject, *more: Any) -> list[tuple[str, str | None, int | None]]:
+    found = node_of(node, [RegisteredCards(), *more])
+    assert [gpu.index for gpu in found.gpus] == list(range(len(found.gpus)))
+    return [(gpu.uuid, gpu.vendor, gpu.compute_gflops) for gpu in found.gpus]
+
+
+def test_cards_of_another_vendor_are_there_beside_those_of_a_register() -> None:
+    node = a_node(registered("A0"), nvidia_com__gpu="10", amd_com__gpu="2")
+    assert cards(node) == [
+        ("A0", "NVIDIA", 312_000),
+        ("n/amd.com/gpu/0", "AMD", None),
+        ("n/amd.com/gpu/1", "AMD", None),
+    ]
+
+
+def test_of_a_register_that_cannot_be_read_no_card_is_guessed_and_others_count() -> None:
+    node = a_node("{", nvidia_com__gpu="10", amd_com__gpu="1")
+    assert cards(node) == [("n/amd.com/gpu/0", "AMD", None)]
+    assert REGISTER in node_of(node, [RegisteredCards()]).topology_note
+
+
+def test_a_driver_tells_of_the_cards_of_its_vendor_beside_a_register_of_another() -> None:
+    def driver(_node: NodeObject) -> list[Gpu]:
+        return [Gpu("M0", 0, vendor="AMD"), Gpu("A1", 1, vendor="NVIDIA")]
+
+    node = a_node(registered("A0"), nvidia_com__gpu="10", amd_com__gpu="4")
+    found = node_of(node, [RegisteredCards(), driver])
+    assert [(gpu.uuid, gpu.vendor) for gpu in found.gpus] == [("A0", "NVIDIA"), ("M0", "AMD")]
+    assert [gpu.uuid for gpu in node_of(node, [driver, RegisteredCards()]).gpus] == ["M0", "A1"]
+
+
+def test_feature_discovery_says_what_numbered_cards_are() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}
+    (card,) = node_of(a_node(labels=labels, nvidia_com__gpu="1")).gpus
+    assert (card.model, card.vram_bytes, card.compute_gflops) == ("NVIDIA-H100-80GB-HBM3", 81559 * 2**20, 989_000)
+    (other,) = node_of(a_node(labels=labels, amd_com__gpu="1")).gpus
+    assert (other.model, other.vram_bytes) == (None, None)
+
+
+@pytest.mark.parametrize("product", ["NVIDIA-H100-80GB-HBM3-SHARED", "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"])
+def test_shared_cards_and_slices_are_not_taken_for_whole_ones(product: str) -> None:
+    labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "81559"}
+    (card,) = node_of(a_node(labels=labels, nvidia_com__gpu="1")).gpus
+    assert (card.model, card.vram_bytes, card.compute_gflops) == (None, None, None)
+
+
+def test_figures_of_an_operator_go_before() -> None:
+    own = SHIPPED_FIGURES.with_([Figure("A100", 250_000)])
+    (card,) = node_of(a_node(registered("A0"), nvidia_com__gpu="10"), [RegisteredCards()], figures=own).gpus
+    assert card.compute_gflops == 250_000

@@ -1,0 +1,69 @@
+"""The pod that leads has the label by which its Service finds it, and no other pod has it."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.kube import bodies
+from tests.kube.api_server import ApiServer, Canned
+from ullage.kube.client.changes import Create, Delete
+from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.informer import Informer
+from ullage.kube.client.kinds import PODS
+from ullage.kube.client.lease import Candidate
+from ullage.kube.leader_label import LEADER, LeaderLabel
+
+pytestmark = pytest.mark.anyio
+
+
+async def labels(api: HttpKubeApi, *names: str) -> list[str | None]:
+    return [((await api.get(PODS, name, "default")).metadata.labels or {}).get(LEADER) for name in names]
+
+
+async def leading(api: HttpKubeApi, name: str = "here") -> tuple[LeaderLabel, Candidate, Any]:
+    """One whose term is to begin, in the pod of that name."""
+    candidate, mirror, pods = Candidate(api, "ullage", "default"), SimpleNamespace(term=None), Informer(api, PODS)
+    found = PODS.read(await api.write(Create(PODS, bodies.pod(name), "default")))
+    place = {"namespace": "default", "pod": name, "uid": found.metadata.uid}
+    candidate.place = msgspec.structs.replace(candidate.place, **place)
+    await pods.catch_up()
+    return LeaderLabel(candidate, cast("Any", mirror), pods), candidate, mirror
+
+
+async def test_it_is_written_when_the_term_has_begun_and_taken_from_who_led_before(api: HttpKubeApi) -> None:
+    for name in ("before", "elsewhere"):
+        await api.write(Create(PODS, bodies.pod(name, labels={LEADER: "true"}), "default"))
+    await api.write(Delete(PODS, "elsewhere", "default", grace_s=0))
+    label, candidate, mirror = await leading(api)
+    await label.look()
+    await candidate.attempt()
+    await label.look()
+    assert await labels(api, "here", "before") == [None, "true"], "nobody is answered before the term has begun"
+    mirror.term = candidate.epoch
+    assert await label.look()
+    assert await labels(api, "here", "before") == ["true", None]
+
+
+async def test_a_write_that_fails_is_tried_again_and_one_term_writes_once(server: ApiServer, api: HttpKubeApi) -> None:
+    label, candidate, mirror = await leading(api)
+    await candidate.attempt()
+    mirror.term = candidate.epoch
+    server.canned.append(Canned("PATCH", "/pods/here", 500))
+    assert not await label.look()
+    assert await label.look()
+    before = len(server.asked)
+    assert await label.look()
+    assert len(server.asked) == before
+    assert await labels(api, "here") == ["true"]
+
+
+async def test_a_process_in_no_pod_writes_nothing(server: ApiServer, api: HttpKubeApi) -> None:
+    label, candidate, mirror = await leading(api)
+    candidate.place = msgspec.structs.replace(candidate.place, pod="", uid="")
+    await candidate.attempt()
+    mirror.term = candidate.epoch
+    before = len(server.asked)
+    assert await label.look()
+    assert len(server.asked) == before

@@ -1,0 +1,89 @@
+"""While the disk is full, callers are answered at once, and reading goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from ullage.model.error import DiskFull, Unavailable
+from ullage.server.room import RoomGuard
+
+FULL = DiskFull("the disk of the server is full")
+ALL = ["GET", "POST", "DELETE"]
+
+
+@dataclass
+class Service:
+    no_room: Unavailable | None = None
+    on_no_room: Callable[[], None] = lambda: None
+
+    def fill(self) -> None:
+        self.no_room = FULL
+        self.on_no_room()
+
+
+def client(service: Service, taken: asyncio.Event) -> httpx2.AsyncClient:
+    async def answer(_: Request) -> PlainTextResponse:
+        return PlainTextResponse("done")
+
+    async def wait(_: Request) -> PlainTextResponse:
+        taken.set()
+        await asyncio.Event().wait()
+        return PlainTextResponse("never")
+
+    routes = [
+        Route("/x", answer, methods=ALL),
+        Route("/wait", wait, methods=ALL),
+        Route("/v1/plan", answer, methods=ALL),
+    ]
+    routes.append(Route("/s/cancel", wait, methods=ALL))
+    app = Starlette(routes=routes, middleware=[Middleware(RoomGuard, service=service)])
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test")
+
+
+def test_what_changes_something_is_refused_and_what_reads_is_answered():
+    async def ask() -> list[int]:
+        service = Service()
+        async with client(service, asyncio.Event()) as http:
+            before = await http.post("/x")
+            service.fill()
+            refused = await http.post("/x"), await http.delete("/x")
+            assert refused[0].json() == {"code": "disk-full", "message": str(FULL), "field": None}
+            taken = await http.get("/x"), await http.post("/v1/plan")
+            service.no_room = None
+            after = await http.post("/x")
+        return [answer.status_code for answer in (before, *refused, *taken, after)]
+
+    assert asyncio.run(ask()) == [200, 507, 507, 200, 200, 200]
+
+
+def test_a_request_that_waits_for_the_disk_is_answered_when_it_is_full():
+    async def ask() -> int:
+        service, taken = Service(), asyncio.Event()
+        async with client(service, taken) as http:
+            waiting = asyncio.create_task(http.post("/wait"))
+            await taken.wait()
+            service.fill()
+            return (await waiting).status_code
+
+    assert asyncio.run(ask()) == 507
+
+
+def test_cancelling_acts_on_a_full_disk_and_is_answered():
+    async def ask() -> tuple[int, bool]:
+        service, taken = Service(), asyncio.Event()
+        async with client(service, taken) as http:
+            await http.get("/x")
+            service.fill()
+            answer = await http.post("/s/cancel")
+            return answer.status_code, taken.is_set()
+
+    assert asyncio.run(ask()) == (507, True)

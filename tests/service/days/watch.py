@@ -1,0 +1,250 @@
+"""Looks at a service after every step of a day: who gives way for whom, who keeps what, who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from math import inf
+from typing import Protocol
+
+from tests.service.days.room import Room
+from tests.service.days.tally import Tally
+
+from ullage.core.policy import Policy
+from ullage.core.world import WORKING, Phase
+from ullage.model.event import Event
+from ullage.service.service import Service
+from ullage.service.state import ExecutorRecord, SessionRecord
+
+SLACK_S = 10.0
+"""What starting and stopping may take on top of the grace and the protection."""
+
+
+class Watched(Protocol):
+    """A day, as far as it is looked at."""
+
+    seed: int
+    policy: Policy
+    service: Service
+    failing: set[str]
+
+    @property
+    def now(self) -> float:
+        """Seconds."""
+
+    @property
+    def all_nodes_known(self) -> bool:
+        """Whether each node has reported itself since the last restart."""
+
+
+@dataclass(frozen=True)
+class Won:
+    """An executor in room that others gave up: for which session, until when, and where."""
+
+    session: str
+    until: float
+    node: str
+
+
+class Watch:
+    """Looks at a service after every step."""
+
+    def __init__(self, day: Watched, tally: Tally) -> None:
+        self._day, self._tally = day, tally
+        self._seen = 0
+        self._owed: dict[str, float] = {}
+        self._claims: dict[str, tuple[str, float]] = {}
+        self._started: dict[str, float] = {}
+        self._won: dict[str, Won] = {}
+        self._waits: dict[str, float] = {}
+        self._rooms: dict[object, bool] = {}
+        self._disturbed = -inf
+        policy = day.policy
+        self._bound_s = inf
+        if policy.reclaim_grace_s is not None:
+            self._bound_s = policy.reclaim_grace_s + policy.protected_s + policy.min_runtime_s + SLACK_S
+
+    def disturbed(self) -> None:
+        """Nodes changed by other hands: what is owed to somebody may be lost with them."""
+        self._disturbed = self._day.now
+        self._owed.clear()
+        self._claims.clear()
+        self._waits.clear()
+
+    def node_lost(self, node: str) -> None:
+        """Contact with a node is lost, and with it what its executors had won."""
+        self.disturbed()
+        self._won = {name: won for name, won in self._won.items() if won.node != node}
+
+    def killed(self, executor: str) -> None:
+        """An executor is lost by itself, and its session may get another one."""
+        self._won.pop(executor, None)
+
+    def restarted(self, cordoned: Collection[str]) -> None:
+        """Who was owed room, or had won it lately, is owed it still, but on a node that was `cordoned`."""
+        state = self._day.service.state
+        for won in self._won.values():
+            record = state.sessions.get(won.session)
+            if record is None or won.until <= self._day.now or won.node in cordoned:
+                continue
+            if record.session.spec.batch_size == 1:
+                self._owed.setdefault(won.session, self._day.now)
+        self._won.clear()
+        self._claims.clear()
+        self._waits.clear()
+
+    def fail(self, text: str) -> None:
+        self._tally.violations.append(f"day {self._day.seed} at {self._day.now:.2f}: {text}")
+
+    def look(self) -> None:
+        self._tally.steps += 1
+        self._follow_events()
+        if self._day.all_nodes_known:
+            self._who_was_promised()
+            self._who_waits()
+
+    # --- evictions ---
+
+    def _follow_events(self) -> None:
+        recent = self._day.service.events.recent
+        news = list(takewhile(lambda event: event.number > self._seen, reversed(recent)))
+        for event in reversed(news):
+            self._seen = event.number
+            name = str(event.data.get("executor", ""))
+            if event.kind in ("executor.started", "executor.reused"):
+                self._has_started(name, event)
+            elif event.kind == "executor.reclaimed":
+                self._is_claimed(name, event)
+            elif event.kind == "executor.kept":
+                self._tally.kept += 1
+                self._claims.pop(name, None)
+            elif event.kind == "executor.evicted":
+                self._tally.ended += 1
+                self._claims[name] = str(event.data["claimant"]), event.at - (self._day.policy.reclaim_grace_s or 0.0)
+                self._owes(name)
+            elif event.kind in ("executor.left", "executor.gone"):
+                self._has_left(name, event)
+        for name, won in self._won.items():
+            record = self._day.service.state.executors.get(name)
+            if record is not None and won.until == inf and record.phase in (Phase.BUSY, Phase.VACANT):
+                whole = record.bound_at + self._day.policy.protected_s
+                self._won[name] = replace(won, until=min(whole, record.shielded_until))
+
+    def _has_started(self, name: str, event: Event) -> None:
+        record, session = self._day.service.state.executors.get(name), event.session or ""
+        self._tally.starts += 1
+        if record is not None and record.winner == session:
+            self._won[name] = Won(session, inf, record.node)
+        self._owed.pop(session, None)
+        self._started[session] = event.at
+        since = self._waits.pop(session, None)
+        if since is not None:
+            self._tally.waits += 1
+            self._tally.longest_wait_s = max(self._tally.longest_wait_s, self._day.now - since)
+
+    def _is_claimed(self, name: str, event: Event) -> None:
+        state = self._day.service.state
+        record, claimant = state.executors.get(name), str(event.data["claimant"])
+        if record is None or not self._works(record):
+            self._tally.vacant += 1
+            return
+        self._tally.claimed += 1
+        loser, winner = state.sessions.get(event.session or ""), state.sessions.get(claimant)
+        if loser is not None and winner is not None:
+            one, other = loser.session.spec, winner.session.spec
+            self._tally.for_gangs += other.batch_size > 1
+            self._tally.of_gangs += one.batch_size > 1
+            self._tally.of_other_queues += one.queue != other.queue
+        self._claims[name] = claimant, event.at
+        if name in self._won and self._won[name].until > self._day.now:
+            self.fail(f"{name} of {event.session} was won and is taken again")
+
+    def _works(self, executor: ExecutorRecord) -> bool:
+        """Whether it runs a task, or its session has one for it."""
+        owner = self._day.service.state.sessions.get(executor.session or "")
+        return bool(executor.tasks) or (owner is not None and owner.pending >= owner.session.spec.batch_size)
+
+    def _has_left(self, name: str, event: Event) -> None:
+        """One that gave way is away; a session that ended or was cancelled loses nothing by it."""
+        won = self._won.pop(name, None)
+        record = self._day.service.state.sessions.get(event.session or "")
+        if won is not None and won.until > self._day.now and name not in self._claims and self._wants_it(record):
+            self.fail(f"{name} of {won.session} was won and has left")
+        if name not in self._claims:
+            return
+        self._tally.taken += 1
+        if record is not None and record.open:
+            self._owes(name)
+        del self._claims[name]
+
+    def _wants_it(self, record: SessionRecord | None) -> bool:
+        if record is None:
+            return False
+        spec = record.session.spec
+        ends_by_itself = record.id in self._day.failing or spec.batch_size > 1
+        return record.takes_tasks and not ends_by_itself and record.pending > 0
+
+    def _owes(self, executor: str) -> None:
+        winner, since = self._claims[executor]
+        if self._started.get(winner, -inf) < since:
+            self._owed.setdefault(winner, self._day.now)
+
+    def _who_was_promised(self) -> None:
+        for winner in list(self._owed):
+            if winner not in self._day.service.state.promises:
+                del self._owed[winner]
+                if self._needs_room(winner):
+                    self.fail(f"others left for {winner}, which did not start")
+                else:
+                    self._tally.excused += 1
+
+    def _needs_room(self, session: str) -> bool:
+        """Whether a session would start an executor if it had room."""
+        state, now = self._day.service.state, self._day.now
+        record = state.sessions.get(session)
+        if record is None or not record.open or self._disturbed == now:
+            return False
+        demand = state.demand(record, now)
+        held = sum(executor.phase in WORKING for executor in record.executors.values())
+        return demand.ready and demand.want >= held + demand.batch_size
+
+    # --- waits ---
+
+    def _who_waits(self) -> None:
+        if self._bound_s == inf:
+            return
+        now = self._day.now
+        short = {record.id for record in self._day.service.state.sessions.values() if self._is_short(record)}
+        for name in self._waits.keys() - short:
+            del self._waits[name]
+        for name in sorted(short):
+            if not (name in self._day.service.state.promises or self._could_be_placed(name)):
+                self._waits.pop(name, None)
+                continue
+            since = self._waits.setdefault(name, now)
+            if now - since > self._bound_s:
+                record = self._day.service.state.session(name)
+                self.fail(f"{name} deserves {record.deserved}, and waits since {since:.2f}")
+                self._waits[name] = inf
+
+    def _is_short(self, record: SessionRecord) -> bool:
+        if not record.open or record.at_rest:
+            return False
+        demand = self._day.service.state.demand(record, self._day.now)
+        held = sum(executor.phase in WORKING for executor in record.executors.values())
+        return demand.ready and held + demand.batch_size <= min(record.deserved, demand.want)
+
+    def _could_be_placed(self, session: str) -> bool:
+        """Whether others could make room; known from before where nobody came or went."""
+        state, world = self._day.service.state, self._day.service.loop.world()
+        deserved = {record.id: record.deserved for record in state.sessions.values()}
+        places = tuple((each.id, each.session, each.phase in WORKING) for each in world.executors)
+        sessions = tuple((demand.session, deserved[demand.session]) for demand in world.demands)
+        promised = tuple((name, promise.places) for name, promise in world.promises.items())
+        key = session, places, sessions, promised, world.fleet.schedulable.tobytes()
+        if key not in self._rooms:
+            if len(self._rooms) > 100:
+                self._rooms.clear()
+            self._rooms[key] = Room(world, deserved, session).could_be_had()
+        return self._rooms[key]

@@ -1,0 +1,62 @@
+"""What watches the days finds what must not happen."""
+
+from __future__ import annotations
+
+import pytest
+from tests.lab import Lab, a_node
+from tests.service.days import day as a_day
+from tests.service.days import run_days
+from tests.service.days.room import Room
+
+from ullage.core.policy import Policy
+from ullage.model.queue import Limit, Queue
+from ullage.model.resources import Resources
+
+NOBODY_LEAVES = Policy(min_runtime_s=1e9)
+SAFE, SMALL = Queue("safe", guarantee=Resources(cpu_milli=2000)), Queue("small", limit=Limit(cpu_milli=2000))
+QUEUES = (Queue("default"), SAFE, SMALL)
+
+
+def could_be_had(lab: Lab, session: str, **deserved: int) -> bool:
+    return Room(lab.service.loop.world(), deserved, session).could_be_had()
+
+
+def test_a_day_that_does_not_come_to_rest_is_a_violation_and_the_next_day_goes_on(monkeypatch):
+    monkeypatch.setattr(a_day, "_ROUNDS", 0)
+    tally = run_days([1, 2], 60.0)
+    assert tally.days == 2
+    assert [violation.split(" ")[1] for violation in tally.violations] == ["1", "2"]
+    assert all("Restless" in violation for violation in tally.violations)
+
+
+@pytest.mark.parametrize(("keeps", "could"), [(2, True), (3, False)])
+def test_a_gang_waits_for_executors_on_several_nodes(keeps, could):
+    with Lab(a_node("n1", 2), a_node("n2", 2), policy=NOBODY_LEAVES) as lab:
+        lab.session("a", tasks=4)
+        lab.session("b", tasks=2, batch_size=2)
+        assert could_be_had(lab, "b", a=keeps, b=2) is could
+
+
+@pytest.mark.parametrize(("keeps", "could"), [(2, True), (3, False)])
+def test_a_gang_gives_way_as_a_whole(keeps, could):
+    with Lab(a_node(cpu=4), policy=NOBODY_LEAVES) as lab:
+        lab.session("a", tasks=4, batch_size=2)
+        lab.session("b", tasks=1)
+        assert could_be_had(lab, "b", a=keeps, b=1) is could
+
+
+@pytest.mark.parametrize(("queue", "could"), [("default", True), ("safe", False)])
+def test_a_session_of_another_queue_gives_way_down_to_its_guarantee(queue, could):
+    with Lab(a_node(cpu=2), policy=NOBODY_LEAVES, queues=QUEUES) as lab:
+        lab.session("a", tasks=2, queue=queue)
+        lab.session("b", tasks=1)
+        assert could_be_had(lab, "b", a=0, b=1) is could
+
+
+@pytest.mark.parametrize(("same", "other", "could"), [(1, 2, True), (2, 0, False)])
+def test_a_limit_is_left_by_sessions_of_its_queue_only(same, other, could):
+    with Lab(a_node(cpu=4), policy=NOBODY_LEAVES, queues=QUEUES) as lab:
+        lab.session("a", tasks=2, queue="small")
+        lab.session("c", tasks=2)
+        lab.session("b", tasks=1, queue="small")
+        assert could_be_had(lab, "b", a=same, c=other, b=1) is could

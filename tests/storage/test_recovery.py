@@ -1,0 +1,165 @@
+"""What is recovered of a damaged store."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.storage.flips import FILES, content, copied
+from tests.storage.stored import refusal
+from ullage.model.error import Unavailable
+from ullage.model.quota import Quota
+from ullage.model.session import Session, SessionSpec
+from ullage.service.store_port import AddTasks, PutQuota, PutSession
+from ullage.storage.open import open_store
+from ullage.storage.recover import recover
+
+
+def damaged(left: Path, into: Path, suffix: str, at: int, size: int) -> Path:
+    copy = copied(left, into)
+    file = Path(f"{copy}{suffix}")
+    data = bytearray(file.read_bytes())
+    for position in range(at, at + size):
+        data[position] ^= 1 if size == 1 else 0xA5
+    file.write_bytes(data)
+    refusal(copy)
+    return copy
+
+
+@pytest.mark.parametrize(("suffix", "at"), [("", 60_000), ("-wal", 10), ("-wal", 40_000), ("-wal", 70_001)])
+def test_recovery_of_one_turned_bit_loses_nothing(left: Path, tmp_path: Path, suffix: str, at: int) -> None:
+    expected = content(copied(left, tmp_path / "sound"))
+    copy = damaged(left, tmp_path / "copy", suffix, at, 1)
+    before = {each: Path(f"{copy}{each}").read_bytes() for each in FILES}
+    assert recover(copy, keep=False).left_out == []
+    assert {each: Path(f"{copy}{each}").read_bytes() for each in FILES} == before
+    found = recover(copy, keep=True)
+    assert (found.lost, found.left_out, found.sessions) == ([], [], 1)
+    assert content(copy) == expected
+    assert {each: Path(f"{found.aside}{each}").read_bytes() for each in FILES} == before
+
+
+def test_recovery_of_a_lost_page_keeps_what_is_whole_and_names_what_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    store = open_store(str(path))
+    store.load()
+    store.write(PutQuota("team", Quota(max_workers=3))).result()
+    for number, name in enumerate(("whole", "broken"), 1):
+        session = PutSession(Session(name, SessionSpec("function"), 1.0, number))
+        inputs = (name.encode() * 100_000,)
+        store.write(session, AddTasks(name, 1, "k", 1, inputs, 1.0)).result()
+    store.close()
+    data = bytearray(path.read_bytes())
+    middle = data.index(b"broken" * 500) + 300_000
+    data[middle : middle + 9000] = bytes(9000)
+    path.write_bytes(data)
+    assert "pages are not what was written last" in refusal(path).message
+    found = recover(path, keep=True)
+    assert len(found.lost) >= 2
+    assert (found.sessions, found.left_out) == (1, ["session broken"])
+    store = open_store(str(path))
+    snapshot = store.load()
+    store.close()
+    assert [(each.session.id, [len(task.input) for task in each.tasks]) for each in snapshot.sessions] == [
+        ("whole", [500_000])
+    ]
+    assert [quota.namespace for quota in snapshot.quotas] == ["team"]
+
+
+def test_recovery_takes_a_database_without_its_witness_as_it_is(left: Path, tmp_path: Path) -> None:
+    expected = content(copied(left, tmp_path / "sound"))
+    copy = copied(left, tmp_path / "copy")
+    Path(f"{copy}-witness").unlink()
+    found = recover(copy, keep=True)
+    assert (found.pages, found.sessions) == (None, 1)
+    assert content(copy) == expected
+
+
+def test_a_database_in_use_is_not_recovered(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    store = open_store(str(path))
+    store.load()
+    with pytest.raises(Unavailable, match="is in use"):
+        recover(path, keep=True)
+    store.close()
+
+
+def test_recovery_of_a_sound_store_changes_nothing(left: Path, tmp_path: Path) -> None:
+    copy = copied(left, tmp_path / "copy")
+    before = {each: Path(f"{copy}{each}").read_bytes() for each in FILES}
+    found = recover(copy, keep=True)
+    assert (found.is_sound, found.sessions, found.aside) == (True, 1, None)
+    assert {each: Path(f"{copy}{each}").read_bytes() for each in FILES} == before
+
+
+def test_recovery_keeps_the_log_of_an_empty_file(left: Path, tmp_path: Path) -> None:
+    copy = copied(left, tmp_path / "copy")
+    os.truncate(copy, 0)
+    log = Path(f"{copy}-wal").read_bytes()
+    with pytest.raises(Unavailable, match="nothing was changed: put a copy"):
+        recover(copy, keep=True)
+    assert Path(f"{copy}-wal").read_bytes() == log
+
+
+def test_what_is_whole_at_an_earlier_commit_is_offered_and_kept_if_asked(left: Path, tmp_path: Path) -> None:
+    copy = copied(left, tmp_path / "copy")
+    Path(f"{copy}-wal").unlink()
+    with pytest.raises(Unavailable, match=r"whole as it is, at commit \d+ of \d+ .*--keep --as-it-is keeps that"):
+        recover(copy, keep=True)
+    assert recover(copy, keep=True, as_it_is=True).aside is not None
+    store = open_store(str(copy))
+    assert len(store.load().sessions) == 2
+    store.close()
+
+
+def test_recovery_of_a_file_of_a_newer_version_is_refused(left: Path, tmp_path: Path) -> None:
+    copy = copied(left, tmp_path / "copy")
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.commit()
+    with pytest.raises(Unavailable, match="newer version"):
+        recover(copy, keep=True)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.mkdir()
+    with pytest.raises(Unavailable, match=f"{path} cannot be read or written .*must belong to the user"):
+        recover(path, keep=True)
+
+
+@pytest.mark.parametrize("renames", range(10))
+def test_a_recovery_that_is_killed_is_gone_on_from_and_loses_nothing(left: Path, tmp_path: Path, renames: int) -> None:
+    expected = content(copied(left, tmp_path / "sound"))
+    copy = damaged(left, tmp_path / "copy", "", 60_000, 1)
+    recover_until_killed(copy, renames)
+    try:
+        found = content(copy)
+    except Unavailable:
+        recover(copy, keep=True)
+        found = content(copy)
+    assert found == expected
+    assert not [each for each in copy.parent.iterdir() if "recover" in each.name]
+
+
+def recover_until_killed(path: Path, renames: int) -> None:
+    """Recover in a process that ends, as by a kill, at the rename after so many."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    replace, done = Path.replace, count()
+
+    def replace_or_end(self: Path, target: Path) -> Path:
+        return os._exit(1) if next(done) == renames else replace(self, target)
+
+    Path.replace = replace_or_end  # type: ignore[assignment,method-assign]
+    try:
+        recover(path, keep=True)
+    finally:
+        os._exit(0)

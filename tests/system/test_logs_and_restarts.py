@@ -1,0 +1,29 @@
+"""Logs of programs when the server ends: in order while they are followed, and by a crash."""
+
+from __future__ import annotations
+
+from tests.server.test_task_logs import logs_of, messages, printed, started
+from tests.system.live_server import LiveServer, wait_until
+
+
+def test_a_server_ends_in_order_while_an_endless_log_is_followed_by_one_who_does_not_read(server: LiveServer):
+    with server.client() as http:
+        session = started(http, "exec yes")
+        with http.stream("GET", f"/v1/sessions/{session}/tasks/1/log?follow=1") as answer:
+            next(answer.iter_raw())
+            server.stop()
+
+
+def test_logs_of_sessions_that_are_gone_go_at_the_next_start_and_others_stay(server: LiveServer):
+    with server.client() as http:
+        kept = started(http, "echo kept")
+        assert printed(messages(http, kept)) == b"kept\n"
+    server.kill()
+    left = server.home / "logs/tasks/gone@99"
+    left.mkdir()
+    (left / "1.out").write_text("secret\n")
+    server.start()
+    wait_until(lambda: not left.exists(), "the logs without a session are removed")
+    assert len(logs_of(server, kept)) == 1
+    with server.client() as http:
+        assert printed(messages(http, kept)) == b"kept\n"
