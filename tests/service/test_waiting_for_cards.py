@@ -105,11 +105,11 @@ def test_who_room_is_kept_for_is_told_once_when_the_last_victim_is_gone():
 
 
 def test_who_waits_for_a_quota_too_is_told_when_its_namespace_gives_something_back():
-    other = Node("n2", 8000, 64 * GIB, (Gpu("GPU-n2-0", 0),))
+    other = Node("n2", 8000, 64 * GIB, (Gpu("GPU-n2-0", 0, model="small"),))
     with Lab(NODE, other) as lab:
+        lab.service.allocations.alloc(ask("mate", "gpu=1,gpu_model=small", namespace="team"), nobody)
         nominated(lab)
         lab.service.quotas.put("team", Quota(max_workers=1), nobody)
-        lab.service.allocations.alloc(ask("mate", "gpu=1", namespace="team"), nobody)
         free(lab, "low-0", "low-1")
         assert ready(lab) == []
         free(lab, "mate")
