@@ -45,6 +45,9 @@ MAY_CHANGE: dict[str, frozenset[str]] = {
 }
 """Fields by route, at any depth; `*` is all of the answer. A restart also adds events."""
 
+EXECUTOR = re.compile(r"e\d+-\d+")
+"""The names of executors. Reports of what is held have them too, as keys or as the uid of an entry."""
+
 Answers = dict[tuple[str, str], Any]
 """By route and path."""
 
@@ -66,10 +69,15 @@ def _without(answer: Any, fields: frozenset[str]) -> Any:
     if "*" in fields:
         return None
     if isinstance(answer, list):
-        return [_without(each, fields) for each in answer]
+        return [_without(each, fields) for each in answer if not _of_executor(each)]
     if isinstance(answer, dict):
-        return {name: _without(value, fields) for name, value in answer.items() if name not in fields}
+        gone = {name for name in answer if name in fields or EXECUTOR.fullmatch(name)}
+        return {name: _without(value, fields) for name, value in answer.items() if name not in gone}
     return answer
+
+
+def _of_executor(entry: Any) -> bool:
+    return isinstance(entry, dict) and EXECUTOR.fullmatch(entry.get("uid") or "") is not None
 
 
 async def _answers(app: Starlette) -> Answers:

@@ -40,8 +40,11 @@ class Restarts(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "lab"):
-            self.lab.close()
-            self.place.cleanup()
+            try:
+                self.restart()
+            finally:
+                self.lab.close()
+                self.place.cleanup()
 
     def attempt(self, use_case, *args):
         """Call a use case, which may refuse, and let everything happen that follows from it."""
