@@ -7,7 +7,8 @@ import pytest
 from ullage.core.explain import reject
 from ullage.core.filters import EXCLUSION
 from ullage.core.fleet import Fleet
-from ullage.core.sentences import first_text, reject_text, summary
+from ullage.core.sentences import first_text, reject_text
+from ullage.core.summary import summary
 from ullage.core.world import Demand
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.gpu import Gpu

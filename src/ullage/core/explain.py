@@ -17,8 +17,9 @@ from ullage.core.mismatch import of_all
 from ullage.core.placement import Placer
 from ullage.core.plan import Plan
 from ullage.core.policy import Policy
-from ullage.core.sentences import CURES, MEANINGS, summary
+from ullage.core.sentences import CURES, MEANINGS
 from ullage.core.shares import ShareTree, dominant_share
+from ullage.core.summary import summary
 from ullage.core.topology.remedy import nearest_changes
 from ullage.core.topology.verdict import refusal_on, refusal_when_empty
 from ullage.core.world import Demand, Phase, World

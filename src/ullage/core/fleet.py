@@ -18,7 +18,7 @@ from dataclasses import fields, replace
 from fractions import Fraction
 from math import ceil
 from operator import add, attrgetter, sub
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +43,6 @@ from ullage.model.profiles import SHIPPED
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI, Resources
-
-if TYPE_CHECKING:
-    from ullage.core.strategies.strategy import Strategy
 
 Column = npt.NDArray[np.int64]
 """One number per node or per card."""
@@ -135,8 +132,8 @@ class Fleet:
         self.usage: dict[str, Usage] = {}
         self.tables: dict[object, object] = {}
         """Derived tables that follow these books (see `core/placement.py`)."""
-        self.strategies: dict[str, Strategy] = {}
-        """Of those made for each books the ones that something goes by here, by name; the general one until then."""
+        self.strategies: dict[str, object] = {}
+        """Strategies that were made for these books, by name (see `core/strategies/learned.py`)."""
         self._shares: dict[ResourceRequirement, Fraction] = {}
         self.clock = 0
         """Grows by one with every changed row: a table that is of `clock` c lacks changes from c on."""

@@ -142,7 +142,7 @@ def shapes_under(fleet: Fleet, name: str) -> list[ResourceRequirement]:
     return list(dict.fromkeys(shape.asked for shape, strategy, _ in _keys(fleet) if strategy.name == name))
 
 
-def drop_tables(fleet: Fleet, strategy: Strategy) -> None:
+def drop_tables(fleet: Fleet, strategy: object) -> None:
     """Keep no tables of a strategy that is of no more use."""
     for key in _keys(fleet):
         if key[1] is strategy:

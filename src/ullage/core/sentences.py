@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ullage.core.mismatch import mismatch_text
-from ullage.core.world import Demand
-from ullage.model.counted import counted
 from ullage.model.quantity import PPM, format_bytes, format_decimal
 from ullage.model.quota import WHOLE_PERCENT, QuotaAlarm, QuotaCondition
 from ullage.model.rejection import Code, Cure, QuotaFigures, Rejection
@@ -181,7 +179,7 @@ MEANINGS: dict[Code, str] = {
 }
 """One sentence per code, also the reference table."""
 
-_SHORT = {
+AMOUNTS = {
     Code.CPU: "cpu",
     Code.MEMORY: "memory",
     Code.GPU: "GPUs",
@@ -190,6 +188,8 @@ _SHORT = {
     Code.GPU_VRAM: "vram",
     Code.GPU_SHARE: "of a card",
 }
+"""Amounts that nodes and cards run out of, as sentences name them."""
+
 _BYTES = frozenset(
     {
         Code.MEMORY,
@@ -210,63 +210,6 @@ _GFLOPS = frozenset(
     }
 )
 _PIECES = {CARD: "cards", CPU: "CPUs", MEMORY: "of memory"}
-_OF_CARDS = frozenset({Code.GPU, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_SHARE})
-
-
-def summary(
-    code: Code, demand: Demand | None, rejections: Sequence[Rejection] = (), deserved: int = 0, held: int = 0
-) -> str:
-    """The reason in one sentence with its numbers."""
-    by_zones = sorted((each for each in rejections if each.of_zones), key=lambda each: not each.zones)
-    if code is Code.TOO_LARGE and not _best(rejections) and by_zones:
-        return f"no node can take it: {reject_text(by_zones[0])}"
-    excluded = _excluded(rejections) if code is Code.TOO_LARGE else None
-    if excluded is not None:
-        return f"no node can take it: {first_text([each for each in rejections if each.code is excluded])}"
-    numbers = "" if demand is None else _numbers(code, demand, rejections, deserved, held)
-    return f"{MEANINGS[code]}: {numbers}" if numbers else MEANINGS[code]
-
-
-def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserved: int, held: int) -> str:
-    if code is Code.TOO_LARGE:
-        best = _best([rejection for rejection in rejections if rejection.cure is Cure.NODE_CHANGE])
-        return _shortfall(best) if best else f"a gang of {demand.batch_size} does not fit all of them together"
-    if code in (Code.NOT_ALIGNED, Code.BROKEN_CORES):
-        return next((_zone_numbers(rejection) for rejection in rejections if rejection.code is code), "")
-    if code in _SHORT:
-        kin = _OF_CARDS if code is Code.GPU else {code}
-        best = _best([rejection for rejection in rejections if rejection.code in kin])
-        return _shortfall(best) if best else ""
-    numbers = {
-        Code.SHARE: f"it holds {counted(held, 'executor')}, deserves {deserved}, wants {demand.want}",
-        Code.GANG_INCOMPLETE: f"{demand.pending % demand.batch_size} of {demand.batch_size}",
-        Code.MAX_INSTANCES: str(demand.max_instances),
-        Code.RUNNING: counted(held, "executor"),
-    }
-    return numbers.get(code, "")
-
-
-def _best(rejections: Sequence[Rejection]) -> Rejection | None:
-    """The node that comes closest."""
-    counted = [rejection for rejection in rejections if rejection.code in _SHORT]
-    return min(counted, key=lambda r: (r.needed - r.had) / max(r.needed, 1), default=None)
-
-
-def _excluded(rejections: Sequence[Rejection]) -> Code | None:
-    """What rules cards out most often, if no node is merely too small."""
-    codes = [r.code for r in rejections if r.gpu is not None and r.cure is Cure.NODE_CHANGE]
-    return None if _best(rejections) or not codes else max(codes, key=codes.count)
-
-
-def _shortfall(rejection: Rejection) -> str:
-    needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
-    verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
-    best = f"the best node ({rejection.node})" if rejection.gpu is None else _best_card(rejection)
-    return f"it needs {needed} {_SHORT[rejection.code]}, {best} {verb} {had}"
-
-
-def _best_card(rejection: Rejection) -> str:
-    return f"the best card ({rejection.gpu} on {rejection.node})"
 
 
 def first_text(rejections: Sequence[Rejection]) -> str:
@@ -277,7 +220,7 @@ def first_text(rejections: Sequence[Rejection]) -> str:
 
 def reject_text(rejection: Rejection) -> str:
     """One node's answer."""
-    if rejection.code in _SHORT and rejection.needed and not (rejection.quota or rejection.mode):
+    if rejection.code in AMOUNTS and rejection.needed and not (rejection.quota or rejection.mode):
         return _amounts_text(rejection)
     detail = _detail(rejection)  # without one it was not said how much
     return f"{MEANINGS[rejection.code]}: {detail}" if detail else MEANINGS[rejection.code]
@@ -290,7 +233,7 @@ def _detail(rejection: Rejection) -> str:
     if rejection.quota is not None:
         return _quota_numbers(rejection.code, rejection.quota)
     if rejection.zones or rejection.code is Code.BROKEN_CORES:
-        return _zone_numbers(rejection)
+        return zone_numbers(rejection)
     if rejection.mode is not None:
         return rejection.mode.value
     if rejection.resource:
@@ -315,10 +258,10 @@ def _amounts_text(rejection: Rejection) -> str:
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
     besides = f" besides the {held} it holds" if own else ""
     who = f"{rejection.gpu} " if rejection.gpu else ""
-    return f"needs {needed} {_SHORT[rejection.code]}, {who}{verb} {had}{besides}"
+    return f"needs {needed} {AMOUNTS[rejection.code]}, {who}{verb} {had}{besides}"
 
 
-def _zone_numbers(rejection: Rejection) -> str:
+def zone_numbers(rejection: Rejection) -> str:
     """What each zone has: `it needs 4 cards; node a has 3 of 4 free on zone 0, 1 of 4 on zone 1`.
 
     Then, of what its cards have to be near to, how many there are: `; nic: 0 on zone 0, 1 on zone 1`.

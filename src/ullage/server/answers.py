@@ -11,8 +11,9 @@ from ullage.core.explain import Reasons, reject
 from ullage.core.fleet import Fleet, Holding
 from ullage.core.fragmentation import NOTHING, Idle, fits_now, fragments_of
 from ullage.core.placement import Placer
-from ullage.core.sentences import MEANINGS, reject_text, summary
+from ullage.core.sentences import MEANINGS, reject_text
 from ullage.core.shares import dominant_share
+from ullage.core.summary import summary
 from ullage.core.topology.warning import weaker_predictions
 from ullage.core.world import WORKING
 from ullage.model.application import BUILT_IN, Application, ApplicationState

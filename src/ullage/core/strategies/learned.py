@@ -18,7 +18,9 @@ class Learned(Strategy):
 
     def on(self, fleet: Fleet) -> Strategy:
         """What was made for these books; until then itself, and the books know that something goes by it."""
-        return fleet.strategies.setdefault(self.name, self)
+        made = fleet.strategies.setdefault(self.name, self)
+        assert isinstance(made, Strategy)
+        return made
 
     @property
     def stateless(self) -> bool:
