@@ -75,6 +75,10 @@ ENDLESS: dict[str, tuple[bytes, Callable[[], Iterator[bytes]]]] = {
         START + b"Transfer-Encoding: chunked\r\n\r\n",
         lambda: repeat(b"%x\r\n" % len(PIECE) + PIECE + b"\r\n"),
     ),
+    "chunks of one byte without an end": (
+        START + b"Transfer-Encoding: chunked\r\n\r\n",
+        lambda: repeat(b"1\r\na\r\n" * 4096),
+    ),
     "a body as long as it says": (START + b"Content-Length: 999999999999\r\n\r\n", lambda: repeat(PIECE)),
     "requests without an end, whose answers nobody reads": (
         b"",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,48 @@ def test_a_head_within_bounds_is_served_however_it_is_cut_into_pieces() -> None:
         for begin in range(0, len(head), 1000):
             caller.sendall(head[begin : begin + 1000])
         assert read_answer(caller).startswith(b"HTTP/1.1 200 ")
+
+
+def chunked(path: str, *chunks: bytes) -> bytes:
+    body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return f"POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + body
+
+
+def test_a_body_in_tiny_chunks_is_refused_before_it_takes_the_time_of_others() -> None:
+    with serving() as address, address.connect() as caller:
+        caller.sendall(chunked("/take", *[b"x"] * 1000))
+        status, _, body = read_answer(caller).partition(b"\r\n\r\n")
+        assert address.ask() == 200
+    assert status.startswith(b"HTTP/1.1 400 ")
+    assert "chunks of less than 256 bytes" in json.loads(body)["message"]
+
+
+def test_tiny_chunks_after_an_answer_end_the_connection_without_another_answer() -> None:
+    with serving() as address, address.connect() as caller:
+        pour(caller, chunked("/refused"), repeat(b"1\r\nx\r\n" * 100, 100))
+        assert read_answer(caller).count(b"HTTP/1.1 ") <= 1
+
+
+def test_a_body_in_many_chunks_of_a_usual_size_is_taken() -> None:
+    with serving() as address, address.connect() as caller:
+        caller.sendall(chunked("/take", *[b"x"] * 200, *[b"y" * 300] * 1000, b""))
+        assert read_one(caller).endswith(b"\r\n\r\n300200")
+
+
+def read_one(caller: socket.socket) -> bytes:
+    """What comes up to the end of one answer whose length it says."""
+    with caller.makefile("rb") as file:
+        head = b"".join(iter(file.readline, b"\r\n")) + b"\r\n"
+        length = next(line for line in head.splitlines() if line.lower().startswith(b"content-length:"))
+        return head + file.read(int(length.split(b":")[1]))
+
+
+def test_a_malformed_chunk_is_refused_with_a_code() -> None:
+    with serving() as address, address.connect() as caller:
+        caller.sendall(chunked("/take", b"x" * 300) + b"nonsense\r\n")
+        status, _, body = read_answer(caller).partition(b"\r\n\r\n")
+    assert status.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["code"] == "malformed-request"
 
 
 def test_a_request_that_waits_when_the_server_ends_is_answered_so_that_its_client_asks_again() -> None:

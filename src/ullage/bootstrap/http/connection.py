@@ -52,6 +52,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._header_count = 0
         self._body = 0  # bytes of the body that count as kept
         self._step = 0
+        self._pieces = self._pieces_bytes = 0  # of the body that is underway
+        self._fault = ""  # what is wrong with the request, where the parser cannot say it
         self._drained = 0
         self._running: RequestResponseCycle | None = None  # the request that is being answered
 
@@ -167,6 +169,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Begin a request."""
         super().on_message_begin()
         self._message, self._header_count = Phase.HEAD, 0
+        self._pieces = self._pieces_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header while there are few; trailers are dropped."""
@@ -191,9 +194,19 @@ class BoundedConnection(HttpToolsProtocol):
         self._message, self._moved = Phase.BODY, True
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body, and count it while its request is underway."""
+        """Take a piece of a body, and count it while its request is underway.
+
+        Raises:
+            _TooMuchError: the pieces are too small: to parse them would take the time of others.
+
+        """
         if self._too_many_headers:
             return
+        self._pieces += 1
+        self._pieces_bytes += len(body)
+        if self._pieces > self._bounds.pieces + self._pieces_bytes // self._bounds.piece_bytes:
+            self._fault = f"its body comes in chunks of less than {self._bounds.piece_bytes} bytes"
+            raise _TooMuchError
         super().on_body(body)
         self._moved = True
         if self._answered:
@@ -229,11 +242,20 @@ class BoundedConnection(HttpToolsProtocol):
             self._settle()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP as an `ErrorBody`; cut a connection on which answers are outstanding."""
-        if not self._answered:
+        """Refuse what is not HTTP as an `ErrorBody`; cut a connection where that would be no answer to the request."""
+        if self._message is Phase.BODY and self._may_refuse_body:
+            self.cycle.disconnected = True  # what its application sends from now on goes nowhere
+            self.cycle.message_event.set()
+        elif self._message is Phase.BODY or not self._answered:
             self.cut()
             return
-        self._answer(_BAD_REQUEST, ErrorBody(code="malformed-request", message=f"this is not a valid request: {msg}"))
+        fault = f"this is not a valid request: {self._fault or msg}"
+        self._answer(_BAD_REQUEST, ErrorBody(code="malformed-request", message=fault))
+
+    @property
+    def _may_refuse_body(self) -> bool:
+        """Whether the request whose body is underway is the only one on its connection that lacks an answer."""
+        return self._running is self.cycle and not self.cycle.response_started
 
     def _refuse_head(self) -> None:
         if self._message is not Phase.HEAD or not self._answered:
