@@ -33,6 +33,11 @@ def test_an_address_that_is_taken_is_told_with_what_to_do() -> None:
     assert "choose another port" in caught.value.message
 
 
+def test_an_address_of_another_machine_is_named_instead_of_the_port() -> None:
+    with pytest.raises(InvalidRequest, match=r"host: '192\.0\.2\.1' is not valid: no interface of this machine has it"):
+        listen("192.0.2.1", 0, "choose another port")
+
+
 def test_a_host_that_there_is_not_is_named_instead_of_the_port() -> None:
     with pytest.raises(InvalidRequest, match=r"host: 'nosuch\.invalid' is not valid: .*; write an address of this"):
         listen("nosuch.invalid", 0, "choose another port")

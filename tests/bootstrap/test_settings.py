@@ -28,6 +28,19 @@ def settings(tmp_path: Path, text: str) -> Settings:
     return read_settings(file)
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[policy]\nreclaim_grace_s = nan", "policy.reclaim_grace_s"),
+        ("[policy]\nreserve_after_s = -nan", "policy.reserve_after_s"),
+        ("[[node.card]]\ntflops = 1\n[[node.card]]\ntflops = nan", r"node.card\[1\].tflops"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_its_place(tmp_path: Path, text: str, place: str):
+    with pytest.raises(InvalidRequest, match=f"{place}: nan is not valid: write a number"):
+        settings(tmp_path, text)
+
+
 def test_cards_are_described_in_sections_of_their_own(tmp_path: Path):
     found = settings(
         tmp_path,

@@ -74,6 +74,43 @@ def test_a_server_that_does_not_come_up_is_ended_with_the_wait_for_it(capsys, mo
     started[0].stdin.close()
 
 
+def test_commands_that_start_a_server_at_once_get_the_same_one(tmp_path):
+    environment = os.environ | {"ULLAGE_HOME": str(tmp_path / "home"), "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", "ullage.cli.main"]
+    starts = [subprocess.Popen([*command, "up"], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [start.communicate(timeout=300)[0] for start in starts]
+    subprocess.run([*command, "down"], env=environment, check=True, stdout=subprocess.PIPE)
+    assert [start.returncode for start in starts] == [0, 0, 0]
+    assert sorted(words.split(" at ")[0] for words in said) == ["ullage is already running"] * 2 + ["ullage is running"]
+
+
+def test_the_log_of_a_start_is_shown_from_the_begin_of_a_line(tmp_path):
+    log = server._Log(tmp_path / "server.log")
+    log.path.write_text("timestamp='2026' " + "x" * 3000 + "\nullage: the port is taken\n")
+    assert log.complaint() == "ullage: the port is taken"
+
+
+@pytest.mark.parametrize("name", ["server.log", "server.json"])
+def test_a_file_of_the_home_that_cannot_be_used_is_named_and_is_no_fault_of_ullage(tmp_path, name):
+    (tmp_path / "home" / name).mkdir(parents=True)
+    environment = os.environ | {"ULLAGE_HOME": str(tmp_path / "home"), "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", "ullage.cli.main", "up", "--port=0"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    assert f"{tmp_path / 'home' / name} cannot be used: Is a directory" in done.stderr
+    assert "report" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["queue", "down", "up"])
+def test_a_home_that_this_user_may_not_look_into_is_no_home_without_a_server(capsys, monkeypatch, home, verb):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    assert main([verb]) == 2
+    assert f"the home {home} cannot be read: Permission denied; it belongs to another user" in capsys.readouterr().err
+
+
 def test_up_twice_says_so(capsys, home, hidden_fake):
     leave_files(home, hidden_fake)
     assert main(["up"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from ullage.model.error import Unavailable, invalid
@@ -14,7 +15,7 @@ def listen(host: str, port: int, fix: str) -> socket.socket:
     """A socket that takes connections from now on, so that an address that is told is open.
 
     Raises:
-        InvalidRequest: there is no such host.
+        InvalidRequest: there is no such host, or it is another machine.
         Unavailable: the address cannot be had (`port-in-use`); `fix` says what to change.
 
     """
@@ -29,6 +30,9 @@ def listen(host: str, port: int, fix: str) -> socket.socket:
         raise invalid("host", host, fix) from None
     except OSError as error:
         listener.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            fix = "no interface of this machine has it; write 127.0.0.1, or 0.0.0.0 for all addresses of this machine"
+            raise invalid("host", host, fix) from None
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise Unavailable(f"cannot listen on {where}: {error.strerror or error}; {fix}", code="port-in-use") from None
     return listener

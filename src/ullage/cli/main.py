@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import cast
 
 from ullage import __version__
-from ullage.cli.exits import BROKEN_PIPE, FAILED, INTERNAL, INTERRUPTED, OUTPUT_LOST, Exit, caution, complain, report
+from ullage.cli.exits import (
+    BROKEN_PIPE,
+    FAILED,
+    INTERNAL,
+    INTERRUPTED,
+    OUTPUT_LOST,
+    USAGE,
+    Exit,
+    caution,
+    complain,
+    report,
+)
 from ullage.cli.loading import loading
 from ullage.cli.verbs import VERBS, VerbsInGroups
 from ullage.model.error import InvalidRequest, UllageError, invalid
@@ -24,6 +35,9 @@ _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit
 2 wrong request, 69 no server, 70 a fault in Ullage, 74 the output cannot be written, 75 try again later, \
 78 can never be placed; `run` passes the program's own."
 
+
+_REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR)
+"""What the system says of a file that this user may not use, or that is none."""
 
 _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What the system says where output is lost: no room, above a quota or a limit of sizes, a broken device."""
@@ -76,10 +90,14 @@ def _require_output() -> None:
 
 
 def _output_failed(error: OSError) -> int:
-    """Return the exit code of an error of the system, which most often is one of the output."""
+    """Return the exit code of an error of the system: one of the output, or of a file that cannot be used."""
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         _drop_output()
         return BROKEN_PIPE
+    if error.errno in _REFUSALS and (path := error.filename2 or error.filename) is not None:
+        _raise_for_debugging()
+        complain(f"{path} cannot be used: {error.strerror}", "look at its owner and its mode, or name another file")
+        return USAGE
     if error.errno in _WRITE_FAILURES:
         _drop_output()
         complain(f"the output cannot be written: {error.strerror}", "send it to a place that has room")

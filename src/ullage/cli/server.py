@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import math
 import os
 import select
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,21 +63,41 @@ def configure_down(parser: argparse.ArgumentParser) -> None:
 def _up(arguments: argparse.Namespace) -> int:
     there = local()
     if there is not None and answers(there):
-        if options := [*_options(arguments), *(["--foreground"] if arguments.foreground else [])]:
-            raise Conflict(
-                f"a server is running at {there.url} and does not take {' '.join(options)}; `ullage down` ends it",
-                code="already-running",
-            )
-        print(f"ullage is already running at {there.url}")
-        return 0
+        return _already_running(there, arguments)
     if missing := missing_packages():
         raise Unavailable(f"{', '.join(missing)} not installed: {INSTALL}", code="not-installed")
     if arguments.foreground:
         return _serve(arguments)
-    there = _start(arguments)
+    make_home(home())
+    with _first_to_start():
+        if (other := local()) is not None and answers(other):  # another command was faster
+            return _already_running(other, arguments)
+        there = _start(arguments)
     print(f"ullage is running at {there.url} (process {there.pid})")
     print(f"its token is in {home() / 'token'}; `ullage page` prints the link of its live page")
     return 0
+
+
+def _already_running(there: Endpoint, arguments: argparse.Namespace) -> int:
+    if options := [*_options(arguments), *(["--foreground"] if arguments.foreground else [])]:
+        raise Conflict(
+            f"a server is running at {there.url} and does not take {' '.join(options)}; `ullage down` ends it",
+            code="already-running",
+        )
+    print(f"ullage is already running at {there.url}")
+    return 0
+
+
+@contextmanager
+def _first_to_start() -> Iterator[None]:
+    """Wait until no other command starts a server of this home, and keep others from it."""
+    directory = os.open(home(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # some file systems lock no directory: two servers are then told apart by their store
+            fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -87,7 +110,6 @@ def _start(arguments: argparse.Namespace) -> Endpoint:
     """Start the server as a process of its own, and wait until it answers."""
     import subprocess  # noqa: PLC0415  # needed only here
 
-    make_home(home())
     path = home() / LOG_FILE
     log = _Log(path)
     with path.open("ab") as sink:
@@ -152,7 +174,11 @@ class _Log:
         return "\n".join([line for line in lines if not line.startswith(_LOGGED)] or lines)
 
     def _end(self) -> str:
-        return self._read(max(self._begin, self.path.stat().st_size - _LOG_SHOWN)).decode(errors="replace").strip()
+        begin = max(self._begin, self.path.stat().st_size - _LOG_SHOWN)
+        added = self._read(begin)
+        if begin > self._begin:  # it may begin within a line
+            added = added.partition(b"\n")[2] or added
+        return added.decode(errors="replace").strip()
 
     def _read(self, begin: int) -> bytes:
         with self.path.open("rb") as file:

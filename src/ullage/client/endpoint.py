@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from ullage.client.process import started_at
-from ullage.model.error import InvalidRequest, invalid
+from ullage.model.error import Forbidden, InvalidRequest, invalid
 
 SERVER_FILE = "server.json"
 LOG_FILE = "server.log"
@@ -118,10 +118,19 @@ def _check_host(url: str, parts: SplitResult) -> None:
 
 
 def local(token: str | None = None) -> Endpoint | None:
-    """Return the local server according to its files; None if the process that wrote them is gone."""
+    """Return the local server according to its files; None if the process that wrote them is gone.
+
+    Raises:
+        Forbidden: this user may not look into the home (`home-unreadable`), so a server may run there.
+
+    """
     directory = home()
     try:
         file = msgspec.json.decode((directory / SERVER_FILE).read_bytes(), type=ServerFile)
+    except PermissionError as error:
+        fix = "it belongs to another user; name another one with ULLAGE_HOME, or a server with ULLAGE_ENDPOINT"
+        text = f"the home {directory} cannot be read: {error.strerror}; {fix}"
+        raise Forbidden(text, code="home-unreadable", field="ULLAGE_HOME") from None
     except (OSError, msgspec.MsgspecError):  # none, or not of this version
         return None
     if started_at(file.pid) != file.started:

@@ -45,5 +45,5 @@ class Policy:
             strategy_named(self.strategy, "policy.strategy")
         for field in ("reclaim_grace_s", "min_runtime_s", "protected_s", "reserve_after_s"):
             value = getattr(self, field)
-            if value is not None and value < 0:
+            if value is not None and not value >= 0:  # NaN is not below 0 either
                 raise invalid(f"policy.{field}", value, "0 seconds or more is needed")

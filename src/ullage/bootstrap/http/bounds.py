@@ -23,7 +23,7 @@ class Bounds:
     `head_bytes` bounds the request line with all headers, and also what a chunked body has between two pieces of data.
     `head_s` bounds the time from the connection, or from the first byte of a request, to the end of its headers.
     A body has to bring `body_step_bytes` in each `body_s`. `bodies_bytes` bounds all unfinished requests together.
-    A body comes in at most `pieces` pieces, and one more for each `piece_bytes` of it: each chunk costs time of its own.
+    A body comes in at most `pieces` pieces, and one more for each `piece_bytes`: each chunk takes time of its own.
     A request that was answered before its body came in full may send `drained_bytes` more within `drain_s`.
     `pipelined` bounds the requests that wait on one connection for the answer to an earlier one.
     `stalled_s` bounds the time in which a client reads nothing of its answer.

@@ -1,0 +1,25 @@
+"""Values in a document that are called numbers and are none: no rule holds for them, and JSON has no word for them."""
+
+from __future__ import annotations
+
+import math
+
+from ullage.model.error import invalid
+
+
+def refuse_not_a_number(document: object, path: str = "") -> None:
+    """Refuse a NaN anywhere in what TOML or JSON gave.
+
+    Raises:
+        InvalidRequest: there is one; the error names its place.
+
+    """
+    match document:
+        case float() if math.isnan(document):
+            raise invalid(path, document, "write a number")
+        case dict():
+            for name, value in document.items():
+                refuse_not_a_number(value, f"{path}.{name}" if path else str(name))
+        case list():
+            for index, value in enumerate(document):
+                refuse_not_a_number(value, f"{path}[{index}]")
