@@ -6,6 +6,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import CancelledError, Future, as_completed, wait
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 
@@ -458,6 +459,70 @@ def test_a_closed_client_takes_no_more_work(fake, client):
         with pytest.raises(ullage.Conflict, match="the client is closed"):
             ask()
     assert len(fake.sessions) == 1
+
+
+def in_a_fork(work):
+    """What `work` returns in a fork of this process, as text; its exception if it raises one."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = repr(work())
+        except BaseException as error:  # noqa: BLE001 - a fork must not go on with the test
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def test_a_fork_of_a_client_is_told_to_make_its_own_and_waits_for_nothing(fake, client):
+    fake.hold = True
+    with client.session() as session:
+        future = session.submit(square, 3)
+        uses = (
+            lambda: session.submit(square, 4),
+            future.result,
+            future.exception,
+            future.cancel,
+            session.wait,
+            session.close,
+            session.cancel,
+            session.cancel_pending,
+            session.status,
+            client.sessions,
+        )
+        for use in uses:
+            assert "made before a fork" in in_a_fork(use)
+        fake.release()
+        assert future.result(60) == 9
+
+
+def test_the_end_of_a_fork_leaves_the_session_and_the_connections_of_its_parent(fake, client):
+    with client.session() as session:
+        assert session.submit(square, 3).result(60) == 9
+
+        def leave():
+            with session:
+                pass
+            with suppress(SystemExit), session:
+                raise SystemExit
+            client.close()
+            client._api.transport.__del__()
+            return "left"
+
+        assert in_a_fork(leave) == "'left'"
+        assert fake.sessions[session.id].state == "open"
+        assert session.submit(square, 4).result(60) == 16
+
+
+def test_the_end_of_a_fork_leaves_the_executor_of_its_parent(fake):
+    with ullage.Executor() as executor:
+        assert in_a_fork(executor.shutdown) == "None"
+        assert executor.submit(square, 4).result(60) == 16
 
 
 def test_futures_of_a_client_that_is_closed_end_at_once(fake, client):

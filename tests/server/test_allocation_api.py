@@ -291,9 +291,13 @@ def test_a_quota_that_runs_short_says_since_when_and_tells_it_once(http: httpx2.
     assert http.get("/v1/quotas/team").json() == short
     http.delete("/v1/allocations/q")
     assert http.get("/v1/quotas/team").json()["ready"]
-    events = http.get(f"/v1/events?after={newest}&limit=10000").json()
-    told = [(event["kind"], event["data"]["namespace"]) for event in events if event["kind"].startswith("quota.")]
-    assert told == [("quota.alert", "team"), ("quota.sufficient", "team")]
+
+    def told() -> list[tuple[str, str]]:
+        events = http.get(f"/v1/events?after={newest}&limit=10000").json()
+        return [(event["kind"], event["data"]["namespace"]) for event in events if event["kind"].startswith("quota.")]
+
+    wait_until(lambda: len(told()) >= 2, "both events are stored")
+    assert told() == [("quota.alert", "team"), ("quota.sufficient", "team")]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Exchange:
         """Send a call; its future ends when its task does.
 
         Raises:
-            Conflict: the session or the client was closed here.
+            Conflict: the session or the client was closed here, or was made before a fork.
 
         """
         self._api.transport.require_open()
@@ -57,8 +57,23 @@ class Exchange:
         if not self._threads:
             self._start()
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether its threads are here: a fork leaves them behind."""
+        return self._api.transport.is_of_this_process
+
+    def require_here(self) -> None:
+        """Return if its threads are here.
+
+        Raises:
+            Conflict: it was made before a fork (`client-forked`).
+
+        """
+        self._api.transport.require_here()
+
     def cancel(self, future: TaskFuture[Any]) -> bool:
         """Cancel one task wherever it is; False if it has ended."""
+        self.require_here()
         if self._outstanding.withdraw(future):
             return True
         task = self._outstanding.task_of(future)
@@ -75,6 +90,7 @@ class Exchange:
 
     def cancel_pending(self) -> None:
         """Cancel what does not run yet."""
+        self.require_here()
         self._outstanding.withdraw_all()
         mine = {self._outstanding.task_of(future): future for future in self._outstanding.futures()}
         for task in list_tasks(self._api, self._session):
@@ -89,6 +105,7 @@ class Exchange:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every future has ended; False after `timeout` seconds."""
+        self.require_here()
         return self._outstanding.wait_until_none(timeout)
 
     def abandon(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, Unpack
@@ -26,6 +27,7 @@ class Executor(concurrent.futures.Executor):
     def __init__(
         self, endpoint: str | None = None, token: str | None = None, **options: Unpack[SessionOptions]
     ) -> None:
+        self._process = os.getpid()
         self._client = connect(endpoint, token)
         self._down = threading.Lock()  # taken once, by the first shutdown
         try:
@@ -58,7 +60,7 @@ class Executor(concurrent.futures.Executor):
 
         Without `wait` that is left to a thread, which the interpreter waits for when it ends.
         """
-        if not self._down.acquire(blocking=False):
+        if os.getpid() != self._process or not self._down.acquire(blocking=False):  # a fork ends: nothing here is its
             return
         if cancel_futures:
             self.session.cancel_pending()

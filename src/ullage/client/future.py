@@ -27,6 +27,9 @@ class Server(Protocol):
     def is_running(self, future: TaskFuture[Any]) -> bool:
         """Return whether the task of a future runs."""
 
+    def require_here(self) -> None:
+        """Raise if results cannot come to this process."""
+
 
 class TaskFuture(Future[T]):
     """A `concurrent.futures.Future` whose work runs under a session.
@@ -40,6 +43,24 @@ class TaskFuture(Future[T]):
         self.task: int | None = None
         self._decode = decode
         self._server = server
+
+    def result(self, timeout: float | None = None) -> T:
+        """Return the value of the task, or raise what it failed with.
+
+        Raises:
+            TimeoutError: it did not end in `timeout` seconds.
+            Conflict: its client was made before a fork (`client-forked`).
+
+        """
+        if not self.done():
+            self._server.require_here()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the task failed with, None if it succeeded; raises as `result` does."""
+        if not self.done():
+            self._server.require_here()
+        return super().exception(timeout)
 
     def running(self) -> bool:
         """Return whether the task runs now; this asks the server.

@@ -53,6 +53,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._exchange.is_of_this_process:  # the end of a fork; the session is that of its parent
+            return
         if kind is not None:
             self._give_up()
             return
@@ -173,6 +175,7 @@ class Session:
 
     def cancel(self) -> None:
         """Cancel all tasks, running ones too, and close."""
+        self._exchange.require_here()
         self._exchange.abandon()
         self._api.cancel_session(self.id)
         self._exchange.stop()

@@ -8,6 +8,7 @@ client is used because importing a larger one takes longer than the command line
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import ssl
 import threading
@@ -76,6 +77,7 @@ class Transport:
         self._all: set[http.client.HTTPConnection] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
 
     def __del__(self) -> None:
         self.close()  # a caller that drops its client leaves no connection behind
@@ -102,10 +104,11 @@ class Transport:
         Raises:
             Unavailable: no server answers, and patience is at its end.
             DiskFull: at once, whatever `repeat` says.
-            Conflict: it was closed here (`client-closed`).
+            Conflict: it was closed here (`client-closed`), or made before a fork (`client-forked`).
             UllageError: what the server says against the request.
 
         """
+        self.require_open()
         patience = self.patience()
         if not repeat:
             self.close_own()  # on an old connection, a loss would leave open whether the server has acted
@@ -156,6 +159,8 @@ class Transport:
 
     def close(self) -> None:
         """Close the connections of all threads, and make no others; threads that wait for an answer are woken."""
+        if not self.is_of_this_process:  # the connections and the lock are those of the process that made them
+            return
         with self._lock:
             self._closed = True
             connections = list(self._all)
@@ -167,13 +172,30 @@ class Transport:
                     used.shutdown(socket.SHUT_RDWR)
                 used.close()
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether it was made here: a fork copies it, but neither its threads nor what is underway on its sockets."""
+        return os.getpid() == self._process
+
+    def require_here(self) -> None:
+        """Return if it was made by this process, so that what is waited for can come.
+
+        Raises:
+            Conflict: it was made before a fork (`client-forked`).
+
+        """
+        if not self.is_of_this_process:
+            text = "this client was made before a fork, and its threads are in the process that made it"
+            raise Conflict(f"{text}: make a new one here with ullage.connect()", code="client-forked")
+
     def require_open(self) -> None:
         """Return unless it was closed.
 
         Raises:
-            Conflict: it was (`client-closed`).
+            Conflict: it was (`client-closed`), or it was made before a fork (`client-forked`).
 
         """
+        self.require_here()
         if self._closed:
             raise _closed_here()
 
