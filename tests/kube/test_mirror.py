@@ -496,6 +496,45 @@ def test_what_a_pod_was_given_is_never_free_because_it_cannot_be_read(
     assert world.troubles
 
 
+@pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("ullage.io/vram-request", "much"),
+        ("ullage.io/qos", "best"),
+        ("nvidia.com/use-gpuuuid", "A0|A1"),
+        ("tensor-fusion.ai/gpu-count", "2"),
+        ("ullage.io/numa-placement", "{"),
+    ],
+)
+def test_a_request_that_cannot_be_read_any_more_changes_nothing_of_what_its_pod_was_given(
+    live: bool, key: str, text: str
+) -> None:
+    """Whoever owns a pod can change its words: that takes nothing from others, and frees nothing."""
+    world = World(a_node("a", "A0"))
+    basis = {"compute_ppm": 100_000, "bytes": 1000 * 2**20, "had_bytes": 8000 * 2**20}
+    card = {"compute": 100_000, "vram": 1000 * 2**20, "isolation": "soft", "basis": basis}
+    record = json.dumps({"cards": [card]})
+    words = {"gpu_count": "1", "compute_percent_request": "10", "vram_request": "1000Mi"}
+    pod = a_pod("p", "a", "A0", allocation=record, **words)
+    pod["spec"] |= {"priority": 7, "priorityClassName": "high"}
+    world.pods.put(pod)
+    assert charges(world) == {"p": {"A0": (100_000, 1000)}}
+    left_before = left(world, "a")
+    pod["metadata"]["annotations"][key] = text
+    world.pods.put(pod)
+    if not live:
+        world.begin()
+        assert world.troubles
+    assert charges(world) == {"p": {"A0": (100_000, 1000)}}
+    assert left(world, "a") == left_before
+    (held,) = world.cluster.allocator.fleet.ledger.values()
+    assert held.claim is not None
+    assert held.claim.priority == (7 if live or key != "ullage.io/qos" else 0)
+    world.pods.drop("p", "default")
+    assert world.cluster.allocator.fleet.ledger == {}
+
+
 def test_what_was_reserved_gives_way_to_what_another_leader_wrote():
     world = World(a_node("a", "A0", "A1"))
     asked = read_pod({**a_pod("p"), "metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}})

@@ -286,7 +286,7 @@ class Mirror:
     def _own(self, pod: Pod) -> Allocation | UllageError | None:
         """What a pod says that it holds; why that cannot be read; None if it says nothing.
 
-        Where only the cards that it names can be read, it holds these whole.
+        Where what it asks cannot be read, it holds of the cards that it names what its record says, else all of them.
         """
         if pod.finished or not any(self._record(pod)):
             return None

@@ -14,6 +14,7 @@ from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.keys import DOMAIN, Keys, listed
+from ullage.wire.pod.owner import plain_claim
 from ullage.wire.pod.placement import read_placement
 from ullage.wire.pod.record import Record, record_of
 from ullage.wire.pod.request import PodRequest
@@ -106,20 +107,47 @@ def given_cards(keys: Keys) -> tuple[str, ...]:
 
 
 def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
-    """The cards that a pod on a node names as its own, held whole, where what else it says cannot be read.
+    """The cards that a pod on a node names as its own, where what else it says cannot be read.
 
-    None for a pod that names none, or so that it cannot be read: then nothing is known of it.
+    It holds of each what its record says, and all of it where that does not say enough, or is a slice. None for a
+    pod that names none, or so that it cannot be read: then nothing is known of it.
     """
     try:
-        gpus = given_cards(Keys(pod, domain))
+        keys = Keys(pod, domain)
+        gpus = given_cards(keys)
         metadata, node = mapping(pod.get("metadata"), "metadata"), _node_of(pod)
-        uid, namespace, name = (text(metadata.get(key)) for key in ("uid", "namespace", "name"))
+        uid = text(metadata.get("uid"))
     except InvalidRequest:
         return None
     if not (node and uid and 0 < len(gpus) <= MAX_CARDS):
         return None
-    claim = Claim(namespace, pod=name, pod_uid=uid)
-    return Allocation(uid, node, ResourceRequirement(gpu_count=len(gpus)), gpus, AllocationState.BOUND, claim=claim)
+    asked, charges = ResourceRequirement(gpu_count=len(gpus)), _recorded(keys, len(gpus))
+    if charges:
+        asked = _as_granted(asked, len(gpus), charges)
+    return Allocation(uid, node, asked, gpus, AllocationState.BOUND, charges, _whose(keys, pod))
+
+
+def _whose(keys: Keys, pod: Document) -> Claim:
+    """Whose a pod is, and its priority where that can be read."""
+    try:
+        return plain_claim(keys, mapping(pod.get("spec"), "spec"))
+    except InvalidRequest:
+        namespace, name, uid = (text(keys.metadata.get(key)) for key in ("namespace", "name", "uid"))
+        return Claim(namespace, pod=name, pod_uid=uid)
+
+
+def _recorded(keys: Keys, count: int) -> tuple[Charge, ...]:
+    """What the record of a pod says of that many cards; nothing where they are held whole, or it does not say enough.
+
+    A charge of which nobody wrote what it is made of means nothing without the request.
+    """
+    try:
+        record = record_of(keys)
+        charges = () if record is None else tuple(card.charge for card in record.cards)
+    except InvalidRequest:
+        return ()
+    known = len(charges) == count and all(charge.basis is not None and charge.slot is None for charge in charges)
+    return charges if known else ()
 
 
 def _node_of(pod: Document) -> str:
