@@ -13,6 +13,7 @@ from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.kubernetes_quantity import is_nothing
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.keys import DOMAIN
@@ -148,7 +149,7 @@ def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
                 field = f"{path}.resources.{kind}.{name}"
                 if name in amounts:
                     yield _Found(Dialect.HAMI, name, field, value, amounts[name])
-                elif name in counts and value not in (0, "0"):
+                elif name in counts and not is_nothing(value):
                     yield _Found(Dialect.PLAIN, name, field, value, counts[name])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from ullage.model.error import invalid
+from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT64
 
 _QUANTITY = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
@@ -50,6 +50,16 @@ def parse_quantity(value: object, field: str, *, units: int = 1, maximum: int = 
     if amount > maximum:
         raise invalid(field, value, f"at most {maximum // units} can be asked")
     return amount
+
+
+def is_nothing(value: object) -> bool:
+    """Return whether a value is none at all, or a quantity of 0 however it is written."""
+    if value in (None, 0, "0"):
+        return True
+    try:
+        return not (isinstance(value, str) and value.isdigit()) and parse_quantity(value, "") == 0
+    except InvalidRequest:
+        return False
 
 
 def _scaled(mantissa: int, suffix: str, decimals: int, digits: int) -> int:

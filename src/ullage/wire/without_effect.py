@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.hami.words import Words
+from ullage.wire.kubernetes_quantity import is_nothing
 from ullage.wire.pod.containers import containers_of
-
-_NOTHING = (None, 0, "0")
 
 
 def without_effect(pod: Document, vendors: Iterable[Words], split: Iterable[str] = ()) -> Iterator[str]:
@@ -28,8 +27,8 @@ def _amounts(words: Words, path: str, resources: Document) -> Iterator[str]:
     said: dict[str, object] = {}
     for kind in ("requests", "limits"):  # limits count before requests
         said |= mapping(resources.get(kind), f"{path}.{kind}")
-    asked = [name for name in words.amounts if said.get(name) not in _NOTHING]
-    if words.count in said and said[words.count] in _NOTHING:
+    asked = [name for name in words.amounts if not is_nothing(said.get(name))]
+    if words.count in said and is_nothing(said[words.count]):
         for name in asked:
             yield f"{path}: {name} has no effect, the container asks for 0 {words.count}: ask for 1, or leave both out"
     elif words.memory in asked and words.memory_percentage in asked:

@@ -22,11 +22,12 @@ from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.json_patch import Patch
+from ullage.wire.other_words import other_words
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.alignment import zone_words
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
-from ullage.wire.unread import Unread, unread
+from ullage.wire.unread import Unread, unread, unread_labels
 from ullage.wire.without_effect import without_effect
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -119,7 +120,7 @@ class Webhook:
             patch.remove("metadata", "annotations", key)
         told = (f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
         unknown = tuple(unread(_annotations(pod), self._domain))
-        warnings = *told, *map(str, unknown)
+        warnings = *told, *map(str, unknown), *map(str, unread_labels(_labels(pod), self._domain))
         spec = mapping(pod.get("spec"), "spec")
         if ignores(_labels(pod)) or not self._is_ours(spec):
             return patch, warnings
@@ -131,6 +132,7 @@ class Webhook:
         asked = self.reader(clean)
         split = () if asked is None else asked.container_gpu_counts
         warnings = *warnings, *without_effect(clean, self.reader.settings.hami, split)
+        warnings = *warnings, *other_words(clean, asked, self.reader.settings)
         if asked is None:
             return patch, (*warnings, *self._without_cards(clean))
         check_pod(clean, scheduler=self.settings.scheduler)
@@ -159,8 +161,9 @@ class Webhook:
             InvalidAnnotation: a key is like one of ours.
 
         """
+        own = f"{self._domain}/"
         for each in unknown:
-            if each.meant.startswith(f"{self._domain}/"):
+            if each.meant != each.key and each.key.startswith(own) and each.meant.startswith(own):
                 fix = f"nobody reads it; did you mean {each.meant}?"
                 raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 

@@ -17,7 +17,7 @@ from ullage.wire.pod.containers import containers_of
 _MOST_MIB = 2**24
 """16 TiB: more than a card has, and less than any amount in bytes that is meant."""
 
-_OF_BYTES = re.compile(r"[KMGTPE]i?$|[numE]$")
+_OF_BYTES = re.compile(r"[KMGTPE]i?$")
 """Units in which nobody counts MiB; `k` and `Ki` may be how an API server writes a plain number."""
 
 _NANO = 10**9
