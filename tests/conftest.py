@@ -19,9 +19,15 @@ settings.register_profile("same", settings.get_profile("search"), derandomize=Tr
 settings.register_profile("quick", settings.get_profile("same"), max_examples=20)
 settings.load_profile("same")
 
-# A shell without job control starts what it runs in the background deaf to Ctrl-C, and so are all its children.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell without job control starts what it runs in the background deaf to Ctrl-C, `nohup` deaf to the end of the
+# terminal, and so are all its children.
+for number, usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGTERM, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 FOUR_CARDS = """
 [node]
