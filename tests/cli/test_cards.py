@@ -152,6 +152,20 @@ def test_only_what_is_bound_is_adjusted(ran):
     assert "`ullage commit` binds" in err
 
 
+def test_what_fails_for_one_request_keeps_none_of_the_others_from_it(ran, http):
+    for uid in ("a", "b"):
+        assert ran(f"alloc {uid} -r gpu=1 --assume")[0] == 0
+    code, out, err = ran("commit nosuch a b")
+    assert code == 75
+    assert "nosuch" in err
+    assert [line.split()[1] for line in out.splitlines()[1:]] == ["bound", "bound"]
+    code, out, err = ran("free a nosuch b")
+    assert code == 2
+    assert "allocation nosuch does not exist" in err
+    assert [line.split(":")[0] for line in out.splitlines()] == ["a", "b"]
+    assert http.get("/v1/allocations").json() == []
+
+
 # --- release ---
 
 

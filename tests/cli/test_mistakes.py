@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import ullage
 from ullage.cli.exits import report
 from ullage.cli.main import main
 from ullage.cli.server import _Log
+from ullage.cli.several import for_each
 from ullage.cli.verbs import GROUPS, VERBS
-from ullage.model.error import NotFound
+from ullage.model.error import Conflict, NotFound, Unavailable
 
 _VERSION = [sys.executable, "-m", "ullage.cli.main", "version"]
 
@@ -33,6 +35,67 @@ def test_a_verb_that_is_like_none_is_answered_with_the_way_to_the_list(capsys):
 def test_an_unknown_option_is_refused_with_the_help_of_its_verb(capsys):
     assert main(["run", "-x", "3", "--", "true"]) == 2
     assert "run does not take -x; `ullage run --help` shows what it takes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-r cpu=1 run -- true", "option: '-r' is not valid: write the verb first and its options after it"),
+        ("--verison", "option: '--verison' is not valid: did you mean --version?"),
+        ("--hlep", "did you mean --help?"),
+    ],
+)
+def test_an_option_before_the_verb_is_refused_by_its_name(capsys, line, said):
+    assert main(line.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["cpu=1", "mem=1g", "OMP_NUM_THREADS=1"])
+def test_a_request_or_a_variable_in_the_place_of_the_program_is_named(capsys, fake, word):
+    assert main(["run", "-r", "cpu=1", word, "--", "true"]) == 2
+    assert f"program: '{word}' is not valid: a request goes after -r, as in -r {word}" in capsys.readouterr().err
+    assert not fake.sessions
+
+
+def test_a_program_whose_name_has_an_equals_sign_can_be_run(fake, tmp_path, monkeypatch):
+    program = tmp_path / "a=b"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["submit", "--", "a=b"]) == 0
+
+
+@pytest.mark.parametrize("verb", ["cancel", "close", "delete"])
+def test_a_session_that_does_not_exist_keeps_none_of_the_others_from_their_action(capsys, fake, verb):
+    with ullage.connect() as client:
+        for name in ("a", "b"):
+            client.session(name)
+            if verb == "delete":
+                client.open_session(name).close()
+                fake.sessions[name].state = "closed"
+    assert main([verb, "a", "nosuch", "b"]) == 2
+    assert "session nosuch does not exist" in capsys.readouterr().err
+    left = {name for name, session in fake.sessions.items() if session.state == "open"}
+    assert left == set()
+    assert verb != "delete" or not fake.sessions
+
+
+def test_a_refusal_among_several_says_whose_it_is_and_the_first_one_gives_the_exit_code(capsys):
+    def act(name):
+        if name != "b":
+            raise Conflict("it is busy", code="busy") if name == "a" else NotFound(f"{name} does not exist")
+        return name
+
+    assert for_each(["a", "b", "c"], act) == (75, ["b"])
+    assert capsys.readouterr().err == "ullage: busy: a: it is busy\nullage: c does not exist\n"
+
+
+def test_a_server_that_is_gone_is_said_once_for_all_names():
+    def act(_):
+        raise Unavailable("no server answers")
+
+    with pytest.raises(Unavailable):
+        for_each(["a", "b"], act)
 
 
 def test_a_key_that_is_misspelt_is_answered_with_the_one_that_is_near(capsys, fake):

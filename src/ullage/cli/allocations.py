@@ -12,6 +12,7 @@ from ullage.cli.places import PLACE
 from ullage.cli.preemption import print_leaving
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
+from ullage.cli.several import for_each
 from ullage.client.allocations import Allocations
 from ullage.client.answer import Refused
 from ullage.client.local import reach
@@ -125,17 +126,20 @@ def _amounts(text: str) -> tuple[object, ...]:
 
 
 def _commit(arguments: argparse.Namespace) -> int:
-    api = reach_allocations()
-    print_list([api.commit(uid) for uid in arguments.uid], ALLOCATIONS, arguments.output)
-    return 0
+    code, committed = for_each(arguments.uid, reach_allocations().commit)
+    if committed:
+        print_list(committed, ALLOCATIONS, arguments.output)
+    return code
 
 
 def _forget(arguments: argparse.Namespace) -> int:
     api = reach_allocations()
-    for uid in arguments.uid:
+
+    def forget(uid: str) -> None:
         api.forget(uid)
         print(f"{uid}: holds nothing")
-    return 0
+
+    return for_each(arguments.uid, forget)[0]
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -146,20 +150,27 @@ def _list(arguments: argparse.Namespace) -> int:
 def _release(arguments: argparse.Namespace) -> int:
     within_s = None if arguments.within is None else parse_duration(arguments.within, "--within")
     api = reach_allocations()
-    with as_typed({"within_s": "--within"}):
-        released = [api.release(uid, within_s) for uid in arguments.uid]
-    print_list(released, ALLOCATIONS, arguments.output)
-    return 0
+
+    def release(uid: str) -> AllocationBody:
+        with as_typed({"within_s": "--within"}):
+            return api.release(uid, within_s)
+
+    code, released = for_each(arguments.uid, release)
+    if released:
+        print_list(released, ALLOCATIONS, arguments.output)
+    return code
 
 
 def _free(arguments: argparse.Namespace) -> int:
     api = reach_allocations()
-    for uid in arguments.uid:
+
+    def free(uid: str) -> None:
         freed = api.free(uid)
         if freed.unknown:
             raise NotFound(f"allocation {uid} does not exist; `ullage allocations` lists them", field="uid")
         print(f"{uid}: {_freed(freed)}")
-    return 0
+
+    return for_each(arguments.uid, free)[0]
 
 
 def _freed(freed: FreedBody) -> str:

@@ -10,6 +10,7 @@ from ullage.cli.moment import show_age
 from ullage.cli.output import Column, add_output, print_list
 from ullage.cli.parts import show_compute, show_free, show_holders, show_owners, show_vram
 from ullage.cli.places import PLACE
+from ullage.cli.several import for_each
 from ullage.cli.size import show_size
 from ullage.client.api import Api
 from ullage.client.local import reach
@@ -122,9 +123,7 @@ def _listing(parser: argparse.ArgumentParser, fetch: Callable[[Api], Sequence[An
 def _per_node(parser: argparse.ArgumentParser, change: Callable[[Api, str], None]) -> None:
     def act(arguments: argparse.Namespace) -> int:
         api = reach(start=False)
-        for node in arguments.nodes:
-            change(api, node)
-        return 0
+        return for_each(arguments.nodes, lambda node: change(api, node))[0]
 
     parser.add_argument("nodes", nargs="+", metavar="NODE")
     parser.set_defaults(act=act)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 from ullage import __version__
 from ullage.cli.exits import (
@@ -34,6 +34,10 @@ from ullage.model.variables import unknown_variables
 _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit codes: 0 done, 1 no (`plan`), \
 2 wrong request, 69 no server, 70 a fault in Ullage, 74 the output cannot be written, 75 try again later, \
 78 can never be placed; `run` passes the program's own."
+
+
+_OPTIONS = ("-h", "--help", "--version")
+"""Options that need no verb."""
 
 
 _REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR)
@@ -144,8 +148,8 @@ def _parse_quickly(argv: list[str]) -> argparse.Namespace:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     verb = argv[0] if argv and argv[0] in VERBS else ""
-    if argv and not verb and not argv[0].startswith("-"):
-        raise invalid("verb", argv[0], f"{did_you_mean(argv[0], VERBS)}`ullage --help` lists the verbs")
+    if argv and not verb and argv[0] not in _OPTIONS:
+        _refuse_verb(argv[0])
     try:
         arguments, unread = build_parser(verb).parse_known_args(argv)
     except SystemExit as end:  # argparse has said what is wrong, or has shown the help
@@ -154,6 +158,20 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         text = f"{verb} does not take {' '.join(unread)}; `ullage {verb} --help` shows what it takes"
         raise InvalidRequest(text, field=unread[0])
     return arguments
+
+
+def _refuse_verb(word: str) -> NoReturn:
+    """Refuse the first word of a command line, which is no verb.
+
+    Raises:
+        InvalidRequest: always.
+
+    """
+    if not word.startswith("-"):
+        raise invalid("verb", word, f"{did_you_mean(word, VERBS)}`ullage --help` lists the verbs")
+    meant = did_you_mean(word, _OPTIONS) if word.startswith("--") else ""
+    fix = f"{meant}write the verb first and its options after it, as in `ullage run -r cpu=1 -- true`"
+    raise invalid("option", word, fix)
 
 
 def _raise_for_debugging() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shutil
 import sys
 import threading
 from contextlib import suppress
@@ -27,6 +29,9 @@ from ullage.wire.api import Explanation
 
 QUIET_S = 1.0
 """Seconds after which a program that does not start is explained."""
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+"""How a request or a variable of the environment begins."""
 
 _RESREQ = (
     "what it holds, such as cpu=2,mem=4g,gpu=1 (cpu=0.5 and cpu=500m are half a core); of cards "
@@ -121,6 +126,7 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv or not argv[0]:
         raise invalid("program", "", "write it last, as in `ullage run -- python train.py`")
+    _refuse_assignment(argv[0])
     resreq = None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq)
     environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
     given = read_input(send=arguments.stdin)
@@ -145,6 +151,18 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
             api.cancel_session(session)
         raise
     return api, session
+
+
+def _refuse_assignment(word: str) -> None:
+    """Refuse a request or a variable in the place of the program.
+
+    Raises:
+        InvalidRequest: the word is one, and there is no such program.
+
+    """
+    if _ASSIGNMENT.match(word) and shutil.which(word) is None:
+        fix = f"a request goes after -r, as in -r {word}, a variable after -e, and the program last, after --"
+        raise invalid("program", word, fix)
 
 
 def _explain_waits(api: Api, session: str, ended: threading.Event) -> None:

@@ -6,7 +6,8 @@ import argparse
 
 from ullage.cli.moment import show_age, show_time
 from ullage.cli.output import Column, add_output, print_list
-from ullage.cli.target import parse_target
+from ullage.cli.several import for_each
+from ullage.cli.target import Target, parse_target
 from ullage.client.api import PAGE
 from ullage.client.local import reach
 from ullage.client.spec import user_name
@@ -153,30 +154,23 @@ def _tasks(arguments: argparse.Namespace) -> int:
 def _cancel(arguments: argparse.Namespace) -> int:
     targets = [parse_target(text) for text in arguments.targets]
     api = reach(start=False)
-    for target in targets:
+
+    def cancel(target: Target) -> None:
         if target.task is None:
             api.cancel_session(target.session)
         else:
             api.cancel_task(target.session, target.task)
-    return 0
+
+    return for_each(targets, cancel)[0]
 
 
 def _retry(arguments: argparse.Namespace) -> int:
-    api = reach(start=False)
-    for session in arguments.sessions:
-        api.clear_failures(session)
-    return 0
+    return for_each(arguments.sessions, reach(start=False).clear_failures)[0]
 
 
 def _close(arguments: argparse.Namespace) -> int:
-    api = reach(start=False)
-    for session in arguments.sessions:
-        api.close_session(session)
-    return 0
+    return for_each(arguments.sessions, reach(start=False).close_session)[0]
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    api = reach(start=False)
-    for session in arguments.sessions:
-        api.delete_session(session)
-    return 0
+    return for_each(arguments.sessions, reach(start=False).delete_session)[0]

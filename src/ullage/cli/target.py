@@ -13,6 +13,9 @@ class Target(NamedTuple):
     session: str
     task: int | None
 
+    def __str__(self) -> str:
+        return self.session if self.task is None else f"{self.session}/{self.task}"
+
 
 def parse_target(text: str) -> Target:
     """Read `ID` or `ID/N`.
