@@ -166,6 +166,22 @@ def test_what_fails_for_one_request_keeps_none_of_the_others_from_it(ran, http):
     assert http.get("/v1/allocations").json() == []
 
 
+@pytest.mark.parametrize("line", ["alloc p -r vram=80", "plan -r gpu=0.5,vram=1k", "submit -r cpu=1,vram=40 -- true"])
+def test_vram_without_its_unit_is_refused_as_the_bytes_that_it_counts(ran, line):
+    code, _, err = ran(line)
+    assert code == 2
+    assert "it counts bytes" in err
+    assert "vram" in err
+    assert "write vram=20g, say" in err
+
+
+def test_vram_without_its_unit_is_no_change_of_a_request(ran):
+    assert ran("alloc p -r vram=4g")[0] == 0
+    code, _, err = ran("adjust p --request vram=20")
+    assert code == 2
+    assert "vram: 20 is not valid: it counts bytes" in err
+
+
 # --- release ---
 
 

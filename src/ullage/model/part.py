@@ -53,6 +53,10 @@ class IsolationPolicy(StrEnum):
     DYNAMIC = "dynamic"
 
 
+LEAST_VRAM = 1 << 20
+"""Bytes below which an amount of vram is one without its unit: a program takes hundreds of MiB of a card."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Amounts of each card: compute in GFLOPS or in millionths of the card, vram in bytes or millionths likewise.
@@ -293,3 +297,15 @@ def _alternatives(text: str) -> tuple[str, ...]:
 
 def _needs_no_amount(entries: Mapping[str, str]) -> bool:
     return "partition" in entries or entries.get("isolation") == Isolation.PARTITIONED
+
+
+def check_vram(part: Part | None) -> None:
+    """Refuse an amount of vram that no program can use.
+
+    Raises:
+        InvalidRequest: it is above 0 and below `LEAST_VRAM`.
+
+    """
+    if part is not None and 0 < part.vram_bytes < LEAST_VRAM:
+        fix = f"it counts bytes, and no program runs in less than {format_bytes(LEAST_VRAM)}; write vram=20g, say"
+        raise invalid("vram", part.vram_bytes, fix)

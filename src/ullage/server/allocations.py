@@ -25,7 +25,7 @@ from ullage.model.error import invalid
 from ullage.model.grant import Grant
 from ullage.model.name import check_name
 from ullage.model.nomination import Nomination
-from ullage.model.part import Part, parse_percent, parse_tflops
+from ullage.model.part import Part, check_vram, parse_percent, parse_tflops
 from ullage.model.quantity import PPM, format_decimal, parse_bytes
 from ullage.model.resources import show_milli
 from ullage.server import bodies
@@ -181,6 +181,7 @@ class AllocationApi:
     async def adjust(self, request: HttpRequest) -> wire.AdjustmentBody:
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
         change = Change(amounts_of("request", body.request), amounts_or_none("limit", body.limit))
+        check_vram(change.request)
         outcome = await durable(self._allocations.adjust, _uid(request), change, body.dry_run)
         if isinstance(outcome, Refusal):
             raise Refused(outcome)

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from ullage.model.alignment import BESIDE
 from ullage.model.application import Application, ApplicationState
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.part import check_vram
 from ullage.model.queue import Queue, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, Setup
@@ -93,8 +94,12 @@ def session_spec(
 
 def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> ResourceRequirement:
     """A requirement from its text or its mapping; `numa` is the operator's word where it has none."""
-    if isinstance(value, str):
-        return ResourceRequirement.from_string(value).aligned(numa)
+    found = ResourceRequirement.from_string(value) if isinstance(value, str) else _from_map(value)
+    check_vram(found.part)
+    return found.aligned(numa)
+
+
+def _from_map(value: api.ResourceMap) -> ResourceRequirement:
     if value.mem is not None and value.memory is not None:
         raise invalid("resreq", "mem, memory", "give one of the two")
     given = {key: getattr(value, key) for key in value.__struct_fields__}
@@ -103,9 +108,7 @@ def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> Resour
         if BESIDE not in key:
             raise invalid("resreq.pairs", key, "write a pair such as gpu~nic")
     given |= pairs
-    return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None}).aligned(
-        numa
-    )
+    return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None})
 
 
 def application(name: str, body: api.PutApplication) -> Application:
