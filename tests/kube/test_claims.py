@@ -100,6 +100,24 @@ async def test_a_claim_is_allocated_and_reserved_before_the_pod_is_let_go(server
     assert [path.rpartition("/")[2] for _, path in written] == ["one?fieldManager=ullage", "status?fieldManager=ullage"]
 
 
+async def test_a_claim_with_an_expression_that_never_ends_keeps_nobody_else_waiting(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    furnish(server, a=2)
+    ten = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+    endless = f"{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.all(d, a + b + c + d < 100))))"
+    put(server, "resourceclaims", a_claim("bad", wants(selectors=[{"cel": {"expression": endless}}])), a_claim("one"))
+    put(server, "pods", claiming("b", "bad"))
+    told: list[PodEvent] = []
+    async with running(api) as front:
+        front.claims.claiming._tell = told.append
+        put(server, "pods", claiming("p", "one"))
+        await let_go(server, "p")
+        await hears(told, "no-devices")
+        assert gated(server, "b")
+        assert allocated(server, "bad") == []
+
+
 async def test_pods_never_share_a_card_and_who_finds_none_waits_for_one(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=2, b=1)
     names = [f"p{number}" for number in range(4)]

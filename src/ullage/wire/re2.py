@@ -26,7 +26,10 @@ def matches(text: str, pattern: str) -> bool:
     """
     if len(pattern) > MAX_PATTERN:
         raise BadPattern(f"pattern: {len(pattern)} characters; at most {MAX_PATTERN} are read", field="pattern")
-    found = _program().eval(data={"text": text, "pattern": pattern}).value()
+    try:
+        found = _program().eval(data={"text": text, "pattern": pattern}).value()
+    except RuntimeError as error:
+        found = error
     if not isinstance(found, bool):
         raise BadPattern(f"pattern {pattern!r}: {found}", field="pattern")
     return found

@@ -1,10 +1,14 @@
 """Expressions that select devices: what they see, what functions they have, and what has no answer."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 pytest.importorskip("cel_expr_python", reason="cel-expr-python is in the lock, and not installed here")
 
 from ullage.model.slice_device import Attribute, Capacity, SliceDevice, ValueKind
+from ullage.wire.dra import selector
 from ullage.wire.dra.selector import MAX_LENGTH, SelectorFailed, selects
 
 OWN = "gpu.nvidia.com"
@@ -79,3 +83,72 @@ def test_what_has_no_answer_says_so(expression):
     with pytest.raises(SelectorFailed) as error:
         selects(expression, DEVICE)
     assert len(error.value.message) < 1000
+
+
+_TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+ENDLESS = f"{_TEN}.all(a, {_TEN}.all(b, {_TEN}.all(c, {_TEN}.all(d, a + b + c + d < 100))))"
+"""More steps than an expression may take; an API server admits it."""
+
+
+class Asked:
+    """A program that counts how often it is asked."""
+
+    def __init__(self, program: Any) -> None:
+        self.program, self.times = program, 0
+
+    def eval(self, data: dict[str, Any]) -> Any:
+        self.times += 1
+        return self.program.eval(data=data)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """The programs of all expressions that are compiled from now on, as one."""
+    found, environment = Asked(None), selector._environment()
+
+    class Environment:
+        def compile(self, expression: str) -> Asked:
+            found.program = environment.compile(expression)
+            return found
+
+    selector._compiled.cache_clear()
+    monkeypatch.setattr(selector, "_environment", Environment)
+    return found
+
+
+def test_an_expression_with_too_many_steps_fails_and_is_asked_about_no_other_device(asked: Asked) -> None:
+    for name in ("gpu-0", "gpu-1", "gpu-2"):
+        with pytest.raises(SelectorFailed, match="budget exceeded"):
+            selects(ENDLESS, replace(DEVICE, name=name))
+    assert asked.times == 1
+
+
+def test_one_that_takes_too_long_is_asked_about_no_more_devices(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.25
+        return now
+
+    monkeypatch.setattr(selector, "_clock", clock)
+    assert [selects("true", DEVICE) for _ in range(5)] == [True] * 5
+    for _ in range(3):
+        with pytest.raises(SelectorFailed, match="takes too long"):
+            selects("true", DEVICE)
+    assert asked.times == 5
+
+
+def test_one_that_takes_its_time_for_each_device_is_asked_about_all(
+    monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += selector._EACH_S
+        return now
+
+    monkeypatch.setattr(selector, "_clock", clock)
+    assert all(selects("true", DEVICE) for _ in range(3000))
+    assert asked.times == 3000
