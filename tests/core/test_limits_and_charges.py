@@ -6,6 +6,7 @@ import pytest
 
 from ullage.core.adjust import Change
 from ullage.core.allocator import Allocator
+from ullage.core.feasibility import runs
 from ullage.core.fleet import Fleet
 from ullage.core.quota import Quotas
 from ullage.core.selection import Refusal, Rules
@@ -168,3 +169,21 @@ _SMALL = Profile(
     (Template("half", 6 * GIB, 250_000, 2, extended=(("AICORE", 4), ("AICPU", 4))),),
     extended=(("AICORE", 8), ("AICPU", 7)),
 )
+
+
+def test_a_limit_that_counts_as_written_says_nothing_of_one_that_does_not():
+    """Both ask the same, and one was decided before the other."""
+    books = under_limits(500, 100)
+    limit = Part(vram_bytes=2 * GIB)
+    assert isinstance(books.alloc(ask("written", "gpu=1", limit, as_written=True), 0.0), Allocation)
+    assert isinstance(books.alloc(ask("charged", "gpu=1", limit), 0.0), Allocation)
+    refused = books.alloc(ask("more", "gpu=1", limit), 0.0)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.QUOTA_TOTAL_VRAM_LIMIT
+    assert books.fleet.usage["team"].vram_limit == 82 * GIB
+
+
+def test_requests_whose_limits_count_differently_are_not_placed_as_equals():
+    limit = Part(vram_bytes=2 * GIB)
+    requests = [ask(str(n), "gpu=1", limit, as_written=n > 0) for n in range(3)]
+    assert [[request.uid for request in run] for run in runs(requests)] == [["0"], ["1", "2"]]

@@ -7,10 +7,12 @@ import pytest
 from ullage.core.explain import reject
 from ullage.core.filters import EXCLUSION
 from ullage.core.fleet import Fleet
+from ullage.core.selection import Refusal, Rules, choose
 from ullage.core.sentences import first_text, reject_text
 from ullage.core.summary import summary
 from ullage.core.world import Demand
 from ullage.model.affinity import Expression, NodeAffinity, Operator
+from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.rejection import Code
@@ -74,4 +76,20 @@ def test_a_node_that_misses_the_terms_shows_its_labels():
     assert reject_text(rejection) == (
         "the node does not meet the request's terms: it asks for zone=a|b and disk or no old; "
         "there is node n1 with old=yes,zone=c without disk"
+    )
+
+
+def test_many_nodes_that_miss_the_terms_show_their_labels_as_few_do():
+    """Of many cards one of each kind is asked about."""
+    gpus = [[Gpu(f"GPU-{n}-{k}", k) for k in range(2)] for n in range(40)]
+    zones = ({"zone": "c", "old": ""}, {"zone": "d", "old": ""})
+    nodes = [Node(f"n{n:02}", 8000, 64 << 30, tuple(cards), labels=zones[n % 2]) for n, cards in enumerate(gpus)]
+    request = Request("u", replace(ResourceRequirement.of(gpu=1), nodes=TERMS))
+    refused = choose(Fleet(nodes), Rules(), request)
+    assert isinstance(refused, Refusal)
+    assert str(refused) == (
+        "node-affinity: the node does not meet the request's terms: it asks for zone=a|b and disk or no old; "
+        "there are node n00 with old=,zone=c without disk, node n01 with old=,zone=d without disk, "
+        "node n02 with old=,zone=c without disk, node n03 with old=,zone=d without disk, "
+        "node n04 with old=,zone=c without disk, 35 more"
     )

@@ -15,12 +15,14 @@ from ullage.core.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.nomination import find_beside, kept
 from ullage.core.offers import NodeRefusal, Offers
+from ullage.core.quota import Quotas
 from ullage.core.selection import Candidates, Choice, Rules
 from ullage.model.allocation import Allocation
-from ullage.model.claim import Request
+from ullage.model.claim import Claim, Request
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.oversubscription import Oversubscription
+from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code, Cure
 
 pytestmark = pytest.mark.timeout(900)
@@ -145,3 +147,21 @@ def test_whether_it_would_help_if_others_left_is_told_of_each_layout_of_zones(pa
         said = told(books, offered, row)
         assert said is not None
         assert said.helps == node.name.startswith("beside"), node.name
+
+
+def test_the_quota_of_one_namespace_is_no_reason_for_another():
+    """Requests of both ask the same, and one is answered before its quota is used up."""
+    caps = {"first": Quota(total_requests=Caps(compute_gflops=200_000)), "other": Quota()}
+    books = Allocator(Fleet([a_node("n", a_card("c-0"), a_card("c-1"))]), Rules(quotas=Quotas(caps)))
+    books.set_ready()
+    asked = {name: replace(ask("gpu=1"), claim=Claim(name)) for name in caps}
+    assert books.offers(asked["first"]).refused.tolist() == [-1]
+    for n in range(2):
+        assert isinstance(books.alloc(replace(asked["first"], uid=f"held-{n}"), 0.0), Allocation)
+    offered = books.offers(asked["other"])
+    refusal = told(books, offered, 0)
+    assert refusal is not None
+    assert refusal.counts == {Code.GPU_NOT_IDLE: 2}
+    at_home = told(books, books.offers(asked["first"]), 0)
+    assert at_home is not None
+    assert set(at_home.counts) == {Code.QUOTA_TOTAL_COMPUTE_REQUEST}

@@ -19,8 +19,9 @@ import numpy as np
 from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.alike import number_alike
+from ullage.core.mismatch import of_node
 from ullage.model.part import Isolation
-from ullage.model.rejection import Cure, Rejection
+from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
 T = TypeVar("T")
@@ -129,7 +130,7 @@ class _Classes:
 
     def __init__(self, fleet: Fleet, asked: ResourceRequirement) -> None:
         self.fleet = fleet
-        self._asked = asked
+        self.asked = asked
         self._made: dict[By, Column] = {}
 
     def of(self, by: By, left: Column) -> Column:
@@ -148,7 +149,7 @@ class _Classes:
         return numbers[left]
 
     def _number(self, by: By) -> Column:
-        fleet, asked = self.fleet, self._asked
+        fleet, asked = self.fleet, self.asked
         if by is By.KIND:
             return fleet.card_rows[:, at.KIND]
         if by is By.NODE:
@@ -252,7 +253,7 @@ class Alike:
         if not goes.any():
             return self, (), Alike(self._classes, left[:0])
         helps = goes & np.array([curable(against) for against in answers])[numbers]
-        told = Told(self._classes.fleet, left[goes], numbers[goes], answers)
+        told = Told(self._classes.fleet, self._classes.asked, left[goes], numbers[goes], answers)
         return Alike(self._classes, left[~goes]), told, Alike(self._classes, left[helps])
 
     def joined(self, others: Iterable[Cards]) -> Alike:
@@ -313,11 +314,13 @@ class Told(_OnDemand[Rejection]):
     def __init__(
         self,
         fleet: Fleet,
+        asked: ResourceRequirement,
         positions: Column,
         numbers: Column,
         answers: list[tuple[Rejection, ...]],
     ) -> None:
         self._inventory = fleet.nodes, fleet.cards, fleet.card_row
+        self._asked = asked
         self._positions = positions
         self._numbers = numbers
         self._answers = answers
@@ -334,5 +337,6 @@ class Told(_OnDemand[Rejection]):
 
     def _of(self, card: int, number: int) -> list[Rejection]:
         nodes, cards, row = self._inventory
-        node, gpu = nodes[row.item(card)].name, cards[card].uuid
-        return [replace(rejection, node=node, gpu=gpu) for rejection in self._answers[number]]
+        node, gpu = nodes[row.item(card)], cards[card].uuid
+        answers = [replace(rejection, node=node.name, gpu=gpu) for rejection in self._answers[number]]
+        return [of_node(each, node, self._asked) if each.code is Code.NODE_AFFINITY else each for each in answers]

@@ -38,7 +38,7 @@ def runs(requests: Iterable[Request]) -> Iterator[list[Request]]:
 
 def _what_decides(request: Request) -> tuple[object, ...]:
     claim = request.claim
-    return request.requirement, request.strategy, claim.namespace, claim.limit, claim.priority
+    return request.requirement, request.strategy, claim.namespace, claim.promise, claim.priority
 
 
 def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ullage.core.fleet import Fleet
 from ullage.model.affinity import NODE_NAME, NodeAffinity, Operator
+from ullage.model.node import Node
 from ullage.model.part import CardSelector
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
@@ -32,6 +33,11 @@ def mismatch(code: Code, fleet: Fleet, card: int, asked: ResourceRequirement) ->
         case _:
             wanted, found = _terms(asked.nodes), _labels(asked.nodes, node.name, node.labels)
     return Rejection(code, Cure.NODE_CHANGE, node=node.name, gpu=gpu.uuid, wanted=wanted, found=(found,))
+
+
+def of_node(rejection: Rejection, node: Node, asked: ResourceRequirement) -> Rejection:
+    """Return the rejection of a node that misses the terms, with the labels of that node."""
+    return replace(rejection, found=(_labels(asked.nodes, node.name, node.labels),))
 
 
 def of_all(one: Rejection, rejections: Iterable[Rejection]) -> Rejection:

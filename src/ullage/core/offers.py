@@ -21,6 +21,7 @@ from ullage.core.fleet import Column, Fleet
 from ullage.core.kernel.columns import NEEDS
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
+from ullage.core.quota import Quotas
 from ullage.core.selection import ZONES, Candidates, Rules, decided_by_sums, find, table_for
 from ullage.core.shape import shape_of
 from ullage.model.claim import Request
@@ -103,7 +104,7 @@ class _Told:
 
     def __init__(self, fleet: Fleet, rules: Rules, request: Request) -> None:
         self._fleet = fleet
-        self._rules = rules
+        self.rules = self._judged_by = rules
         self._request = request
         self._zoned = bool(shape_of(fleet, request.requirement).rows[0, NEEDS])
         self._clock = -1
@@ -113,12 +114,17 @@ class _Told:
         self._of_kind: dict[Kind, int] = {}
         self.all: list[NodeRefusal] = []
 
+    def without_quotas(self) -> _Told:
+        """Ask no quota: what is told is told to every namespace."""
+        self._judged_by = replace(self.rules, quotas=Quotas())
+        return self
+
     def of(self, rows: Column) -> Column:
         """Per row, the number of what speaks against it now, -1 if nothing does."""
         self._numbers[self._fleet.touched_since(self._clock)] = self._unknown
         self._clock = self._fleet.clock
         waiting = rows[self._numbers[rows] == self._unknown]
-        if len(waiting) > _FEW and not self._rules.oversubscription:  # what a node promises is its own
+        if len(waiting) > _FEW and not self.rules.oversubscription:  # what a node promises is its own
             waiting = self._look_at_kinds(waiting)
         for row in waiting.tolist():
             self._numbers[row] = self._look_at(row)
@@ -148,7 +154,7 @@ class _Told:
         """What speaks against a node: as was told of one that was like it, or else by every rule."""
         kind = (
             None
-            if self._rules.oversubscription
+            if self.rules.oversubscription
             else kind_of(self._fleet, self._request.requirement, row, zoned=self._zoned)
         )
         known = None if kind is None else self._of_kind.get(kind)
@@ -163,7 +169,7 @@ class _Told:
         return known
 
     def _find(self, row: int) -> Candidates:
-        return find(self._fleet, self._rules, self._request, self._fleet.cards_on(row))
+        return find(self._fleet, self._judged_by, self._request, self._fleet.cards_on(row))
 
     def _against(self, row: int, found: Candidates) -> int:
         if found.by_node:
@@ -191,12 +197,14 @@ def _alike(stages: Iterable[Stage]) -> tuple[Rejection, ...]:
 
 
 def _told_of(fleet: Fleet, rules: Rules, request: Request) -> _Told:
-    """What was told of nodes to requests like this one, whoever asks."""
+    """What was told of nodes to requests like this one, whoever asks; the quotas of who asks allow it."""
     cases = shape_of(fleet, request.requirement).cases
-    key = _Told, id(rules), request.claim.limit
+    key = _Told, id(rules)
     told = cases.get(key)
     if not isinstance(told, _Told):
         if len(cases) >= _MOST_KEPT:
             cases.clear()
-        told = cases[key] = _Told(fleet, rules, request)  # it keeps the rules, so that their id stays theirs
+        told = cases[key] = _Told(
+            fleet, rules, request
+        ).without_quotas()  # it keeps the rules, so that their id stays theirs
     return told

@@ -95,6 +95,11 @@ class Claim:
     labels: dict[str, str] = field(default_factory=dict, hash=False)
     counts_as_written: bool = False
 
+    @property
+    def promise(self) -> tuple[Part | None, bool]:
+        """Return all that quotas on limits go by, apart from what is asked: the limit, and how it counts."""
+        return self.limit, self.counts_as_written
+
     def most(self, charged: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
         """Return what it counts on a card in quotas on limits: compute and vram, as its limit comes to there."""
         if self.counts_as_written and self.limit is not None:

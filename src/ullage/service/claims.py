@@ -74,7 +74,7 @@ class ClaimingPod:
         asked = [(claim.requests, claim.constraints) for claim in self.claims]
         cards = None if self.cards is None else sorted(self.cards)
         rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy, cards
-        beside = self.request and (self.request.requirement, self.request.strategy, self.request.claim.limit)
+        beside = self.request and (self.request.requirement, self.request.strategy, self.request.claim.promise)
         return repr((asked, self.claim.namespace, self.claim.priority, *rest, beside))
 
 
