@@ -224,7 +224,21 @@ async def test_files_stand_in_for_a_socket_that_never_answered_and_are_told_as_s
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "5", "\x00", '{"Data": 3, "entries": [1]}', "- a: &x [*x]", "[" * 100000]
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "5",
+        "\x00",
+        '{"Data": 3, "entries": [1]}',
+        "- a: &x [*x]",
+        "[" * 100000,
+        "null",
+        "{}",
+        '{"Data": null}',
+        '{"Data": {}}',
+    ],
 )
 async def test_nothing_is_told_as_free_while_the_files_of_who_holds_what_cannot_be_read(bench, text):
     async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
@@ -245,6 +259,12 @@ async def test_nothing_is_told_as_free_while_the_files_of_who_holds_what_cannot_
     "wrong",
     [
         {"PodUID": "u2", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": 5},
+        {"PodUID": "u2", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": None},
+        {"PodUID": "u2", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": {"0": [None]}},
+        {"PodUID": "u2", "ContainerName": "c", "ResourceName": GPU},
+        {"PodUID": "u2", "ContainerName": "c", "DeviceIDs": {"0": ["GPU-2b"]}},
+        {"ContainerName": "c", "ResourceName": GPU, "DeviceIDs": {"0": ["GPU-2b"]}},
+        {},
         "u2",
     ],
 )

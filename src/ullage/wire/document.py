@@ -35,6 +35,30 @@ def sequence(value: object, path: str) -> Sequence[Any]:
     return value
 
 
+def present(document: object, key: str, path: str) -> Any:
+    """The value of a key that the writer of a document always writes, be it null.
+
+    Raises:
+        InvalidRequest: there is no such key, so that nobody can say what the document means.
+
+    """
+    if not isinstance(document, Mapping) or key not in document:
+        raise invalid(path, document, f"{key} is always there; without it the form is not known")
+    return document[key]
+
+
+def named(value: object, path: str) -> str:
+    """The name at a path.
+
+    Raises:
+        InvalidRequest: there is none.
+
+    """
+    if not isinstance(value, str) or not value:
+        raise invalid(path, value, "a name is needed")
+    return value
+
+
 def text(value: object) -> str:
     """A value as text; "" if there is none."""
     return "" if value is None else str(value)

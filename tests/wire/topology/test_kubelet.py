@@ -148,6 +148,23 @@ def test_the_checkpoint_of_devices_is_by_zone_and_stale():
     assert state.registered == {"nvidia.com/gpu": ("GPU-a", "GPU-b", "GPU-c", "GPU-x")}
 
 
+@pytest.mark.parametrize("document", [None, {}, {"Data": None}, {"Data": {}}, {"Data": []}, {"data": CHECKPOINT}, []])
+def test_a_document_of_another_form_is_no_checkpoint_in_which_nothing_is_held(document):
+    with pytest.raises(InvalidRequest):
+        read_device_state(document)
+
+
+def test_a_checkpoint_of_a_kubelet_that_gave_out_nothing_is_read():
+    state, warnings = read_device_state({"Data": {"PodDeviceEntries": None, "RegisteredDevices": {}}, "Checksum": 1})
+    assert (state.use, warnings) == (Use(stale=True), ())
+
+
+@pytest.mark.parametrize("document", [None, {}, {"policyName": ""}, {"policyName": 3}, {"entries": {}}, []])
+def test_a_document_that_names_no_policy_is_no_state_in_which_all_cpus_are_free(document):
+    with pytest.raises(InvalidRequest):
+        read_cpu_state(document)
+
+
 def test_a_held_card_is_not_free_whatever_the_shape_of_the_checkpoint():
     entry = {"PodUID": "u1", "ContainerName": "c", "ResourceName": "nvidia.com/gpu"}
     for ids in ({"0": ["GPU-a"]}, {"-1": ["GPU-a"]}, {"x": ["GPU-a"]}, ["GPU-a"]):

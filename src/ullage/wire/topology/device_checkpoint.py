@@ -1,7 +1,8 @@
 """The file in which a kubelet keeps the devices it gave out (`kubelet_internal_checkpoint`).
 
 It is written only at an allocation, so pods stay in it after their end, and what it says is shown as stale.
-The ids of an entry are listed by zone; "-1" is an unknown one.
+The ids of an entry are listed by zone; "-1" is an unknown one. A document without the keys that a kubelet always
+writes says nothing of who holds what: it is refused, for what is unknown is not free.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ullage.model.error import invalid
 from ullage.model.holding import Holding, PodHolding, Use
-from ullage.wire.document import mapping, sequence, text
+from ullage.wire.document import mapping, named, present, sequence, text
 from ullage.wire.topology.dropped import Dropped
 from ullage.wire.topology.zone_id import read_zones
 
@@ -28,19 +30,21 @@ def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
     """The state, and a sentence for each entry that was dropped.
 
     Raises:
-        InvalidRequest: it is not a mapping.
+        InvalidRequest: it has not the form of a checkpoint.
 
     """
     dropped = Dropped()
-    data = dropped.section(mapping(document, "checkpoint").get("Data"), "Data")
+    data = present(document, "Data", "checkpoint")
+    entries = present(data, "PodDeviceEntries", "Data")
     held: dict[str, dict[str, dict[str, set[str]]]] = {}
     zones: dict[str, set[int]] = {}
-    for path, entry in dropped.rows(data.get("PodDeviceEntries"), "Data.PodDeviceEntries"):
+    for path, entry in dropped.rows(entries, "Data.PodDeviceEntries"):
         with dropped.entry():
             ids = _ids_by_zone(entry.get("DeviceIDs"), f"{path}.DeviceIDs")
-            containers = held.setdefault(text(entry.get("PodUID")), {})
-            devices = containers.setdefault(text(entry.get("ContainerName")), {})
-            devices.setdefault(text(entry.get("ResourceName")), set()).update(ids)
+            pod, container, resource = (
+                named(entry.get(key), f"{path}.{key}") for key in ("PodUID", "ContainerName", "ResourceName")
+            )
+            held.setdefault(pod, {}).setdefault(container, {}).setdefault(resource, set()).update(ids)
             for id_, places in ids.items():
                 zones.setdefault(id_, set()).update(places)
     registered = {}
@@ -59,11 +63,13 @@ def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
 def _ids_by_zone(told: object, path: str) -> dict[str, set[int]]:
     """The zones of each id; kubelets before 1.20 wrote a list, of no zone."""
     if isinstance(told, list):
-        return {text(id_): set() for id_ in told}
+        return {named(id_, path): set() for id_ in told}
+    if told is None:
+        raise invalid(path, told, "the ids of the devices are needed")
     ids: dict[str, set[int]] = {}
     for key, listed in mapping(told, path).items():
         for id_ in sequence(listed, f"{path}.{key}"):
-            ids.setdefault(text(id_), set()).update(read_zones([key]))
+            ids.setdefault(named(id_, f"{path}.{key}"), set()).update(read_zones([key]))
     return ids
 
 
