@@ -34,6 +34,8 @@ def test_a_full_node_beside_a_cordoned_one():
         pytest.param((a_node("n"),), ("n-0",), "gpu=2,tflops=10", id="fewer cards than asked"),
         pytest.param((a_node("m"), a_node("n")), ("n-0",), "gpu=2,tflops=10", id="enough cards, not on one node"),
         pytest.param((a_node("n"),), ("n-0",), "tflops=80,gpu_model=H100", id="another model"),
+        pytest.param((a_node("n"),), ("n-0",), "tflops=80,cpu=65", id="a full card of a node with fewer cpus"),
+        pytest.param((a_node("n"),), ("n-0",), "gpu=1,mem=2048g", id="a full node with less memory"),
         pytest.param(
             (a_node("n", a_card("n-0"), a_card("n-1", healthy=False)),), ("n-0",), "gpu=2,tflops=80", id="one is broken"
         ),

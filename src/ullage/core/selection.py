@@ -356,7 +356,10 @@ def _could_help(fleet: Fleet, rules: Rules, request: Request, steps: _Steps) -> 
     one that emptied the list need not be the one that removed the cards that somebody could free.
     """
     asked, cards = request.requirement, steps.left.joined(steps.curable)
-    hidden = [(By.CARD, lambda card: _only(CARD.first(fleet, card, asked)))]
+    hidden = [
+        (By.CARD, lambda card: _only(CARD.first(fleet, card, asked))),
+        (By.NODE, lambda card: _node_refuses(fleet, card, request)),
+    ]
     if AFFINITY.applies(asked):
         hidden.insert(0, (AFFINITY.by, _alone(AFFINITY, fleet, asked)))
     if rules.oversubscription:
