@@ -8,7 +8,7 @@ from tests.books import Books, a_card, a_node, ask, capped
 from ullage.core.selection import Refusal, Rules, choose
 from ullage.model.node import Node
 from ullage.model.oversubscription import Oversubscription
-from ullage.model.part import Part
+from ullage.model.part import IsolationPolicy, Part
 from ullage.model.rejection import Code
 
 AMOUNTS = Part(101_000)
@@ -58,3 +58,13 @@ def test_a_limit_that_a_full_node_could_never_promise():
     books = Books(a_node("n", a_card("n-0", pool="p"))).run("v", "n-0", of="tflops=100")
     assert refused(books, "tflops=80,pool=p", rules).curable
     assert not refused(books, "tflops=80,pool=p", rules, limit=AMOUNTS).curable
+
+
+@pytest.mark.parametrize("isolation", ["soft", "hard", "shared"])
+def test_a_card_that_is_too_small_is_refused_for_that_whoever_holds_it(isolation: str):
+    """Its users are kept apart in another way, or are as many as it may have."""
+    card = a_card("n-0", gib=3, isolation_policy=IsolationPolicy.DYNAMIC, max_users=1)
+    books = Books(a_node("n", card)).run("v", "n-0", of=f"vram=1g,isolation={isolation}")
+    told = refused(books, "vram=8g,isolation=soft")
+    assert (told.code, told.curable) == (Code.GPU_VRAM, False)
+    assert str(told) == "insufficient-vram: needs 8Gi vram, n-0 has 3Gi"

@@ -177,9 +177,11 @@ def _lock(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
     dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
     held = fleet.card_modes.item(card)
     if dynamic and conflicts(held):
-        return _no(Code.ISOLATION_CONFLICT, fleet, card, Cure.CAPACITY)
+        return _too_small(fleet, card, asked) or _no(Code.ISOLATION_CONFLICT, fleet, card, Cure.CAPACITY)
     if not held & mixed(asked, dynamic=dynamic):
         return None
+    if (never := _too_small(fleet, card, asked)) is not None:
+        return never
     user = next(iter(fleet.holders[card].values()))
     mode = Isolation.SHARED if user is None else user.isolation
     return replace(_no(Code.ISOLATION_LOCKED, fleet, card, Cure.CAPACITY), mode=mode)
@@ -203,9 +205,11 @@ def _too_small(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection
     return None
 
 
-def _users(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:  # noqa: ARG001 - as all checks
+def _users(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     most, users = fleet.cards[card].max_users, len(fleet.holders[card])
-    return None if most is None or users < most else _no(Code.GPU_USERS, fleet, card, Cure.CAPACITY, users + 1, most)
+    if most is None or users < most:
+        return None
+    return _too_small(fleet, card, asked) or _no(Code.GPU_USERS, fleet, card, Cure.CAPACITY, users + 1, most)
 
 
 def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
