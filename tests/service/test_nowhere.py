@@ -1,9 +1,14 @@
 """Requests that fit nowhere: a refusal names its true cause, what there is, what was looked at, what would fit."""
 
+from dataclasses import replace
+
 import pytest
 
+from ullage.core.explain import smaller_requests
+from ullage.core.fleet import Fleet
 from ullage.core.quota import Quotas
 from ullage.core.selection import Rules
+from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu
@@ -17,7 +22,7 @@ GIB = 2**30
 
 
 def a_card(name, **facts):
-    return Gpu(name, 0, **({"vram_bytes": 80 * GIB, "vendor": "NVIDIA", "model": "A100"} | facts))
+    return Gpu(name, facts.pop("index", 0), **({"vram_bytes": 80 * GIB, "vendor": "NVIDIA", "model": "A100"} | facts))
 
 
 def a_node(name="n", cards=8, *, node=None, **facts):
@@ -49,6 +54,7 @@ def explained(asked, nodes, held=(), rules=None, offered=None):
 
 SOFT = "cpu=0,mem=0,gpu=1,vram=20g"
 TWO = [a_node("a"), a_node("b")]
+OTHERS = [a_card("a-1", index=1), a_card("a-2", index=2)]
 CASES = {
     "more than any card has": (
         ("cpu=0,mem=0,gpu=1,vram=100g", TWO),
@@ -123,6 +129,21 @@ CASES = {
         (
             "asks for 20Gi on one card, gpu_index=7; another card is named: there are 0 "
             "(all 16 cards of 2 nodes looked at); 20Gi on one card would fit on 2 nodes now"
+        ),
+    ),
+    "another index is named, and the card that has it is broken": (
+        (f"{SOFT},gpu_index=0", [Node("a", 64_000, 0, (a_card("a-0", healthy=False), *OTHERS))]),
+        (
+            "asks for 20Gi on one card, gpu_index=0; another card is named: there are 1, 2 "
+            "(all 3 cards of 1 node looked at); 1 card: the card is not healthy, or was not seen any more; "
+            "20Gi on one card would fit on 1 node now"
+        ),
+    ),
+    "unhealthy, and nodes without cards": (
+        (SOFT, [a_node("a", 1, healthy=False), a_node("b", 0), a_node("c", 0)]),
+        (
+            "asks for 20Gi on one card; the card is not healthy, or was not seen any more "
+            "(1 card of 3 nodes looked at); 2 nodes: no cards"
         ),
     ),
     "unhealthy": (
@@ -231,3 +252,12 @@ def test_what_is_suggested_fits_where_it_is_said_to_fit():
     cluster.recover((part_of("a-0", 70),))
     smaller = Request("u", ResourceRequirement.from_string("cpu=0,mem=0,gpu=1,vram=80g"))
     assert cluster.offers(smaller, ["a", "b"], expected=False).names == ["a", "b"]
+
+
+def test_what_would_fit_is_asked_under_the_same_terms():
+    """A smaller request does not forget which nodes will do, nor the policy of zones."""
+    terms = NodeAffinity(required=((Expression("zone", Operator.IN, ("east",)),),))
+    asked = replace(ResourceRequirement.from_string("gpu=3,numa=restricted"), nodes=terms)
+    fleet = Fleet([a_node("a", 2, node={"labels": {"zone": "east"}})])
+    (smaller,) = smaller_requests(fleet, asked, [0])
+    assert smaller == replace(asked, gpu_count=2)

@@ -321,7 +321,8 @@ def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> Resour
     if free or asked.part is None or asked.gpu_count > 1:
         none = None if asked.whole else asked.part
         cards = replace(asked.cards, indices=()) if free else ANY_CARD
-        return ResourceRequirement(1, 0, len(free), none if free else None, cards)
+        alignment = replace(asked.alignment, containers=())
+        return ResourceRequirement(1, 0, len(free), none if free else None, cards, asked.nodes, alignment)
     parts = [
         part
         for card in books.cards_on(row)

@@ -19,6 +19,7 @@ from ullage.core.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.offers import NodeRefusal, offers
 from ullage.core.selection import Rules, find
 from ullage.model.claim import Request
+from ullage.model.gpu import Gpu
 from ullage.model.part import CardSelector
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
@@ -117,7 +118,7 @@ def nowhere(
         max((size for _, _, size in sizes), default=0),
         smaller,
         room,
-        _kinds(fleet, every, causes[0].rejection.code if causes else None),
+        _kinds(fleet, asked.cards, every, causes[0].rejection.code if causes else None),
     )
 
 
@@ -132,15 +133,31 @@ def _more_than_any_node(fleet: Fleet, asked: ResourceRequirement, rows: Sequence
     return [Cause(Rejection(code, Cure.NODE_CHANGE, need, had), len(rows)) for code, need, had in amounts if need > had]
 
 
-def _kinds(fleet: Fleet, rows: Iterable[int], code: Code | None) -> tuple[str, ...]:
-    """What the cards of these nodes are, where that is the cause."""
+def _kinds(fleet: Fleet, asked: CardSelector, rows: Iterable[int], code: Code | None) -> tuple[str, ...]:
+    """What the cards of these nodes are that are of another kind, where that is the cause."""
     if code not in KINDS:
         return ()
     name = KINDS[code]
     none = "no pool" if code is Code.WRONG_POOL else "unknown"
-    values = (getattr(gpu, name) for row in rows for gpu in fleet.nodes[row].gpus)
+    gpus = (gpu for row in rows for gpu in fleet.nodes[row].gpus)
+    values = (getattr(gpu, name) for gpu in gpus if not _is_of_kind(asked, gpu, code))
     found = Counter(none if value in (None, "") else str(value) for value in values)
     return tuple(kind for kind, _ in found.most_common(_MOST_KINDS))
+
+
+def _is_of_kind(asked: CardSelector, gpu: Gpu, code: Code) -> bool:
+    """Whether a card is of the kind that is asked, in what a code of `KINDS` is about."""
+    match code:
+        case Code.WRONG_MODEL:
+            return asked.takes_model(gpu.model)
+        case Code.WRONG_VENDOR:
+            return gpu.vendor in asked.vendors
+        case Code.WRONG_POOL:
+            return gpu.pool == asked.pool
+        case Code.WRONG_INDEX:
+            return gpu.index in asked.indices
+        case _:
+            return asked.takes_uuid(gpu.uuid)
 
 
 def _first_said(refusal: NodeRefusal) -> Counter[tuple[Code, Cure]]:
@@ -165,8 +182,13 @@ def _open(refusal: NodeRefusal, cards: int, *, curable: bool) -> int:
 
 
 def _order(cause: Cause) -> tuple[int, int, str]:
-    """The closest to a fit first: what capacity cures, what is too small, what another node cures, another kind."""
+    """The closest to a fit first: what capacity cures, what is too small, what another node cures, another kind.
+
+    Nodes without cards come last.
+    """
     rejection = cause.rejection
+    if rejection.code is Code.NO_CANDIDATE:
+        return 4, -cause.count, rejection.code
     if rejection.cure is not Cure.NODE_CHANGE:
         near = 0
     else:
@@ -236,7 +258,8 @@ def _candidates(fleet: Fleet, asked: ResourceRequirement, rows: Column) -> Itera
     chosen: dict[int, None] = {}
     for ranked in _rankings(fleet, rows):
         chosen |= dict.fromkeys(ranked[: _MOST_ROWS // 4].tolist())
-    any_card = replace(asked, cards=CardSelector(isolation=asked.cards.isolation, pool=asked.cards.pool))
+    own = asked.cards
+    any_card = replace(asked, cards=CardSelector(isolation=own.isolation, pool=own.pool, policy=own.policy))
     wider = [] if any_card == asked else [any_card]
     return dict.fromkeys([*smaller_requests(fleet, asked, chosen)[:_MOST_TRIALS], *wider])
 

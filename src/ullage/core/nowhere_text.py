@@ -104,6 +104,8 @@ _NUMBER_OF_CARDS = frozenset({Code.GPU_NOT_IDLE, Code.NOT_ENOUGH_CARDS, Code.GPU
 
 
 def _meaning(rejection: Rejection) -> str:
+    if rejection.code is Code.NO_CANDIDATE:
+        return "no cards"
     if rejection.code in (Code.GPU_VRAM, Code.GPU_COMPUTE) and rejection.cure is Cure.NODE_CHANGE:
         return f"too small when empty, the largest has {show_amount(rejection.code, rejection.had)}"
     return MEANINGS[rejection.code]
