@@ -289,6 +289,25 @@ async def test_an_adapter_of_another_vendor_leaves_the_cards_theirs(bench):
     assert {card.vendor for card in record.cards} == {"NVIDIA"}
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        (
+            "node/node1/cpulist",
+            "0-3",
+            "the topology is not used: cpus: 0 is not valid: it lies in zone",
+        ),
+        ("node/node1/distance", "20", "node1/distance is not a distance for each of 2 zones"),
+    ],
+)
+async def test_what_cannot_be_read_of_the_zones_is_said(bench, name, content, sentence):
+    write(bench.root, f"sys/devices/system/{name}", content)
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        assert await bench.round()
+    (said,) = [said for source, said in bench.said if source == "topology"]
+    assert said.startswith(sentence)
+
+
 async def test_a_configuration_that_breaks_counts_as_it_was(bench):
     async with PodResourcesServer(bench.settings.pod_resources):
         await bench.round()

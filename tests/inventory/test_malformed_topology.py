@@ -149,6 +149,7 @@ def test_zones_that_contradict_each_other_leave_the_machine_without_a_topology(r
             "node1/hugepages hold more than the memory of the zone",
         ),
         (f"{CPUS}/cpu5/topology/core_id", "-1", "CPU 5 does not say which core it is of"),
+        *((f"{CARD}/{name}", "", "PCI: 0000:3b:00.0 cannot be read") for name in ("vendor", "device", "class")),
     ],
 )
 def test_a_piece_that_cannot_be_read_is_left_out_and_said(recorded, name, content, said):

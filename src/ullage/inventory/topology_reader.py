@@ -100,6 +100,9 @@ class TopologyReader:
         nvlinks, notes = self._nvlinks(cards, devices, nvml)
         if addresses is None:
             notes = (*notes, f"the PCI devices cannot be listed, or there are more than {MAX_DEVICES}: none is used")
+        if silent := [address for address in addresses or () if address not in devices]:
+            whose = silent[0] if len(silent) == 1 else f"{silent[0]} and {len(silent) - 1} more"
+            notes = (*notes, f"PCI: {whose} cannot be read: what it is is not known, and it is left out")
         topology = None
         try:
             record = read_zones(self._root)

@@ -123,8 +123,10 @@ class Exporter:
         except UllageError as error:
             self._trouble("machine", error.message)
             return False
-        if reason := self._seen[1].reason:
-            self._trouble("cards", reason)
+        node, cards = self._seen
+        for source, sentence in (("topology", node.topology_note), ("cards", cards.reason)):
+            if sentence:
+                self._trouble(source, sentence)
         return True
 
     def _discover(self) -> tuple[Node, FoundCards]:
