@@ -68,3 +68,10 @@ def test_a_card_that_is_too_small_is_refused_for_that_whoever_holds_it(isolation
     told = refused(books, "vram=8g,isolation=soft")
     assert (told.code, told.curable) == (Code.GPU_VRAM, False)
     assert str(told) == "insufficient-vram: needs 8Gi vram, n-0 has 3Gi"
+
+
+def test_memory_that_a_node_never_has_is_told_before_cpus_that_are_in_use():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-0", of="tflops=1,cpu=60")
+    told = refused(books, "tflops=10,cpu=8,mem=2048g")
+    assert (told.code, told.curable) == (Code.MEMORY, False)
+    assert refused(books, "tflops=10,cpu=8,mem=1g").code is Code.CPU

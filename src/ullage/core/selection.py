@@ -392,16 +392,19 @@ def _node_refuses(fleet: Fleet, card: int, request: Request) -> tuple[Rejection,
     node = fleet.nodes[row]
     if not node.schedulable:
         return (_reject(fleet, card, Code.CORDONED if node.cordoned else Code.NOT_READY, Cure.NODE_CHANGE),)
-    for code, need, free, total in (
-        (Code.CPU, asked.cpu_milli, int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
-        (Code.MEMORY, asked.memory_bytes, int(fleet.memory_free[row]), int(fleet.memory_total[row])),
-    ):
-        if need > max(0, free) and need:
-            cure = Cure.CAPACITY if need <= total else Cure.NODE_CHANGE
-            never = refusal_when_empty(fleet, asked, row) if cure is Cure.CAPACITY else None
+    amounts = (
+        (Code.CPU, asked.cpu_milli, max(0, int(fleet.cpu_free[row])), int(fleet.cpu_total[row])),
+        (Code.MEMORY, asked.memory_bytes, max(0, int(fleet.memory_free[row])), int(fleet.memory_total[row])),
+    )
+    for code, need, _, total in amounts:
+        if need > total:
+            return (_reject(fleet, card, code, Cure.NODE_CHANGE, need, total),)
+    for code, need, free, _ in amounts:
+        if need > free:
+            never = refusal_when_empty(fleet, asked, row)
             if never is not None:
                 return (replace(never, gpu=fleet.cards[card].uuid),)
-            return (_reject(fleet, card, code, cure, need, max(0, free) if need <= total else total),)
+            return (_reject(fleet, card, code, Cure.CAPACITY, need, free),)
     return ()
 
 
