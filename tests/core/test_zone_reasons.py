@@ -211,7 +211,7 @@ def test_what_no_zone_can_ever_hold_is_told_as_never_also_while_others_use_the_c
     fleet.charge(Allocation("other", "n", ResourceRequirement(6000)))
     found = why(fleet, asked)
     assert found.cure is not Cure.CAPACITY
-    assert "it needs 5 CPUs; n has 4 of 4 free on zone 0, 4 of 4 on zone 1" in found.summary
+    assert "it needs 5 CPUs; n, when empty, has 4 of 4 free on zone 0, 4 of 4 on zone 1" in found.summary
 
 
 def test_a_request_is_told_too_what_no_zone_can_ever_hold():

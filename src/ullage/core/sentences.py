@@ -277,7 +277,11 @@ def zone_numbers(rejection: Rejection) -> str:
     for name in dict.fromkeys(zone.resource for zone in rejection.zones if zone.resource not in named):
         there = (f"{zone.total} on zone {zone.zone}" for zone in rejection.zones if zone.resource == name)
         near += f"; {name}: {', '.join(there)}"
-    return f"{who} needs {asked}{together}; {rejection.node} has {_zones_have(rejection, named)}{rule}{near}"
+    return f"{who} needs {asked}{together}; {_node(rejection)} has {_zones_have(rejection, named)}{rule}{near}"
+
+
+def _node(rejection: Rejection) -> str:
+    return f"{rejection.node}, when empty," if rejection.when_empty else str(rejection.node)
 
 
 def _zones_have(rejection: Rejection, named: Sequence[str]) -> str:
@@ -306,7 +310,9 @@ def _core_numbers(rejection: Rejection) -> str:
     """How many CPUs it needs: no whole number of cores, or more than there are on such."""
     if rejection.had >= rejection.needed:
         return f"it needs {rejection.needed} CPUs, which is no whole number of cores on {rejection.node}"
-    return f"it needs {rejection.needed} CPUs; {rejection.node} has {rejection.had} free on cores that are not reserved"
+    return (
+        f"it needs {rejection.needed} CPUs; {_node(rejection)} has {rejection.had} free on cores that are not reserved"
+    )
 
 
 def _quota_numbers(code: Code, figures: QuotaFigures) -> str:

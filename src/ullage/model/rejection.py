@@ -152,6 +152,7 @@ class Rejection:
     `needs` is what is asked of zones, one resource if no zone has enough of it, else all that must lie together,
     and `container` the one of several containers that asks for it.
     `resource` names what is used up where the code does not, and `own` is what of `had` the asker itself holds.
+    With `when_empty`, `zones` and `had` are what the node has when nobody is on it.
     `wanted` and `found` are what the request names of cards or nodes and what there is instead, in words.
     """
 
@@ -169,6 +170,7 @@ class Rejection:
     rule: str = ""
     resource: str = ""
     own: int = 0
+    when_empty: bool = field(default=False, compare=False)
     wanted: str = field(default="", compare=False)
     found: tuple[str, ...] = field(default=(), compare=False)
 

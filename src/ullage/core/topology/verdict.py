@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,8 @@ def refusal_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> Re
     if fits_when_empty(fleet, asked, row):
         return None
     empty = fleet.emptied()
-    return refusal_on(empty, asked, row, [card for card in empty.cards_on(row) if empty.card_usable[card]])
+    refused = refusal_on(empty, asked, row, [card for card in empty.cards_on(row) if empty.card_usable[card]])
+    return None if refused is None else replace(refused, when_empty=True)
 
 
 def fits_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> bool:
