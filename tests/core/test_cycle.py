@@ -130,6 +130,22 @@ def test_no_victim_is_taken_that_is_not_needed():
     assert sorted(victims(plan)) == [f"mid/{i}@n2" for i in range(4)]
 
 
+def test_nobody_leaves_for_a_limit_that_it_takes_nothing_of():
+    """The queue has all the cards it may have; the lowest priority, which is asked first, has none."""
+    card = ResourceRequirement.of(cpu=1, gpu=1)
+    queues = (Queue("q", limit=Limit(gpu_milli=2000)),)
+    demands = [
+        Demand("cards", 1, card, running=2, queue="q", priority=5),
+        Demand("cpus", 2, ONE, running=3, queue="q"),
+        Demand("claim", 3, card, pending=1, queue="q", priority=5),
+    ]
+    executors = [*work("cards", B, B, requirement=card), *work("cpus", B, B, B)]
+    deserved = {"cards": 1, "cpus": 1, "claim": 1}
+    given = world([a_node("n1", 8, gpus=4)], demands, executors, queues)
+    plan = schedule(given, PATIENT, 100.0, deserved=deserved)
+    assert victims(plan) == ["cards/1@n1"]
+
+
 def test_nobody_gives_way_for_what_would_not_fit_anyway():
     executors = work("b", B, B, B, B)
     for asked in (ResourceRequirement.of(cpu=5), ResourceRequirement.of(gpu=1)):
@@ -259,6 +275,14 @@ def test_an_overdue_request_does_not_exceed_a_maximum_with_what_is_leaving():
 
 
 # --- letting go -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pausing", "kept"), [(True, 4), (False, 0)])
+def test_a_session_that_pauses_deserves_what_it_did_and_gets_nothing_new(pausing, kept):
+    held = Demand("b", 1, ONE, running=2, pending=9, held_back=Code.BIND_FAILURES, pausing=pausing)
+    other = Demand("a", 2, ONE, pending=9)
+    plan = schedule(world([a_node("n1", 8)], [held, other], work("b", B, B)), PATIENT, 100.0)
+    assert (plan.deserved["b"], started(plan)["b"]) == (kept, 0)
 
 
 def test_a_session_that_is_gone_leaves_nothing_behind():

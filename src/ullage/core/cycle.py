@@ -127,10 +127,12 @@ class _Cycle:
 
     def _ceiling(self, demand: Demand) -> int:
         """Units a session may hold while others of its units are still leaving."""
-        wanted = wanted_units(demand)
+        return self._at_most(demand, wanted_units(demand))
+
+    def _at_most(self, demand: Demand, units: int) -> int:
         if demand.max_instances is None:
-            return wanted
-        return min(wanted, demand.max_instances // demand.batch_size - self._leaves[demand.session].leaving)
+            return units
+        return min(units, demand.max_instances // demand.batch_size - self._leaves[demand.session].leaving)
 
     def _open_outlook(self) -> Placer:
         if self._outlook is None:
@@ -146,12 +148,12 @@ class _Cycle:
     def _keep_promises(self) -> None:
         """Hold all promised places that are still there; then serve their sessions, each at the first free place.
 
-        A promise that is paid is kept; another one as long as its session deserves it.
+        A promise that is paid is kept; another one as long as its session deserves it. They wait while it pauses.
         """
         for session, promise in self._world.promises.items():
             demand = self._demands.get(session)
-            if demand is not None:
-                most = self._ceiling(demand)
+            if demand is not None and demand.competes:
+                most = self._at_most(demand, demand.want // demand.batch_size)
                 if not promise.paid:
                     most = min(most, self._deserved.get(session, 0) // demand.batch_size)
                 units = places_of(session, promise.places, demand.batch_size)
@@ -159,8 +161,12 @@ class _Cycle:
                 for unit in units[: max(0, most - self._leaves[session].held)]:
                     if charge_all(self._open_outlook().fleet, unit):
                         self._promises.add(session, unit)
-        for session, _ in list(self._promises.items()):
-            self._redeem(self._demands[session])
+        for session, places in list(self._promises.items()):
+            demand = self._demands[session]
+            if demand.ready:
+                self._redeem(demand)
+            else:
+                self._note_held(demand, places)
         self._full.clear()
 
     def _redeem(self, demand: Demand) -> None:
@@ -472,7 +478,7 @@ class _Cycle:
         self._promises.add(demand.session, placed)
 
     def _note_held(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
-        self._waiting[demand.session] = Code.RECLAIMING
+        self._waiting[demand.session] = demand.held_back or Code.RECLAIMING
         self._reserved[demand.session] = self._reserved.get(demand.session, ()) + placed
 
     def _shortage(self, demand: Demand) -> Code:

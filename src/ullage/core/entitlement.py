@@ -89,13 +89,13 @@ def _placeable_want(demand: Demand, empty: Placer, rooms: dict[Shape, int]) -> i
 
 
 def wanted_units(demand: Demand) -> int:
-    """Units a session can use now; none past its retry limit."""
+    """Units a session can use now; none while it is held back."""
     return demand.want // demand.batch_size if demand.ready else 0
 
 
 def units_of_work(demand: Demand) -> int:
     """Units that the unfinished tasks of a session ask for; none past its retry limit."""
-    return demand.work // demand.batch_size if demand.ready else 0
+    return demand.work // demand.batch_size if demand.competes else 0
 
 
 def has_room(placer: Placer, demand: Demand) -> bool:

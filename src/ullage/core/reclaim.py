@@ -283,9 +283,18 @@ class Reclaim:
             for victim in chosen:
                 self._count_out(tree, victim, -1)
             return ()
-        for victim in chosen:
+        needed = [victim for victim in reversed(chosen) if not self._may_keep(victim, tree, leaf)][::-1]
+        for victim in needed:
             _leave(outlook, victim)
-        return tuple(chosen)
+        return tuple(needed)
+
+    def _may_keep(self, victim: Victim, tree: ShareTree, leaf: Leaf) -> bool:
+        """Whether the claimant is below its limit without this one too; if so, it stays."""
+        self._count_out(tree, victim, -1)
+        stays = tree.over_limit(leaf, leaving=False) is None
+        if not stays:
+            self._count_out(tree, victim, +1)
+        return stays
 
     def give_back(self, victims: Iterable[Victim], tree: ShareTree, outlook: Placer) -> None:
         """Victims of `claim_within` stay: below the limit there is no room for the claimant."""

@@ -19,7 +19,8 @@ class Demand:
     """An open session as the cycle sees it.
 
     `number` is its order of creation; `held_back` says why it gets no new executors for now (it keeps
-    what it has); `waiting_since` is since when it has held nothing, or less than it deserves, for want
+    what it has). While it is `pausing` that ends by itself, soon: it deserves what it did, and what it was promised
+    waits for it. `waiting_since` is since when it has held nothing, or less than it deserves, for want
     of room. `running` counts tasks on executors that stay, `leaving` those on executors that give way or
     are being ended: they need no other executor yet, and wait again if they do not end before.
     """
@@ -41,12 +42,18 @@ class Demand:
     application_max: int = MAX_INSTANCES
     delay_release_s: float = DELAY_RELEASE_S
     held_back: Code | None = None
+    pausing: bool = False
     waiting_since: float | None = None
 
     @property
     def ready(self) -> bool:
         """Whether it may have new executors."""
         return self.held_back is None
+
+    @property
+    def competes(self) -> bool:
+        """Whether it may have new executors now, or soon."""
+        return self.ready or self.pausing
 
     @property
     def want(self) -> int:

@@ -68,8 +68,8 @@ class Executors:
         self._changed = changed
         self.failures = StartFailures(state, journal, events, clock, changed)
         self._created = 0
-        self._shields: dict[str, float] = {}
-        """By session, when the protection ends of room that its executor lost again."""
+        self._shields: dict[str, list[float]] = {}
+        """By session, when the protection ends of room that its executors lost again."""
 
     # --- decisions ---
 
@@ -146,6 +146,10 @@ class Executors:
         elif executor.state is not ExecutorState.BOUND:
             self._state.promise(action.eviction.winner)
 
+    def forget_shields(self) -> None:
+        """Room that is promised no more is no more protected either."""
+        self._shields = {name: ends for name, ends in self._shields.items() if name in self._state.promises}
+
     def keep(self, action: Keep) -> None:
         """An executor that was to give way stays in its session, unless it has begun to leave."""
         executor = self._state.executors[action.executor]
@@ -211,7 +215,8 @@ class Executors:
 
     def _protect(self, executor: ExecutorRecord, winner: str | None) -> None:
         """Protect an executor that starts; in the place of a lost one it has what was left of the time."""
-        ends = self._shields.pop(winner, inf) if winner is not None else inf
+        shields = self._shields.get(winner or "")
+        ends = shields.pop(0) if shields else inf
         executor.winner, executor.shielded_until = winner, ends if ends > self._clock() else inf
         executor.protected_until = self._protected_until(executor)
 
@@ -224,14 +229,19 @@ class Executors:
         return max(now + self._policy.min_runtime_s, won_until)
 
     def _promise_again(self, executor: ExecutorRecord) -> None:
-        """Room that was won is kept for the session for the protected time, though its executor failed."""
-        winner, allocation = executor.winner, self._state.fleet.ledger.get(executor.id)
-        lost = executor.stopping or executor.lost or executor.eviction is not None or executor.gang is not None
-        if winner is not None and allocation is not None and not lost and self._clock() < executor.protected_until:
-            self._state.promise(winner, (allocation,))
-            if executor.protected_until < inf:
-                self._shields[winner] = executor.protected_until
-        executor.winner = None
+        """Room that was won is kept for the session for the protected time, though its executor or its gang failed."""
+        members, ledger = self._members(executor), self._state.fleet.ledger
+        members.sort(key=lambda member: member.gang.rank if member.gang else 0)
+        places = tuple(ledger[member.id] for member in members if member.id in ledger)
+        lost = any(member.stopping or member.lost or member.eviction is not None for member in members)
+        winner, until = executor.winner, max((member.protected_until for member in members), default=0.0)
+        whole = len(places) == (executor.gang.size if executor.gang else 1)
+        if winner is not None and whole and not lost and self._clock() < until:
+            self._state.promise(winner, places)
+            if until < inf:
+                self._shields.setdefault(winner, []).extend([until] * len(places))
+        for member in members:
+            member.winner = None
 
     def let_go(self, record: SessionRecord) -> None:
         """The session is forgotten: its executors leave, and work for nobody from now on."""
@@ -370,7 +380,9 @@ class Executors:
                 if executor.bound_at + GANG_TIMEOUT_S <= now:
                     record.not_before = now + GANG_BACKOFF_S
                     due = record.not_before if due is None else min(due, record.not_before)
-                    self._break_up(record, executor.gang, f"not all members started within {GANG_TIMEOUT_S:g} s")
+                    text = f"not all members started within {GANG_TIMEOUT_S:g} s"
+                    self._break_up(record, executor.gang, text)
+                    self.failures.failed(record, executor, BindCode.WORKER_FAILED, text)
                 else:
                     ends_at = executor.bound_at + GANG_TIMEOUT_S
                     due = ends_at if due is None else min(due, ends_at)
@@ -387,6 +399,7 @@ class Executors:
         """One member is gone or late: the batch goes back as a whole and its executors end."""
         members = [member for member in record.executors.values() if member.gang and member.gang.id == gang.id]
         if any(not member.stopping for member in members):
+            self._promise_again(members[0])
             self._events.add("gang.released", record.id, message=reason, gang=gang.id)
         for member in members:
             if not member.stopping:

@@ -72,6 +72,7 @@ class Loop:
         with self._journal.together():
             self._note_promises(plan, started)
             self._carry_out(plan)
+            self._executors.forget_shields()
             self._state.keep_promises()
             self._executors.have_yield(plan.yielding)
             self._note_waiting(plan, started)

@@ -154,6 +154,11 @@ class SessionRecord:
             return Code.BIND_FAILURES
         return Code.BACKOFF if self.not_before > now else None
 
+    def pauses(self, now: float) -> bool:
+        """Whether it gets no new executors for a moment only."""
+        waits = self.retry_at > now or self.not_before > now
+        return waits and self.takes_tasks and self.session.bind_failures < RETRY_LIMIT
+
     @property
     def takes_tasks(self) -> bool:
         """Whether it is open and not being cancelled."""
@@ -401,6 +406,7 @@ class State:
             application_max=application.max_instances,
             delay_release_s=application.delay_release_s,
             held_back=record.held_back(now),
+            pausing=record.pauses(now),
             waiting_since=record.waiting_since,
         )
 
