@@ -3,15 +3,18 @@
 from contextlib import contextmanager
 
 import pytest
-from tests.lab import a_node
+from tests.lab import Lab, a_node
 from tests.service.test_restart import Machine
 
 from ullage.core.consolidation import Consolidation, NoConsolidation
 from ullage.core.nomination import NOMINATED_TTL_S
+from ullage.core.preemption import NoPreemption
 from ullage.core.selection import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict
+from ullage.model.nomination import Nomination
+from ullage.model.quota import Quota
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 
@@ -184,3 +187,85 @@ def test_a_place_that_was_lost_meanwhile_is_chosen_anew(machine):
     machine.service.allocations.forget("wide", nothing)
     back = alloc(machine, uid, "gpu=0.4")
     assert back.node != to.node
+
+
+# --- nobody moves in vain ---
+
+
+def own(uid: str, text: str, card: str | None = None) -> tuple[Request, list[str] | None]:
+    request = Request(uid, ResourceRequirement.from_string(text), Claim(namespace="own"))
+    return request, None if card is None else [card]
+
+
+def take(machine, uid, text, card=None):
+    """A request of the namespace `own`."""
+    request, gpus = own(uid, text, card)
+    if gpus is None:
+        return machine.service.allocations.alloc(request, nothing)
+    return machine.service.allocations.bind(request, gpus, nothing)
+
+
+@contextmanager
+def two_halves():
+    """Two nodes of two cards, part of a card held on each by the namespace `own`."""
+    with Lab(a_node("n1", gpus=2), a_node("n2", gpus=2)) as lab:
+        take(lab, "a", "gpu=0.4", "GPU-n1-0")
+        take(lab, "b", "gpu=0.4", "GPU-n2-0")
+        yield lab
+
+
+def test_the_room_that_was_made_is_kept_by_whom_it_was_made_for():
+    with two_halves() as lab:
+        for move in make_room(lab, "wide").moves:
+            free(lab, move.allocation.id)
+        assert isinstance(alloc(lab, "wide"), Allocation)
+        higher = asked("higher", priority=100)
+        assert isinstance(lab.service.preemptions.alloc(higher, nothing), NoPreemption)
+        lab.pass_time(lab.service.state.allocator.rules.protected_s)
+        assert isinstance(lab.service.preemptions.alloc(higher, nothing), Nomination)
+
+
+def test_room_that_was_there_without_moves_is_not_protected():
+    with Lab(a_node("n1", gpus=2)) as lab:
+        make_room(lab, "wide")
+        wide = alloc(lab, "wide")
+        assert wide.claim.protected_until == 0.0
+
+
+def test_who_moves_keeps_its_part_of_the_quota_of_its_namespace():
+    with two_halves() as lab:
+        lab.service.quotas.put("own", Quota(max_workers=2), nothing)
+        (move,) = make_room(lab, "wide").moves
+        free(lab, move.allocation.id)
+        assert isinstance(take(lab, "other", "gpu=0.1"), Refusal)
+        assert isinstance(take(lab, move.allocation.id, "gpu=0.4"), Allocation)
+
+
+def test_who_has_yet_to_move_counts_once_in_the_quota_of_its_namespace():
+    with two_halves() as lab:
+        lab.service.quotas.put("own", Quota(max_workers=3), nothing)
+        make_room(lab, "wide")
+        assert isinstance(take(lab, "third", "gpu=0.1"), Allocation)
+
+
+def test_nobody_moves_for_what_a_quota_refuses_then():
+    with two_halves() as lab:
+        lab.service.quotas.put("own", Quota(max_workers=3), nothing)
+        request, _ = own("room", "gpu=1")
+        found = lab.service.consolidations.carry_out(request, ["one", "two"], None, nothing)
+        assert isinstance(found, NoConsolidation)
+        assert (found.code, found.rejections[0].quota.used) == (Code.QUOTA_TOTAL_WORKERS, 3)
+        assert not kept(lab)
+        request, _ = own("room", "gpu=2")
+        assert isinstance(lab.service.consolidations.carry_out(request, ["one"], None, nothing), Consolidation)
+
+
+def test_what_a_mover_has_of_its_node_yet_is_not_charged_twice():
+    with Lab(a_node("n1", cpu=4, gpus=3)) as lab:
+        take(lab, "a", "cpu=1,gpu=0.4", "GPU-n1-0")
+        take(lab, "b", "cpu=1,gpu=0.4", "GPU-n1-1")
+        (move,) = make_room(lab, "wide").moves
+        assert isinstance(take(lab, "third", "cpu=2,gpu=0.1"), Allocation)
+        free(lab, move.allocation.id)
+        assert isinstance(take(lab, "fourth", "cpu=1,gpu=0.1"), Refusal)
+        assert isinstance(take(lab, move.allocation.id, "cpu=1,gpu=0.4"), Allocation)

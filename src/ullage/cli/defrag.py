@@ -12,7 +12,7 @@ from ullage.cli.refusal import report_refusal
 from ullage.cli.request import as_typed
 from ullage.client.answer import Refused
 from ullage.model.counted import counted
-from ullage.model.rejection import Cure
+from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
 from ullage.wire.api import RejectionBody
 from ullage.wire.consolidation import MakeRoom, RoomPlan
@@ -103,6 +103,8 @@ def _never_fits(refusal: RejectionBody) -> bool:
 def _summary(plan: RoomPlan) -> str:
     if plan.refusal is not None:
         never = "so many would not fit if nobody held anything; ask for less"
+        if plan.refusal.code != Code.NO_MOVES_HELP:
+            return plan.refusal.text
         why = never if _never_fits(plan.refusal) else plan.refusal.text
         return f"room can be made for {plan.refusal.had} of {plan.refusal.needed}: {why}"
     if plan.cost is None or not plan.moves:

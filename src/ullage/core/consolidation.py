@@ -6,28 +6,29 @@ moves only to make room for another one who moves. They go, the largest first, e
 Whoever moves has room somewhere as the books are. Of all such plans the cheapest is taken (`Cost`): per node
 every set of cards to free is looked at, and units are spread over the nodes so that the sum is least. If somebody
 of that plan finds no place after all, the next cheapest is tried; after some tries room is made for one unit after
-the other, each at least cost, and the plan says so. Quotas are not asked: who moves holds as much as before.
+the other, each at least cost, and the plan says so. Quotas are asked for the units of the plan only: who moves holds
+as much as before.
 
 Every trial is rolled back. Times are seconds of the caller's clock.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ullage.core.feasibility import over_quota
 from ullage.core.fleet import Fleet
 from ullage.core.kernel import freeing as at
 from ullage.core.kernel import victims
 from ullage.core.kernel.columns import CAP, Rows
+from ullage.core.movable import Stays, movable, priority_of
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, kept
 from ullage.core.occupancy import Columns, Occupancy, start
 from ullage.core.placement import Table, table_of
@@ -36,7 +37,7 @@ from ullage.core.selection import Choice, Refusal, Rules, choose, find, placemen
 from ullage.core.shape import shape_of
 from ullage.core.trial import trial
 from ullage.core.victims import NO_BUDGETS, Budgets
-from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import invalid
 from ullage.model.rejection import Code, Cure, Rejection
@@ -51,20 +52,6 @@ _ONE = 1 << 40
 """What moving one more costs: more than all cards together, so that the number counts first."""
 
 # --- values ---
-
-
-class Stays(StrEnum):
-    """Why an allocation is not moved, in the order in which it is judged."""
-
-    FOREIGN = "owner-not-known"
-    EXECUTOR = "executor-of-a-session"
-    NOT_BOUND = "not-bound"
-    GANG = "gang-member"
-    PROTECTED = "protected"
-    PRIORITY = "priority"
-    BUDGET = "disruption-budget"
-    SCATTERED = "cards-not-on-its-node"
-    NOWHERE = "no-room-elsewhere"
 
 
 class Cost(NamedTuple):
@@ -134,15 +121,16 @@ def consolidate(
     if not wanted.requirement.whole:
         raise invalid("resreq", str(wanted.requirement), "room is made for whole cards: ask for them, such as gpu=8")
     check_units(units)
-    movable, stays = _movable(fleet, now, up_to, budgets)
+    may_move, stays = movable(fleet, now, up_to, budgets)
     with kept(fleet, nominations.all(fleet)):
         look = _Look(fleet, replace(rules, quotas=Quotas(), strategy="best-fit"), wanted, units, tries)
-        holders = _Holders(look, movable)
+        holders = _Holders(look, may_move)
         stays = stays | holders.without_room()
-        for highest in sorted({_priority(allocation) for allocation in movable}) or [0]:
+        for highest in sorted({priority_of(allocation) for allocation in may_move}) or [0]:
             plan = _found(look, holders, highest)
             if len(plan.units) == units:
-                return _told(look, plan, now, stays)
+                over = over_quota(fleet, rules, wanted, [unit.gpus for unit in plan.units])
+                return NoConsolidation(over, stays=stays) if over else _told(look, plan, now, stays)
         fewer = min(_Search(look, holders, highest).most(), units - 1)
         if fewer and not plan.units:
             plan = _found(replace(look, units=fewer), holders, highest)
@@ -166,55 +154,9 @@ def check_units(units: int) -> None:
 def _told(look: _Look, plan: _Plan, now: float, stays: Mapping[Stays, int]) -> Consolidation:
     moves = [move for move in plan.moves if move.to.gpus != move.allocation.gpus]
     moved = [move.allocation for move in moves]
-    cost = Cost(max(map(_priority, moved), default=0), len(moved), sum(map(look.milli, moved)))
+    cost = Cost(max(map(priority_of, moved), default=0), len(moved), sum(map(look.milli, moved)))
     age = max((now - start(allocation) for allocation in moved), default=0.0)
     return Consolidation(plan.units, tuple(_in_order(look, moves)), cost, age, plan.least, stays)
-
-
-# --- who ---
-
-
-def _movable(
-    fleet: Fleet, now: float, up_to: int | None, budgets: Budgets
-) -> tuple[list[Allocation], dict[Stays, int]]:
-    """Those who may be moved, and how many may not for each reason."""
-    movable: list[Allocation] = []
-    stays: Counter[Stays] = Counter()
-    left = dict(budgets.left)
-    for _, allocation in sorted(fleet.ledger.items(), key=lambda entry: (len(entry[1].gpus), entry[0])):
-        if not allocation.gpus:
-            continue
-        reason = _stays(fleet, allocation, now, up_to)
-        workload = None if allocation.claim is None else (allocation.claim.namespace, allocation.claim.workload)
-        if reason is None and workload in left:
-            left[workload] -= 1
-            reason = Stays.BUDGET if left[workload] < 0 else None
-        if reason is None:
-            movable.append(allocation)
-        else:
-            stays[reason] += 1
-    return movable, dict(sorted(stays.items()))
-
-
-def _stays(fleet: Fleet, allocation: Allocation, now: float, up_to: int | None) -> Stays | None:
-    claim, row = allocation.claim, fleet.row_of.get(allocation.node)
-    if claim is None:
-        return Stays.EXECUTOR if allocation.of_session else Stays.FOREIGN
-    if allocation.state is not AllocationState.BOUND:
-        return Stays.NOT_BOUND
-    if claim.gang is not None:
-        return Stays.GANG
-    if claim.protected_until > now:
-        return Stays.PROTECTED
-    if up_to is not None and claim.priority > up_to:
-        return Stays.PRIORITY
-    cards = [fleet.card_of.get(uuid) for uuid in allocation.gpus]
-    here = all(card is not None and fleet.card_row.item(card) == row for card in cards)
-    return None if here else Stays.SCATTERED
-
-
-def _priority(allocation: Allocation) -> int:
-    return allocation.claim.priority if allocation.claim is not None else 0
 
 
 # --- which ---
@@ -260,7 +202,7 @@ class _Holders:
         self.stays: Rows = np.zeros(len(fleet.nodes), dtype=np.int64)
         self._look = look
         self._may = np.array([allocation.id in may for allocation in self.allocations], dtype=np.bool_)
-        self._priorities = np.array(list(map(_priority, self.allocations)), dtype=np.int64)
+        self._priorities = np.array(list(map(priority_of, self.allocations)), dtype=np.int64)
         asked = dict.fromkeys(allocation.requirement for allocation in self.allocations)
         number = {requirement: k for k, requirement in enumerate(asked)}
         self._asked = list(asked)

@@ -6,7 +6,7 @@ whole cards, or one card; units that take parts of several cards may hinder each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from ullage.core.counted import asked_on
@@ -18,6 +18,7 @@ from ullage.core.selection import Rules
 from ullage.core.shape import shape_of
 from ullage.model.claim import Request
 from ullage.model.part import Isolation
+from ullage.model.rejection import Rejection
 
 
 def room(fleet: Fleet, rules: Rules, request: Request) -> Column:
@@ -57,6 +58,18 @@ def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bo
         if rules.quotas.check(used, namespace, asked):
             return False
     return True
+
+
+def over_quota(fleet: Fleet, rules: Rules, request: Request, places: Iterable[Sequence[str]]) -> tuple[Rejection, ...]:
+    """Why a namespace may not have such requests at all of these places, each of some cards; empty if it may."""
+    namespace, more = request.claim.namespace, Usage()
+    for gpus in places:
+        asked = asked_on(fleet, request, [fleet.card_of[uuid] for uuid in gpus])
+        over = rules.quotas.check(with_pre_scheduled(fleet.usage, {namespace: more}), namespace, asked)
+        if over:
+            return over
+        more = more.plus(asked.total)
+    return ()
 
 
 def summable(rules: Rules, request: Request) -> bool:

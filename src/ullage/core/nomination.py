@@ -128,7 +128,7 @@ def kept(fleet: Fleet, ahead: Sequence[Ahead]) -> Iterator[None]:
         return
     with ExitStack() as stack:
         stack.enter_context(trial(fleet))
-        found = [_enter(fleet, each) for each in ahead]
+        found = _each_once([_enter(fleet, each) for each in ahead])
         if any(uid in fleet.ledger for each in found for uid in each.leaving):
             stack.pop_all().close()
             stack.enter_context(trial(fleet))
@@ -281,20 +281,37 @@ def _enter(fleet: Fleet, ahead: Ahead) -> _Kept:
         there = tuple(place for place in ahead.places if fleet.card_of.keys() >= set(place.gpus))
         found = _Kept(there, ahead.leaving)
     else:
-        keep, leaving = _keep(fleet, ahead), tuple(victim.uid for victim in ahead.victims)
-        found = _Kept(() if keep is None else (keep,), leaving)
+        keep = _keep(fleet, ahead)
+        found = _Kept(() if keep is None else (keep,), tuple(_leaving_for(fleet, ahead)))
         if keep is not None and ahead.owed:
-            found = found._replace(
-                namespace=ahead.request.claim.namespace, usage=_usage_beyond(fleet, ahead, keep, leaving)
-            )
+            found = found._replace(namespace=ahead.request.claim.namespace, usage=_usage_beyond(fleet, ahead, keep))
     _charge(fleet, found.places)
     return found
 
 
-def _usage_beyond(fleet: Fleet, nomination: Nomination, keep: Allocation, leaving: Iterable[str]) -> Usage:
-    """What a request will count in the quota of its namespace, less what those count there who leave for it."""
+def _leaving_for(fleet: Fleet, nomination: Nomination) -> Iterator[str]:
+    """Yield who leaves for a request: its victims; where others move for it those who have its cards, or it itself."""
+    yield from (victim.uid for victim in nomination.victims)
+    if nomination.hold:
+        cards = [fleet.card_of[uuid] for uuid in nomination.gpus if uuid in fleet.card_of]
+        yield from (uid for uid in (nomination.request.uid, *fleet.card_holders(cards)) if uid in fleet.leaving)
+
+
+def _each_once(found: Sequence[_Kept]) -> list[_Kept]:
+    """Have each who leaves do so for the first of those that count on it."""
+    seen = set[str]()
+    once = []
+    for each in found:
+        once.append(each._replace(leaving=tuple(uid for uid in dict.fromkeys(each.leaving) if uid not in seen)))
+        seen.update(each.leaving)
+    return once
+
+
+def _usage_beyond(fleet: Fleet, nomination: Nomination, keep: Allocation) -> Usage:
+    """What a request will count in the quota of its namespace, less what victims count there, or it itself."""
     claim = nomination.request.claim
     usage = fleet.usage_of(replace(keep, claim=claim))
+    leaving = (nomination.request.uid, *(victim.uid for victim in nomination.victims))
     for held in (fleet.ledger[uid] for uid in leaving if uid in fleet.ledger):
         if held.claim is not None and held.claim.namespace == claim.namespace:
             usage = usage.plus(fleet.usage_of(held), -1)

@@ -69,7 +69,7 @@ class Consolidations:
             for move in found.moves:
                 records += self._move(move)
             for uid, unit in zip(uids, found.units, strict=True):
-                records.append(self._hold(replace(request, uid=uid), unit))
+                records.append(self._hold(replace(request, uid=uid), unit, owed=bool(found.moves)))
                 self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=" ".join(unit.gpus))
             self._changed(True)
         self._journal.write(*records, then=done)
@@ -85,10 +85,11 @@ class Consolidations:
         self._events.add(
             "allocation.moving", message=text, uid=held.id, node=held.node, gpus=gpus, to=to.node, to_gpus=to_gpus
         )
-        return PutAllocation(leaving), self._hold(_again(held), to)
+        return PutAllocation(leaving), self._hold(_again(held), to, owed=True)
 
-    def _hold(self, request: Request, place: Choice) -> PutNomination:
-        return self._nominated.put(Nomination(request, place.node, self._clock(), place.gpus, place.charges, hold=True))
+    def _hold(self, request: Request, place: Choice, *, owed: bool) -> PutNomination:
+        now, gpus = self._clock(), place.gpus
+        return self._nominated.put(Nomination(request, place.node, now, gpus, place.charges, hold=True, owed=owed))
 
 
 def _again(held: Allocation) -> Request:
