@@ -130,6 +130,28 @@ def test_a_session_does_not_take_the_last_worker_of_a_node_from_a_winner():
         assert isinstance(preempt(lab, "high"), Allocation)
 
 
+def test_a_winner_that_asks_for_more_has_its_room_kept_as_it_asks_now():
+    """Else others would take what it does not keep, and more would give way to it."""
+    with Lab(a_node(gpus=1)) as lab:
+        alloc(lab, "low")
+        assert victims(preempt(lab, "high", "gpu=0.5")) == ["low"]
+        assert victims(preempt(lab, "high", "gpu=1")) == ["low"]
+        free(lab, "low")
+        assert isinstance(alloc(lab, "other", "gpu=0.5"), Refusal)
+        assert isinstance(preempt(lab, "high", "gpu=1"), Allocation)
+
+
+def test_a_winner_that_asks_for_what_cannot_be_had_gives_its_room_up():
+    with Lab(a_node(gpus=1)) as lab:
+        alloc(lab, "low")
+        preempt(lab, "high")
+        assert isinstance(preempt(lab, "high", "gpu=2"), NoPreemption)
+        assert lab.service.preemptions.nominations() == ()
+        assert lab.store.load().nominations == ()
+        free(lab, "low")
+        assert isinstance(alloc(lab, "other"), Allocation)
+
+
 def test_what_a_victim_holds_yet_is_not_charged_twice():
     with Lab(a_node(cpu=4, gpus=3)) as lab:
         alloc(lab, "low", "cpu=2,gpu=1")

@@ -33,11 +33,12 @@ def ever(fleet: Fleet, rules: Rules, request: Request) -> int:
 
 def runs(requests: Iterable[Request]) -> Iterator[list[Request]]:
     """Requests that follow each other and are placed alike: equal in all that decides."""
-    for _, alike in groupby(requests, key=_what_decides):
+    for _, alike in groupby(requests, key=what_decides):
         yield list(alike)
 
 
-def _what_decides(request: Request) -> tuple[object, ...]:
+def what_decides(request: Request) -> tuple[object, ...]:
+    """All of a request that says where it may go: equal for requests that are placed alike."""
     claim = request.claim
     return request.requirement, request.strategy, claim.namespace, claim.promise, claim.priority
 

@@ -15,7 +15,7 @@ from ullage.core.filters import EXCLUSION
 from ullage.core.fleet import Fleet
 from ullage.core.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept, let_leave
 from ullage.core.quota import Quotas
-from ullage.core.selection import Candidates, Choice, Refusal, Rules, find
+from ullage.core.selection import Candidates, Choice, Refusal, Rules, find, select
 from ullage.core.trial import trial
 from ullage.core.victims import NO_BUDGETS, Budgets, Cost, Shield, claim_of, cost_of, victim_of
 from ullage.model.allocation import Allocation
@@ -185,6 +185,16 @@ def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominatio
         with kept(fleet, nominations.before(fleet, request)):
             fits = leaving and find(fleet, rules, request, fleet.cards_on(row)).by_node
     return leaving if fits else 0
+
+
+def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> Choice | None:
+    """The cards of a node that a request gets once all who leave it have left; None if it does not fit then."""
+    with trial(fleet):
+        let_leave(fleet, row)
+        with kept(fleet, nominations.before(fleet, request)):
+            found = find(fleet, rules, request, fleet.cards_on(row)).by_node
+            chosen = select(fleet, rules, request, found) if found else None
+    return chosen if isinstance(chosen, Choice) else None
 
 
 # --- over all nodes ---

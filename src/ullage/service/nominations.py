@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ullage.core.feasibility import what_decides
 from ullage.core.fleet import Fleet, Usage
 from ullage.core.nomination import NOMINATED_TTL_S
+from ullage.core.preemption import choice_after
 from ullage.core.selection import Refusal, Rules
 from ullage.core.wake import Pending, woken_by_node, woken_by_quota
+from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.service.events import Events
 from ullage.service.journal import Journal
@@ -59,13 +62,35 @@ class NominatedRequests:
         gpus = " ".join(nomination.gpus)
         self._events.add("allocation.nominated", uid=claimant, node=nomination.node, gpus=gpus)
 
-    def renew(self, uid: str, now: float) -> Nomination | None:
-        """Somebody asks for the request again: its time begins anew. None if no room is kept for it."""
-        known = self._allocator.nominations.of(uid)
-        if known is not None:
-            self._journal.write(self.put(replace(known, since=now)))
-            self._ready.discard(uid)
+    def renew(self, request: Request, now: float) -> Nomination | None:
+        """Somebody asks for the request again: its time begins anew. None if no room is kept for it.
+
+        If it asks for something else now, that is what room is kept for, among those who leave for it.
+        """
+        known = self._allocator.nominations.of(request.uid)
+        if known is None:
+            return None
+        known = self._as_asked(known, request)
+        self._journal.write(self.put(replace(known, since=now)))
+        self._ready.discard(request.uid)
         return known
+
+    def _as_asked(self, known: Nomination, request: Request) -> Nomination:
+        fleet, rules = self._allocator.fleet, self._allocator.rules
+        if what_decides(known.request) == what_decides(request) or known.node not in fleet.row_of:
+            return known
+        choice = choice_after(fleet, rules, request, fleet.row_of[known.node], self._allocator.nominations)
+        if choice is None:
+            return known
+        return replace(known, request=request, gpus=choice.gpus, charges=choice.charges)
+
+    def give_up(self, request: Request) -> None:
+        """Keep no room for a request that asks for something else now, which those who leave do not make fit."""
+        known = self._allocator.nominations.of(request.uid)
+        if known is not None and what_decides(known.request) != what_decides(request):
+            self._allocator.withdraw(request.uid)
+            self._journal.write(*self.ended())
+            self._changed(True)
 
     def ended(self) -> tuple[DropNomination, ...]:
         """Those that are stored and were placed, forgotten or freed since the last call."""

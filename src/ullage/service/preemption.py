@@ -56,7 +56,9 @@ class Preemptions:
         found = self._preempt(request, now)
         if isinstance(found, Preemption):
             return self._evict(request, found, now, done) if found.victims else self._allocations.alloc(request, done)
-        known = self._nominated.renew(request.uid, now) if found.code is Code.EVICTING else None
+        known = self._nominated.renew(request, now) if found.code is Code.EVICTING else None
+        if known is None:
+            self._nominated.give_up(request)
         self._journal.write(then=done)
         if known is not None:
             return known
