@@ -13,6 +13,8 @@ from ullage.core.preemption import NoPreemption
 from ullage.core.selection import Refusal, Rules
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.quota import Quota
 from ullage.model.rejection import Code
@@ -159,6 +161,21 @@ def test_what_a_victim_holds_yet_is_not_charged_twice():
         alloc(lab, "third", "gpu=0.5", priority=20)
         assert victims(preempt(lab, "high", "cpu=2,gpu=1")) == ["low"]
         assert isinstance(preempt(lab, "late", "cpu=1,gpu=0.5", priority=5), Allocation)
+
+
+A100 = Gpu("GPU-0", 0, model="NVIDIA A100-SXM4-40GB", vram_bytes=40 * GIB, compute_gflops=312_000)
+
+
+def test_nobody_joins_those_who_leave_that_the_winner_cannot_share_its_card_with():
+    with Lab(Node("n1", 8000, 64 * GIB, (A100,))) as lab:
+        alloc(lab, "first", "gpu=0.5")
+        alloc(lab, "second", "gpu=0.5")
+        asked = "tflops=5,vram=10g,isolation=partitioned"
+        assert victims(preempt(lab, "high", asked)) == ["first", "second"]
+        free(lab, "first")
+        assert isinstance(alloc(lab, "other", "gpu=0.1"), Refusal)
+        free(lab, "second")
+        assert isinstance(preempt(lab, "high", asked), Allocation)
 
 
 # --- gangs ---

@@ -349,6 +349,7 @@ class _Held:
     def __init__(self, allocations: Iterable[Allocation]) -> None:
         self._cpu, self._memory = Counter[str](), Counter[str]()
         self._compute, self._vram = Counter[str](), Counter[str]()
+        self._users = Counter[tuple[str, Isolation]]()
         self._whole: set[str] = set()
         self._slots = Counter[str]()
         for held in allocations:
@@ -359,6 +360,7 @@ class _Held:
             for gpu, charge in zip(held.gpus, held.charges, strict=bool(held.charges)):
                 self._compute[gpu] += charge.compute
                 self._vram[gpu] += charge.vram
+                self._users[gpu, charge.isolation] += 1
 
     def take_off(self, place: Allocation) -> Allocation | None:
         """The place without what is held of it; None if it asks for no cards and all of it is."""
@@ -383,7 +385,15 @@ class _Held:
         return [(gpu, charge) for gpu, charge in pairs if gpu not in self._whole and not self._covers(gpu, charge)]
 
     def _covers(self, gpu: str, charge: Charge | None) -> bool:
-        return charge is not None and charge.compute <= self._compute[gpu] and charge.vram <= self._vram[gpu]
+        """Whether one of them leaves all of it to a place that is kept apart in the same way.
+
+        Else others could come to the card who are not, and a partition has a slot of its own.
+        """
+        if charge is None or charge.isolation is Isolation.PARTITIONED or not self._users[gpu, charge.isolation]:
+            return False
+        covered = charge.compute <= self._compute[gpu] and charge.vram <= self._vram[gpu]
+        self._users[gpu, charge.isolation] -= covered
+        return covered
 
     def _left_on(self, gpu: str, charge: Charge | None) -> Charge | None:
         if charge is None:
