@@ -188,6 +188,21 @@ def test_an_executor_that_leaves_by_itself_pays_the_promise_of_the_last_winner()
         assert lab.held("c") >= 1
 
 
+def test_an_executor_that_dies_while_it_gives_way_pays_the_promise():
+    """`b` has its room, whatever it deserves from then on."""
+    with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=30)) as lab:
+        lab.session("a", tasks=4)
+        lab.session("b", "cpu=2", tasks=1)
+        first, _ = (each for each in lab.executors if each.phase is Phase.LEAVING)
+        lab.engine.kill(first.id)
+        lab.pump()
+        assert lab.service.state.promises["b"].paid
+        lab.session("c", tasks=4, priority=5)
+        assert lab.deserved("b") == 0
+        lab.pass_time(30)
+        assert lab.held("b") == 1
+
+
 def test_a_later_winner_does_not_take_the_room_that_an_earlier_one_waits_for():
     """`wide` needs the room of two. One has left; `late`, for which another has yet to leave, would fit there."""
     with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=30)) as lab:

@@ -334,6 +334,8 @@ class Executors:
         if executor is None:
             return
         self._promise_again(executor)
+        if executor.eviction is not None and not executor.lost:
+            self._state.promise(executor.eviction.winner)
         failed = _failed_to_start(executor)
         self._state.allocator.leave(executor.id)
         self._journal.write(DropExecutor(executor.id))
