@@ -12,6 +12,8 @@ from tests.service.test_executor_lives import slow
 from ullage.core.plan import Evict
 from ullage.core.policy import Policy
 from ullage.core.world import Phase
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
 from ullage.service.engine_port import Gone, Unbound
 
 
@@ -186,6 +188,21 @@ def test_an_executor_that_leaves_by_itself_pays_the_promise_of_the_last_winner()
         assert "b" not in lab.service.state.promises
         reports.let_through(lab)
         assert lab.held("c") >= 1
+
+
+def test_nobody_stays_on_a_card_that_the_winner_cannot_share():
+    """There is room for a partition beside the winner, but no card has both."""
+    cards = tuple(
+        Gpu(f"GPU-{index}", index, model="NVIDIA A100-SXM4-40GB", vram_bytes=40 << 30, compute_gflops=312_000)
+        for index in range(2)
+    )
+    with Lab(Node("n1", 8000, 64 << 30, cards), policy=Policy(reclaim_grace_s=30)) as lab:
+        lab.session("a", "cpu=1,vram=20g,tflops=5,isolation=partitioned", tasks=4)
+        assert lab.held("a") == 4
+        lab.session("b", "cpu=1,gpu=0.25,isolation=hard", tasks=1)
+        assert not list(events(lab, "executor.kept"))
+        lab.pass_time(30)
+        assert (lab.held("a"), lab.held("b")) == (2, 1)
 
 
 def test_an_executor_that_dies_while_it_gives_way_pays_the_promise():

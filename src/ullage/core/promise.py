@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ullage.core.fleet import Fleet
+from ullage.core.modes import mixed
 from ullage.core.trial import trial
 from ullage.core.world import Phase, World
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound
+from ullage.model.part import IsolationPolicy
 
 Unit = tuple[Allocation, ...]
 """The places of one executor, or of a whole batch."""
@@ -142,6 +144,9 @@ def _charge(fleet: Fleet, places: tuple[Allocation, ...]) -> bool:
     zones = fleet.board.supplies.copy() if any(place.placement for place in places) else None
     try:
         for place in places:
+            if not _may_share(fleet, place):
+                fleet.rollback(mark)
+                return False
             fleet.charge(place)
     except (Conflict, NotFound):
         fleet.rollback(mark)
@@ -154,4 +159,13 @@ def _charge(fleet: Fleet, places: tuple[Allocation, ...]) -> bool:
         fleet.rollback(mark)
         return False
     fleet.keep(mark)
+    return True
+
+
+def _may_share(fleet: Fleet, place: Allocation) -> bool:
+    """Whether all who hold cards of this place are kept apart as it is, so that they can be there together."""
+    for card in (fleet.card_of[uuid] for uuid in place.gpus if uuid in fleet.card_of):
+        dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
+        if fleet.card_modes.item(card) & mixed(place.requirement, dynamic=dynamic):
+            return False
     return True
