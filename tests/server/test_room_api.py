@@ -125,3 +125,17 @@ def test_the_verb_shows_what_it_would_do_and_does_it_only_with_yes(
     assert main(["defrag", "--for", "gpu=2", "--yes"]) == 0
     assert "they were told to go" in capsys.readouterr().out
     assert {kept["uid"] for kept in http.get("/v1/nominations").json()} == {"a", "room-1"}
+
+
+def test_a_quota_that_would_refuse_the_work_is_told_before_anybody_moves(
+    http: httpx2.Client, cards: list[str], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["quotas", "set", "default", "--max-workers", "3"]) == 0
+    capsys.readouterr()
+    assert main(["defrag", "--for", "gpu=2"]) == 75
+    out = capsys.readouterr().out
+    assert "it asks 1, 3 of 3 used (namespace default)" in out
+    assert "room can be made" not in out
+    answer = http.post(ROUTE, json={"resreq": "gpu=2", "dry_run": False})
+    assert (answer.status_code, answer.json()["code"]) == (409, "total.max.workers.limit")
+    assert http.get("/v1/nominations").json() == []
