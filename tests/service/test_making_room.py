@@ -1,6 +1,7 @@
 """Room that is made by moving, from the plan until everybody has its cards."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from tests.lab import Lab, a_node
@@ -269,3 +270,20 @@ def test_what_a_mover_has_of_its_node_yet_is_not_charged_twice():
         free(lab, move.allocation.id)
         assert isinstance(take(lab, "fourth", "cpu=1,gpu=0.1"), Refusal)
         assert isinstance(take(lab, move.allocation.id, "cpu=1,gpu=0.4"), Allocation)
+
+
+def test_a_place_on_a_part_of_a_card_is_not_exchanged_for_that_of_another_who_moves():
+    """`first` can come to the free half at once, though another one is about to leave the card."""
+    with Lab(a_node("n1", gpus=2)) as lab:
+        take(lab, "second", "gpu=0.5", "GPU-n1-1")
+        lab.service.allocations.release("second", None, nothing)
+        books = lab.service.state.allocator
+        request, _ = own("first", "gpu=0.5")
+        place = books.choose_on(replace(request, requirement=ON_SECOND), "n1")
+        books.nominate(Nomination(request, "n1", lab.now, place.gpus, place.charges, hold=True, owed=True))
+        refused = lab.service.allocations.alloc(Request("other", ON_SECOND), nothing)
+        assert isinstance(refused, Refusal)
+        assert take(lab, "first", "gpu=0.5").gpus == ("GPU-n1-1",)
+
+
+ON_SECOND = ResourceRequirement.from_string("gpu=0.5,gpu_index=1")

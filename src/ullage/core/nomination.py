@@ -290,11 +290,15 @@ def _enter(fleet: Fleet, ahead: Ahead) -> _Kept:
 
 
 def _leaving_for(fleet: Fleet, nomination: Nomination) -> Iterator[str]:
-    """Yield who leaves for a request: its victims; where others move for it those who have its cards, or it itself."""
+    """Yield who leaves for a request: its victims, it itself if it moves, and whoever moves off whole cards of its.
+
+    Where a place is held on a part of a card it is free there already, and waits for nobody.
+    """
     yield from (victim.uid for victim in nomination.victims)
-    if nomination.hold:
-        cards = [fleet.card_of[uuid] for uuid in nomination.gpus if uuid in fleet.card_of]
-        yield from (uid for uid in (nomination.request.uid, *fleet.card_holders(cards)) if uid in fleet.leaving)
+    if nomination.hold and nomination.owed:
+        whole = nomination.gpus if nomination.request.requirement.whole else ()
+        holders = fleet.card_holders(fleet.card_of[uuid] for uuid in whole if uuid in fleet.card_of)
+        yield from (uid for uid in (nomination.request.uid, *holders) if uid in fleet.leaving)
 
 
 def _each_once(found: Sequence[_Kept]) -> list[_Kept]:
