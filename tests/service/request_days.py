@@ -318,16 +318,19 @@ class RequestDay(Day):
 
 
 def run_request_days(seeds: Sequence[int], seconds: float = 3600.0) -> tuple[Outcome, Tally]:
-    """These days, one in five with restarts of the server; what came of their requests and of their sessions."""
+    """These days, one in five with restarts of the server, one in eight a mixed one; what came of all of them."""
+    from tests.service.mixed_days import MixedDay  # noqa: PLC0415  # they are days as these, and more
+
     outcome, tally = Outcome(), Tally()
     for seed in seeds:
         outcome.days += 1
         tally.days += 1
+        kind = MixedDay if seed % 8 == 6 else RequestDay
         if seed % 5:
-            RequestDay(seed, tally, outcome).run(seconds)
+            kind(seed, tally, outcome).run(seconds)
         else:
             with TemporaryDirectory() as place:
-                RequestDay(seed, tally, outcome, str(Path(place) / "state.db")).run(seconds)
+                kind(seed, tally, outcome, str(Path(place) / "state.db")).run(seconds)
     return outcome, tally
 
 

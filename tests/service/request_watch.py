@@ -95,6 +95,10 @@ class RequestWatch:
         """Limits were changed by other hands: a winner may wait for them."""
         self._changed_at = self._now
 
+    def changed_its_mind(self, uid: str) -> None:
+        """An owner asks for something else now: what it was owed is not what it wants."""
+        self._debts.pop(uid, None)
+
     def unread(self) -> list[Event]:
         """Events that owners have not heard of yet."""
         news = [event for event in self._day.service.events.recent if event.number > self._heard]
