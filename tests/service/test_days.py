@@ -25,6 +25,13 @@ def test_each_eviction_of_a_day_has_a_winner_that_starts_and_keeps_its_room(seed
     assert tally.starts
 
 
+def test_a_session_whose_own_executor_stays_has_the_room_that_others_left_for_it():
+    """One gives way to an overdue session, and another one to its own: the latter's room serves the overdue one."""
+    tally = run_days([100063], 290.0)
+    assert tally.violations == []
+    assert tally.kept
+
+
 def test_a_claim_looks_beyond_victims_that_do_not_help():
     """The newest executors are on the node without cards."""
     with Lab(a_node("g", 2, gpus=1), a_node("p", 2)) as lab:

@@ -117,8 +117,7 @@ class Watch:
             elif event.kind == "executor.reclaimed":
                 self._is_claimed(name, event)
             elif event.kind == "executor.kept":
-                self._tally.kept += 1
-                self._claims.pop(name, None)
+                self._is_kept(name, event)
             elif event.kind == "executor.evicted":
                 self._tally.ended += 1
                 self._claims[name] = str(event.data["claimant"]), event.at - (self._day.policy.reclaim_grace_s or 0.0)
@@ -142,6 +141,13 @@ class Watch:
         if since is not None:
             self._tally.waits += 1
             self._tally.longest_wait_s = max(self._tally.longest_wait_s, self._day.now - since)
+
+    def _is_kept(self, name: str, event: Event) -> None:
+        """Its session has room again that it was to lose: what others leave for it may go to whoever was to have it."""
+        self._tally.kept += 1
+        self._claims.pop(name, None)
+        self._owed.pop(event.session or "", None)
+        self._started[event.session or ""] = event.at
 
     def _is_claimed(self, name: str, event: Event) -> None:
         state = self._day.service.state
