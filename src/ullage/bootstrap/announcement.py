@@ -41,7 +41,13 @@ def announce(home: Path, url: str) -> None:
 
 
 def withdraw(home: Path) -> None:
-    """Remove what clients find the server by."""
+    """Remove what clients find this server by; a home that was removed may be that of another server by now."""
+    try:
+        announced = msgspec.json.decode((home / SERVER_FILE).read_bytes(), type=ServerFile)
+    except (OSError, msgspec.MsgspecError):
+        return
+    if (announced.pid, announced.started) != (os.getpid(), started_at(os.getpid())):
+        return
     for name in (SERVER_FILE, local_socket.NAME):
         with suppress(OSError):
             (home / name).unlink()
