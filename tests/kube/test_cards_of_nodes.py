@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from ullage.core.allocator import Allocator
+from ullage.core.fleet import Fleet
+from ullage.core.selection import Refusal
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.nodes import node_of
+from ullage.model.allocation import Allocation
 from ullage.model.card_figures import SHIPPED_FIGURES, Figure
+from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu
+from ullage.model.node import NodeState
+from ullage.model.part import Isolation
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
 
 REGISTER = "hami.io/node-nvidia-register"
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
@@ -79,6 +89,29 @@ def test_shared_cards_and_slices_are_not_taken_for_whole_ones(product: str) -> N
     labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "81559"}
     (card,) = node_of(a_node(labels=labels, nvidia_com__gpu="1")).gpus
     assert (card.model, card.vram_bytes, card.compute_gflops) == (None, None, None)
+
+
+@pytest.mark.parametrize("text", ["vram=1g,isolation=hard", "vram=1g,isolation=partitioned", "partition=3g.40gb"])
+@pytest.mark.parametrize("register", ["", registered("A0")], ids=["a plain plugin", "a register"])
+def test_nobody_is_promised_limits_or_slices_that_nothing_on_the_node_keeps(register: str, text: str) -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
+    node = node_of(a_node(register, labels, nvidia_com__gpu="1", pods="10"), [RegisteredCards()])
+    allocator = Allocator(Fleet([replace(node, state=NodeState.READY)]))
+    allocator.set_ready()
+
+    def asked(uid: str, text: str) -> Refusal | Allocation:
+        return allocator.alloc(Request(uid, ResourceRequirement.from_string(text), Claim("team")), 0.0)
+
+    refused = asked("a", text)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.ISOLATION_UNSUPPORTED
+    assert isinstance(asked("b", "vram=1g"), Allocation)
+
+
+def test_what_a_driver_tells_of_a_card_stays() -> None:
+    own = Gpu("M0", 0, vendor="NVIDIA", isolations=frozenset({Isolation.HARD}))
+    (card,) = node_of(a_node(nvidia_com__gpu="1"), [lambda _node: [own]]).gpus
+    assert card.isolations == {Isolation.HARD}
 
 
 def test_figures_of_an_operator_go_before() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from ullage.model.card_figures import SHIPPED_FIGURES
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, stock_of_cards
+from ullage.model.part import Isolation
 from ullage.model.topology import CARD, Cpu, Kubelet, Topology, Zone, ZonePolicy
 from ullage.wire.topology.numatopology_object import numatopology_object
 
@@ -31,8 +33,9 @@ CARDS = tuple(
     Gpu(f"GPU-{index}", index, "A100", "NVIDIA", 80 << 30, zones=(index // 2,), bus_id=f"0000:0{index}:00.0")
     for index in range(4)
 )
-KNOWN = tuple(map(SHIPPED_FIGURES.complete, CARDS))
-"""The cards with what their model computes."""
+SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
+KNOWN = tuple(replace(SHIPPED_FIGURES.complete(card), isolations=SOFTLY) for card in CARDS)
+"""The cards with what their model computes, and how far anybody keeps their users apart."""
 
 
 def told(use: Use | None = None, observed_at: float = 1.0, **changed: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ullage.kube.webhook.app import make_webhook_app
 from ullage.kube.webhook.webhook import AdmissionSettings, Queueing, Webhook
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.part import Isolation
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
@@ -190,7 +191,8 @@ def test_a_refusal_names_the_word_that_is_wrong(words: dict[str, str], named: st
 def test_what_no_card_of_the_cluster_is_is_told_at_creation() -> None:
     cluster = Cluster(Rules(), lambda: 0.0)
     cluster.recover(())
-    cards = (Gpu("A0", 0, "A100", "NVIDIA"), Gpu("A1", 1, "H100", "NVIDIA"))
+    soft = frozenset({Isolation.SHARED, Isolation.SOFT})
+    cards = (Gpu("A0", 0, "A100", "NVIDIA", isolations=soft), Gpu("A1", 1, "H100", "NVIDIA", isolations=soft))
     cluster.set_nodes([Node("a", 8000, 2**30, cards)])
     webhook = Webhook(nowhere=nowhere(cluster))
 
@@ -205,6 +207,12 @@ def test_what_no_card_of_the_cluster_is_is_told_at_creation() -> None:
     assert told(gpu_indices="1,7") == ["ullage.io/gpu-indices: no card here is 7; there are: 0, 1"]
     assert "kube.card_model" in told(tflops_request="5")[0]
     assert "no slice of hardware (MIG) is placed" in told(isolation="partitioned", vram_request="1Gi")[0]
+    (hard,) = told(isolation="hard", vram_request="1Gi")
+    assert hard.startswith("ullage.io/isolation: of no card here it is known")
+    assert told(isolation="soft", vram_request="1Gi") == []
+    theirs = {"tensor-fusion.ai/gpu-model": "B200", "tensor-fusion.ai/vram-request": "1Gi"}
+    (said,) = answered(a_pod(theirs, containers=[{"name": "c"}]), webhook)["warnings"]
+    assert said.startswith("tensor-fusion.ai/gpu-model: no card here is B200")
 
 
 def test_a_pool_that_no_card_is_in_is_told_by_name_with_those_there_are() -> None:

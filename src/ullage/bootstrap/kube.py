@@ -149,7 +149,7 @@ class KubeProcess:
             over_quota(front.cluster),
             named_queue(front.namespaces, section.domain),
             front.read_pod,
-            nowhere(front.cluster, section.domain, {rule.name for rule in section.pools}),
+            nowhere(front.cluster, {rule.name for rule in section.pools}),
             bound_counts(None if front.bindings is None else front.bindings.gate, front.cluster),
         )
         own = _tls(section.cert_file, section.key_file, section.client_ca_file)

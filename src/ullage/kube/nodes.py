@@ -17,6 +17,7 @@ from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState
 from ullage.model.node_record import NodeRecord
+from ullage.model.part import Isolation
 from ullage.model.quantity import parse_count
 from ullage.model.resources import MILLI
 from ullage.wire.kubernetes_quantity import parse_quantity
@@ -75,7 +76,7 @@ def node_of(
         name=node.metadata.name,
         cpu_milli=_amount(amounts, "cpu", MILLI, notes),
         memory_bytes=_amount(amounts, "memory", 1, notes),
-        gpus=pools.of(node, tuple(map(figures.complete, placed)), notes),
+        gpus=pools.of(node, tuple(map(_soft_at_most, map(figures.complete, placed))), notes),
         max_executors=_amount(amounts, "pods", 1, notes) if "pods" in amounts else _PODS,
         labels=labels,
         state=NodeState.READY if node.ready else NodeState.NOT_READY,
@@ -84,6 +85,14 @@ def node_of(
         topology=None if record is None else record.topology,
         topology_note="; ".join(notes),
     )
+
+
+def _soft_at_most(card: Gpu) -> Gpu:
+    """Return a card that promises no slices and no hard limits unless somebody says that it keeps them."""
+    return replace(card, isolations=_SOFTLY) if card.isolations is None else card
+
+
+_SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
 
 
 def _published(

@@ -33,9 +33,7 @@ def over_quota(cluster: Cluster) -> OverQuota:
     return told
 
 
-def nowhere(
-    cluster: Cluster, domain: str = DOMAIN, declared: Collection[str] = ()
-) -> Callable[[PodRequest], Iterator[str]]:
+def nowhere(cluster: Cluster, declared: Collection[str] = ()) -> Callable[[PodRequest], Iterator[str]]:
     """What no card of the cluster is now, in sentences: nodes may come that have one, so it is no refusal.
 
     `declared` are pools that the settings name, whether cards are in them or not.
@@ -56,18 +54,24 @@ def nowhere(
         for name, (wanted, have) in known.items():
             missing = [each for each in wanted if each not in have]
             if missing and (name == "gpu-indices" or len(missing) == len(wanted)):
-                yield f"{domain}/{name}: no card here is {', '.join(map(str, missing))}; there are: {_listed(have)}"
+                yield f"{asked.key(name)}: no card here is {', '.join(map(str, missing))}; there are: {_listed(have)}"
         yield from _of_hami(asked, there)
         if cards.isolation is Isolation.PARTITIONED:
             yield "no slice of hardware (MIG) is placed in a cluster yet, the pod waits: ask for a part or a whole card"
+        elif cards.isolation is Isolation.HARD and not any(_keeps_hard(gpu) for gpu in there):
+            yield f"{asked.key('isolation')}: of no card here it is known that its driver keeps users to their parts"
         part = asked.requirement.part
         if part is not None and part.compute_gflops and all(gpu.compute_gflops is None for gpu in there):
             yield (
-                f"{domain}/tflops-request: of no card here it is known what it computes: declare its model in "
+                f"{asked.key('tflops-request')}: of no card here it is known what it computes: declare its model in "
                 "[[kube.card_model]] (value cardModels), or ask for compute-percent-request"
             )
 
     return told
+
+
+def _keeps_hard(gpu: Gpu) -> bool:
+    return gpu.isolations is None or Isolation.HARD in gpu.isolations
 
 
 def _no_pool(key: str, pool: str, there: Collection[str], known: frozenset[str]) -> str:
