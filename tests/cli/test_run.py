@@ -272,6 +272,26 @@ def test_a_program_that_waits_is_explained_once_per_reason(capsys, fake, monkeyp
     assert capsys.readouterr().err == "ullage: command-1 waits: nothing-pending: 0 of 4 gpus are free\n"
 
 
+def test_a_program_that_has_all_it_asks_for_is_not_said_to_wait(capsys, fake, monkeypatch):
+    """Its executor starts, and the task is pending until then."""
+    monkeypatch.setattr(run, "QUIET_S", 0.0)
+    monkeypatch.setattr(run, "AGAIN_S", 0.0)
+    fake.reason = "running"
+    explained = threading.Event()
+    why = fake.why
+
+    def explain(session):
+        if sum(path.endswith("/why") for _, path in fake.seen) > 2:  # at submission, once, and after that
+            explained.set()
+        return why(session)
+
+    fake.why = explain
+    fake.logs["command"] = [lambda *_: explained.wait(60), ends(fake, "succeed")]
+    assert main(["run", "--", "prog"]) == 0
+    assert explained.is_set()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_program_that_was_evicted_says_for_which_session_and_why_it_waits(capsys, fake, monkeypatch):
     monkeypatch.setattr(run, "QUIET_S", 0.0)
     monkeypatch.setattr(run, "AGAIN_S", 0.0)

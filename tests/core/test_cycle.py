@@ -536,6 +536,24 @@ def test_a_suggested_request_really_fits(given_world, cpu, gpu, full):
             fleet.rollback(trial)
 
 
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        ("gpu=1", "cpu=1,mem=1g,gpu=1"),
+        ("gpu=1", "mem=1g,gpu=0.5"),
+        ("mem=8g", "cpu=1,mem=1g"),
+        ("cpu=4", "cpu=1,mem=1g"),
+    ],
+)
+def test_a_suggestion_leaves_out_nothing_that_was_asked(held, text):
+    """A job for a GPU has no use for a request without one."""
+    now = World(Fleet([a_node("n1", 4, "8g", gpus=1)]), (Demand("a", 1, ResourceRequirement.from_string(held), 1),))
+    now = carry_out(now, schedule(now, Policy(), 0.0), 0)
+    asked = Demand("asks", 99, ResourceRequirement.from_string(text), pending=1)
+    reasons = explain(replace(now, demands=(*now.demands, asked)), Policy(), 1.0, "asks")
+    assert [each for each in reasons.suggestions if "would fit" in each] == []
+
+
 def test_a_suggested_priority_really_gives_more():
     demands = [Demand("a", 1, ONE, pending=8), Demand("s", 2, ONE, pending=8)]
     now = World(Fleet([a_node("n1", 4)]), tuple(demands))
