@@ -99,10 +99,13 @@ def test_the_command_line_binds_and_lets_go(front: LiveFront) -> None:
     chosen = "--compute-binding=a:g1"
     assert "g1" in run("alice", "check", "comfyui", chosen).stdout
     assert "no-such" in run("alice", "resume", "comfyui", "--compute-binding=a:no-such").stderr
+    unnamed = run("alice", "resume", "comfyui")
+    assert (unnamed.returncode, "needs a card: name one by --compute-binding" in unnamed.stderr) == (2, True)
     assert run("alice", "resume", "comfyui", chosen).returncode == 0
     assert "comfyui of alice" in run("bob", "list").stdout
     refused = run("bob", "resume", "comfyui", chosen)
     assert (refused.returncode, "exclusive-already-bound:g1" in refused.stderr) == (75, True)
+    assert refused.stderr.count("computeBinding") == 1
     assert run("bob", "show", "comfyui", "--owner=alice").returncode == 2
     assert '"deviceId": "g1"' in run("root", "show", "comfyui", "--owner=alice", "-o", "json").stdout
     assert run("alice", "suspend", "comfyui").returncode == 0

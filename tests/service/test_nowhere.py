@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.core.zones import kubelet, machine
 
 from ullage.core.explain import smaller_requests
 from ullage.core.fleet import Fleet
@@ -39,6 +40,11 @@ def part_of(card, gib):
 def whole(card):
     asked = ResourceRequirement(0, 0, 1, None, ANY_CARD)
     return Allocation(f"on-{card}", card.partition("-")[0], asked, (card,), AllocationState.BOUND)
+
+
+def on_zone(card):
+    uuid = machine().gpus[card].uuid
+    return Allocation(f"on-{uuid}", "n", ResourceRequirement(0, 0, 1, None, ANY_CARD), (uuid,))
 
 
 def explained(asked, nodes, held=(), rules=None, offered=None):
@@ -203,6 +209,31 @@ CASES = {
     "nodes that are not known": (
         (SOFT, TWO, (), None, ["x", "y"]),
         "asks for 20Gi on one card; the card's node is not known (2 nodes looked at)",
+    ),
+    "too few cards in one zone": (
+        ("cpu=0,mem=0,gpu=4,numa=single-numa-node", [machine()], (on_zone(0), on_zone(4))),
+        (
+            "asks for 4 whole cards, numa=single-numa-node; what it needs does not lie in the same zones: "
+            "it needs 4 cards; n has 3 of 4 free on zone 0, 3 of 4 on zone 1 (width rule current-best) "
+            "(all 8 cards of 1 node looked at); 2 cards: the card is in use and is asked for whole; "
+            "4 whole cards, numa=restricted would fit on 1 node now"
+        ),
+    ),
+    "too few CPUs for so many cards": (
+        ("cpu=10,mem=0,gpu=6", [machine(kubelet=kubelet("restricted"))]),
+        (
+            "asks for 6 whole cards, cpu=10; what it needs does not lie in the same zones: it needs 6 cards; "
+            "n has 4 of 4 free on zone 0, 4 of 4 on zone 1 (width rule kubelet) (all 8 cards of 1 node looked at); "
+            "6 whole cards, cpu=17 would fit on 1 node now"
+        ),
+    ),
+    "no zone with so many CPUs": (
+        ("cpu=5,mem=0,gpu=1,numa=single-numa-node", [machine(cpus=(4, 4))]),
+        (
+            "asks for 1 whole card, cpu=5, numa=single-numa-node; what it needs does not lie in the same zones: "
+            "it needs 5 CPUs; n has 4 of 4 free on zone 0, 4 of 4 on zone 1 (width rule current-best) "
+            "(all 8 cards of 1 node looked at); 1 whole card, cpu=5.5, numa=single-numa-node would fit on 1 node now"
+        ),
     ),
     "a quota": (
         (

@@ -13,6 +13,7 @@ import msgspec
 from ullage.cli.output import Column, add_output, print_list
 from ullage.client.endpoint import given
 from ullage.client.transport import Transport
+from ullage.model.compute_answer import CheckType
 from ullage.model.error import Conflict, InvalidRequest, invalid
 from ullage.model.quantity import format_bytes, parse_bytes
 from ullage.wire.compute_resources import AllocationBody, DeviceBody, Envelope, NodeBody
@@ -131,7 +132,8 @@ def _ask(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
     """What `ullage kube` answers.
 
     Raises:
-        Conflict: a check failed; its code says which. UllageError: as the transport.
+        InvalidRequest: no card is named, and one is needed. Conflict: another check failed; its code says which.
+        UllageError: as the transport.
 
     """
     endpoint = given()
@@ -141,6 +143,8 @@ def _ask(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
     answer = msgspec.json.decode(raw, type=Envelope)
     if answer.code != _OK:
         failed, details = answer.data["type"], answer.data.get("Data")
+        if failed == CheckType.REQUIRED:
+            raise InvalidRequest("it needs a card: name one by --compute-binding; `ullage bindings` shows what is free")
         code = details.get("validation", {}).get("code", "") if isinstance(details, dict) else ""
         raise Conflict(f"{code}{': ' if code else ''}`ullage bindings` shows what is free", code=failed)
     return msgspec.convert(answer.data, kind)

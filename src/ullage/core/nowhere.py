@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ullage.core.fleet import Column, Fleet
 from ullage.core.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.offers import NodeRefusal, offers
 from ullage.core.selection import Rules, find
+from ullage.core.topology.remedy import nearest_changes
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
 from ullage.model.part import CardSelector
@@ -65,8 +67,8 @@ class Nowhere:
     """Why a request fits nowhere: the cause closest to a fit comes first.
 
     `nodes` and `cards` were looked at. The best node has `best` cards that could be given now, `could` if others on it
-    left, and the largest node has `most`. `smaller` would fit on `room` nodes now. `kinds` are what the cards are,
-    most frequent first, where one of `KINDS` comes first.
+    left, and the largest node has `most`. `smaller` would fit on `room` nodes now: it asks for less, or for what zones
+    allow. `kinds` are what the cards are, most frequent first, where one of `KINDS` comes first.
     """
 
     asked: ResourceRequirement
@@ -104,7 +106,8 @@ def nowhere(
     best = max((now for now, _ in open_now), default=0)
     could = max((later for _, later in open_now), default=0)
     every = [row for _, rows in known for row in rows]
-    smaller, room = _smaller(fleet, rules, request, every, nominations)
+    of_zones = any(cause.rejection.of_zones for cause in causes)
+    smaller, room = _smaller(fleet, rules, request, every, nominations, of_zones=of_zones)
     causes.sort(key=_order)
     never = _more_than_any_node(fleet, asked, every)
     causes = never + [each for each in causes if each.rejection.code not in {one.rejection.code for one in never}]
@@ -240,13 +243,14 @@ def _short_by(rejection: Rejection) -> float:
 
 
 def _smaller(
-    fleet: Fleet, rules: Rules, request: Request, rows: list[int], nominations: Nominations
+    fleet: Fleet, rules: Rules, request: Request, rows: list[int], nominations: Nominations, *, of_zones: bool
 ) -> tuple[ResourceRequirement | None, int]:
-    """The largest smaller request that fits now, and on how many of these nodes."""
+    """The request nearest to this one that fits now, and on how many of these nodes."""
     if not rows:
         return None, 0
-    at = np.array(rows)
-    for smaller in _candidates(fleet, request.requirement, at):
+    at, asked = np.array(rows), request.requirement
+    changed = islice(nearest_changes(fleet, asked), _MOST_TRIALS) if of_zones else ()
+    for smaller in (*changed, *_candidates(fleet, asked, at)):
         found = offers(fleet, rules, replace(request, requirement=smaller), at, nominations)
         if room := int((found.refused[at] < 0).sum()):
             return smaller, room

@@ -12,11 +12,13 @@ from ullage.model.resources import show_milli
 
 
 def asked_text(asked: ResourceRequirement) -> str:
-    """What a request asks, in the words of people: `100Gi on one card`, `2 whole cards, cpu=4`."""
+    """What a request asks, in the words of people: `100Gi on one card`, `2 whole cards, cpu=4, numa=restricted`."""
     node = [f"cpu={show_milli(asked.cpu_milli)}"] if asked.cpu_milli else []
     node += [f"mem={format_bytes(asked.memory_bytes)}"] if asked.memory_bytes else []
     cards = [f"{cards_text(asked)}{str(asked.cards).replace(',', ', ')}"] if asked.gpu_count else []
-    return ", ".join(cards + node) or "nothing"
+    policy, pairs = asked.alignment.policy, asked.alignment.pairs
+    zones = [f"numa={policy}"] if policy is not None else []
+    return ", ".join([*cards, *node, *zones, *map(str, pairs)]) or "nothing"
 
 
 def cards_text(asked: ResourceRequirement) -> str:
