@@ -62,3 +62,17 @@ def test_who_others_left_for_has_the_room_after_a_kill(server: LiveServer, start
         wait_until(lambda: sum(running(http, "a", "b", "c")) == 2, "both cards are held again")
         assert running(http, "a", "b", "c") == [0, 1, 1]
         assert evicted(http, "a")
+
+
+def test_an_eviction_is_in_the_log_with_who_has_the_room_and_why(server: LiveServer):
+    with server.client() as http:
+        run(http, "a", 2)
+        wait_until(lambda: running(http, "a") == [2], "both cards are held")
+        run(http, "b", 1)
+        wait_until(lambda: evicted(http, "a"), "one is ended for the other session")
+    server.stop()
+    log = (server.home / "server.log").read_text()
+    for kind in ("executor.reclaimed", "executor.evicted"):
+        (line,) = (line for line in log.splitlines() if f"event='{kind}'" in line)
+        assert "session='a'" in line
+        assert "message='gives way to b: its session holds more than it deserves" in line

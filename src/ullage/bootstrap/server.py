@@ -37,6 +37,7 @@ from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
 from ullage.inventory.topology_reader import TopologyReader
 from ullage.model.error import UllageError, Unavailable, invalid
+from ullage.model.event import Event
 from ullage.server.app import make_app
 from ullage.server.guard import page_key
 from ullage.service.engine_port import EngineEvent
@@ -90,6 +91,12 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     return uvloop_run(_Server(home, settings).run)
 
 
+def _log_eviction(event: Event) -> None:
+    """Log for whom an executor gives way, or was ended: a session that loses room is a question that people ask."""
+    if event.kind in ("executor.reclaimed", "executor.evicted"):
+        log.info(event.kind, session=event.session, executor=event.data["executor"], message=event.message)
+
+
 def uvloop_run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run a coroutine function on the fastest loop there is."""
     import uvloop  # noqa: PLC0415 - imported where it is used: it costs 20 ms
@@ -139,6 +146,7 @@ class _Server:
                 numa=self._settings.zone_policy(),
                 zone_rules=self._settings.zone_rules(),
             )
+            service.events.on_event = _log_eviction
             ticker = _Ticker(service, clock, self._fail)
             await engine.open(_Reports(service, self._fail))
             engine.keep_logs({record.session.logs for record in service.state.sessions.values()})

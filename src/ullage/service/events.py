@@ -31,6 +31,8 @@ class Events:
         self.recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
         self.counts: Counter[str] = Counter()
         """By kind, since the start."""
+        self.on_event: Callable[[Event], None] = lambda _: None
+        """Called with each event as it is recorded."""
 
     def resume(self, last: int) -> None:
         """Go on after the last stored number."""
@@ -51,6 +53,7 @@ class Events:
         event = Event(self._number, self._clock(), kind, session, code, message, data)
         self._journal.write(AddEvent(event), then=partial(self._stored, event.number))
         self.recent.append(event)
+        self.on_event(event)
         self._news.publish(session or News.EVERYTHING)
 
     def _stored(self, number: int) -> None:
