@@ -12,7 +12,15 @@ from ullage.cli.main import main
 from ullage.cli.server import _Log
 from ullage.cli.several import for_each
 from ullage.cli.verbs import GROUPS, VERBS
-from ullage.model.error import Conflict, NotFound, Unavailable
+from ullage.model.error import (
+    AlreadyExists,
+    Conflict,
+    DiskFull,
+    InvalidRequest,
+    NotFound,
+    UllageError,
+    Unavailable,
+)
 
 _VERSION = [sys.executable, "-m", "ullage.cli.main", "version"]
 
@@ -199,6 +207,23 @@ def test_what_does_not_exist_comes_with_the_way_to_what_does(capsys):
     assert capsys.readouterr().err == (
         "ullage: session nosuch does not exist\nhint: `ullage sessions` lists all sessions\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidRequest("x"), 2),
+        (NotFound("x"), 2),
+        (AlreadyExists("x"), 2),
+        (Conflict("x"), 75),
+        (DiskFull("x"), 75),
+        (Unavailable("x"), 69),
+        (UllageError("x"), 70),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_what_may_pass_later_ends_with_try_again(error, code):
+    assert report(error) == code
 
 
 def test_who_starts_a_server_reads_what_is_wrong_and_not_its_log(tmp_path):
