@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +41,10 @@ from tests.kube.test_front import a_pod, binding, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.selection import Rules
 from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.informer import Added, Changed, Removed
+from ullage.kube.client.kinds import DEVICE_TAINT_RULES
 from ullage.kube.client.lease import Candidate
 from ullage.kube.events import PodEvent
 from ullage.kube.front import Front
@@ -459,6 +463,22 @@ async def test_rules_taint_devices_until_they_are_gone(server: ApiServer, api: H
         put(server, "pods", claiming("s", "s"))
         await until(lambda: not allocated(server, "p"), "p has given it back")
         assert gated(server, "s")
+
+
+def test_a_rule_that_cannot_be_read_any_more_taints_what_it_tainted() -> None:
+    set_rules: list[tuple[str, object]] = []
+    trouble: list[Any] = []
+    devices: Any = SimpleNamespace(set_taint_rule=lambda *told: set_rules.append(told))
+    api: Any = None
+    rules = TaintRules(api, devices, asyncio.Event(), lambda *told: trouble.append(told))
+    selectors = ({"pool": "a", "device": "gpu-0"}, {"deviceClassName": "gpu"})
+    first, then = (DEVICE_TAINT_RULES[0].read(json.dumps(a_taint_rule("zero", **each)).encode()) for each in selectors)
+    rules._on_rule(Added(first))
+    rules._on_rule(Changed(first, then))
+    assert [name for name, _ in set_rules] == ["zero"]
+    assert [told[:2] for told in trouble] == [("DeviceTaintRule", "zero")]
+    rules._on_rule(Removed(first))
+    assert set_rules[-1] == ("zero", None)
 
 
 async def test_a_cluster_without_claims_is_served_as_ever(server: ApiServer, api: HttpKubeApi):

@@ -60,8 +60,7 @@ class TaintRules:
                 name = new.metadata.name
                 try:
                     self._devices.set_taint_rule(name, read_taint_rule(new.document))
-                except InvalidRequest as error:
-                    self._devices.set_taint_rule(name, None)
+                except InvalidRequest as error:  # what it tainted before stays tainted
                     self._trouble("DeviceTaintRule", name, error)
             case Removed(last):
                 self._devices.set_taint_rule(last.metadata.name, None)
