@@ -203,6 +203,19 @@ def test_a_gang_whose_time_ran_out_while_the_server_was_away_backs_off_without_r
     assert phase(lab, "g") is GangPhase.TIMED_OUT
 
 
+def test_a_gang_waits_and_backs_off_no_longer_than_usual_when_the_clock_was_ahead(machine):
+    lab = full(machine)
+    gang(lab)
+    lab.now = 500
+    lab.restart()
+    lab.pass_time(60)
+    assert phase(lab, "g") is GangPhase.TIMED_OUT
+    lab.now = 200
+    lab.restart()
+    lab.pass_time(2 * BACKOFF_S)
+    assert phase(lab, "g") is GangPhase.WAITING
+
+
 # --- room that others gave up ---
 
 
