@@ -25,6 +25,14 @@ def only_session(fake):
     return session
 
 
+@pytest.fixture(autouse=True)
+def hangups_are_heard():
+    """Also where the tests run under nohup(1), which has them ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def test_run_copies_both_streams_byte_for_byte_and_closes(capfdbinary, fake):
     fake.logs["command"] = [("stdout", b"\xff\x00out\n", "1"), ("stderr", b"err\r", "2"), ends(fake, "succeed")]
     assert main(["run", "--", "prog"]) == 0
