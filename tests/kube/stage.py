@@ -32,7 +32,7 @@ from ullage.kube.client.changes import Create, Delete
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NAMESPACES, NODES, PODS, Kind
 from ullage.kube.client.objects import Object, Pod
-from ullage.model.error import AlreadyExists, UllageError
+from ullage.model.error import AlreadyExists
 
 OWNERS = ("team-a", "team-b", "team-c")
 PRIORITY = 1_000
@@ -254,14 +254,15 @@ def _standing(pods: list[Pod]) -> str:
 
 
 async def _clean(api: KubeApi) -> None:
+    """Delete all there is, until nothing is left: the next story begins with nothing."""
+    clock = asyncio.get_running_loop().time
     for kind, grace_s in ((PODS, 0), (NODES, None)):
-        there: list[Object] = []
-        async for page in api.pages(kind):
-            there += page.items
-        for some in _batched(there):
-            gone = (Delete(kind, each.metadata.name, each.metadata.namespace, grace_s=grace_s) for each in some)
-            with suppress(UllageError):
-                await asyncio.gather(*(api.write(each) for each in gone))
+        end = clock() + 120
+        while there := [each async for page in api.pages(kind) for each in page.items]:
+            assert clock() < end, f"{len(there)} of {kind.plural} stay"
+            for some in _batched(there):
+                gone = (Delete(kind, each.metadata.name, each.metadata.namespace, grace_s=grace_s) for each in some)
+                await asyncio.gather(*(api.write(each) for each in gone), return_exceptions=True)
 
 
 def _batched(things: list[Any], size: int = 50) -> Iterable[list[Any]]:

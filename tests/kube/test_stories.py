@@ -96,7 +96,7 @@ async def settled(play: Stage, front: Front) -> None:
     """What it knows is what the API says."""
     told = await play.holdings()
     clock = asyncio.get_running_loop().time
-    end = clock() + 30
+    end = clock() + 120
     while (known := await front.known()) != told:
         assert clock() < end, f"only it knows {known - told}, only the API {told - known}"
         await asyncio.sleep(0.1)
