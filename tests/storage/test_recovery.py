@@ -163,3 +163,31 @@ def recover_until_killed(path: Path, renames: int) -> None:
         recover(path, keep=True)
     finally:
         os._exit(0)
+
+
+@pytest.mark.parametrize("table", ["quotas", "gangs", "waits"])
+def test_the_first_page_of_a_table_can_be_lost_without_the_other_tables(left: Path, tmp_path: Path, table: str) -> None:
+    copy = copied(left, tmp_path / "copy")
+    with closing(sqlite3.connect(f"file:{left}?mode=ro", uri=True)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with copy.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(bytes(size))
+    log = Path(f"{copy}-wal")
+    log.write_bytes(without_page(log.read_bytes(), page, size))
+    assert refusal(copy).code == "storage-damaged"
+    found = recover(copy, keep=True)
+    assert found.lost == [page]
+    assert found.left_out == [f"some {table}"]
+    assert found.sessions == 1
+    content(copy)
+
+
+def without_page(log: bytes, page: int, size: int) -> bytes:
+    """A log in which the content of a page is damaged wherever it is."""
+    kept, frame = bytearray(log), 24 + size
+    for at in range(32, len(log) - frame + 1, frame):
+        if int.from_bytes(log[at : at + 4]) == page:
+            kept[at + 24 : at + frame] = bytes(size)
+    return bytes(kept)
