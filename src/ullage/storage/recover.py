@@ -230,7 +230,7 @@ def _copy_with_log(path: Path, image: Path) -> None:
 def _salvage(image: Path, draft: Path, found: Recovery) -> None:
     """Copy every row that can be read, session by session, into a new database."""
     with closing(sqlite3.connect(image)) as old:
-        if _is_whole(old):
+        if old.execute("PRAGMA quick_check(1)").fetchone() == ("ok",):
             found.sessions = _count(old, "sessions")
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             old.close()
@@ -245,13 +245,6 @@ def _salvage(image: Path, draft: Path, found: Recovery) -> None:
             if new.execute("PRAGMA foreign_key_check").fetchone() is not None:
                 raise sqlite3.DatabaseError("what is left contradicts itself")
     remove_files(witness_path(draft))
-
-
-def _is_whole(connection: sqlite3.Connection) -> bool:
-    try:
-        return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
-    except sqlite3.DatabaseError:  # where the first page of a table is lost it raises instead of saying so
-        return False
 
 
 def _count(connection: sqlite3.Connection, table: str) -> int:
