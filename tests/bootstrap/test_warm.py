@@ -71,6 +71,18 @@ def test_without_compiled_code_decisions_stay_uncompiled_and_it_is_said_why(monk
     assert tiers.is_plain()
 
 
+def test_an_error_of_the_compiler_is_told_and_decisions_stay_uncompiled(monkeypatch, logs):
+    def fail():
+        raise RuntimeError("no such target")
+
+    monkeypatch.setattr(warming, "steps", lambda: [fail])
+    asyncio.run(warm.change_over())
+    assert [(entry["event"], entry["error"]) for entry in logs] == [
+        ("placement.uncompiled", "RuntimeError: no such target")
+    ]
+    assert tiers.is_plain()
+
+
 def test_a_server_that_ends_meanwhile_ends_the_child(monkeypatch):
     started, begun, create = [], asyncio.Event(), asyncio.create_subprocess_exec
 

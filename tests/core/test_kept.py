@@ -1,4 +1,4 @@
-"""Compiled code is kept in a temporary directory, with a warning, where no other can be written."""
+"""Compiled code is kept where it can be written, else in a temporary directory; what is damaged is compiled again."""
 
 import os
 import subprocess
@@ -35,8 +35,8 @@ def triple(number):
 """
 
 
-def compile_with(tmp_path, **environment):
-    (tmp_path / "own.py").write_text(OWN)
+def compile_with(tmp_path, source=OWN, **environment):
+    (tmp_path / "own.py").write_text(source)
     own = {name: text for name, text in os.environ.items() if not name.startswith("NUMBA_")}
     # the one place that is looked at is not given
     own |= {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", **environment}
@@ -74,3 +74,54 @@ def test_code_that_finds_no_room_on_disk_serves_its_process_all_the_same():
 
     with pytest.warns(UserWarning, match="cannot be kept in /cache/x.nbi: No space left on device"):
         kept.save_if_possible(save)(None, None)
+
+
+def files_of(cache):
+    """The index and the data file of `double`."""
+    return sorted(cache.rglob("own.double*.nbi")) + sorted(cache.rglob("own.double*.nbc"))
+
+
+def flipped(content):
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+DAMAGE = {
+    "empty": lambda _content: b"",
+    "cut off": lambda content: content[: len(content) // 2],
+    "zeros": lambda content: bytes(len(content)),
+}
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["index", "data"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_named_and_written_again(tmp_path, which, damage):
+    cache = tmp_path / "cache"
+    compile_with(tmp_path, NUMBA_CACHE_DIR=str(cache))
+    damaged = files_of(cache)[which]
+    damaged.write_bytes(DAMAGE[damage](damaged.read_bytes()))
+    warned, answers, files, _ = compile_with(tmp_path, NUMBA_CACHE_DIR=str(cache))
+    assert warned.startswith(f"warned: compiled code in {damaged} cannot be used (")
+    assert (answers, files) == ("42 15", "kept: 2")
+    assert compile_with(tmp_path, NUMBA_CACHE_DIR=str(cache))[0] == "42 15"
+
+
+def test_code_with_a_flipped_bit_is_not_run(tmp_path):
+    cache = tmp_path / "cache"
+    compile_with(tmp_path, NUMBA_CACHE_DIR=str(cache))
+    data = files_of(cache)[1]
+    data.write_bytes(flipped(data.read_bytes()))
+    warned, answers, *_ = compile_with(tmp_path, NUMBA_CACHE_DIR=str(cache))
+    assert warned.startswith(f"warned: compiled code in {data} cannot be used (")
+    assert answers == "42 15"
+
+
+def test_code_of_an_older_source_under_the_same_name_is_not_run(tmp_path):
+    """A process that still compiles the older source writes its file after that of a newer process."""
+    cache = tmp_path / "cache"
+    compile_with(tmp_path, NUMBA_CACHE_DIR=str(cache))
+    data = files_of(cache)[1]
+    older, edited = data.read_bytes(), OWN.replace("2 * number", "4 * number")
+    assert compile_with(tmp_path, edited, NUMBA_CACHE_DIR=str(cache))[0] == "84 15"
+    data.write_bytes(older)
+    assert compile_with(tmp_path, edited, NUMBA_CACHE_DIR=str(cache))[0] == "84 15"

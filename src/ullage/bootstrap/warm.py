@@ -68,17 +68,28 @@ async def change_over() -> None:
     """
     if not tiers.awaits_change_over():
         return
-    if not await _read():
-        began = time.monotonic()
-        log.info("placement.compiling", note="once on this machine; decisions are uncompiled and the same meanwhile")
-        fault, words = await _compile_in_child()
-        if fault or not await _read():
-            fault = fault or "what was compiled cannot be read back"
-            error = f"{fault}: {words or 'is the cache writable?'}"
-            log.warning("placement.uncompiled", error=error, note="decisions stay uncompiled, and slower")
-            return
-        log.info("placement.compiled", seconds=round(time.monotonic() - began, 1))
-    tiers.change_over()
+    try:
+        fault = await _make_ready()
+    except Exception as error:  # noqa: BLE001 - the server goes on whatever a compiler or a disk does
+        fault = f"{type(error).__name__}: {error}"
+    if fault:
+        log.warning("placement.uncompiled", error=fault, note="decisions stay uncompiled, and slower")
+    else:
+        tiers.change_over()
+
+
+async def _make_ready() -> str:
+    """Read what was compiled, or have it compiled first. Return what went wrong, or ""."""
+    if await _read():
+        return ""
+    began = time.monotonic()
+    log.info("placement.compiling", note="once on this machine; decisions are uncompiled and the same meanwhile")
+    fault, words = await _compile_in_child()
+    if fault or not await _read():
+        fault = fault or "what was compiled cannot be read back"
+        return f"{fault}: {words or 'is the cache writable?'}"
+    log.info("placement.compiled", seconds=round(time.monotonic() - began, 1))
+    return ""
 
 
 async def _read() -> bool:

@@ -45,8 +45,7 @@ def keep_apart(kept: Any, function: Callable[..., Any]) -> None:
     """Tie what is kept on disk to the sources it was compiled from, and to the types it is asked for.
 
     Functions that a function closes over belong to the key of each entry: loops over several strategies share a file.
-    What closes over a function without a source file is not kept. Processes that compile a function for different
-    types at the same moment may write under one name.
+    What closes over a function without a source file is not kept.
     """
     if not in_file(function):
         kept.disable()

@@ -11,6 +11,8 @@ from typing import Any
 
 from numba import config
 
+from ullage.core.kernel.sealed import seal
+
 _PLACES = "NUMBA_CACHE_DIR, the directory of the package, ~/.cache"
 _AGAIN = "it is compiled again at each start; set NUMBA_CACHE_DIR to a directory that can be written"
 
@@ -25,7 +27,8 @@ def keep(made: Any) -> Any:
         if not _use_temporary_directory():
             return None
         made.enable_caching()
-    return made._cache  # noqa: SLF001 - numba has no other way
+    seal(made._cache._cache_file, _warn)  # noqa: SLF001 - numba has no other way
+    return made._cache  # noqa: SLF001 - as above
 
 
 def save_if_possible(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
