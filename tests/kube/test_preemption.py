@@ -263,6 +263,31 @@ async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts
         assert asked("a") == ["b"], "it has, and did not even ask about it"
 
 
+async def test_a_scheduler_that_does_not_say_yet_which_node_it_nominated_evicts_no_others(
+    server: ApiServer, api: HttpKubeApi
+):
+    """What a watch tells of the pod from before that may come after it."""
+    async with pressed(server, api, nodes=2) as it:
+        await it.place("a", a_part("one", 100))
+        await it.place("b", a_part("two", 100))
+        it.create(a_part("urgent", 100, URGENT), a_part("other", 100, URGENT))
+
+        def asked(name: str) -> list[str]:
+            args = PreemptionArgs(it.pods[name], {"a": Victims([]), "b": Victims([])})
+            return list(it.extender.preempt(args).node_name_to_meta_victims)
+
+        assert await it.ask("urgent", "a", "b") == []
+        assert asked("urgent") == ["a", "b"]
+        server.do(lambda: server.rules.delete(("pods", "default", "one"), {}))
+        await it.heard_to_leave("one")
+        assert asked("urgent") == []
+        assert await it.ask("other", "a", "b") == []
+        assert asked("other") == ["b"], "nobody was named for this one before"
+        assert await it.ask("urgent", "a", "b") == []
+        await it.end("one")
+        assert asked("urgent") == [], "there is room now"
+
+
 async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))

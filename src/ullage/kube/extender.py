@@ -42,6 +42,9 @@ from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import DOMAIN, PodRequest, ReadPod, bind_annotations
 
+_NAMED = 256
+"""Pods of which it is remembered who would have to leave for them."""
+
 Claimed = Callable[[Pod], Awaitable[tuple[str, ...]]]
 """The cards, by uuid, that kube-scheduler has claimed for the resources of a pod; none where it claims none."""
 
@@ -71,6 +74,8 @@ class Extender:
     explained: Explained = field(default_factory=Explained)
     refused: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Of the pod that was asked about last, by uid: the nodes that it was refused while others there may leave."""
+    named: dict[str, Mapping[str, Iterable[str]]] = field(default_factory=dict)
+    """By pod, for the last `_NAMED` of them: who would have to leave each node, as its scheduler was answered."""
 
     @property
     def offers(self) -> CardOffers:
@@ -191,6 +196,7 @@ class Extender:
         if self.preemptor is not None and any(victims.uids for victims in found.values()):
             self.preemptor.answered(asked.uid, placed=False)
         leave = {node: dict.fromkeys((*candidates[node], *victims.uids)) for node, victims in found.items()}
+        self._remember(asked.uid, leave)
         return PreemptionResult.of(
             {
                 node: (uids, broken[node] + beyond(uids) - beyond(candidates[node]))
@@ -199,13 +205,28 @@ class Extender:
             }
         )
 
-    def _comes_free(self, asked: PodRequest, args: PreemptionArgs) -> bool:
-        """Whether the node where others were told to leave for it was refused only because they were not gone yet.
+    def _remember(self, uid: str, leave: Mapping[str, Iterable[str]]) -> None:
+        self.named.pop(uid, None)
+        self.named[uid] = leave
+        if len(self.named) > _NAMED:
+            del self.named[next(iter(self.named))]
 
-        A scheduler may have heard that they are gone before we do; or we have heard it since we refused. A node that
-        we did not refuse is its own affair: it has reasons that are not known here.
+    def _comes_free(self, asked: PodRequest, args: PreemptionArgs) -> bool:
+        """Whether a node where others were told to leave for it was refused only because they were not gone yet.
+
+        A scheduler may have heard that they are gone before we do; or we have heard it since we refused. It may also
+        ask with a pod from before it nominated the node: then that is one which somebody leaves whom we named for it.
         """
-        node = args.nominated
+        nodes = [args.nominated] if args.nominated else self._left_for(asked.uid)
+        return any(self._comes_free_on(node, asked, args) for node in nodes)
+
+    def _left_for(self, uid: str) -> list[str]:
+        """The nodes of which some leave, or have left, who were named for a pod."""
+        named = self.named.get(uid, {})
+        return [node for node, uids in named.items() if any(map(self.cluster.goes, uids))]
+
+    def _comes_free_on(self, node: str, asked: PodRequest, args: PreemptionArgs) -> bool:
+        """As above, of one node. One that we did not refuse is the scheduler's own affair: it has its own reasons."""
         if node not in self.refused.get(asked.uid, ()) or not self.cluster.takes_pods(node):
             return False
         if self.cluster.leaves(node, below=asked.request.claim.priority):

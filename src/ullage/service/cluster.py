@@ -477,6 +477,11 @@ class Cluster:
         fleet = self.allocator.fleet
         return sorted({fleet.ledger[uid].node for uid in fleet.leaving}.intersection(nodes))
 
+    def goes(self, uid: str) -> bool:
+        """Whether it leaves, or holds nothing any more."""
+        fleet = self.allocator.fleet
+        return uid in fleet.leaving or uid not in fleet.ledger
+
     def give_way(self, request: Request, preemption: Preemption) -> None:
         """Keep the room for a request that its victims leave: nobody else is offered it.
 
