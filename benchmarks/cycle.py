@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.entitlement import entitlement, entitlement_key
-from ullage.core.fleet import Fleet
-from ullage.core.plan import Start
-from ullage.core.policy import Policy
-from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import entitlement, entitlement_key
+from ullage.core.sharing.plan import Start
+from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node

@@ -19,7 +19,7 @@ from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.filling import ALIKE, begin, next_leaf, settle
 from ullage.core.kernel.queues import WEIGHT
-from ullage.core.shares import Leaf, ShareTree
+from ullage.core.sharing.shares import Leaf, ShareTree
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code
 from ullage.model.resources import Resources

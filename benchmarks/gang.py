@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 
 from ullage.core.allocator import Allocator
-from ullage.core.domain import spans
-from ullage.core.draft import Misfit, fit_together
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.gang import Gangs
-from ullage.core.nomination import NO_NOMINATIONS, choose_beside
-from ullage.core.selection import Choice, Refusal
+from ullage.core.placing.domain import spans
+from ullage.core.placing.draft import Misfit, fit_together
+from ullage.core.placing.nomination import NO_NOMINATIONS, choose_beside
+from ullage.core.placing.selection import Choice, Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu

@@ -16,11 +16,11 @@ import time
 import numpy as np
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.learning import Learning
-from ullage.core.placement import table_of
-from ullage.core.quota import Quotas
-from ullage.core.selection import Refusal, Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.learning.learned import Learning
+from ullage.core.placing.placement import table_of
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu

@@ -13,12 +13,12 @@ import statistics
 import time
 
 from benchmarks.placement import fleet_of, shapes
-from ullage.core.fleet import Fleet
-from ullage.core.placement import table_of
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.placement import table_of
 from ullage.core.strategies.leftover import leftover
 from ullage.core.strategies.published import published
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.workload import typical_workload, whole_workload
+from ullage.core.strategies.workload import typical_workload, whole_workload
 from ullage.model.allocation import Allocation
 from ullage.model.request import ResourceRequirement
 

@@ -16,18 +16,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.occupancy import Occupancy
 from ullage.core.cycle import schedule
-from ullage.core.entitlement import entitlement, place_unit
-from ullage.core.eviction import preempt_together
-from ullage.core.fleet import Fleet
-from ullage.core.occupancy import Occupancy
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.preemption import NoPreemption, preempt
-from ullage.core.reclaim import Reclaim
-from ullage.core.selection import Rules
-from ullage.core.world import Demand, ExecutorView, Phase, World
-from ullage.core.yielding import Victim
+from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.preemption import NoPreemption, preempt
+from ullage.core.evicting.reclaim import Reclaim
+from ullage.core.evicting.yielding import Victim
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import Rules
+from ullage.core.sharing.entitlement import entitlement, place_unit
+from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu

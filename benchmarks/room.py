@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ullage.core.allocator import Allocator
-from ullage.core.consolidation import Consolidation, consolidate
-from ullage.core.fleet import Fleet
-from ullage.core.fragmentation import fits_now, fragments_of
-from ullage.core.learning import Learning
-from ullage.core.selection import Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.consolidation import Consolidation, consolidate
+from ullage.core.learning.fragmentation import fits_now, fragments_of
+from ullage.core.learning.learned import Learning
+from ullage.core.placing.selection import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu

@@ -16,12 +16,12 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.placement import allocator_of
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.alignment import settle
 from ullage.core.kernel.board import FREE
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
-from ullage.core.shape import shape_of
+from ullage.core.verdict.shape import shape_of
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request

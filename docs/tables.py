@@ -27,8 +27,8 @@ from ullage.client.allocations import Allocations
 from ullage.client.client import Client
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions
-from ullage.core.policy import Policy
-from ullage.core.sentences import CURES, MEANINGS
+from ullage.core.placing.policy import Policy
+from ullage.core.verdict.sentences import CURES, MEANINGS
 from ullage.model import error, variables
 from ullage.model.executor import TRANSITIONS, BindCode, ExecutorState
 from ullage.model.node import NodeState

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from ullage.core.fleet import Fleet
-from ullage.core.preemption import preempt
-from ullage.core.quota import Quotas
-from ullage.core.selection import Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.preemption import preempt
+from ullage.core.placing.selection import Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from ullage.core.policy import Policy
+from ullage.core.placing.policy import Policy
 from ullage.model.executor import BindCode
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.core.adjust import Adjustment, Change
+from ullage.core.admitting.gang_state import GangOutcome
 from ullage.core.allocator import Allocator as _Allocator
-from ullage.core.capacity import CardRoom
-from ullage.core.departed import Freed
-from ullage.core.fleet import Fleet
+from ullage.core.books.capacity import CardRoom
+from ullage.core.books.departed import Freed
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import Gangs
-from ullage.core.gang_state import GangOutcome
-from ullage.core.learning import Learning
-from ullage.core.preemption import NoPreemption, Preemption
-from ullage.core.quota import Quotas
-from ullage.core.selection import Refusal, Rules
+from ullage.core.learning.learned import Learning
+from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ullage.core.adjust import Adjustment, Change, ScalingRefusal
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu

@@ -10,10 +10,10 @@ import pytest
 from tests.core.zones import GIB, kubelet, machine
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Refusal, Rules
-from ullage.core.sentences import reject_text
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Refusal, Rules
 from ullage.core.topology.rules import WidthRule, ZoneRules
+from ullage.core.verdict.sentences import reject_text
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.core.adjust import Adjustment, Change, ScalingRefusal
 from ullage.core.allocator import Allocator, Freed
-from ullage.core.filters import CARD, Chain, charges_on
-from ullage.core.fleet import Fleet, Usage
-from ullage.core.quota import Quotas
-from ullage.core.selection import WHOLE_BY, Candidates, Choice, Refusal, Rules, find, refusals_on
-from ullage.core.sentences import reject_text
-from ullage.core.shape import shape_of
+from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
+from ullage.core.placing.selection import WHOLE_BY, Candidates, Choice, Refusal, Rules, find, refusals_on
 from ullage.core.strategies.load import Weights, compact_first, low_load_first
 from ullage.core.strategies.strategy import Strategy
+from ullage.core.verdict.filters import CARD, Chain, charges_on
+from ullage.core.verdict.quota import Quotas
+from ullage.core.verdict.sentences import reject_text
+from ullage.core.verdict.shape import shape_of
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, InvalidRequest, NotFound, Unavailable

@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ullage.core.adjust import Adjustment, Change
 from ullage.core.allocator import Allocator, Freed
-from ullage.core.fleet import Fleet, Usage
-from ullage.core.quota import Quotas
-from ullage.core.selection import Candidates, Choice, Refusal, Rules, choose
+from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, choose
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, UllageError

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core import alike
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.quota import Quotas
-from ullage.core.selection import Candidates, Choice, Refusal, Rules, choose, find, refusals_on, score, select
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, choose, find, refusals_on, score, select
+from ullage.core.verdict import alike
+from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request

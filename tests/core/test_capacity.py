@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.adjust import Adjustment, Change
 from ullage.core.allocator import Allocator
-from ullage.core.capacity import node_capacity
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Refusal, Rules, choose, find, select
+from ullage.core.books.capacity import node_capacity
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.selection import Refusal, Rules, choose, find, select
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, NotFound

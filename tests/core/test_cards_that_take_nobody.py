@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Refusal
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Refusal
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from tests.books import Books, a_card, a_node, content
 
-from ullage.core.consolidation import Consolidation, Cost, NoConsolidation, Stays, consolidate
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.trial import trial
+from ullage.core.evicting.consolidation import Consolidation, Cost, NoConsolidation, Stays, consolidate
+from ullage.core.evicting.preemption import Budgets
 from ullage.core.kernel.freeing import NEVER, share_out
-from ullage.core.nomination import Nominations
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.preemption import Budgets
-from ullage.core.quota import Quotas
-from ullage.core.selection import Rules
-from ullage.core.trial import trial
+from ullage.core.placing.nomination import Nominations
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.books import Books, a_card, a_node, ask, capped
 
-from ullage.core.selection import Refusal, Rules, choose
+from ullage.core.placing.selection import Refusal, Rules, choose
 from ullage.model.node import Node
 from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import IsolationPolicy, Part

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.lab import a_node
 
+from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.entitlement import place_unit
-from ullage.core.explain import explain
-from ullage.core.fleet import Fleet
-from ullage.core.placement import Placer
-from ullage.core.plan import Evict, Plan, Release, Reuse, Start, Unbind
-from ullage.core.policy import Policy
-from ullage.core.world import Cause, Demand, Eviction, ExecutorView, Phase, World
+from ullage.core.explaining.explain import explain
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import place_unit
+from ullage.core.sharing.plan import Evict, Plan, Release, Reuse, Start, Unbind
+from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorView, Phase, World
 from ullage.model.allocation import Allocation
 from ullage.model.node import Node
 from ullage.model.queue import Limit, Queue

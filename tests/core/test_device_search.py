@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.device_search import Offer, SearchExhausted, Steps, groups, rank, search
-from ullage.core.device_use import DeviceUse, consumption
+from ullage.core.verdict.device_search import Offer, SearchExhausted, Steps, groups, rank, search
+from ullage.core.verdict.device_use import DeviceUse, consumption
 from ullage.model.device_claim import Constraint, DeviceClaim, DeviceRequest, DeviceResult, Wanted
 from ullage.model.slice_device import Attribute, Capacity, Pool, RequestPolicy, SliceDevice, ValueKind
 from ullage.model.taint import Taint, Toleration, tolerated

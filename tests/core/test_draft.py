@@ -10,16 +10,16 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.books import NOW, a_card, a_node, frozen
 
-from ullage.core.domain import spans
-from ullage.core.draft import Misfit, enter, fit_together
-from ullage.core.feasibility import ever, quota_allows, room, runs
-from ullage.core.fleet import Fleet
-from ullage.core.nomination import NO_NOMINATIONS as NO
-from ullage.core.nomination import choose_beside
-from ullage.core.quota import Quotas
-from ullage.core.selection import Choice, Refusal, Rules
-from ullage.core.sentences import reject_text
-from ullage.core.trial import trial
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.trial import trial
+from ullage.core.placing.domain import spans
+from ullage.core.placing.draft import Misfit, enter, fit_together
+from ullage.core.placing.feasibility import ever, quota_allows, room, runs
+from ullage.core.placing.nomination import NO_NOMINATIONS as NO
+from ullage.core.placing.nomination import choose_beside
+from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.verdict.quota import Quotas
+from ullage.core.verdict.sentences import reject_text
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
@@ -244,7 +244,7 @@ def test_parts_of_cards_are_put_near_each_other_too():
 
 
 def test_a_strategy_that_follows_the_fleet_is_asked_for_one_after_the_other_in_the_same_domains(monkeypatch):
-    monkeypatch.setattr("ullage.core.draft.countable", lambda *_: False)
+    monkeypatch.setattr("ullage.core.placing.draft.countable", lambda *_: False)
     for count, expected in ((4, ["r1"]), (13, ["r0", "r1"])):
         found = fit_together(racks(3, 1, 2), Rules(), members(count, domain="rack"), NOW)
         assert racks_of(found) == expected

@@ -10,15 +10,15 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.books import NOW, Books, a_card, a_node, ask, capped, crowd, frozen
 
-from ullage.core.draft import Misfit, enter
-from ullage.core.eviction import preempt_together
-from ullage.core.fleet import Fleet
-from ullage.core.nomination import NO_NOMINATIONS
-from ullage.core.occupancy import Occupancy
-from ullage.core.preemption import NoPreemption, Preemption, preempt
-from ullage.core.selection import Rules
-from ullage.core.trial import trial
-from ullage.core.victims import Budgets
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.occupancy import Occupancy
+from ullage.core.books.trial import trial
+from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.preemption import NoPreemption, Preemption, preempt
+from ullage.core.evicting.victims import Budgets
+from ullage.core.placing.draft import Misfit, enter
+from ullage.core.placing.nomination import NO_NOMINATIONS
+from ullage.core.placing.selection import Rules
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import GangClaim, Request
 from ullage.model.node import Node

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.exclusion import Exclusion
-from ullage.core.fleet import Fleet
-from ullage.core.labels import Labels
-from ullage.core.placement import table_of
+from ullage.core.books.exclusion import Exclusion
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.labels import Labels
+from ullage.core.placing.placement import table_of
 from ullage.core.strategies import strategy_named
 from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
 from ullage.model.node import Node

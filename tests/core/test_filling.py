@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.kernel.exact import compare, cut
-from ullage.core.policy import Order
-from ullage.core.shares import Leaf, ShareTree
+from ullage.core.placing.policy import Order
+from ullage.core.sharing.shares import Leaf, ShareTree
 from ullage.model.queue import ROOT, Limit, Queue
 from ullage.model.rejection import Code
 from ullage.model.resources import Resources
@@ -63,7 +63,7 @@ def test_a_cut_is_rounded_down_exactly(amount, used, total, weight, used2, total
 
 
 class SlowTree:
-    """The rule as `core/shares.py` states it: fractions, and everything computed again before every unit."""
+    """The rule as `core/sharing/shares.py` states it: fractions, and everything computed again before every unit."""
 
     def __init__(self, total, queues, leaves, order, free):
         self.total, self.order, self.free = total, order, list(free)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.lab import a_node
 
-from ullage.core.filters import CARD
-from ullage.core.fleet import Beside, Fleet
+from ullage.core.books.fleet import Beside, Fleet
 from ullage.core.kernel import columns as at
+from ullage.core.verdict.filters import CARD
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, NotFound
 from ullage.model.request import ResourceRequirement

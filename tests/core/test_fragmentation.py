@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from ullage.core.fleet import Fleet
-from ullage.core.fragmentation import NOTHING, fits_now, fragments_of
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.workload import whole_workload
+from ullage.core.books.fleet import Fleet
+from ullage.core.learning.fragmentation import NOTHING, fits_now, fragments_of
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.strategies.workload import whole_workload
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.gang import BACKOFF_S, MAX_BACKOFF_S, GangOutcome, GangPhase, Gangs, Misfit, by_size, fit_together
-from ullage.core.nomination import NOMINATED_TTL_S
-from ullage.core.quota import Quotas
-from ullage.core.selection import Refusal, Rules
+from ullage.core.placing.nomination import NOMINATED_TTL_S
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import Conflict, InvalidRequest, Unavailable

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import InvalidRequest

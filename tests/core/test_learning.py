@@ -5,12 +5,12 @@ from collections import deque
 import pytest
 
 from ullage.core.allocator import Allocator
-from ullage.core.draft import fit_together
-from ullage.core.fleet import Fleet
-from ullage.core.learning import Learning
-from ullage.core.placement import Placer, Table
-from ullage.core.policy import Policy
-from ullage.core.selection import WHOLE_BY, Choice, Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.learning.learned import Learning
+from ullage.core.placing.draft import fit_together
+from ullage.core.placing.placement import Placer, Table
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import WHOLE_BY, Choice, Rules
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.leftover import leftover
 from ullage.model.allocation import Allocation

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.lease import DEVICE_INDICES, NODE_PORTS, Lease, Misfit, NodePorts, cluster_ports, device_indices
+from ullage.core.books.lease import DEVICE_INDICES, NODE_PORTS, Lease, Misfit, NodePorts, cluster_ports, device_indices
 from ullage.model.error import InvalidRequest
 
 

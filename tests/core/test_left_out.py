@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.core.zones import GIB, kubelet, machine
 
-from ullage.core.explain import reject
-from ullage.core.fleet import Fleet
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
+from ullage.core.books.fleet import Fleet
+from ullage.core.explaining.explain import reject
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
 from ullage.core.topology.rules import ZoneRules
 from ullage.model.alignment import Alignment, ContainerNeeds
 from ullage.model.allocation import Allocation

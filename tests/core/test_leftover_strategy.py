@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from tests.core.test_published_policies import MODELS, task
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import KIND, SHARE
 from ullage.core.kernel.known import CERTAIN, MEMO_SLOTS
 from ullage.core.kernel.leftover import leftover as fill_node
 from ullage.core.kernel.leftover import stratified_draws
+from ullage.core.kernel.prices import bare, model_prices, named, scarce, slot_prices
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.placement import Placer, table_of
-from ullage.core.policy import Policy
-from ullage.core.prices import bare, model_prices, named, scarce, slot_prices
+from ullage.core.placing.placement import Placer, table_of
+from ullage.core.placing.policy import Policy
 from ullage.core.strategies.leftover import leftover
-from ullage.core.workload import class_of, may_come, rows_of, whole_workload
+from ullage.core.strategies.workload import class_of, may_come, rows_of, whole_workload
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.core.adjust import Change
 from ullage.core.allocator import Allocator
-from ullage.core.feasibility import runs
-from ullage.core.fleet import Fleet
-from ullage.core.quota import Quotas
-from ullage.core.selection import Refusal, Rules
-from ullage.core.sentences import reject_text
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.adjust import Change
+from ullage.core.placing.feasibility import runs
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.verdict.quota import Quotas
+from ullage.core.verdict.sentences import reject_text
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest

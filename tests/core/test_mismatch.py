@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.core.explain import reject
-from ullage.core.filters import EXCLUSION
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Refusal, Rules, choose
-from ullage.core.sentences import first_text, reject_text
-from ullage.core.summary import summary
-from ullage.core.world import Demand
+from ullage.core.books.fleet import Fleet
+from ullage.core.explaining.explain import reject
+from ullage.core.explaining.summary import summary
+from ullage.core.placing.selection import Refusal, Rules, choose
+from ullage.core.sharing.world import Demand
+from ullage.core.verdict.filters import EXCLUSION
+from ullage.core.verdict.sentences import first_text, reject_text
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu

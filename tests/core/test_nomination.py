@@ -9,19 +9,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen
 
-from ullage.core.adjust import Adjustment, Change, ScalingRefusal
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import fit_together
-from ullage.core.nomination import (
+from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
+from ullage.core.placing.nomination import (
     NO_NOMINATIONS,
     NOMINATED_TTL_S,
     Nominations,
     choose_beside,
     find_beside,
 )
-from ullage.core.preemption import NoPreemption, Preemption
-from ullage.core.selection import Choice, Refusal, Rules
+from ullage.core.placing.selection import Choice, Refusal, Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import GangClaim
 from ullage.model.gpu import Gpu

@@ -9,10 +9,10 @@ from tests.books import a_card, a_node
 from tests.core.zones import GIB, kubelet, machine
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.observation import LAG_S, Mismatch, foreign_id
 from ullage.core.gang import Gangs
-from ullage.core.observation import LAG_S, Mismatch, foreign_id
-from ullage.core.selection import Refusal
+from ullage.core.placing.selection import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import Conflict, NotFound

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.core.zones import kubelet, machine
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.observation import LAG_S
 from ullage.core.kernel.columns import CARD_COLUMNS
-from ullage.core.observation import LAG_S
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use

@@ -11,12 +11,12 @@ from tests.books import a_card, a_node, ask, capped
 from tests.core.zones import machine
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.nomination import find_beside, kept
-from ullage.core.offers import NodeRefusal, Offers
-from ullage.core.quota import Quotas
-from ullage.core.selection import Candidates, Choice, Rules
+from ullage.core.placing.nomination import find_beside, kept
+from ullage.core.placing.offers import NodeRefusal, Offers
+from ullage.core.placing.selection import Candidates, Choice, Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.node import Node

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.allocator import Allocator
-from ullage.core.filters import CARD
-from ullage.core.fleet import Fleet
-from ullage.core.partition import fit, fitting, template_for
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.verdict.filters import CARD
+from ullage.core.verdict.partition import fit, fitting, template_for
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.claim import Claim
 from ullage.model.error import Conflict, InvalidRequest

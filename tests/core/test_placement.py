@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.lab import a_node
 
-from ullage.core.entitlement import place_unit, shortage
-from ullage.core.filters import CARD, charges_on
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel import columns as at
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.world import Demand
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import place_unit, shortage
+from ullage.core.sharing.world import Demand
+from ullage.core.verdict.filters import CARD, charges_on
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState

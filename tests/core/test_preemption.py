@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, crowd, frozen
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet, Usage
-from ullage.core.preemption import (
+from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.evicting.preemption import (
     Attempt,
     Budgets,
     Cost,
@@ -25,8 +25,8 @@ from ullage.core.preemption import (
     filter_with_preempt,
     preempt,
 )
-from ullage.core.quota import Quotas, relaxed
-from ullage.core.selection import Refusal, Rules, check_quota
+from ullage.core.placing.selection import Refusal, Rules, check_quota
+from ullage.core.verdict.quota import Quotas, relaxed
 from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request

@@ -6,8 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from ullage.core.kernel.task_class import ANY_MODEL, WHOLE, Mix
-from ullage.core.prices import (
+from ullage.core.kernel.prices import (
     bare,
     bare_cost,
     model_prices,
@@ -20,6 +19,7 @@ from ullage.core.prices import (
     slot_prices,
     slots,
 )
+from ullage.core.kernel.task_class import ANY_MODEL, WHOLE, Mix
 
 
 def slow_poisson(mean, count):

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen
 
-from ullage.core.draft import Misfit, fit_together
-from ullage.core.eviction import preempt_together
-from ullage.core.nomination import Nominations, Promised, choose_beside, kept
-from ullage.core.offers import offers
-from ullage.core.selection import Choice, Refusal, Rules
+from ullage.core.evicting.eviction import preempt_together
+from ullage.core.placing.draft import Misfit, fit_together
+from ullage.core.placing.nomination import Nominations, Promised, choose_beside, kept
+from ullage.core.placing.offers import offers
+from ullage.core.placing.selection import Choice, Refusal, Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code, Cure, Rejection

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import KIND
 from ullage.core.kernel.fragmentation import fgd, fgd_published
 from ullage.core.kernel.packing import best_fit, clustering, dot_product, packing
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
 from ullage.core.strategies.published import published
-from ullage.core.workload import TaskClass, Workload, class_of, typical_workload
+from ullage.core.strategies.workload import TaskClass, Workload, class_of, typical_workload
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import CardSelector, Isolation, Part

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ullage.core.fleet import Fleet, Usage
-from ullage.core.offers import offers
-from ullage.core.quota import (
+from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.placing.offers import offers
+from ullage.core.placing.selection import Rules, decided_by_sums, find
+from ullage.core.verdict.quota import (
     SINGLE,
     TOTAL,
     Quotas,
@@ -22,8 +23,7 @@ from ullage.core.quota import (
     taken,
     with_pre_scheduled,
 )
-from ullage.core.selection import Rules, decided_by_sums, find
-from ullage.core.sentences import CURES, alarm_text, condition_text, reject_text
+from ullage.core.verdict.sentences import CURES, alarm_text, condition_text, reject_text
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest

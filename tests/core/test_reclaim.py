@@ -10,17 +10,17 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.books import GIB, frozen
 
-from ullage.core import reclaim, yielding
+from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.entitlement import Leaves, application_limits, place_unit
-from ullage.core.fleet import Fleet
-from ullage.core.placement import Placer
-from ullage.core.plan import Keep, Unbind
-from ullage.core.policy import Policy
-from ullage.core.reclaim import Reclaim
-from ullage.core.shares import ShareTree
-from ullage.core.world import Cause, Demand, Eviction, ExecutorView, Phase, Promise, World
-from ullage.core.yielding import Victim
+from ullage.core.evicting import reclaim, yielding
+from ullage.core.evicting.reclaim import Reclaim
+from ullage.core.evicting.yielding import Victim
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import Leaves, application_limits, place_unit
+from ullage.core.sharing.plan import Keep, Unbind
+from ullage.core.sharing.shares import ShareTree
+from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorView, Phase, Promise, World
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node

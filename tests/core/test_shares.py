@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.lab import a_node
 
-from ullage.core.entitlement import entitlement
-from ullage.core.fleet import Fleet
-from ullage.core.policy import Order, Policy
-from ullage.core.world import Demand, World
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.policy import Order, Policy
+from ullage.core.sharing.entitlement import entitlement
+from ullage.core.sharing.world import Demand, World
 from ullage.model.node import Node
 from ullage.model.queue import Limit, Queue
 from ullage.model.request import ResourceRequirement

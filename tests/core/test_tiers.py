@@ -7,16 +7,16 @@ import threading
 import pytest
 
 from ullage.core.allocator import Allocator
+from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.draft import fit_together
-from ullage.core.fleet import Fleet
-from ullage.core.fragmentation import Fragments, fits_now
 from ullage.core.kernel import tiers
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.selection import Rules
-from ullage.core.workload import whole_workload
-from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.learning.fragmentation import Fragments, fits_now
+from ullage.core.placing.draft import fit_together
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import Rules
+from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.strategies.workload import whole_workload
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import UllageError

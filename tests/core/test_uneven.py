@@ -3,7 +3,7 @@
 import pytest
 from tests.books import GIB, a_card, a_node, ask
 
-from ullage.core.selection import Refusal, Rules
+from ullage.core.placing.selection import Refusal, Rules
 from ullage.model.error import Conflict
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from ullage.core.admitting.wake import CardLook, Pending, look, woken_by_card, woken_by_node, woken_by_quota
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.quota import Quotas
-from ullage.core.selection import Refusal, Rules
-from ullage.core.wake import CardLook, Pending, look, woken_by_card, woken_by_node, woken_by_quota
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu, GpuPhase

@@ -4,8 +4,16 @@ import random
 
 import pytest
 
-from ullage.core.fleet import Fleet
-from ullage.core.workload import LiveWorkload, TaskClass, class_of, may_come, rows_of, typical_workload, whole_workload
+from ullage.core.books.fleet import Fleet
+from ullage.core.strategies.workload import (
+    LiveWorkload,
+    TaskClass,
+    class_of,
+    may_come,
+    rows_of,
+    typical_workload,
+    whole_workload,
+)
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import CardSelector, Isolation, Part

@@ -14,14 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.core.zone_oracle import Books
 from tests.core.zones import kubelet, machine
 
-from ullage.core.adjust import Adjustment, Change
 from ullage.core.allocator import Allocator
-from ullage.core.consolidation import Consolidation
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.consolidation import Consolidation
+from ullage.core.evicting.preemption import Preemption
 from ullage.core.gang import Gangs
 from ullage.core.kernel.board import FREE, ID
-from ullage.core.preemption import Preemption
-from ullage.core.selection import Refusal
+from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.selection import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import UllageError

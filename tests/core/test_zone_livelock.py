@@ -17,7 +17,7 @@ import pytest
 from tests.core.zones import machine
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.request import ResourceRequirement

@@ -21,14 +21,14 @@ from tests.core.zone_oracle import (
     product_merge,
 )
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel import columns
 from ullage.core.kernel.alignment import closeness_of, may_settle, settle
 from ullage.core.kernel.board import MERGED
 from ullage.core.kernel.masks import width_of
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.shape import shape_of
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.verdict.shape import shape_of
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu

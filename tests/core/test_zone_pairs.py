@@ -11,12 +11,12 @@ from tests.core.test_zone_oracle import NIC, managed, occupy, some_machine
 from tests.core.zone_oracle import Held, hints_of, masks_of
 from tests.core.zones import kubelet, machine
 
-from ullage.core.explain import explain, reject
-from ullage.core.fleet import Fleet
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
+from ullage.core.books.fleet import Fleet
+from ullage.core.explaining.explain import explain, reject
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.world import Demand, World
 from ullage.core.topology.rules import WidthRule, ZoneRules
-from ullage.core.world import Demand, World
 from ullage.model.alignment import Alignment, ContainerNeeds, Level, Pair
 from ullage.model.allocation import Allocation
 from ullage.model.node import Node

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from tests.core.zones import GIB, kubelet, machine
 
-from ullage.core.explain import explain
-from ullage.core.fleet import Fleet
-from ullage.core.policy import Policy
-from ullage.core.selection import Refusal, Rules, find
-from ullage.core.sentences import reject_text
-from ullage.core.topology.warning import width_trap
-from ullage.core.world import Demand, World
+from ullage.core.books.fleet import Fleet
+from ullage.core.explaining.explain import explain
+from ullage.core.explaining.zone_warning import width_trap
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import Refusal, Rules, find
+from ullage.core.sharing.world import Demand, World
+from ullage.core.verdict.sentences import reject_text
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request

@@ -10,17 +10,17 @@ import pytest
 from tests.core.zones import kubelet, machine
 
 from ullage.core.allocator import Allocator
-from ullage.core.consolidation import Consolidation
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.trial import trial
 from ullage.core.cycle import schedule
-from ullage.core.fleet import Fleet
+from ullage.core.evicting.consolidation import Consolidation
+from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import Gangs
-from ullage.core.placement import Placer
-from ullage.core.plan import Start, Unbind
-from ullage.core.policy import Policy
-from ullage.core.preemption import NoPreemption, Preemption
-from ullage.core.selection import Choice, Refusal, Rules, choose, find, select
-from ullage.core.trial import trial
-from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import Choice, Refusal, Rules, choose, find, select
+from ullage.core.sharing.plan import Start, Unbind
+from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.model.alignment import Alignment, ContainerNeeds
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from tests.core.zones import machine
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import FIRST_CARD, Rows
 from ullage.core.kernel.compiled import inlined
-from ullage.core.placement import Table, table_of
+from ullage.core.placing.placement import Table, table_of
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.leftover import leftover
 from ullage.core.strategies.strategy import Strategy, alike
+from ullage.core.strategies.workload import whole_workload
 from ullage.core.topology.rules import ZoneRules
-from ullage.core.workload import whole_workload
 from ullage.model.allocation import Allocation
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement

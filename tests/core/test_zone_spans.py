@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tests.core.zones import kubelet, machine
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import CPU_FREE, GPU_FREE, SLOTS_FREE, Rows
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.topology.verdict import placement_on
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.verdict.zones import placement_on
 from ullage.model.allocation import Allocation
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from docs.tables import EVENTS, REFERENCE, TABLES, event_kinds, renew
 
-from ullage.core.sentences import CURES, MEANINGS
+from ullage.core.verdict.sentences import CURES, MEANINGS
 from ullage.model.rejection import Code
 
 PAGES = sorted(REFERENCE.glob("*.md"))

@@ -11,8 +11,8 @@ from recorded_topology import AMD, ASCEND, EIGHT, NVIDIA, bus_of, device, own_br
 from tests.kube.pod_resources import PodResourcesServer, container, devices, listed, pod
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Rules
 from ullage.inventory.pci import list_addresses, read_devices
 from ullage.inventory.pci_cards import find_cards
 from ullage.kube.client.objects import Node as NodeObject

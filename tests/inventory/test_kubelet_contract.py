@@ -22,8 +22,8 @@ from fake_nvml import FakeNvml
 from recorded_topology import EIGHT, two_sockets, v100
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Refusal, Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Refusal, Rules
 from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import NvmlCards
 from ullage.model.claim import Request

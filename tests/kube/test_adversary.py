@@ -15,7 +15,7 @@ from tests.kube.test_doubt import World
 from tests.kube.test_front import a_node as counted
 from tests.kube.test_mirror import REGISTER, a_node, a_pod
 from tests.kube.test_mirror import World as Mirrored
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.kube.app import make_app
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request

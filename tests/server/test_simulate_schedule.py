@@ -7,9 +7,9 @@ import pytest
 
 from tests.wire.pod.pods import containers, needs, pod
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.quota import Quotas
-from ullage.core.selection import Refusal, Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable

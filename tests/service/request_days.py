@@ -22,9 +22,9 @@ from tests.lab import check_books
 from tests.service.days import Day, Tally, Watch
 from tests.service.request_watch import Outcome, RequestWatch
 
-from ullage.core.adjust import Change
+from ullage.core.evicting.preemption import Preemption
 from ullage.core.gang import GangPhase
-from ullage.core.preemption import Preemption
+from ullage.core.placing.adjust import Change
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import UllageError

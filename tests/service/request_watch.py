@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from tests.lab import check_books
 
-from ullage.core.feasibility import summable
-from ullage.core.fleet import Fleet
-from ullage.core.nomination import kept
-from ullage.core.preemption import Preemption
-from ullage.core.selection import Refusal, find
-from ullage.core.trial import trial
-from ullage.core.victims import Cost, budgets_of, cost_of, shield
-from ullage.core.world import Phase
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.trial import trial
+from ullage.core.evicting.preemption import Preemption
+from ullage.core.evicting.victims import Cost, budgets_of, cost_of, shield
+from ullage.core.placing.feasibility import summable
+from ullage.core.placing.nomination import kept
+from ullage.core.placing.selection import Refusal, find
+from ullage.core.sharing.world import Phase
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.event import Event

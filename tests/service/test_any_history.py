@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.lab import Lab, a_node
 
 from ullage.core.cycle import schedule
-from ullage.core.policy import Policy
-from ullage.core.world import WORKING, World
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.world import WORKING, World
 from ullage.model.error import Conflict
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.device_search import Pick
-from ullage.core.fleet import Beside
-from ullage.core.quota import Quotas
-from ullage.core.selection import Rules
+from ullage.core.books.fleet import Beside
+from ullage.core.placing.selection import Rules
+from ullage.core.verdict.device_search import Pick
+from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.card_driver import CardDriver
 from ullage.model.claim import Claim, Request

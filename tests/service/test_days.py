@@ -9,9 +9,9 @@ from tests.lab import Lab, a_node
 from tests.service.days.day import run_days
 from tests.service.test_executor_lives import slow
 
-from ullage.core.plan import Evict
-from ullage.core.policy import Policy
-from ullage.core.world import Phase
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.plan import Evict
+from ullage.core.sharing.world import Phase
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.service.engine_port import Gone, Unbound

@@ -8,7 +8,7 @@ from tests.service.days import day as a_day
 from tests.service.days import run_days
 from tests.service.days.room import Room
 
-from ullage.core.policy import Policy
+from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.resources import Resources
 

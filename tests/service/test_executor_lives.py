@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.lab import Lab, a_node
 
-from ullage.core.policy import Policy
+from ullage.core.placing.policy import Policy
 from ullage.model.application import Application
 from ullage.model.error import NotFound
 from ullage.model.executor import BindCode, ExecutorState

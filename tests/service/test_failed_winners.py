@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.lab import Lab, Machine, a_node
 
-from ullage.core.policy import Policy
+from ullage.core.placing.policy import Policy
 from ullage.model.executor import BindCode
 from ullage.model.rejection import Code
 from ullage.service.engine_port import BindOrder

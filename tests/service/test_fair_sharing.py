@@ -6,7 +6,7 @@ import pytest
 from tests.lab import Lab, a_node
 from tests.service.test_executor_lives import slow
 
-from ullage.core.policy import Policy
+from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
 from ullage.service.engine_port import Gone

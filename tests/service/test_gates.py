@@ -12,8 +12,8 @@ import pytest
 from tests.books import a_card, a_node, ask
 from tests.clock import Clock
 
-from ullage.core.quota import Quotas
-from ullage.core.selection import Refusal, Rules
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import GangClaim, Request
 from ullage.model.node import Node, NodeState

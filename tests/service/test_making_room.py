@@ -7,10 +7,10 @@ import pytest
 from tests.lab import Lab, a_node
 from tests.service.test_restart import Machine
 
-from ullage.core.consolidation import Consolidation, NoConsolidation
-from ullage.core.nomination import NOMINATED_TTL_S
-from ullage.core.preemption import NoPreemption
-from ullage.core.selection import Refusal
+from ullage.core.evicting.consolidation import Consolidation, NoConsolidation
+from ullage.core.evicting.preemption import NoPreemption
+from ullage.core.placing.nomination import NOMINATED_TTL_S
+from ullage.core.placing.selection import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict

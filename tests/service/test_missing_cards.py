@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.service.test_restart import Machine
 
-from ullage.core.fleet import Usage
-from ullage.core.selection import Refusal
+from ullage.core.books.fleet import Usage
+from ullage.core.placing.selection import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from tests.core.zones import kubelet, machine
 
-from ullage.core.explain import smaller_requests
-from ullage.core.fleet import Fleet
-from ullage.core.quota import Quotas
-from ullage.core.selection import Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.explaining.explain import smaller_requests
+from ullage.core.placing.selection import Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request

@@ -6,11 +6,11 @@ import pytest
 from tests.lab import Lab, a_node
 from tests.service.test_executor_lives import slow
 
+from ullage.core.evicting.preemption import NoPreemption
 from ullage.core.gang import GangPhase
-from ullage.core.plan import Evict
-from ullage.core.policy import Policy
-from ullage.core.preemption import NoPreemption
-from ullage.core.selection import Refusal, Rules
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.sharing.plan import Evict
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu

@@ -10,7 +10,7 @@ from tests.lab import Lab, Machine, a_node
 from tests.service.test_observations import show
 from tests.service.test_restart import asked, nothing
 
-from ullage.core.observation import LAG_S
+from ullage.core.books.observation import LAG_S
 from ullage.model.quota import Quota
 from ullage.service.events import RECENT_EVENTS
 from ullage.service.store_port import Page

@@ -10,7 +10,7 @@ from tests.service.test_executor_lives import slow
 from tests.service.test_restart import asked, nothing, phase
 
 from ullage.core.gang import BACKOFF_S, GangPhase
-from ullage.core.world import Phase
+from ullage.core.sharing.world import Phase
 from ullage.model.claim import GangClaim
 from ullage.model.node import Node
 from ullage.model.rejection import Code

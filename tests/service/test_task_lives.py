@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from tests.lab import Lab, a_node
 
-from ullage.core.policy import Policy
+from ullage.core.placing.policy import Policy
 from ullage.model.application import Application, ApplicationState
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound
 from ullage.model.request import ResourceRequirement

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from ullage.core.fleet import Fleet
-from ullage.core.shares import Leaf, ShareTree
+from ullage.core.books.fleet import Fleet
+from ullage.core.sharing.shares import Leaf, ShareTree
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.sim.traces import openb_nodes, openb_pods
-from ullage.core.fleet import Fleet
-from ullage.core.workload import typical_workload
+from ullage.core.books.fleet import Fleet
+from ullage.core.strategies.workload import typical_workload
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node

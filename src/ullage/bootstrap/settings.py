@@ -12,8 +12,8 @@ import msgspec
 
 from ullage.bootstrap.kube_settings import KubeSection
 from ullage.bootstrap.request_settings import RequestsSection
-from ullage.core.policy import Order, Policy
-from ullage.core.selection import Rules
+from ullage.core.placing.policy import Order, Policy
+from ullage.core.placing.selection import Rules
 from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
 from ullage.inventory.facts import CardFacts

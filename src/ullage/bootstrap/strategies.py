@@ -74,8 +74,8 @@ _MADE: dict[str, Strategy] = {}
 def _try(strategy: Strategy) -> None:
     """Compile it by placing on a small fleet, and see that it keeps to what it is offered."""
     from ullage.core.kernel import tiers  # noqa: PLC0415 - as above
-    from ullage.core.placement import small_fleet, warm_strategy  # noqa: PLC0415 - as above
-    from ullage.core.shape import shape_of  # noqa: PLC0415 - as above
+    from ullage.core.placing.placement import small_fleet, warm_strategy  # noqa: PLC0415 - as above
+    from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - as above
     from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - as above
 
     with tiers.ahead():  # a server may be in the plain tier: what cannot be compiled must be seen all the same

@@ -12,14 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.core.adjust import Adjustment, Change, change_of
-from ullage.core.bind_handlers import BindHandlers, Handler
-from ullage.core.capacity import CardRoom, limits_of, refuses_limit, room_of
-from ullage.core.consolidation import Consolidation, NoConsolidation, consolidate
-from ullage.core.departed import HISTORY, Departed, Freed
-from ullage.core.filters import charges_on
-from ullage.core.fleet import Beside, Column, Fleet
-from ullage.core.following import (
+from ullage.core.books.bind_handlers import BindHandlers, Handler
+from ullage.core.books.capacity import CardRoom, limits_of, refuses_limit, room_of
+from ullage.core.books.departed import HISTORY, Departed, Freed
+from ullage.core.books.fleet import Beside, Column, Fleet
+from ullage.core.books.following import (
     as_they_are,
     contradiction,
     followed,
@@ -28,9 +25,23 @@ from ullage.core.following import (
     still_mixed,
     with_missing,
 )
-from ullage.core.inventory_check import check_inventory
-from ullage.core.learning import Learning
-from ullage.core.nomination import (
+from ullage.core.books.inventory_check import check_inventory
+from ullage.core.books.observation import Observation, foreign_id, is_unconfirmed, observe
+from ullage.core.books.places import check_places
+from ullage.core.evicting.consolidation import Consolidation, NoConsolidation, consolidate
+from ullage.core.evicting.preemption import (
+    NoPreemption,
+    Preemption,
+    Released,
+    check_nodes_preempt,
+    check_single_node_preempt,
+    filter_with_preempt,
+    preempt,
+)
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets, budgets_of
+from ullage.core.learning.learned import Learning
+from ullage.core.placing.adjust import Adjustment, Change, change_of
+from ullage.core.placing.nomination import (
     NO_NOMINATIONS,
     Promised,
     choose_beside,
@@ -40,19 +51,8 @@ from ullage.core.nomination import (
     refusal_beside,
     refusals_beside,
 )
-from ullage.core.observation import Observation, foreign_id, is_unconfirmed, observe
-from ullage.core.offers import Offers, offers
-from ullage.core.places import check_places
-from ullage.core.preemption import (
-    NoPreemption,
-    Preemption,
-    Released,
-    check_nodes_preempt,
-    check_single_node_preempt,
-    filter_with_preempt,
-    preempt,
-)
-from ullage.core.selection import (
+from ullage.core.placing.offers import Offers, offers
+from ullage.core.placing.selection import (
     Candidates,
     Choice,
     Refusal,
@@ -68,8 +68,8 @@ from ullage.core.selection import (
     take,
     terms,
 )
-from ullage.core.uneven import NO_AMOUNTS, uneven
-from ullage.core.victims import NO_BUDGETS, Budgets, budgets_of
+from ullage.core.placing.uneven import NO_AMOUNTS, uneven
+from ullage.core.verdict.filters import charges_on
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid
@@ -615,7 +615,7 @@ class Allocator:
         return tuple(sorted(changed))
 
     def observe(self, node: str, use: Use, now: float) -> Observation:
-        """Enter what a node itself shows of who holds what there; it is right, see `core/observation.py`.
+        """Enter what a node itself shows of who holds what there; it is right, see `core/books/observation.py`.
 
         Raises:
             NotFound: the node is not known.

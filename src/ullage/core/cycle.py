@@ -25,7 +25,14 @@ from collections.abc import Hashable, Iterable
 from functools import partial
 from math import inf
 
-from ullage.core.entitlement import (
+from ullage.core.evicting.idle import Idle
+from ullage.core.evicting.leavers import Leavers
+from ullage.core.evicting.letting_go import superfluous
+from ullage.core.evicting.reclaim import Reclaim
+from ullage.core.evicting.yielding import Victim
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import (
     Leaves,
     application_limits,
     entitlement,
@@ -34,17 +41,10 @@ from ullage.core.entitlement import (
     shortage,
     wanted_units,
 )
-from ullage.core.idle import Idle
-from ullage.core.leavers import Leavers
-from ullage.core.letting_go import superfluous
-from ullage.core.placement import Placer
-from ullage.core.plan import Action, Plan, Release, Reuse, Start, Unbind
-from ullage.core.policy import Policy
-from ullage.core.promise import Promises, Unit, charge_all, charge_back, places_of
-from ullage.core.reclaim import Reclaim
-from ullage.core.shares import Leaf, ShareTree
-from ullage.core.world import WORKING, Cause, Demand, Eviction, ExecutorView, World
-from ullage.core.yielding import Victim
+from ullage.core.sharing.plan import Action, Plan, Release, Reuse, Start, Unbind
+from ullage.core.sharing.promise import Promises, Unit, charge_all, charge_back, places_of
+from ullage.core.sharing.shares import Leaf, ShareTree
+from ullage.core.sharing.world import WORKING, Cause, Demand, Eviction, ExecutorView, World
 from ullage.model.allocation import Allocation
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement

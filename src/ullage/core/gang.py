@@ -17,12 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ullage.core.allocator import Allocator
-from ullage.core.draft import Misfit, by_size, fit_together
-from ullage.core.eviction import preempt_together
-from ullage.core.feasibility import runs
-from ullage.core.fleet import Fleet
-from ullage.core.gang_state import (
+from ullage.core.admitting.gang_state import (
     BACKOFF_S,
     MAX_BACKOFF_S,
     Answer,
@@ -31,11 +26,16 @@ from ullage.core.gang_state import (
     GangPhase,
     GangStanding,
 )
-from ullage.core.nomination import NOMINATED_TTL_S, Nominations
-from ullage.core.selection import Choice, Refusal
-from ullage.core.sentences import CURES
-from ullage.core.victims import budgets_of
-from ullage.core.wake import Tried
+from ullage.core.admitting.wake import Tried
+from ullage.core.allocator import Allocator
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.victims import budgets_of
+from ullage.core.placing.draft import Misfit, by_size, fit_together
+from ullage.core.placing.feasibility import runs
+from ullage.core.placing.nomination import NOMINATED_TTL_S, Nominations
+from ullage.core.placing.selection import Choice, Refusal
+from ullage.core.verdict.sentences import CURES
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, Unavailable, invalid

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ullage.core import clearing, placement, shares, yielding
-from ullage.core.alike import MANY
 from ullage.core.allocator import Allocator
-from ullage.core.consolidation import Consolidation
+from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.draft import Misfit, fit_together
-from ullage.core.explain import reject
-from ullage.core.fleet import Fleet
-from ullage.core.fragmentation import Fragments, fits_now
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.preemption import Preemption
-from ullage.core.selection import Refusal, Rules
+from ullage.core.evicting import clearing, yielding
+from ullage.core.evicting.consolidation import Consolidation
+from ullage.core.evicting.preemption import Preemption
+from ullage.core.explaining.explain import reject
+from ullage.core.learning.fragmentation import Fragments, fits_now
+from ullage.core.placing import placement
+from ullage.core.placing.draft import Misfit, fit_together
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.sharing import shares
+from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.core.strategies.leftover import leftover
-from ullage.core.workload import Workload, whole_workload
-from ullage.core.world import Demand, ExecutorView, Phase, World
+from ullage.core.strategies.workload import Workload, whole_workload
+from ullage.core.verdict.alike import MANY
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu

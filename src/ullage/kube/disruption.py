@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ullage.core.victims import Budgets
+from ullage.core.evicting.victims import Budgets
 from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import PodDisruptionBudget
 from ullage.kube.machines import Trouble

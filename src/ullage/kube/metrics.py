@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.kube.front import Front
 from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.model.allocation import Allocation

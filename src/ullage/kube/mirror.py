@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ullage.core.fleet import Beside
+from ullage.core.books.fleet import Beside
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.client.objects import Object, Pod

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ullage.core.preemption import Preemption
+from ullage.core.evicting.preemption import Preemption
 from ullage.kube.client.changes import Evict, Patch, PatchType
 from ullage.kube.client.errors import Unreachable, VersionConflict
 from ullage.kube.client.informer import Changed, Informer, News, Removed

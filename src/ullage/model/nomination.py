@@ -17,8 +17,9 @@ class Nomination:
     fit best. `since` is when it was nominated or last asked for again (seconds), `victims` who was evicted for it. It
     is `owed` once others gave way to it or moved for it, or for another one of its gang, or if it moves itself: then
     it keeps everybody else out, whatever their priority, so that nobody is evicted in vain. A `hold` does so too, and
-    the request goes where it is; it may be of one that still leaves another place (see `core/consolidation.py`). One
-    that is `first_come` keeps those of its own priority out too, but who was nominated before it.
+    the request goes where it is; it may be of one that still leaves another place (see
+    `core/evicting/consolidation.py`). One that is `first_come` keeps those of its own priority out too, but who was
+    nominated before it.
     """
 
     request: Request

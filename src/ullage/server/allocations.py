@@ -9,16 +9,16 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ullage.core.adjust import Adjustment, Change, ScalingRefusal
 from ullage.core.allocator import Decision
-from ullage.core.capacity import NodeCapacity
-from ullage.core.departed import Freed
-from ullage.core.filters import Stage
-from ullage.core.fleet import Fleet
-from ullage.core.preemption import NoPreemption
-from ullage.core.selection import Choice, Refusal
-from ullage.core.sentences import MEANINGS, first_text
-from ullage.core.topology.warning import weaker_predictions, width_trap
+from ullage.core.books.capacity import NodeCapacity
+from ullage.core.books.departed import Freed
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.preemption import NoPreemption
+from ullage.core.explaining.zone_warning import weaker_predictions, width_trap
+from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
+from ullage.core.placing.selection import Choice, Refusal
+from ullage.core.verdict.filters import Stage
+from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import PRIORITIES, Claim, Qos, Request
 from ullage.model.error import invalid

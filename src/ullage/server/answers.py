@@ -7,15 +7,15 @@ from math import ceil
 
 import msgspec
 
-from ullage.core.explain import Reasons, reject
-from ullage.core.fleet import Fleet, Holding
-from ullage.core.fragmentation import NOTHING, Idle, fits_now, fragments_of
-from ullage.core.placement import Placer
-from ullage.core.sentences import MEANINGS, reject_text
-from ullage.core.shares import dominant_share
-from ullage.core.summary import summary
-from ullage.core.topology.warning import weaker_predictions
-from ullage.core.world import WORKING
+from ullage.core.books.fleet import Fleet, Holding
+from ullage.core.explaining.explain import Reasons, reject
+from ullage.core.explaining.summary import summary
+from ullage.core.explaining.zone_warning import weaker_predictions
+from ullage.core.learning.fragmentation import NOTHING, Idle, fits_now, fragments_of
+from ullage.core.placing.placement import Placer
+from ullage.core.sharing.shares import dominant_share
+from ullage.core.sharing.world import WORKING
+from ullage.core.verdict.sentences import MEANINGS, reject_text
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.error import NotFound
 from ullage.model.event import Event

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request as HttpRequest
 
-from ullage.core.consolidation import NoConsolidation, check_units
+from ullage.core.evicting.consolidation import NoConsolidation, check_units
 from ullage.model.claim import Claim, Request
 from ullage.model.error import invalid
 from ullage.model.name import check_name

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from starlette.requests import Request as HttpRequest
 
-from ullage.core.gang_state import Answer
+from ullage.core.admitting.gang_state import Answer
 from ullage.model.allocation import Allocation
 from ullage.model.claim import GangClaim, Request
 from ullage.model.error import invalid

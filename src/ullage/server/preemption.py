@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.core.attempt import Attempt
-from ullage.core.fleet import Fleet
-from ullage.core.preemption import NoPreemption, Preemption
-from ullage.core.victims import Cost
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.attempt import Attempt
+from ullage.core.evicting.preemption import NoPreemption, Preemption
+from ullage.core.evicting.victims import Cost
 from ullage.model.nomination import Nomination
 from ullage.model.victim import Gives, Victim
 from ullage.server.rejections import rejection_body

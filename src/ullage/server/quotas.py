@@ -6,9 +6,9 @@ import re
 
 from starlette.requests import Request as HttpRequest
 
-from ullage.core.fleet import Usage
-from ullage.core.quota import QuotaStatus
-from ullage.core.sentences import condition_text
+from ullage.core.books.fleet import Usage
+from ullage.core.verdict.quota import QuotaStatus
+from ullage.core.verdict.sentences import condition_text
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.name import check_name
 from ullage.model.quota import RESOURCES, Caps, Quota

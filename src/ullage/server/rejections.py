@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ullage.core.sentences import reject_text
+from ullage.core.verdict.sentences import reject_text
 from ullage.model.rejection import Rejection
 from ullage.wire.api import RejectionBody
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ullage.core.topology.warning import width_trap
+from ullage.core.explaining.zone_warning import width_trap
 from ullage.model.application import BUILT_IN
 from ullage.model.session import SessionSpec, little_memory
 from ullage.service.service import Service

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ullage.core.allocator import Allocator, Decision
-from ullage.core.counted import amounts_on, cores_on
-from ullage.core.filters import Stage
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Candidates, Choice, Refusal, Scores, check_quota
-from ullage.core.sentences import MEANINGS, reject_text
-from ullage.core.topology.warning import weaker_predictions
+from ullage.core.books.fleet import Fleet
+from ullage.core.explaining.zone_warning import weaker_predictions
+from ullage.core.placing.selection import Candidates, Choice, Refusal, Scores, check_quota
+from ullage.core.verdict.counted import amounts_on, cores_on
+from ullage.core.verdict.filters import Stage
+from ullage.core.verdict.sentences import MEANINGS, reject_text
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Request
 from ullage.model.counted import counted

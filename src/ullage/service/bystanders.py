@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import add, sub
 
-from ullage.core.fleet import Beside
+from ullage.core.books.fleet import Beside
 from ullage.service.cluster import Cluster
 
 

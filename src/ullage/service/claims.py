@@ -1,7 +1,7 @@
 """A node and devices for a pod that waits for its claims.
 
-What suits is a matter of rules (`core/device_search.py`), and which of the cards that suit are taken is decided by the
-books, as for every other request.
+What suits is a matter of rules (`core/verdict/device_search.py`), and which of the cards that suit are taken is
+decided by the books, as for every other request.
 """
 
 from __future__ import annotations
@@ -10,11 +10,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ullage.core.device_search import MAX_STEPS, Offer, Pick, SearchExhausted, Steps, groups, rank, search, suitable
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.trial import trial
 from ullage.core.kernel.columns import CHANGED
-from ullage.core.selection import Choice, Refusal
-from ullage.core.trial import trial
+from ullage.core.placing.selection import Choice, Refusal
+from ullage.core.verdict.device_search import (
+    MAX_STEPS,
+    Offer,
+    Pick,
+    SearchExhausted,
+    Steps,
+    groups,
+    rank,
+    search,
+    suitable,
+)
 from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation

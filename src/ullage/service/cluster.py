@@ -19,18 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.allocator import Allocator
-from ullage.core.filters import charge_on
-from ullage.core.fleet import Beside, Column, Fleet
-from ullage.core.nowhere import nowhere
-from ullage.core.nowhere_text import nowhere_text
-from ullage.core.observation import Observation, foreign_id
-from ullage.core.offers import NodeRefusal
-from ullage.core.preemption import Preemption
-from ullage.core.quota import Quotas, asked_of
-from ullage.core.selection import Choice, Refusal, Rules
+from ullage.core.books.fleet import Beside, Column, Fleet
+from ullage.core.books.observation import Observation, foreign_id
+from ullage.core.evicting.preemption import Preemption
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets
+from ullage.core.explaining.nowhere import nowhere
+from ullage.core.explaining.nowhere_text import nowhere_text
+from ullage.core.placing.offers import NodeRefusal
+from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.placing.uneven import NO_AMOUNTS, lacking
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
-from ullage.core.uneven import NO_AMOUNTS, lacking
-from ullage.core.victims import NO_BUDGETS, Budgets
+from ullage.core.verdict.filters import charge_on
+from ullage.core.verdict.quota import Quotas, asked_of
 from ullage.model.affinity import ANY_NODE
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation, AllocationState, Charge

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ullage.core.allocator import Allocator
-from ullage.core.consolidation import Consolidation, Move, NoConsolidation
-from ullage.core.selection import Choice
+from ullage.core.evicting.consolidation import Consolidation, Move, NoConsolidation
+from ullage.core.placing.selection import Choice
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ullage.core.device_use import DeviceUse
+from ullage.core.verdict.device_use import DeviceUse
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.card_driver import NVIDIA, CardDriver, index_of
 from ullage.model.claim import Claim

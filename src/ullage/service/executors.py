@@ -12,9 +12,9 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from ullage.core.plan import Evict, Keep, Release, Reuse, Start, Unbind
-from ullage.core.policy import Policy
-from ullage.core.world import EVICTIONS, Eviction
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.plan import Evict, Keep, Release, Reuse, Start, Unbind
+from ullage.core.sharing.world import EVICTIONS, Eviction
 from ullage.model.event import EVICTED, RECLAIMED
 from ullage.model.executor import BindCode, ExecutorState, Gang, Operation, apply
 from ullage.service.dispatch import Dispatcher

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ullage.core.domain import spans
+from ullage.core.admitting.gang_state import Answer, GangOutcome, GangPhase, GangStanding
 from ullage.core.gang import Gangs
-from ullage.core.gang_state import Answer, GangOutcome, GangPhase, GangStanding
-from ullage.core.selection import Rules
+from ullage.core.placing.domain import spans
+from ullage.core.placing.selection import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound
@@ -167,7 +167,7 @@ class GangRequests:
     def expire(self, now: float) -> float | None:
         """Place what can be placed by now; returns when time alone changes the answer.
 
-        Any change of the books or of the quotas may be what a gang lacked (see `core/wake.py`).
+        Any change of the books or of the quotas may be what a gang lacked (see `core/admitting/wake.py`).
         """
         if not self._allocator.fleet.nodes:
             return None  # no node has reported since the start: nothing is tried, and nobody gives up

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Refusal
-from ullage.core.turns import Unit
+from ullage.core.admitting.turns import Unit
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Refusal
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code, Cure, Rejection

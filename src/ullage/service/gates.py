@@ -16,10 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ullage.core.draft import place_run
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Choice, Refusal, Rules
-from ullage.core.turns import Board, Turns, Unit, in_order, next_turns
+from ullage.core.admitting.turns import Board, Turns, Unit, in_order, next_turns
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.draft import place_run
+from ullage.core.placing.selection import Choice, Refusal, Rules
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ullage.core.cycle import schedule
-from ullage.core.entitlement import entitlement, entitlement_key
-from ullage.core.explain import Reasons, explain
-from ullage.core.nomination import kept_from_sessions
-from ullage.core.plan import Evict, Keep, Plan, Release, Reuse, Start, Unbind
-from ullage.core.policy import Policy
-from ullage.core.sentences import CURES
-from ullage.core.world import WORKING, Promise, World
+from ullage.core.explaining.explain import Reasons, explain
+from ullage.core.placing.nomination import kept_from_sessions
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import entitlement, entitlement_key
+from ullage.core.sharing.plan import Evict, Keep, Plan, Release, Reuse, Start, Unbind
+from ullage.core.sharing.world import WORKING, Promise, World
+from ullage.core.verdict.sentences import CURES
 from ullage.model.executor import Gang
 from ullage.model.rejection import Code, Cure
 from ullage.service.executors import Executors

@@ -8,7 +8,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from ullage.core.offers import NodeRefusal
+from ullage.core.placing.offers import NodeRefusal
 
 
 @dataclass(frozen=True, slots=True)

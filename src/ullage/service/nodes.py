@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ullage.core.observation import foreign_id
+from ullage.core.books.observation import foreign_id
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ullage.core.observation import Observation, foreign_id
+from ullage.core.books.observation import Observation, foreign_id
 from ullage.model.allocation import Allocation
 from ullage.model.holding import Use
 from ullage.service.events import Events

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ullage.core.allocator import Allocator
-from ullage.core.preemption import NoPreemption, Preemption
-from ullage.core.victims import budgets_of
+from ullage.core.evicting.preemption import NoPreemption, Preemption
+from ullage.core.evicting.victims import budgets_of
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code

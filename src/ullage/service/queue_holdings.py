@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 
-from ullage.core.fleet import Fleet
-from ullage.core.turns import Held
+from ullage.core.admitting.turns import Held
+from ullage.core.books.fleet import Fleet
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim
 from ullage.model.error import InvalidRequest

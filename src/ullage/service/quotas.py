@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ullage.core.fleet import Usage
-from ullage.core.quota import Quotas, QuotaStatus
-from ullage.core.sentences import condition_text
+from ullage.core.books.fleet import Usage
+from ullage.core.verdict.quota import Quotas, QuotaStatus
+from ullage.core.verdict.sentences import condition_text
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import NotFound

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from ullage.core.allocator import Allocator
-from ullage.core.explain import Reasons
-from ullage.core.fleet import Fleet
-from ullage.core.learning import Later, Learning, at_once
-from ullage.core.policy import Policy
-from ullage.core.selection import Rules
+from ullage.core.books.fleet import Fleet
+from ullage.core.explaining.explain import Reasons
+from ullage.core.learning.learned import Later, Learning, at_once
+from ullage.core.placing.policy import Policy
+from ullage.core.placing.selection import Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.error import Unavailable
 from ullage.model.profile import Profiles
@@ -62,7 +62,7 @@ from ullage.service.waits import Waits
 class Service:
     """All use cases. `wake` runs a callback on this thread; `on_failure` must end the process.
 
-    `later` is for what is learned from what arrives (see `core/learning.py`). `numa` is how fronts align what
+    `later` is for what is learned from what arrives (see `core/learning/learned.py`). `numa` is how fronts align what
     does not say how strictly it is to be aligned; `zone_rules` say how zones are looked at.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ullage.core.explain import Reasons
+from ullage.core.explaining.explain import Reasons
 from ullage.model.counted import counted
 from ullage.model.event import BIND_FAILED, RETRY_LIMIT_REACHED
 from ullage.model.executor import BindCode

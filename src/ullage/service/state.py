@@ -14,10 +14,10 @@ from math import inf
 from typing import Any
 
 from ullage.core.allocator import Allocator
-from ullage.core.fleet import Fleet
-from ullage.core.nomination import Promised
-from ullage.core.promise import places_of
-from ullage.core.world import Demand, Eviction, ExecutorView, Phase, Promise
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.nomination import Promised
+from ullage.core.sharing.promise import places_of
+from ullage.core.sharing.world import Demand, Eviction, ExecutorView, Phase, Promise
 from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.error import NotFound

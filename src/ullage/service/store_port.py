@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from ullage.core.gang_state import NEW_GANG, GangStanding
+from ullage.core.admitting.gang_state import NEW_GANG, GangStanding
 from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.claim import Request

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from math import inf
 
-from ullage.core.world import WORKING, Promise
+from ullage.core.sharing.world import WORKING, Promise
 from ullage.model.allocation import Allocation
 from ullage.service.executors import GANG_BACKOFF_S
 from ullage.service.journal import Journal

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.model.error import InvalidRequest
 from ullage.model.node import Node
 from ullage.sim.rows import CODE

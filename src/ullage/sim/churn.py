@@ -8,9 +8,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from ullage.core.fleet import Fleet
-from ullage.core.shares import dominant_share
-from ullage.core.workload import Workload, typical_workload
+from ullage.core.books.fleet import Fleet
+from ullage.core.sharing.shares import dominant_share
+from ullage.core.strategies.workload import Workload, typical_workload
 from ullage.model.error import InvalidRequest
 from ullage.sim.arrivals import shuffled
 from ullage.sim.fairness import Fairness, Job, WaitingQueues, fairness_of, mean_jct

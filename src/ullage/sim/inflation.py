@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ullage.core.fleet import Fleet
-from ullage.core.workload import typical_workload
+from ullage.core.books.fleet import Fleet
+from ullage.core.strategies.workload import typical_workload
 from ullage.model.error import InvalidRequest
 from ullage.model.resources import MILLI
 from ullage.sim.arrivals import UNTIL_PERCENT, inflate, shuffled

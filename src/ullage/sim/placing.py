@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ullage.core.filters import charges_on
-from ullage.core.fleet import Fleet
-from ullage.core.fragmentation import fragments_of
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
+from ullage.core.books.fleet import Fleet
+from ullage.core.learning.fragmentation import fragments_of
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
 from ullage.core.strategies import STRATEGIES, strategy_named
 from ullage.core.strategies.leftover import leftover
 from ullage.core.strategies.published import PUBLISHED, published
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.workload import LiveWorkload, Workload, typical_workload, whole_workload
+from ullage.core.strategies.workload import LiveWorkload, Workload, typical_workload, whole_workload
+from ullage.core.verdict.filters import charges_on
 from ullage.model.allocation import Allocation
 from ullage.model.error import invalid
 from ullage.model.request import ResourceRequirement

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from enum import IntEnum
 
-from ullage.core.fleet import Fleet
-from ullage.core.shares import dominant_share
-from ullage.core.workload import typical_workload
+from ullage.core.books.fleet import Fleet
+from ullage.core.sharing.shares import dominant_share
+from ullage.core.strategies.workload import typical_workload
 from ullage.model.resources import Resources
 from ullage.sim.churn import Churned, Samples, waits_of
 from ullage.sim.fairness import Job, WaitingQueues, fairness_of, mean_jct

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from ullage.core.policy import Order
-from ullage.core.shares import Leaf, ShareTree, Vector, dominant_share
+from ullage.core.placing.policy import Order
+from ullage.core.sharing.shares import Leaf, ShareTree, Vector, dominant_share
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement

@@ -1,7 +1,8 @@
 """Whether a unit of a session could be placed if others gave way, found by trying all sets of them.
 
-It shares no search with `core/reclaim.py`. Victims are executors above what their sessions deserve and above their
-minima; gangs go whole; no guarantee of a queue is broken, and no limit. What is promised to others is not counted on.
+It shares no search with `core/evicting/reclaim.py`. Victims are executors above what their sessions deserve and above
+their minima; gangs go whole; no guarantee of a queue is broken, and no limit. What is promised to others is not
+counted on.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 
-from ullage.core.placement import Placer
-from ullage.core.policy import Policy
-from ullage.core.trial import trial
-from ullage.core.world import WORKING, Demand, ExecutorView, World
+from ullage.core.books.trial import trial
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.world import WORKING, Demand, ExecutorView, World
 from ullage.model.queue import Limit, Queue
 from ullage.model.resources import Resources
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from ullage.core.policy import Order, Policy
+from ullage.core.placing.policy import Order, Policy
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.queue import Limit, Queue

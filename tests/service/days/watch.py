@@ -11,8 +11,8 @@ from typing import Protocol
 from tests.service.days.room import Room
 from tests.service.days.tally import Tally
 
-from ullage.core.policy import Policy
-from ullage.core.world import WORKING, Phase
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.world import WORKING, Phase
 from ullage.model.event import Event
 from ullage.service.service import Service
 from ullage.service.state import ExecutorRecord, SessionRecord

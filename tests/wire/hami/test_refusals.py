@@ -3,9 +3,9 @@
 import pytest
 
 from tests.wire.hami.pods import MIB, limits, pod
-from ullage.core.fleet import Fleet
-from ullage.core.selection import Rules, find
-from ullage.core.sentences import CURES, MEANINGS
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Rules, find
+from ullage.core.verdict.sentences import CURES, MEANINGS
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Request
 from ullage.model.error import InvalidRequest

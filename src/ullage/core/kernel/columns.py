@@ -46,7 +46,7 @@ COMPUTE_FREE, COMPUTE_TOTAL = 0, 1
 VRAM_FREE, VRAM_TOTAL = 2, 3
 """Bytes, or millionths."""
 MODES, USERS = 4, 5
-"""How its users hold it (`core/modes.py`), and how many they are."""
+"""How its users hold it (`core/books/modes.py`), and how many they are."""
 KIND = 6
 """Cards of one kind differ only in who they are and where they sit."""
 ZONES = 7

@@ -1,4 +1,4 @@
-"""Progressive filling, compiled: whose turn it is, and what a granted unit changes (see `core/shares.py`).
+"""Progressive filling, compiled: whose turn it is, and what a granted unit changes (see `core/sharing/shares.py`).
 
 Each queue has its children that can grow in a heap. After a unit only what its leaf goes by changes, and what
 the queues above it go by, and each of these is on top of its heap. What leaves meanwhile makes a share smaller

@@ -29,12 +29,7 @@ from ullage.core.kernel.known import (
     there,
     value_at,
 )
-from ullage.core.kernel.room import look_at_cards
-from ullage.core.kernel.shares import CARD, share_asked, share_on
-from ullage.core.kernel.task_class import MODELS, MOST_KINDS, SHARE
-from ullage.core.kernel.tightest import whole_cards
-from ullage.core.kernel.tree import winner
-from ullage.core.prices import (
+from ullage.core.kernel.prices import (
     bare_cost,
     model_prices,
     most_wanted,
@@ -42,6 +37,11 @@ from ullage.core.prices import (
     slot_prices,
     slots_of,
 )
+from ullage.core.kernel.room import look_at_cards
+from ullage.core.kernel.shares import CARD, share_asked, share_on
+from ullage.core.kernel.task_class import MODELS, MOST_KINDS, SHARE
+from ullage.core.kernel.tightest import whole_cards
+from ullage.core.kernel.tree import winner
 
 _BEYOND, _BEYOND_CARDS = 1.3, 1.6
 """Tasks expected until cards or CPU are full, and until cards are, as a multiple of those that just fit.
@@ -79,7 +79,7 @@ Goods are: a thousandth of a card of each model, a slot of each scarce class, on
 _KNOWN, _SCARCE, _NAMED, _MEAN = 0, 1, 2, 3
 """The memo of leftover; scarce classes; what `named` found; thousandths of CPU and of cards that a task asks for."""
 _RATE, _VALUE = 4, 5
-"""Per slot of a class or size (see `core/prices.py`)."""
+"""Per slot of a class or size (see `core/kernel/prices.py`)."""
 _KEPT, _NOW, _ROOMY, _HELD = 6, 7, 8, 9
 """Per node: a row as above; the value of its state; per scarce class cards with its share free, and slots."""
 _FREE, _SCALE, IDLE_OF = 10, 11, 2

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.tightest import card, node, pick
 from ullage.core.strategies.leftover import NAME
 from ullage.core.strategies.strategy import Strategy
 
 
 class Learned(Strategy):
-    """Best fit, and on books that `leftover` was made for (`core/learning.py`) that."""
+    """Best fit, and on books that `leftover` was made for (`core/learning/learned.py`) that."""
 
     def __init__(self) -> None:
         super().__init__(NAME, node, card, pick, (np.array([0]),))

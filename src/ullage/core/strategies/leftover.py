@@ -3,7 +3,7 @@
 The cost of a placement, smallest first, is in thousandths of a card:
 
     growth of the expected leftover of the node (`core/kernel/leftover.py`)
-    + the slots of scarce classes and of tasks without cards that it takes, at their prices (`core/prices.py`)
+    + the slots of scarce classes and of tasks without cards that it takes, at their prices (`core/kernel/prices.py`)
     + the cards that it takes, at the price of their model
 
 The growth depends on the node alone and is noted per node and option; prices depend on the whole fleet and
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel import task_class
 from ullage.core.kernel.columns import KIND, Rows
 from ullage.core.kernel.known import BUDGET, FILLS, LEFT, MEMO_SLOTS, groups_of, nothing_known
@@ -33,12 +33,12 @@ from ullage.core.kernel.leftover_cost import (
     select,
     terms,
 )
+from ullage.core.kernel.prices import bare, named, scarce
 from ullage.core.kernel.shares import CARD
 from ullage.core.kernel.table import alike
 from ullage.core.kernel.task_class import CARDS, MOST_KINDS, SHARE
-from ullage.core.prices import bare, named, scarce
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.workload import Workload, may_come, rows_of
+from ullage.core.strategies.workload import Workload, may_come, rows_of
 
 NAME = "leftover"
 

@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from ullage.core.fleet import Fleet
+from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.draft import Drafts, drafts_over
 from ullage.core.kernel.sources import digest_of
 from ullage.core.kernel.table import Loops, alike, first_best, heedless, loops_over
 from ullage.core.kernel.victims import evictions_over
-from ullage.core.shape import Shape
+from ullage.core.verdict.shape import Shape
 
 __all__ = ["Strategy", "alike"]
 

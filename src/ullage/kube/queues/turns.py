@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from ullage.core.selection import Refusal
-from ullage.core.sentences import MEANINGS, first_text
+from ullage.core.placing.selection import Refusal
+from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed

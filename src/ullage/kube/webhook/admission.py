@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
-from ullage.core.sentences import reject_text
+from ullage.core.verdict.sentences import reject_text
 from ullage.kube.bindings.gate import Gate
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.objects import Namespace

@@ -1,0 +1,1 @@
+"""Which waiting requests are tried, and in which order."""

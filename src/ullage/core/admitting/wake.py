@@ -1,0 +1,150 @@
+"""Which waiting requests are worth another look after a change, so that the others are left alone.
+
+A card wakes a request that fits on it now and did not before: one card is compared with one card's worth
+of the request, by the filters that place it. Quotas, places for workers and other things of a node wake
+only those they refused. Pure: a card is looked at before and after the change, by `look`.
+
+The service wakes nominated requests by their node and by quotas. Gangs are not woken by cards: where
+two members share one, a card that had room for one before has room for both only after. They are tried
+again after any change, as a cycle looks at sessions after any change. `woken_by_card` is for a front that
+keeps a queue of pods, which none does yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.topology.rules import ZoneRules
+from ullage.core.verdict.filters import CARD
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.profile import Profiles
+from ullage.model.rejection import Code, Rejection
+
+OF_NODE = frozenset(
+    {Code.WORKER_CAP, Code.OVERSUBSCRIPTION, Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED}
+    | {Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY, Code.NOT_ALIGNED, Code.SHORT_ALLOCATION}
+    | {Code.BROKEN_CORES}
+)
+"""What a node says for all its cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a trial depended on: while that is the same, so is the result."""
+
+    version: int
+    fleet: Fleet
+    rules: Rules
+    waiting: tuple[str, ...]
+
+    def same(self, other: Tried | None) -> bool:
+        """Whether nothing changed since the other one."""
+        if other is None or self.fleet is not other.fleet or self.rules is not other.rules:
+            return False
+        return (self.version, self.waiting) == (other.version, other.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A request that waits: what refused it last, and the node that is being cleared for it."""
+
+    request: Request
+    refusal: Refusal | None = None
+    nominated: str | None = None
+
+    @property
+    def rejections(self) -> Iterator[Rejection]:
+        """All that refused it, also in stages before the one that decided."""
+        if self.refusal is not None:
+            yield from self.refusal.rejections
+            for stage in self.refusal.stages:
+                yield from stage.removed
+
+
+@dataclass(frozen=True, slots=True)
+class CardLook:
+    """One card and who held how much of it at one moment; `node` has no other cards."""
+
+    node: Node
+    held: tuple[Allocation, ...]
+    profiles: Profiles
+    zone_rules: ZoneRules
+
+    @property
+    def gpu(self) -> Gpu:
+        """The card."""
+        return self.node.gpus[0]
+
+    def books(self) -> Fleet:
+        """Books of this card alone."""
+        return Fleet([self.node], self.held, profiles=self.profiles, zone_rules=self.zone_rules)
+
+
+def look(fleet: Fleet, gpu: str) -> CardLook | None:
+    """The card as it is now; None if it is not known."""
+    card = fleet.card_of.get(gpu)
+    if card is None:
+        return None
+    node = fleet.nodes[int(fleet.card_row[card])]
+    held = tuple(
+        replace(fleet.ledger[holder], gpus=(gpu,), charges=() if charge is None else (charge,))
+        for holder, charge in fleet.holders[card].items()
+    )
+    return CardLook(replace(node, gpus=(fleet.cards[card],)), held, fleet.profiles, fleet.board.rules)
+
+
+def woken_by_card(before: CardLook | None, after: CardLook | None, pending: Iterable[Pending]) -> tuple[str, ...]:
+    """Uids a change of one card wakes, in the order given.
+
+    Those that fit it now and did not before, those in whose pool it starts running, and those whose
+    nominated node it is on, whatever changed.
+    """
+    nodes = {seen.node.name for seen in (before, after) if seen is not None}
+    starts = after is not None and after.gpu.usable and not (before is not None and before.gpu.usable)
+    old, new = before.books() if before else None, after.books() if after else None
+    return tuple(
+        waiting.request.uid
+        for waiting in pending
+        if waiting.nominated in nodes
+        or (starts and after is not None and _in_pool(after.gpu, waiting.request))
+        or (_fits(new, waiting.request) and not _fits(old, waiting.request))
+    )
+
+
+def woken_by_quota(quotas: Iterable[str], pending: Iterable[Pending]) -> tuple[str, ...]:
+    """Uids that one of these quotas refused; call it when usage under them fell, or they grew.
+
+    `Quotas.levels` names the quotas under which a namespace gives something back.
+    """
+    names = frozenset(quotas)
+    return tuple(
+        waiting.request.uid
+        for waiting in pending
+        if any(told.quota is not None and told.quota.namespace in names for told in waiting.rejections)
+    )
+
+
+def woken_by_node(node: str, pending: Iterable[Pending]) -> tuple[str, ...]:
+    """Uids that the node refused for itself, or that wait for it.
+
+    Call it when an allocation leaves the node or promises less there, or the node's own state changes.
+    """
+    return tuple(
+        waiting.request.uid
+        for waiting in pending
+        if waiting.nominated == node or any(told.node == node and told.code in OF_NODE for told in waiting.rejections)
+    )
+
+
+def _fits(books: Fleet | None, request: Request) -> bool:
+    return books is not None and CARD.first(books, 0, request.requirement) is None
+
+
+def _in_pool(gpu: Gpu, request: Request) -> bool:
+    return request.requirement.cards.pool in (None, gpu.pool)

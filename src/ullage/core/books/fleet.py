@@ -1,0 +1,666 @@
+"""The books: what every node and card has left, and the journal that can take any step back.
+
+Inventory is static; allocations are a ledger keyed by id; free capacity is derived and kept in
+columns, one row per node (sorted by name) and one flat row per card with a start offset per node.
+
+Law: the columns always equal inventory minus ledger, less what others have beside it (`set_beside`).
+A column may be negative after capacity shrank under what is held; such a node has no room and nobody
+is evicted for it.
+
+All trial work goes through `checkpoint`, then `rollback` (columns and ledger equal the old ones
+exactly) or `keep` (the step becomes part of the enclosing trial). Nobody writes an undo by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from fractions import Fraction
+from math import ceil
+from operator import add, attrgetter, sub
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.books.exclusion import Exclusion
+from ullage.core.books.inventory_check import check_inventory
+from ullage.core.books.labels import Labels
+from ullage.core.books.modes import mode_of, modes_of
+from ullage.core.books.places import share_a_place
+from ullage.core.kernel import columns as at
+from ullage.core.kernel.charge import LARGEST_SIZE, TAKEN_COLUMNS, follow_all
+from ullage.core.kernel.charge import charge as charge_columns
+from ullage.core.topology.board import Board, lies_beside_cards
+from ullage.core.topology.rules import AS_USUAL, ZoneRules
+from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.error import Conflict, NotFound
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
+from ullage.model.part import Isolation, Part
+from ullage.model.profile import Profiles
+from ullage.model.profiles import SHIPPED
+from ullage.model.quantity import PPM
+from ullage.model.request import MAX_CARDS, ResourceRequirement
+from ullage.model.resources import MILLI, Resources
+
+Column = npt.NDArray[np.int64]
+"""One number per node or per card."""
+
+_MOST_BESIDE = 2**60
+"""More than any node has: sums of what anybody may write on a pod stay within a column."""
+
+_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "zones")))
+"""The facts of a card that decide what it may take."""
+
+
+class Usage(NamedTuple):
+    """What the requests of one namespace hold: GFLOPS and bytes asked, and at most used; workers; millionths of cards.
+
+    The last is the compute of cards of any kind, also of those whose GFLOPS are not known.
+    """
+
+    compute_request: int = 0
+    vram_request: int = 0
+    compute_limit: int = 0
+    vram_limit: int = 0
+    workers: int = 0
+    cores_ppm: int = 0
+
+    def plus(self, other: Usage, sign: int = 1) -> Usage:
+        """The sum (or the difference, with `sign` -1)."""
+        return Usage(*(map(add, self, other) if sign > 0 else map(sub, self, other)))
+
+
+class Beside(NamedTuple):
+    """What others have of a node, of whom no more is known: no cards, and nobody evicts them for anything.
+
+    Thousandths of a CPU, bytes, and how many allocations fewer the node may have.
+    """
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    slots: int = 0
+
+
+class Holding(NamedTuple):
+    """Cpu, memory and thousandths of cards, exactly."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpu_milli: Fraction = Fraction(0)
+
+    def plus(self, other: Holding) -> Holding:
+        """The sum."""
+        return Holding(
+            self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes, self.gpu_milli + other.gpu_milli
+        )
+
+
+class Fleet:
+    """Columns over nodes and cards, derived from `nodes` and the allocations charged so far.
+
+    Cards lie flat, those of node row r by index from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
+    vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known.
+    `profiles` say what partitions cards have, `zone_rules` how zones are looked at.
+
+    Raises:
+        InvalidRequest: the nodes cannot be, see `check_inventory`.
+
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        allocations: Iterable[Allocation] = (),
+        *,
+        profiles: Profiles = SHIPPED,
+        zone_rules: ZoneRules = AS_USUAL,
+    ) -> None:
+        self.profiles = profiles
+        self.nodes: tuple[Node, ...] = tuple(map(_by_index, sorted(nodes, key=lambda node: node.name)))
+        check_inventory(self.nodes)
+        self.row_of = {node.name: row for row, node in enumerate(self.nodes)}
+        self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
+        self.exclusion = Exclusion(Labels(self.nodes))
+        self.board = Board(self.nodes, zone_rules)
+        """The zones of the machines, and what is free in them."""
+        self._derive_columns()
+        self.ledger: dict[str, Allocation] = {}
+        self.beside: dict[str, Beside] = {}
+        """What others have, by node; also of nodes that are not known."""
+        self.usage: dict[str, Usage] = {}
+        self.tables: dict[object, object] = {}
+        """Derived tables that follow these books (see `core/placing/placement.py`)."""
+        self.strategies: dict[str, object] = {}
+        """Strategies that were made for these books, by name (see `core/strategies/learned.py`)."""
+        self._shares: dict[ResourceRequirement, Fraction] = {}
+        self.clock = 0
+        """Grows by one with every changed row: a table that is of `clock` c lacks changes from c on."""
+        self.newest = len(self.nodes) - 1
+        """The row that changed last; those before it are chained in the columns."""
+        self._empty: Fleet | None = None
+        self._requested: Fleet | None = None
+        self.stirred: set[int] = set()
+        """Nodes whose allocations changed in any way; who follows them takes them out (`core/books/occupancy.py`)."""
+        self.leaving: set[str] = set()
+        """Those in the ledger who were told to leave, and have not left."""
+        self.gangs: dict[str, set[str]] = {}
+        """Per gang, the members that are in the ledger."""
+        self.claim_changes = 0
+        """Grows with every change of an allocation that is not an executor's."""
+        self._journal: list[tuple[str, Allocation | None]] = []
+        self._open = 0
+        for allocation in allocations:
+            self.charge(allocation, force=True)
+
+    def _derive_columns(self) -> None:
+        """Rows as `core/kernel/columns.py` says; each column also has a name of its own, as a view."""
+        nodes = self.nodes
+        self.gpu_start = np.cumsum([0, *(len(node.gpus) for node in nodes)])
+        self._starts: list[int] = self.gpu_start.tolist()
+        self.cards = tuple(gpu for node in nodes for gpu in node.gpus)
+        self.card_of = {gpu.uuid: card for card, gpu in enumerate(self.cards)}
+        self.card_row = np.repeat(np.arange(len(nodes)), np.diff(self.gpu_start))
+        self.card_usable = np.array([gpu.usable for gpu in self.cards], dtype=np.bool_)
+        self.node_rows = np.zeros((len(nodes), at.NODE_COLUMNS), dtype=np.int64)
+        self.card_rows = np.zeros((len(self.cards), at.CARD_COLUMNS), dtype=np.int64)
+        self._name_columns()
+        self.cpu_total[:] = self.cpu_free[:] = [node.allocatable.cpu_milli for node in nodes]
+        self.memory_total[:] = self.memory_free[:] = [node.allocatable.memory_bytes for node in nodes]
+        self.gpu_total[:] = self.gpu_free[:] = [node.allocatable.gpu_milli // MILLI for node in nodes]
+        self.slots_total[:] = self.slots_free[:] = [node.max_executors for node in nodes]
+        self.node_rows[:, at.FIRST_CARD] = self.gpu_start[:-1]
+        self.node_rows[:, at.AFTER_CARDS] = self.gpu_start[1:]
+        self.node_rows[:, at.MACHINE] = self.board.machine_of
+        self.node_rows[:, at.CHANGED] = self.node_rows[:, at.FREED] = -1
+        self.node_rows[:, at.BEFORE] = np.arange(-1, len(nodes) - 1)
+        self.node_rows[:, at.AFTER] = np.arange(1, len(nodes) + 1)
+        self.node_rows[-1:, at.AFTER] = -1
+        self.compute_total[:] = self.compute_free[:] = [gpu.compute for gpu in self.cards]
+        self.vram_total[:] = self.vram_free[:] = [gpu.vram for gpu in self.cards]
+        homes = zip(self.card_row.tolist(), self.cards, strict=True)
+        self.card_rows[:, at.ZONES] = [self.board.mask_of(row, gpu) for row, gpu in homes]
+        self.card_rows[:, at.INDEX] = [gpu.index for gpu in self.cards]
+        kinds: dict[object, int] = {}
+        self.card_rows[:, at.KIND] = [kinds.setdefault(_KIND(gpu), len(kinds)) for gpu in self.cards]
+        self.kinds: tuple[int, ...] = tuple(np.unique(self.card_rows[:, at.KIND], return_index=True)[1].tolist())
+        """The first card of each kind: those of one kind differ only in who they are and where they sit."""
+        by_uuid = sorted(range(len(self.cards)), key=lambda card: (self.card_row[card], self.cards[card].uuid))
+        self.card_rows[by_uuid, at.PLACE] = np.arange(len(by_uuid))
+        follow_all(self.card_rows)
+        self._taken = np.zeros((MAX_CARDS, TAKEN_COLUMNS), dtype=np.int64)
+        """What one allocation takes of its cards, on its way to the columns."""
+        self._write = _as_numbers(self._taken)
+        self.holders: list[dict[str, Charge | None]] = [{} for _ in self.cards]
+        """Per card, who holds it and how much; None means the whole card."""
+        self.sizes: list[dict[int, int]] = [{} for _ in nodes]
+        """Per node, how many allocations of each size run there (see `RUNS`)."""
+
+    def _name_columns(self) -> None:
+        nodes, cards = self.node_rows, self.card_rows
+        self.cpu_free, self.cpu_total = nodes[:, at.CPU_FREE], nodes[:, at.CPU_TOTAL]
+        self.memory_free, self.memory_total = nodes[:, at.MEMORY_FREE], nodes[:, at.MEMORY_TOTAL]
+        self.slots_free, self.slots_total = nodes[:, at.SLOTS_FREE], nodes[:, at.SLOTS_TOTAL]
+        self.gpu_free, self.gpu_total = nodes[:, at.GPU_FREE], nodes[:, at.GPU_TOTAL]
+        self.compute_free, self.compute_total = cards[:, at.COMPUTE_FREE], cards[:, at.COMPUTE_TOTAL]
+        self.vram_free, self.vram_total = cards[:, at.VRAM_FREE], cards[:, at.VRAM_TOTAL]
+        self.card_users, self.card_modes = cards[:, at.USERS], cards[:, at.MODES]
+
+    # --- queries ---
+
+    @property
+    def total(self) -> Resources:
+        """Sum of allocatable over the nodes that may take work."""
+        open_rows = self.schedulable
+        return Resources(
+            int(self.cpu_total[open_rows].sum()),
+            int(self.memory_total[open_rows].sum()),
+            int(self.gpu_total[open_rows].sum()) * MILLI,
+        )
+
+    def resources(self, requirement: ResourceRequirement) -> Resources:
+        """What a unit of this requirement counts for in shares and limits.
+
+        A part named in TFLOPS or bytes counts as the larger of its fractions of a card, on the card where
+        that is least, in thousandths rounded up (at least one, at most a whole card). A partition counts
+        as what it takes, not as what is asked.
+        """
+        if not requirement.gpu_count or requirement.whole:
+            return requirement.resources
+        partitioned = requirement.cards.isolation is Isolation.PARTITIONED
+        if not partitioned and (requirement.part is None or requirement.part.share_milli):
+            return requirement.resources
+        share = max(1, ceil(self.share_of_card(requirement) * MILLI))
+        return Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
+
+    def holding(self, requirement: ResourceRequirement, units: int) -> Holding:
+        """What so many units count for, as `resources` but with parts of cards exact: for display."""
+        cards = requirement.gpu_count and requirement.gpu_count * self.share_of_card(requirement)
+        return Holding(requirement.cpu_milli * units, requirement.memory_bytes * units, Fraction(cards) * MILLI * units)
+
+    def share_of_card(self, requirement: ResourceRequirement) -> Fraction:
+        """The part of each of its cards that a unit counts for, exactly; `resources` says how."""
+        part = requirement.part or Part()
+        if requirement.cards.isolation is not Isolation.PARTITIONED:
+            if requirement.whole or requirement.part is None:
+                return Fraction(1)
+            if part.share_milli:
+                return Fraction(max(part.compute_ppm, part.vram_ppm), PPM)
+        known = self._shares.get(requirement)
+        if known is None:
+            known = self._shares[requirement] = self._share_of_card(requirement)
+        return known
+
+    def _share_of_card(self, requirement: ResourceRequirement) -> Fraction:
+        kinds = {
+            (gpu.compute, gpu.vram, gpu.model, gpu.vendor): gpu
+            for gpu in self.cards
+            if gpu.compute_gflops or gpu.vram_bytes
+        }
+        amounts = [(self.amounts_on(gpu, requirement), (gpu.compute, gpu.vram)) for gpu in kinds.values()]
+        shares = [_share(amount, capacity) for amount, capacity in amounts if amount is not None]
+        return min(Fraction(1), min(shares, default=Fraction(1)))
+
+    def amounts_on(self, gpu: Gpu, requirement: ResourceRequirement) -> tuple[int, int] | None:
+        """What a share of this requirement takes of such a card; None if it has no such partition."""
+        part = requirement.part or Part()
+        if requirement.cards.isolation is not Isolation.PARTITIONED:
+            return part.on(gpu.compute, gpu.vram)
+        found = self.profiles.choose(gpu, part, requirement.cards.template)
+        return None if found is None else found[0].usage(found[1], gpu.compute, gpu.vram)
+
+    def cards_on(self, row: int) -> range:
+        """Flat positions of a node's cards."""
+        return range(self._starts[row], self._starts[row + 1])
+
+    def card_holders(self, cards: Iterable[int]) -> list[str]:
+        """Ids of the allocations that hold any of these cards, in order."""
+        return sorted({uid for card in cards for uid in self.holders[card]})
+
+    def uuids(self, cards: Sequence[int]) -> tuple[str, ...]:
+        """Identities of cards given by their flat position."""
+        return tuple([self.cards[card].uuid for card in cards])
+
+    def zones_of(self, cards: Iterable[int]) -> int:
+        """The zones that cards given by their flat position are near to, a bit each."""
+        mask, rows = 0, self.card_rows
+        for card in cards:
+            mask |= rows.item(card, at.ZONES)
+        return mask
+
+    def at(self, cards: Iterable[int]) -> tuple[Gpu, ...]:
+        """Cards of the inventory by their flat position."""
+        return tuple([self.cards[card] for card in cards])
+
+    def gpus(self, uuids: Iterable[str]) -> tuple[Gpu, ...]:
+        """Cards of the inventory by their identities."""
+        return tuple([self.cards[self.card_of[uuid]] for uuid in uuids])
+
+    def workers(self, row: int) -> int:
+        """Allocations on a node."""
+        return self.slots_total.item(row) - self.slots_free.item(row)
+
+    def usage_of(self, allocation: Allocation) -> Usage:
+        """What an allocation counts in the quota of its namespace; what its cards are charged.
+
+        A dimension in which a card's capacity is not known counts nothing. A card that is missing counts as
+        what it was when it was last known.
+        """
+        return _usage(allocation, self.last_known(allocation))
+
+    def last_known(self, allocation: Allocation) -> tuple[Gpu | None, ...]:
+        """Its cards in order, those that are missing as it remembers them; None for one that nobody knows."""
+        try:
+            return self.gpus(allocation.gpus)
+        except KeyError:
+            known = {gpu.uuid: gpu for gpu in allocation.cards}
+            known |= {uuid: self.cards[self.card_of[uuid]] for uuid in allocation.gpus if uuid in self.card_of}
+            return tuple(map(known.get, allocation.gpus))
+
+    # --- changes ---
+
+    def charge(self, allocation: Allocation, *, force: bool = False, cards: Sequence[int] | None = None) -> None:
+        """Enter an allocation. `force` lets columns go negative: what is held is held.
+
+        `cards` are where its cards lie in these books, from whoever has just chosen them.
+
+        Raises:
+            Conflict: the id is in the ledger; or, where `force` is not set, a card has no room for it, or
+                its partition would lie where another one is.
+            NotFound: a card is unknown. An unknown node is kept in the ledger and charges nothing.
+
+        """
+        self.check_new(allocation.id)
+        if cards is None:
+            cards = self._cards_of(allocation)
+        if not force:
+            self._check_room(allocation, cards)
+        self._put(allocation.id, allocation, cards)
+
+    def check_new(self, allocation_id: str) -> None:
+        """Refuse an id that is in the ledger.
+
+        Raises:
+            Conflict: it is.
+
+        """
+        if allocation_id in self.ledger:
+            raise Conflict(f"allocation {allocation_id} is already in the ledger", code="already-allocated")
+
+    def enter(self, allocation: Allocation, row: int, cards: Sequence[int]) -> None:
+        """Enter a new allocation on this node and these cards of it, for which columns and zones are charged."""
+        if self._open:
+            self._journal.append((allocation.id, None))
+        key, charges = allocation.id, allocation.charges
+        for position, card in enumerate(cards):
+            self.holders[card][key] = charges[position] if charges else None
+        if allocation.requirement.gpu_count:
+            self._sizes_changed(row, allocation.requirement, +1)
+        if allocation.placement is not None:
+            self.board.held += lies_beside_cards(allocation.placement)
+        self._enter_name(allocation, self.at(cards), +1)
+        self.stirred.add(row)
+        self.ledger[key] = allocation
+
+    def release(self, allocation_id: str) -> Allocation:
+        """Take an allocation out of the books and return it.
+
+        Raises:
+            NotFound: the ledger has no such id.
+
+        """
+        allocation = self.ledger.get(allocation_id)
+        if allocation is None:
+            raise NotFound(f"allocation {allocation_id} is not in the ledger")
+        self._put(allocation_id, None)
+        return allocation
+
+    def replace(self, allocation: Allocation) -> None:
+        """Put another version of an allocation in the place of the one with its id.
+
+        Raises:
+            NotFound: the ledger has no such id, or a card is unknown.
+
+        """
+        if allocation.id not in self.ledger:
+            raise NotFound(f"allocation {allocation.id} is not in the ledger")
+        self._put(allocation.id, allocation, self._cards_of(allocation))
+
+    def _cards_of(self, allocation: Allocation) -> list[int]:
+        """Where its cards lie; none if its node is not known.
+
+        Raises:
+            NotFound: a card is unknown.
+
+        """
+        if allocation.node not in self.row_of:
+            return []
+        try:
+            return [self.card_of[uuid] for uuid in allocation.gpus]
+        except KeyError as missing:
+            raise NotFound(f"card {missing} of allocation {allocation.id} is unknown", code="unknown-gpu") from None
+
+    def _check_room(self, allocation: Allocation, cards: Sequence[int]) -> None:
+        for position, card in enumerate(cards):
+            if allocation.charges:
+                charge = allocation.charges[position]
+                held = None in self.holders[card].values()
+                held |= _is_full(self.cards[card], charge, len(self.holders[card]))
+                held |= charge.compute > self.compute_free[card] or charge.vram > self.vram_free[card]
+                if charge.slot is not None:
+                    others = (other.slot for other in self.holders[card].values() if other is not None)
+                    held |= share_a_place(self.profiles, self.cards[card], (charge.slot, *others))
+            else:
+                held = bool(self.holders[card])
+            if held:
+                raise Conflict(f"a card of {allocation.id} is held by another", code="card-held")
+
+    def _put(self, key: str, allocation: Allocation | None, cards: Sequence[int] = ()) -> None:
+        """Have an allocation, which lies on these cards, in the ledger under its id, or none."""
+        before = self.ledger.get(key)
+        if self._open:
+            self._journal.append((key, before))
+        if allocation is not None and allocation.state is AllocationState.RELEASING:
+            self.leaving.add(key)
+        else:
+            self.leaving.discard(key)
+        if before is not None and allocation is not None and _charges(before) == _charges(allocation):
+            self.stirred.update(map(self.card_row.item, cards))  # of another machine too, if a card was moved there
+            self.ledger[key] = allocation
+            return
+        if before is not None:
+            self._enter(before, self._cards_of(before), -1)
+            del self.ledger[key]
+        if allocation is not None:
+            self._enter(allocation, cards, +1)
+            self.ledger[key] = allocation
+
+    def _enter(self, allocation: Allocation, cards: Sequence[int], sign: int) -> None:
+        row = self.row_of.get(allocation.node)
+        self._enter_name(allocation, self.last_known(allocation) if row is None else self.at(cards), sign)
+        if row is None:
+            return
+        self.stirred.add(row)
+        self._hold(allocation, row, cards, sign)
+        if allocation.placement is not None:
+            self.board.hold(row, allocation.placement, sign)
+        asked = allocation.requirement
+        sizes = self._sizes_changed(row, asked, sign) if asked.gpu_count else 0
+        books = self.node_rows, self.card_rows, self.card_row, self.card_usable, self.newest, self.clock
+        cpu, memory = min(asked.cpu_milli, at.UNREACHABLE), min(asked.memory_bytes, at.UNREACHABLE)
+        self.clock = charge_columns(*books, row, sign, cpu, memory, sizes, self._taken, len(cards))
+        self.newest = row
+
+    def _enter_name(self, allocation: Allocation, gpus: Iterable[Gpu | None], sign: int) -> None:
+        """Enter whose it is, if it is a request's own."""
+        if allocation.of_session:
+            return
+        self._requested = None
+        self.claim_changes += 1
+        claim = allocation.claim
+        if claim is None:
+            return
+        usage, before = _usage(allocation, gpus), self.usage.get(claim.namespace)
+        if before is not None:
+            usage = before.plus(usage, sign)
+        if usage.workers:
+            self.usage[claim.namespace] = usage
+        else:
+            del self.usage[claim.namespace]
+        if claim.gang is not None:
+            self._enter_gang(claim.gang.key, allocation.id, sign)
+
+    def _enter_gang(self, key: str, uid: str, sign: int) -> None:
+        members = self.gangs.setdefault(key, set())
+        if sign > 0:
+            members.add(uid)
+        else:
+            members.discard(uid)
+            if not members:
+                del self.gangs[key]
+
+    def _sizes_changed(self, row: int, asked: ResourceRequirement, sign: int) -> int:
+        """Count what runs on a node; the bit of its size if it is the first, or was the last, of that size."""
+        size, sizes = min(asked.gpu_count, LARGEST_SIZE) if asked.whole else 0, self.sizes[row]
+        before = sizes.get(size, 0)
+        sizes[size] = after = before + sign
+        return 0 if before and after else 1 << size
+
+    def _hold(self, allocation: Allocation, row: int, cards: Sequence[int], sign: int) -> None:
+        """Enter who holds its cards, and write what that means for their columns."""
+        key, charges, here = allocation.id, allocation.charges, self.cards_on(row)
+        if len(cards) > len(self._taken):
+            self._taken = np.zeros((len(cards), TAKEN_COLUMNS), dtype=np.int64)
+            self._write = _as_numbers(self._taken)
+        write, place = self._write, 0
+        for position, card in enumerate(cards):
+            held, charge = self.holders[card], charges[position] if charges else None
+            if sign > 0:
+                held[key] = charge
+            else:
+                del held[key]
+            if card not in here:
+                self.stirred.add(self.card_row.item(card))  # it was moved to another machine
+            write[place] = card
+            write[place + 1], write[place + 2] = (-1, -1) if charge is None else (charge.compute, charge.vram)
+            write[place + 3] = mode_of(charge) if sign > 0 else modes_of(held.values())
+            place += TAKEN_COLUMNS
+
+    def set_beside(self, node: str, has: Beside) -> None:
+        """What others have of a node from now on. No trial may be open: there is no way back."""
+        before, row = self.beside.pop(node, Beside()), self.row_of.get(node)
+        has = Beside(*(min(amount, _MOST_BESIDE) for amount in has))
+        if has != Beside():
+            self.beside[node] = has
+        if row is None or has == before:
+            return
+        self._requested = None
+        cpu, memory, slots = map(sub, has, before)
+        sign = 1 if min(cpu, memory, slots) >= 0 else -1  # with less of anything than before there is more room
+        self.slots_total[row] -= slots
+        self.slots_free[row] += sign - slots
+        books = self.node_rows, self.card_rows, self.card_row, self.card_usable, self.newest, self.clock
+        self.clock = charge_columns(*books, row, sign, sign * cpu, sign * memory, 0, self._taken, 0)
+        self.newest = row
+
+    def touched_since(self, clock: int) -> list[int]:
+        """Rows changed since `clock`, ascending; all since -1."""
+        rows, row, columns = [], self.newest, self.node_rows
+        while row >= 0 and columns.item(row, at.CHANGED) >= clock:
+            rows.append(row)
+            row = columns.item(row, at.BEFORE)
+        return sorted(rows)
+
+    # --- journal ---
+
+    def checkpoint(self) -> int:
+        """Start a trial; give the mark to `rollback` or `keep`."""
+        self._open += 1
+        return len(self._journal)
+
+    def rollback(self, mark: int) -> None:
+        """End a trial: columns and ledger are exactly as they were at the checkpoint."""
+        undo, self._journal[mark:] = self._journal[mark:], []
+        outer, self._open = self._open, 0
+        for key, before in reversed(undo):
+            self._put(key, before, () if before is None else self._cards_of(before))
+        self._open = outer - 1
+
+    def keep(self, mark: int) -> None:
+        """End a trial and let its changes stand, within the enclosing trial if there is one."""
+        self._open -= 1
+        if not self._open:
+            del self._journal[mark:]
+
+    # --- copies ---
+
+    def copy(self) -> Fleet:
+        """A second set of books with the same content, for looking ahead."""
+        twin = object.__new__(Fleet)
+        twin.__dict__.update(self.__dict__)
+        twin.node_rows, twin.card_rows = self.node_rows.copy(), self.card_rows.copy()
+        twin._name_columns()
+        twin.board = self.board.copy()
+        twin._taken = self._taken.copy()
+        twin._write = _as_numbers(twin._taken)
+        twin.holders = [dict(held) for held in self.holders]
+        twin.sizes = [dict(count) for count in self.sizes]
+        twin.ledger, twin.usage, twin.stirred = dict(self.ledger), dict(self.usage), set()
+        twin.beside = dict(self.beside)
+        twin.leaving = set(self.leaving)
+        twin.gangs = {key: set(members) for key, members in self.gangs.items()}
+        twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
+        return twin
+
+    def anew(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> Fleet:
+        """Books of other machines, or of others who hold something of them, by the same rules."""
+        books = Fleet(nodes, allocations, profiles=self.profiles, zone_rules=self.board.rules)
+        for node, has in self.beside.items():
+            books.set_beside(node, has)
+        return books
+
+    def emptied(self) -> Fleet:
+        """The same inventory with nothing allocated; one for all callers, who work on it in a trial."""
+        if self._empty is None:
+            self._empty = Fleet(self.nodes, profiles=self.profiles, zone_rules=self.board.rules)
+        return self._empty
+
+    def requested(self) -> Fleet:
+        """The same inventory with only what requests and strangers hold: what is left there, sessions share."""
+        held = [allocation for allocation in self.ledger.values() if not allocation.of_session]
+        if not held:
+            return self.emptied()
+        if self._requested is None:
+            self._requested = self.anew(self.nodes, held)
+        return self._requested
+
+
+def _by_index(node: Node) -> Node:
+    """The node with its cards in order, so that it does not matter in which order they were told."""
+    cards = tuple(sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
+    return node if cards == node.gpus else replace(node, gpus=cards)
+
+
+def _is_full(gpu: Gpu, charge: Charge, users: int) -> bool:
+    """Whether so many users are all that may have parts of a card."""
+    parts = charge.isolation is not Isolation.PARTITIONED
+    return parts and gpu.max_users is not None and users >= gpu.max_users
+
+
+def share_of(compute: int, total: int) -> int:
+    """What compute is of a card that has so much, in millionths of it, rounded up; no more than all of it."""
+    return min(PPM, -(-compute * PPM // max(1, total)))
+
+
+def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
+    """What an allocation on these cards counts; see `Fleet.usage_of`."""
+    claim, charges = allocation.claim, allocation.charges
+    limit = claim.limit if claim is not None else None
+    compute = vram = compute_limit = vram_limit = cores = 0
+    for position, gpu in enumerate(gpus):
+        needs = (0, 0)
+        if charges:
+            charge = charges[position]
+            needs = counted(gpu, (charge.compute, charge.vram))
+            cores += share_of(charge.compute, PPM if gpu is None else gpu.compute)
+        elif gpu is not None:
+            needs = gpu.compute_gflops or 0, gpu.vram_bytes or 0
+        cores += 0 if charges else PPM
+        compute, vram = compute + needs[0], vram + needs[1]
+        if claim is not None and limit is not None:
+            total = (0, 0) if gpu is None else (gpu.compute, gpu.vram)
+            most = claim.most(needs, counted(gpu, limit.on(*total)))
+            compute_limit, vram_limit = compute_limit + most[0], vram_limit + most[1]
+    if limit is None:
+        compute_limit, vram_limit = compute, vram
+    return Usage(compute, vram, compute_limit, vram_limit, 1, cores)
+
+
+def counted(gpu: Gpu | None, amounts: tuple[int, int]) -> tuple[int, int]:
+    """What of these amounts on a card quotas count: GFLOPS and bytes of what it says of itself, the rest nothing."""
+    compute = amounts[0] if gpu is None or gpu.compute_gflops is not None else 0
+    return compute, amounts[1] if gpu is None or gpu.vram_bytes is not None else 0
+
+
+def _as_numbers(rows: at.Rows) -> memoryview:
+    """The same numbers in a row, for writing one by one: much faster than in the array."""
+    return memoryview(rows.data).cast("B").cast("q")
+
+
+def _charges(allocation: Allocation) -> tuple[object, ...]:
+    """All that the columns know of an allocation; what else it says may change without them.
+
+    Its age says where a partition lies whose place is not recorded.
+    """
+    age = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
+    mixed = [charge.mixed for charge in allocation.charges]
+    held = allocation.node, allocation.gpus, allocation.charges, mixed, allocation.cards, allocation.placement
+    return *held, allocation.requirement, allocation.claim, age
+
+
+def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> Fraction:
+    """The larger fraction of a card."""
+    return max(
+        Fraction(amount, total) if total else Fraction(1) for amount, total in zip(amounts, capacity, strict=True)
+    )

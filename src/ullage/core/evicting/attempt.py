@@ -1,0 +1,232 @@
+"""One node: all that may go is released; if that is enough, the cheapest set is found (`core/evicting/clearing.py`).
+
+Where quotas or partitions decide, all are put back one by one, the dearest first, as long as the request still fits.
+Released allocations never take room away, so whoever is left is needed, and no part of the set would do. The books are
+as before after each function.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.occupancy import worth
+from ullage.core.books.trial import trial
+from ullage.core.evicting.clearing import Clearing
+from ullage.core.evicting.victims import Budgets, Cost, Shield, claim_of, cost_of, lock_on, shield, victim_of
+from ullage.core.placing.feasibility import quota_allows, summable
+from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, find, same_on_all_cards, select
+from ullage.core.verdict.filters import Kind, Stage
+from ullage.core.verdict.quota import Used
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.victim import Victim
+
+_BY_COUNT = ("same-node", "zones")
+"""Stages that judge the cards of a node together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What was tried on one node: how many could be evicted, who could not be and why, and what came of it.
+
+    Either `refusal` says why the request does not fit with all of them gone, or `victims` and their
+    `cost` say what it takes; no part of these victims would do. With `up_to` only those of at most that
+    priority were tried: a set with others would be dearer than that of another node.
+    """
+
+    node: str
+    eligible: int
+    shielded: dict[Shield, int]
+    victims: tuple[Victim, ...] = ()
+    cost: Cost | None = None
+    refusal: Refusal | None = None
+    up_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One request on one set of books, the usage at the start, and whether node and quota judge all cards alike."""
+
+    fleet: Fleet
+    rules: Rules
+    request: Request
+    now: float
+    budgets: Budgets
+    before: Used
+    same_on_all_cards: bool
+    clearing: Clearing | None
+
+    @classmethod
+    def of(cls, fleet: Fleet, rules: Rules, request: Request, now: float, budgets: Budgets) -> Look:
+        """A look at the books as they are now."""
+        bound = bool(rules.quotas.levels(request.claim.namespace)) or bool(rules.oversubscription)
+        same = not bound or (same_on_all_cards(request) and not rules.quotas.count_cores(request.claim.namespace))
+        sums = summable(rules, request) and quota_allows(fleet, rules, request, 1)
+        clearing = Clearing(fleet, rules, request, now, budgets) if sums else None
+        return cls(fleet, rules, request, now, budgets, dict(fleet.usage), same, clearing)
+
+    def used(self) -> Used:
+        """Usage with what the victims gave back; only those of the request's own namespace count."""
+        own = self.request.claim.namespace
+        return {**self.before, own: self.fleet.usage.get(own, Usage())}
+
+    def find(self, cards: Sequence[int], lock: Stage | None = None) -> Candidates:
+        """Those of the cards that would do now."""
+        return find_open(self.fleet, self.rules, self.request, cards, lock, self.used())
+
+
+def eligible_of(look: Look, allocations: Iterable[Allocation]) -> tuple[list[Allocation], dict[Shield, int]]:
+    """Those who may be evicted, and how many may not for each reason."""
+    eligible: list[Allocation] = []
+    shielded: Counter[Shield] = Counter()
+    for allocation in allocations:
+        reason = shield(look.rules, look.request, allocation, look.now)
+        if reason is None:
+            eligible.append(allocation)
+        else:
+            shielded[reason] += 1
+    return eligible, dict(sorted(shielded.items()))
+
+
+def attempt_on(
+    look: Look,
+    row: int,
+    eligible: Sequence[Allocation],
+    shielded: dict[Shield, int],
+    up_to: int | None = None,
+) -> Attempt:
+    """All that may go is released; if that is enough, as many as possible are put back."""
+    fleet, node = look.fleet, look.fleet.nodes[row].name
+    tried = [allocation for allocation in eligible if up_to is None or claim_of(allocation).priority <= up_to]
+    cards, lock = lock_stays(fleet, look.request, fleet.cards_on(row))
+    with trial(fleet):
+        for allocation in tried:
+            fleet.release(allocation.id)
+        found = look.find(cards, lock)
+        if not found.by_node:
+            limit = up_to if len(tried) < len(eligible) else None
+            return Attempt(node, len(eligible), shielded, refusal=refusal_of(found), up_to=limit)
+        needed = _needed(look, row, [fleet.card_of[uuid] for uuid in found.by_node[node]], tried)
+    victims = tuple(victim_of(fleet, allocation, reason) for allocation, reason in needed)
+    cost = cost_of(look.budgets, look.now, node, [allocation for allocation, _ in needed])
+    return Attempt(node, len(eligible), shielded, victims, cost)
+
+
+def _needed(
+    look: Look, row: int, able: Sequence[int], released: Sequence[Allocation]
+) -> list[tuple[Allocation, Rejection]]:
+    """The victims on a node, dearest first, with what the request lacks if one of them stays; all are released."""
+    victims = None if look.clearing is None else look.clearing.victims_on(row, released)
+    if victims is None:
+        return _fill_back(look, able, released)
+    needed = []
+    for allocation in released:
+        if allocation not in victims:
+            look.fleet.charge(allocation, force=True)
+    for victim in victims:
+        look.fleet.charge(victim, force=True)
+        needed.append((victim, refusal_of(look.find(able)).rejections[0]))
+        look.fleet.release(victim.id)
+    return needed
+
+
+def _fill_back(look: Look, able: Sequence[int], released: Sequence[Allocation]) -> list[tuple[Allocation, Rejection]]:
+    """Put back all but those needed, first the ones beyond their budget, each in order of `worth`.
+
+    `able` are the cards that would do with all of them gone. The needed ones, dearest first, with what
+    the request lacks if that one stays.
+    """
+    count = look.request.requirement.gpu_count
+    out = {allocation.id: allocation for allocation in sorted(released, key=worth)}
+    broken = look.budgets.broken(released)
+    lacks: dict[str, Rejection] = {}
+    for beyond_budget in (True, False):
+        for uid, allocation in list(out.items()):
+            if uid in lacks or (beyond_budget and broken[look.budgets.key(allocation)] <= 0):
+                continue
+            look.fleet.charge(allocation, force=True)
+            still_able = _still_able(look, able, allocation)
+            if len(still_able) >= count:
+                able = still_able
+                del out[uid]
+                broken[look.budgets.key(allocation)] -= 1
+            else:
+                lacks[uid] = refusal_of(look.find(able)).rejections[0]
+                look.fleet.release(uid)
+    return [(allocation, lacks[uid]) for uid, allocation in out.items()]
+
+
+def _still_able(look: Look, able: Sequence[int], added: Allocation) -> list[int]:
+    """Those of the cards that still do beside one more allocation.
+
+    Only its own cards are looked at, and one that stands for all others: on those nothing changed but
+    what node and quota say, which is the same for each. Unless the quota depends on the card.
+    """
+    fleet, own = look.fleet, set(added.gpus)
+    if fleet.board.decides(look.request.requirement):  # cards of a node are judged together then
+        return [fleet.card_of[uuid] for uuids in look.find(able).by_node.values() for uuid in uuids]
+    others = [card for card in able if fleet.cards[card].uuid not in own]
+    looked_at = others[:1] if look.same_on_all_cards else others
+    touched = [card for card in able if fleet.cards[card].uuid in own]
+    stages = look.find([*looked_at, *touched]).stages
+    kept_cards = frozenset(next(stage.kept for stage in reversed(stages) if stage.filter not in _BY_COUNT))
+    if look.same_on_all_cards and others and fleet.cards[others[0]].uuid not in kept_cards:
+        return []
+    unseen = frozenset(others[len(looked_at) :])
+    return [card for card in able if card in unseen or fleet.cards[card].uuid in kept_cards]
+
+
+def choice_of(look: Look, attempt: Attempt) -> Choice:
+    """The cards that the request gets on the node once the victims are gone."""
+    fleet = look.fleet
+    cards, _ = lock_stays(fleet, look.request, fleet.cards_on(fleet.row_of[attempt.node]))
+    with trial(fleet):
+        for victim in attempt.victims:
+            fleet.release(victim.uid)
+        chosen = select(fleet, look.rules, look.request, look.find(cards).by_node)
+    assert isinstance(chosen, Choice), "the request fits when its victims are gone"
+    return chosen
+
+
+def find_open(
+    fleet: Fleet,
+    rules: Rules,
+    request: Request,
+    cards: Sequence[int],
+    lock: Stage | None = None,
+    used: Used | None = None,
+) -> Candidates:
+    """`find`, with what the lock of dynamic cards removed before it as the first stage."""
+    found = find(fleet, rules, request, cards, used)
+    if lock is None:
+        return found
+    stages = (lock, *(replace(stage, reached=stage.reached and lock.after > 0) for stage in found.stages))
+    return replace(found, stages=stages)
+
+
+def lock_stays(fleet: Fleet, request: Request, cards: Sequence[int]) -> tuple[list[int], Stage | None]:
+    """The cards that may be candidates, and the stage that removed the others, if there are any.
+
+    The isolation of a dynamic card is that of its present users, also if all of them were to go.
+    """
+    kept_cards: list[int] = []
+    removed: list[Rejection] = []
+    for card in cards:
+        refused = lock_on(fleet, request, card)
+        if refused is None:
+            kept_cards.append(card)
+        else:
+            removed.append(refused)
+    if not removed:
+        return kept_cards, None
+    names = fleet.uuids(kept_cards)
+    return kept_cards, Stage("lock-stays", Kind.CAPACITY, True, len(cards), len(kept_cards), tuple(removed), names)
+
+
+def refusal_of(found: Candidates) -> Refusal:
+    """Why there is none."""
+    return replace(found.refusal, rejections=found.refusals or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),))

@@ -1,0 +1,154 @@
+"""Making room for units of one request, on columns: the cheapest victims on a node, and the cheapest nodes.
+
+Works on copies of the rows of the books, so that the books stay as they are. For requests whose room is a matter of
+sums (`summable`) and that the quotas allow anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.modes import mode_asked
+from ullage.core.books.occupancy import Occupancy
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets, lock_on
+from ullage.core.kernel import columns as at
+from ullage.core.kernel import victims as kernel
+from ullage.core.kernel.columns import Rows
+from ullage.core.placing.placement import small_fleet
+from ullage.core.placing.selection import Rules
+from ullage.core.strategies import STRATEGIES, strategy_named
+from ullage.core.verdict.shape import shape_of
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.part import IsolationPolicy
+from ullage.model.request import ResourceRequirement
+
+
+def warm() -> None:
+    """Have what clears nodes compiled for all named strategies, or what was compiled before read back."""
+    request = Request("warm", ResourceRequirement.of(gpu=1))
+    for strategy in STRATEGIES.values():
+        if strategy.stateless:
+            Clearing(small_fleet(), Rules(strategy=strategy), request, 0.0, NO_BUDGETS).units(1)
+
+
+class Cleared(NamedTuple):
+    """Where one unit goes: the node, its cards, who goes for it (dearest first).
+
+    `paid` is what that costs, in the order of `Cost`, and `since` when the oldest of the highest priority was bound.
+    """
+
+    row: int
+    cards: list[int]
+    victims: list[Allocation]
+    paid: list[int]
+    since: float
+
+
+class Clearing:
+    """One request on the books as they are when this is made."""
+
+    def __init__(self, fleet: Fleet, rules: Rules, request: Request, now: float, budgets: Budgets) -> None:
+        self._fleet, self._rules, self._request, self._now = fleet, rules, request, now
+        self._occupancy = Occupancy.of(fleet)
+        there = self._there = self._occupancy.columns()
+        shape = shape_of(fleet, request.requirement).rows.copy()
+        shape[0, at.CAP] = rules.cap
+        space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), np.int64)
+        board = fleet.board.copy()
+        self._books = fleet.node_rows.copy(), fleet.card_rows.copy(), shape, space, self._locked(), board.store
+        self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
+        numbers, left = self._numbered(budgets)
+        self._occupants = there.first, there.entries, there.since, there.charges, self._status, numbers, self._turn
+        rows = len(fleet.nodes) + 2
+        costs = np.zeros((rows, kernel.COST_COLUMNS), np.int64), np.zeros(rows)
+        self._costs = (*costs, left, np.zeros_like(left))
+        kept = self._books[0][:1].copy(), self._books[1][: len(space)].copy()
+        modes = np.zeros(len(fleet.cards), np.int64), np.zeros(len(there.charges), np.int64)
+        self._kept = modes[0], *kept, modes[1], self._status.copy(), board.supplies[:, 0].copy()
+
+    def victims_on(self, row: int, may_go: Collection[Allocation]) -> list[Allocation] | None:
+        """The cheapest set of these on one node without whom a unit fits, dearest first; None if it never does."""
+        uids, here = {allocation.id for allocation in may_go}, range(*self._there.first[row : row + 2].tolist())
+        for entry in here:
+            self._status[entry] = self._there.who[entry].id in uids
+        found = kernel.look(self._books, self._occupants, self._costs, self._kept, row)
+        victims = [self._there.who[entry] for entry in here if self._status[entry] == kernel.VICTIM]
+        kernel.put_back(self._books, self._occupants, self._kept, row)
+        return victims if found else None
+
+    def units(self, count: int) -> list[Cleared]:
+        """Where up to so many units go, each to the node where it costs least with those before it placed.
+
+        Once only: the copies of the books are changed by it. Where a strategy follows the fleet, which the copies
+        are not, cards are picked by best fit.
+        """
+        fleet, asked = self._fleet, self._request.requirement
+        strategy = self._rules.strategy_of(self._request)
+        strategy = strategy if strategy.stateless else strategy_named("best-fit")
+        self._status[:] = self._may_go()
+        may_take = fleet.schedulable & fleet.exclusion.allowed(asked.nodes)
+        rows, cards = np.zeros(count, np.int64), np.zeros((count, asked.gpu_count), np.int64)
+        paid, since = np.zeros((count, kernel.COST_COLUMNS), np.int64), np.zeros(count)
+        placed = strategy.evict(
+            self._books,
+            self._occupants,
+            self._costs,
+            self._kept,
+            may_take.astype(np.int64),
+            strategy.state,
+            mode_asked(asked),
+            rows,
+            cards,
+            paid,
+            since,
+        )
+        victims: list[list[Allocation]] = [[] for _ in range(placed)]
+        gone = np.nonzero(self._turn >= 0)[0]
+        for entry, unit in zip(gone.tolist(), self._turn[gone].tolist(), strict=True):
+            victims[unit].append(self._there.who[entry])
+        columns = rows[:placed], cards[:placed], paid[:placed], since[:placed]
+        at_row, at_cards, costs, oldest = (column.tolist() for column in columns)
+        return [Cleared(*each) for each in zip(at_row, at_cards, victims, costs, oldest, strict=True)]
+
+    def _may_go(self) -> npt.NDArray[np.bool_]:
+        """Per entry, whether it may be evicted: `shield` on columns."""
+        entries, claim = self._there.entries, self._request.claim
+        may: npt.NDArray[np.bool_] = entries[:, kernel.BOUND] == 1
+        may &= entries[:, kernel.PRIORITY] < claim.priority
+        may &= self._there.protected_until <= self._now
+        if claim.gang is not None:
+            may &= entries[:, kernel.GANG] != self._occupancy.number("", "", claim.gang.key)
+        if not self._rules.preempt_cluster_wide:
+            may &= entries[:, kernel.NAMESPACE] == self._occupancy.number(claim.namespace)
+        return may
+
+    def _numbered(self, budgets: Budgets) -> tuple[Rows, Rows]:
+        """Per entry the number of its budget, -1 for none; and what is left of each."""
+        workloads = self._there.entries[:, kernel.WORKLOAD]
+        if not budgets.left:
+            return np.full(len(workloads), -1), np.zeros(0, np.int64)
+        known = [self._occupancy.number(*key) for key in budgets.left]
+        of = np.full(self._occupancy.names + 1, -1)  # the last is for those of no workload
+        of[known] = np.arange(len(known))
+        numbers = of[workloads]
+        if budgets.of:
+            number = {key: n for n, key in enumerate(budgets.left)}
+            for entry, allocation in enumerate(self._there.who):
+                if (key := budgets.of.get(allocation.id)) is not None:
+                    numbers[entry] = number.get(key, -1)
+        return numbers, np.array(list(budgets.left.values()), np.int64)
+
+    def _locked(self) -> Rows:
+        """The cards whose lock stays although all their users go."""
+        fleet, locked = self._fleet, np.zeros(len(self._fleet.cards), np.int64)
+        for kind, first in enumerate(fleet.kinds):
+            if fleet.cards[first].isolation_policy is IsolationPolicy.DYNAMIC:
+                for card in np.nonzero(fleet.card_rows[:, at.KIND] == kind)[0].tolist():
+                    locked[card] = lock_on(fleet, self._request, card) is not None
+        return locked

@@ -1,0 +1,323 @@
+"""Who gives way to a request of higher priority that finds no room: looks at the books.
+
+Victims are of one node. Of all nodes the one with the cheapest set is taken (`Cost`); what is done on one node is in
+`core/evicting/attempt.py`. Every trial is rolled back: after each function the books are as before it. Times are
+seconds of the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.trial import trial
+from ullage.core.evicting.attempt import (
+    Attempt,
+    Look,
+    attempt_on,
+    choice_of,
+    eligible_of,
+    find_open,
+    lock_stays,
+    refusal_of,
+)
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, Shield, claim_of, cost_of, victim_of
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept, let_leave
+from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, find, select
+from ullage.core.verdict.filters import EXCLUSION
+from ullage.core.verdict.quota import Quotas
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.error import Conflict, NotFound, invalid
+from ullage.model.nomination import Nomination
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.victim import Victim
+
+# --- values ---
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Where the request goes once the victims are gone; without victims it fits as it is.
+
+    `without` says why it does not fit without them, `attempts` what was tried on each node, by name.
+    """
+
+    choice: Choice
+    victims: tuple[Victim, ...] = ()
+    cost: Cost | None = None
+    attempts: tuple[Attempt, ...] = ()
+    without: Refusal | None = None
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """The victims' identities, dearest first."""
+        return tuple(victim.uid for victim in self.victims)
+
+    def nomination(self, request: Request, now: float) -> Nomination:
+        """The room that the victims give, kept for whom they give it."""
+        choice = self.choice
+        owed = bool(self.victims)
+        return Nomination(request, choice.node, now, choice.gpus, choice.charges, self.victims, owed=owed)
+
+
+@dataclass(frozen=True, slots=True)
+class NoPreemption(Refusal):
+    """Why the request does not fit, and what was tried on each node, by name, to make it fit."""
+
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Candidates):
+    """Candidates with victims gone, and what each would have free then: (compute, vram), units of the card."""
+
+    free: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+# --- with victims that somebody else chose ---
+
+
+def filter_with_preempt(
+    fleet: Fleet, rules: Rules, request: Request, victims: Sequence[str], nodes: Sequence[str] | None = None
+) -> Released | Refusal:
+    """Cards of the victims' nodes, or of the named ones, that would do if the victims were gone. Asks no quota.
+
+    Raises:
+        NotFound: a victim, its card, or a node is unknown.
+
+    """
+    gone = _named(fleet, victims)
+    rows = {_row(fleet, name) for name in (nodes or [allocation.node for allocation in gone])}
+    if not rows:
+        return Refusal((Rejection(Code.NO_AFFECTED_NODE, Cure.OWNER),))
+    cards = [card for row in sorted(rows) for card in fleet.cards_on(row)]
+    open_cards, lock = lock_stays(fleet, request, cards)
+    with trial(fleet):
+        for allocation in gone:
+            fleet.release(allocation.id)
+        found = find_open(fleet, replace(rules, quotas=Quotas()), request, open_cards, lock)
+        if not found.by_node:
+            return refusal_of(found)
+        held = [fleet.card_of[uuid] for uuids in found.by_node.values() for uuid in uuids]
+        free = {fleet.cards[card].uuid: _free(fleet, card) for card in held}
+        return Released(found.by_node, found.stages, free=free)
+
+
+def check_single_node_preempt(
+    fleet: Fleet,
+    rules: Rules,
+    request: Request,
+    node: str,
+    victims: Sequence[str],
+    now: float,
+    budgets: Budgets = NO_BUDGETS,
+    nominations: Nominations = NO_NOMINATIONS,
+) -> Preemption | NoPreemption:
+    """Whether the request fits on the node when those of the victims that may be evicted go; and who must.
+
+    Raises:
+        NotFound: a victim or the node is unknown. InvalidRequest: a victim is on another node.
+
+    """
+    named, row = _named(fleet, victims), _row(fleet, node)
+    for victim in named:
+        if victim.node != node:
+            raise invalid("victims", victim.id, f"name workers of node {node}; this one is on {victim.node}")
+    with kept(fleet, nominations.before(fleet, request)):
+        look = Look.of(fleet, rules, request, now, budgets)
+        attempt = attempt_on(look, row, *eligible_of(look, named))
+        if attempt.refusal is not None:
+            return _nobody_helps(attempt.refusal, (attempt,))
+        return Preemption(choice_of(look, attempt), attempt.victims, attempt.cost, (attempt,))
+
+
+def check_nodes_preempt(
+    fleet: Fleet,
+    rules: Rules,
+    request: Request,
+    candidates: Mapping[str, Sequence[str]],
+    now: float,
+    budgets: Budgets = NO_BUDGETS,
+    nominations: Nominations = NO_NOMINATIONS,
+) -> dict[str, Preemption]:
+    """Per node who must go, of those named there if that is enough, else all of these and as few others as possible.
+
+    Those named go in any case, so others are looked for as if the named had gone. Those who leave a node anyway count
+    as gone. Nodes that are not known, or where nobody helps, are left out.
+    """
+    rows = {node: row for node in candidates if (row := fleet.row_of.get(node)) is not None}
+    found: dict[str, Preemption] = {}
+    with trial(fleet):
+        for row in rows.values():
+            let_leave(fleet, row)
+        holders = {node: fleet.card_holders(fleet.cards_on(row)) for node, row in rows.items()}
+        with kept(fleet, nominations.before(fleet, request)):
+            look = Look.of(fleet, rules, request, now, budgets)
+            for node, row in rows.items():
+                there = [fleet.ledger[uid] for uid in holders[node]]
+                first = frozenset(candidates[node])
+                named = [each for each in there if each.id in first]
+                attempt = attempt_on(look, row, *eligible_of(look, named)) if named else None
+                if attempt is None or attempt.refusal is not None:
+                    attempt = _with_others(look, row, named, [each for each in there if each.id not in first])
+                if attempt.refusal is None:
+                    choice = choice_of(look, attempt)
+                    found[node] = Preemption(choice, attempt.victims, attempt.cost, (attempt,))
+    return found
+
+
+def _with_others(look: Look, row: int, named: Sequence[Allocation], others: Sequence[Allocation]) -> Attempt:
+    """What comes of a node when those named go, and as few others as possible."""
+    fleet = look.fleet
+    given, _ = eligible_of(look, named)
+    if not given:
+        return attempt_on(look, row, *eligible_of(look, others))
+    with trial(fleet):
+        for each in given:
+            fleet.release(each.id)
+        after = Look.of(fleet, look.rules, look.request, look.now, look.budgets)
+        attempt = attempt_on(after, row, *eligible_of(after, others))
+    if attempt.refusal is not None:
+        return attempt
+    goes_anyway = Rejection(Code.NO_VICTIMS, Cure.CAPACITY, node=attempt.node)
+    victims = (*(victim_of(fleet, each, goes_anyway) for each in given), *attempt.victims)
+    gone = [fleet.ledger[victim.uid] for victim in victims]
+    return replace(attempt, victims=victims, cost=cost_of(look.budgets, look.now, attempt.node, gone))
+
+
+def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> int:
+    """How many leave a node anyway, if the request fits there when they are gone; 0 if it does not."""
+    with trial(fleet):
+        leaving = let_leave(fleet, row)
+        with kept(fleet, nominations.before(fleet, request)):
+            fits = leaving and find(fleet, rules, request, fleet.cards_on(row)).by_node
+    return leaving if fits else 0
+
+
+def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> Choice | None:
+    """The cards of a node that a request gets once all who leave it have left; None if it does not fit then."""
+    with trial(fleet):
+        let_leave(fleet, row)
+        with kept(fleet, nominations.before(fleet, request)):
+            found = find(fleet, rules, request, fleet.cards_on(row)).by_node
+            chosen = select(fleet, rules, request, found) if found else None
+    return chosen if isinstance(chosen, Choice) else None
+
+
+# --- over all nodes ---
+
+
+def preempt(
+    fleet: Fleet,
+    rules: Rules,
+    request: Request,
+    now: float,
+    budgets: Budgets = NO_BUDGETS,
+    nominations: Nominations = NO_NOMINATIONS,
+) -> Preemption | NoPreemption:
+    """The cheapest victims on one node that make the request fit, none if it fits as it is; or why nobody helps.
+
+    Nobody more is evicted for a request that is nominated and fits when those who leave are gone.
+
+    Raises:
+        Conflict: the request is placed.
+
+    """
+    if request.uid in fleet.ledger:
+        raise Conflict(f"{request.uid} holds cards already; nobody gives way to it", code="already-bound")
+    without = choose_beside(fleet, rules, request, nominations)
+    if isinstance(without, Choice):
+        return Preemption(without)
+    waits = _waits(fleet, rules, request, nominations)
+    if waits is not None:
+        return NoPreemption((waits,), without.stages, without.helps)
+    with kept(fleet, nominations.before(fleet, request)):
+        look = Look.of(fleet, rules, request, now, budgets)
+        best, attempts = _attempts(look) if without.curable else (None, ())
+        if best is None:
+            return _nobody_helps(without, attempts)
+        return Preemption(choice_of(look, best), best.victims, best.cost, attempts, without)
+
+
+def _nobody_helps(refusal: Refusal, attempts: tuple[Attempt, ...]) -> NoPreemption:
+    return NoPreemption(refusal.rejections, refusal.stages, refusal.helps, attempts)
+
+
+# --- steps ---
+
+
+def _attempts(look: Look) -> tuple[Attempt | None, tuple[Attempt, ...]]:
+    """The cheapest way, if there is one, and what comes of each node that has enough cards of the right kind."""
+    attempts: list[Attempt] = []
+    best: Attempt | None = None
+    for row, eligible, shielded in _rows(look):
+        if not eligible:
+            attempts.append(_nobody(look.fleet.nodes[row].name, shielded))
+            continue
+        attempt = attempt_on(look, row, eligible, shielded, _up_to(best))
+        attempts.append(attempt)
+        if attempt.cost is not None and (best is None or best.cost is None or attempt.cost < best.cost):
+            best = attempt
+    return best, tuple(sorted(attempts, key=lambda attempt: attempt.node))
+
+
+def _up_to(best: Attempt | None) -> int | None:
+    """The highest priority with which a set can still be cheaper than the best so far; None for any."""
+    return None if best is None or best.cost is None or best.cost.violations else best.cost.highest
+
+
+def _rows(look: Look) -> list[tuple[int, list[Allocation], dict[Shield, int]]]:
+    """The nodes worth a try with those who may go and those who may not, promising ones first."""
+    fleet, asked = look.fleet, look.request.requirement
+    on_row: dict[int, list[Allocation]] = {}
+    for allocation in fleet.ledger.values():
+        row = fleet.row_of.get(allocation.node)
+        if row is not None:
+            on_row.setdefault(row, []).append(allocation)
+    found = [
+        (row, *eligible_of(look, on_row.get(row, ())))
+        for row, node in enumerate(fleet.nodes)
+        if node.schedulable
+        and sum(EXCLUSION.first(fleet, card, asked) is None for card in fleet.cards_on(row)) >= asked.gpu_count
+    ]
+    return sorted(found, key=lambda entry: (max((claim_of(a).priority for a in entry[1]), default=0), entry[0]))
+
+
+def _nobody(node: str, shielded: dict[Shield, int]) -> Attempt:
+    refused = Rejection(Code.NO_VICTIMS, Cure.CAPACITY, 1, 0, node)
+    return Attempt(node, 0, shielded, refusal=Refusal((refused,)))
+
+
+def _waits(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Rejection | None:
+    """What a nominated request waits for: those who leave its node, if it fits when they are gone."""
+    nomination = nominations.of(request.uid)
+    row = None if nomination is None else fleet.row_of.get(nomination.node)
+    if row is None:
+        return None
+    leaving = fits_after(fleet, rules, request, row, nominations)
+    return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, fleet.nodes[row].name) if leaving else None
+
+
+def _free(fleet: Fleet, card: int) -> tuple[int, int]:
+    return max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+
+
+def _row(fleet: Fleet, node: str) -> int:
+    row = fleet.row_of.get(node)
+    if row is None:
+        raise NotFound(f"node {node} is not known", code="node-unknown", field="nodes")
+    return row
+
+
+def _named(fleet: Fleet, uids: Sequence[str]) -> list[Allocation]:
+    """The allocations of these uids, each once."""
+    for uid in uids:
+        known = fleet.ledger.get(uid)
+        if known is None:
+            raise NotFound(f"victim {uid} is not in the ledger", field="victims")
+        missing = [uuid for uuid in known.gpus if uuid not in fleet.card_of]
+        if missing:
+            raise NotFound(f"card {missing[0]} of victim {uid} is not known", code="unknown-gpu", field="victims")
+    return [fleet.ledger[uid] for uid in dict.fromkeys(uids)]

@@ -1,0 +1,81 @@
+"""Where victims could make room: a quick look at one node before the search for the fewest of them.
+
+A node or a card is passed over only if no victims there could be enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.yielding import Victim
+from ullage.core.sharing.shares import Leaf
+from ullage.core.sharing.world import Demand
+
+
+@dataclass(slots=True)
+class Line:
+    """A session as one claim asks it: its victims, the next one first, what it holds, and how many it may still lose.
+
+    `guarded` if the guarantee of its queue stands in the way.
+    """
+
+    session: str
+    victims: Iterator[Victim]
+    held: int
+    left: int
+    demand: Demand | None
+    leaf: Leaf | None = None
+    entitled: int = 0
+    guarded: bool = False
+
+
+Willing = tuple[Line | None, Victim]
+"""A victim and its session as this claim asks it; None if it has none."""
+
+
+def may_do(claimant: Demand, fleet: Fleet, row: int, willing: list[Willing]) -> bool:
+    """Whether a node can have enough if each session gives up as many of these as it may lose; no less than so."""
+    asked, left = claimant.requirement, dict[str, int]()
+    if claimant.batch_size > 1:
+        return True  # other nodes have the rest
+    cpu, memory, cards = fleet.cpu_free.item(row), fleet.memory_free.item(row), fleet.gpu_free.item(row)
+    for line, victim in willing:
+        size, one = len(victim.members), victim.members[0].requirement
+        if line is not None:
+            may = left.get(line.session, line.left)
+            if may < size:
+                continue
+            left[line.session] = may - size
+        cpu, memory, cards = cpu + size * one.cpu_milli, memory + size * one.memory_bytes, cards + size * one.gpu_count
+    if cpu < asked.cpu_milli or memory < asked.memory_bytes:
+        return False
+    if not asked.whole or not asked.gpu_count:
+        return True
+    return cards >= asked.gpu_count <= sum(1 for _ in cards_to_free(claimant, fleet, row, willing))
+
+
+def cards_to_free(claimant: Demand, fleet: Fleet, row: int, willing: Iterable[Willing]) -> Iterator[int]:
+    """Cards of a node that some of their holders may leave; for whole cards, only those that all may leave."""
+    of = {member.id: line for line, victim in willing for member in victim.members}
+    for card in fleet.cards_on(row):
+        holders = fleet.holders[card]
+        if not claimant.requirement.whole:
+            if not holders.keys().isdisjoint(of):
+                yield card
+        elif len(holders) == 1:
+            (holder,) = holders
+            if holder in of and ((line := of[holder]) is None or line.left):
+                yield card
+        elif holders.keys() <= of.keys():
+            lines = {line.session: line for holder in holders if (line := of[holder]) is not None}
+            counts = Counter(line.session for holder in holders if (line := of[holder]) is not None)
+            if all(count <= lines[session].left for session, count in counts.items()):
+                yield card
+
+
+def shared(fleet: Fleet, row: int) -> bool:
+    """Whether any card of a node is held in parts."""
+    return any(charge is not None for card in fleet.cards_on(row) for charge in fleet.holders[card].values())

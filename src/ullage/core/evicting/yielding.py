@@ -1,0 +1,184 @@
+"""Which of those who are asked to give way have to: victims without any of whom a unit of the claimant would not fit.
+
+Where executors of one requirement never hinder each other, room is counted on columns: a victim changes only that of
+its own nodes. Else a unit is placed on trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, islice, repeat
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from ullage.core.books.fleet import Column, Fleet
+from ullage.core.books.modes import WHOLE, mode_of, modes_of
+from ullage.core.books.trial import trial
+from ullage.core.kernel import victims as kernel
+from ullage.core.kernel.columns import UNREACHABLE, Rows
+from ullage.core.kernel.reclaim import Leaving
+from ullage.core.placing.placement import Placer, small_fleet
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import place_unit
+from ullage.core.sharing.world import Demand, ExecutorView, Phase
+from ullage.model.allocation import Allocation, Charge
+from ullage.model.part import Isolation
+from ullage.model.request import ResourceRequirement
+
+_FEW = 8
+"""Victims that are looked at first; half as many again wherever they are not enough."""
+
+
+class Victim(NamedTuple):
+    """Executors that give way together: one, or a whole gang.
+
+    `busy` if a running task stands in the way; `protected_until` is when the last such task may be claimed.
+    """
+
+    members: tuple[ExecutorView, ...]
+    session: str | None
+    busy: bool = False
+    protected_until: float = -inf
+
+    def units(self, demand: Demand) -> int:
+        """Units of its session that go with it."""
+        return len(self.members) // demand.batch_size
+
+
+def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: str) -> list[Victim] | None:
+    """As few of these as make a unit fit, in their order: no more than needed go, the last stay first.
+
+    None if it does not fit without all of them. The books are as before.
+    """
+    asked = claimant.requirement
+    if not _counted(outlook, asked):
+        return _on_trial(outlook, claimant, victims, name)
+    waiting, table, leaving = iter(victims), outlook.table(asked), _Leaving(outlook.fleet)
+    while more := list(islice(waiting, max(_FEW, len(leaving.victims) // 2))):
+        known = len(leaving.victims)
+        go = table.fewest(leaving.columns(more), claimant.batch_size, known)
+        if go is not None:
+            return [leaving.victims[at] for at in go]
+    return None
+
+
+def room_without(outlook: Placer, claimant: Demand, victims: list[Victim]) -> Column:
+    """Units of the claimant that fit on each node once all of these have left. The books are as before."""
+    asked = claimant.requirement
+    if not _counted(outlook, asked) or not victims:
+        with trial(outlook.fleet):
+            for member in (member for victim in victims for member in victim.members):
+                outlook.fleet.release(member.id)
+            return outlook.room(asked).copy()
+    table = outlook.table(asked)
+    room = table.room.copy()
+    table.fewest(_Leaving(outlook.fleet).columns(victims), UNREACHABLE, room=room)
+    return room
+
+
+def _counted(outlook: Placer, asked: ResourceRequirement) -> bool:
+    """Whether executors of one requirement never hinder each other."""
+    return not (asked.cards.isolation is Isolation.PARTITIONED or outlook.fleet.board.held) and (
+        asked.whole or asked.gpu_count <= 1
+    )
+
+
+def warm() -> None:
+    """Have the counting compiled, or what was compiled before read back."""
+    outlook, asked = Placer(small_fleet(), Policy()), ResourceRequirement.of(gpu=1)
+    placed = outlook.place("held", asked)
+    assert placed is not None
+    victim = Victim((ExecutorView(placed.id, Phase.BUSY, asked),), None)
+    fewest(outlook, Demand("warm", 0, ResourceRequirement.of(gpu=2)), [victim], "warm")
+
+
+def _on_trial(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: str) -> list[Victim] | None:
+    fleet, counted = outlook.fleet, claimant.requirement.gpu_count <= 1
+
+    def fits() -> bool:
+        if counted:
+            return int(outlook.room(claimant.requirement).sum()) >= claimant.batch_size
+        with trial(fleet):
+            return place_unit(outlook, claimant, name, claimant.batch_size) is not None
+
+    gone: list[tuple[Victim, list[Allocation]]] = []
+    with trial(fleet):
+        for victim in victims:
+            gone.append((victim, [fleet.release(member.id) for member in victim.members]))
+            if fits():
+                break
+        else:
+            return None
+        needed: list[Victim] = []
+        for victim, allocations in reversed(gone):
+            for allocation in allocations:
+                fleet.charge(allocation, force=True)
+            if not fits():
+                for allocation in allocations:
+                    fleet.release(allocation.id)
+                needed.append(victim)
+    return needed[::-1]
+
+
+class _Leaving:
+    """Victims as the kernel looks at them, in their order."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.victims: list[Victim] = []
+        self._columns: Leaving | None = None
+        self._left: dict[int, dict[str, Charge | None]] = {}
+
+    def columns(self, more: list[Victim]) -> Leaving:
+        """Those so far, and these after them."""
+        members = list(map(self._fleet.ledger.__getitem__, [each.id for victim in more for each in victim.members]))
+        rows, entries, cards = self._entries(members)
+        charges, stay = self._charges(members, entries, cards)
+        first = np.cumsum([0, *[len(victim.members) for victim in more]])
+        self.victims += more
+        if self._columns is None:
+            self._columns = first, rows, entries, charges, stay
+            return self._columns
+        begun, on_rows, entered, charged, stayed = self._columns
+        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(charged)
+        self._columns = (
+            np.concatenate((begun[:-1], first + len(on_rows))),
+            np.concatenate((on_rows, rows)),
+            np.concatenate((entered, entries)),
+            np.concatenate((charged, charges)),
+            np.concatenate((stayed, stay)),
+        )
+        return self._columns
+
+    def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows, Rows]:
+        """Their nodes, their entries, and their cards one after the other."""
+        fleet, count = self._fleet, len(members)
+        rows = np.fromiter(map(fleet.row_of.get, [member.node for member in members], repeat(-1)), np.int64, count)
+        held, asked = [member.gpus for member in members], [member.requirement for member in members]
+        for entry in np.flatnonzero(rows < 0).tolist():
+            held[entry] = ()
+        entries = np.zeros((count, kernel.ENTRY_COLUMNS), np.int64)
+        entries[:, kernel.CPU] = [min(each.cpu_milli, UNREACHABLE) for each in asked]
+        entries[:, kernel.MEMORY] = [min(each.memory_bytes, UNREACHABLE) for each in asked]
+        entries[:, kernel.AFTER_CHARGE] = np.cumsum(np.fromiter(map(len, held), np.int64, count))
+        entries[1:, kernel.FIRST_CHARGE] = entries[:-1, kernel.AFTER_CHARGE]
+        return rows, entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
+
+    def _charges(self, members: list[Allocation], entries: Rows, cards: Rows) -> tuple[Rows, Rows]:
+        """What they hold of their cards, and the modes of those who hold them after they and those before are gone."""
+        fleet = self._fleet
+        charges, stay = np.empty((len(cards), kernel.CHARGE_COLUMNS), np.int64), np.zeros(len(cards), np.int64)
+        charges[:, kernel.CARD], charges[:, kernel.MODE] = cards, WHOLE
+        charges[:, kernel.COMPUTE], charges[:, kernel.VRAM] = fleet.compute_total[cards], fleet.vram_total[cards]
+        shared = np.flatnonzero((fleet.card_modes[cards] != WHOLE) | (fleet.card_users[cards] > 1))
+        of = np.searchsorted(entries[:, kernel.AFTER_CHARGE], shared, side="right").tolist()
+        for place, entry in zip(shared.tolist(), of, strict=True):
+            card = cards.item(place)
+            holders = self._left.setdefault(card, dict(fleet.holders[card]))
+            charge = holders.pop(members[entry].id)
+            if charge is not None:
+                charges[place, kernel.COMPUTE :] = charge.compute, charge.vram, mode_of(charge)
+            stay[place] = modes_of(holders.values())
+        return charges, stay

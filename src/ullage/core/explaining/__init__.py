@@ -1,0 +1,1 @@
+"""Why something waits: reasons, sentences and what would help."""

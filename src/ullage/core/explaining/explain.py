@@ -1,0 +1,352 @@
+"""Why a session has what it has: from a cycle on the present facts, never from a second opinion.
+
+The one dominant reason, its numbers per node, who holds what is missing, and the nearest change that
+would start the next unit now. Suggestions are tried on a draft before they are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.cycle import schedule
+from ullage.core.explaining.summary import summary
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import Leaves, entitlement, place_unit
+from ullage.core.sharing.plan import Plan
+from ullage.core.sharing.shares import ShareTree, dominant_share
+from ullage.core.sharing.world import Demand, Phase, World
+from ullage.core.verdict.filters import CARD, EXCLUSION, open_cards
+from ullage.core.verdict.mismatch import of_all
+from ullage.core.verdict.sentences import CURES, MEANINGS
+from ullage.core.verdict.zone_remedy import nearest_changes
+from ullage.core.verdict.zones import refusal_on, refusal_when_empty
+from ullage.model.counted import counted
+from ullage.model.part import ANY_CARD, Part
+from ullage.model.quantity import PPM, format_bytes
+from ullage.model.queue import Queue
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import MILLI, Resources, show_milli
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A session, or the requests of a namespace, that hold some of what is missing."""
+
+    session: str
+    executors: int
+    deserved: int
+    amount: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """The answer to why: counts are executors, `share` a fraction of the fleet, `position` from 1."""
+
+    session: str
+    code: Code
+    cure: Cure | None
+    summary: str
+    want: int = 0
+    held: int = 0
+    deserved: int = 0
+    share: float = 0.0
+    position: int | None = None
+    rejections: tuple[Rejection, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    suggestions: tuple[str, ...] = ()
+
+
+def explain(
+    world: World,
+    policy: Policy,
+    now: float,
+    session: str,
+    *,
+    open_: bool = True,
+    deserved: dict[str, int] | None = None,
+) -> Reasons:
+    """Reasons for one session; a closed one has none but that. `deserved` as for `schedule`."""
+    demand = next((demand for demand in world.demands if demand.session == session), None)
+    if demand is None or not open_:
+        return Reasons(session, Code.CLOSED, None, summary(Code.CLOSED, None))
+    plan = schedule(world, policy, now, deserved=deserved)
+    held = world.held()
+    code = _code(demand, plan, [executor.phase for executor in held.get(session, ())])
+    rejections = reject(world.fleet, demand.requirement) if code in CURES else ()
+    mine = held.get(session, [])
+    return Reasons(
+        session=session,
+        code=code,
+        cure=CURES.get(code),
+        summary=_limit_text(world, demand, code)
+        or summary(code, demand, rejections, plan.deserved.get(session, 0), len(mine)),
+        want=demand.want,
+        held=len(mine),
+        deserved=plan.deserved.get(session, 0),
+        share=dominant_share(world.fleet.holding(demand.requirement, len(mine)), world.fleet.total),
+        position=_position(world, policy, plan, session),
+        rejections=rejections,
+        holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),
+        suggestions=suggest(world, policy, demand, code, plan.deserved.get(session, 0)),
+    )
+
+
+def _limit_text(world: World, demand: Demand, code: Code) -> str:
+    """Which queue is at which limit, what it needs, and which sessions hold how much; empty for other codes."""
+    if code is not Code.QUEUE_LIMIT:
+        return ""
+    queues = {queue.name: queue for queue in world.queues}
+    of = {each.session: each for each in world.demands}
+    unit = world.fleet.resources(demand.requirement) * demand.batch_size
+    name = demand.queue
+    while name in queues:
+        held: dict[str, Resources] = {}
+        for executor in world.executors:
+            known = of.get(executor.session or "")
+            if known is not None and name in _line(queues, known.queue):
+                more = world.fleet.resources(executor.requirement)
+                held[known.session] = held.get(known.session, Resources()) + more
+        total, limit = sum(held.values(), Resources()), queues[name].limit
+        for field, label in (("cpu_milli", "cpu"), ("memory_bytes", "mem"), ("gpu_milli", "gpu")):
+            most, used, asked = getattr(limit, field), getattr(total, field), getattr(unit, field)
+            if most is not None and used + asked > most:
+                show = format_bytes if field == "memory_bytes" else show_milli
+                by = ", ".join(f"{who} {show(getattr(has, field))}" for who, has in held.items() if getattr(has, field))
+                text = f"{MEANINGS[code]}: {name} may hold {label}={show(most)} and holds {show(used)}"
+                return f"{text} ({by}); it needs {show(asked)} more" if by else f"{text}; it needs {show(asked)}"
+        name = queues[name].parent
+    return ""
+
+
+def _line(queues: dict[str, Queue], name: str) -> Iterator[str]:
+    while name in queues:
+        yield name
+        name = queues[name].parent
+
+
+_OTHERS_COULD_HELP = {code for code, cure in CURES.items() if cure is Cure.CAPACITY} - {Code.BACKOFF}
+
+
+def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
+    """Every node that has no room for one executor, and each dimension in which it falls short."""
+    found: list[Rejection] = []
+    for row, node in enumerate(fleet.nodes):
+        if not node.schedulable:
+            code = Code.CORDONED if node.cordoned else Code.NOT_READY
+            found.append(Rejection(code, Cure.NODE_CHANGE, node=node.name))
+            continue
+        lack = _cards_short(fleet, row, asked)
+        if lack is not None:
+            found.append(lack)
+        checks = (
+            (Code.CPU, asked.cpu_milli, int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
+            (Code.MEMORY, asked.memory_bytes, int(fleet.memory_free[row]), int(fleet.memory_total[row])),
+            (Code.SLOTS, 1, int(fleet.slots_free[row]), int(fleet.slots_total[row])),
+        )
+        for code, needed, free, total in checks:
+            if needed > max(free, 0) and needed:
+                cure = Cure.CAPACITY if needed <= total else Cure.NODE_CHANGE
+                had = max(free, 0) if needed <= total else total
+                found.append(Rejection(code, cure, needed, had, node.name))
+        if not any(rejection.node == node.name for rejection in found):
+            zones = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
+            found += [] if zones is None else [zones]
+        elif all(rejection.cure is Cure.CAPACITY for rejection in found if rejection.node == node.name):
+            never = refusal_when_empty(fleet, asked, row)
+            if never is not None:
+                found = [*(rejection for rejection in found if rejection.node != node.name), never]
+    return tuple(found)
+
+
+def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejection | None:
+    """What a node's cards lack: their number for whole ones, else what the card that comes closest lacks."""
+    if not asked.gpu_count:
+        return None
+    refusals = [CARD.first(fleet, card, asked) for card in fleet.cards_on(row)]
+    free = refusals.count(None)
+    if free >= asked.gpu_count:
+        return None
+    short = [refusal for refusal in refusals if refusal is not None]
+    curable = [refusal for refusal in short if refusal.cure is Cure.CAPACITY]
+    node = fleet.nodes[row].name
+    if len(short) + free < asked.gpu_count or (asked.whole and free + len(curable) >= asked.gpu_count):
+        possible = len(short) + free
+        cure = Cure.CAPACITY if asked.gpu_count <= possible else Cure.NODE_CHANGE
+        return Rejection(Code.GPU, cure, asked.gpu_count, free if cure is Cure.CAPACITY else possible, node)
+    short = curable or [of_empty_card(fleet, refusal) for refusal in short]
+    nearest = min(short, key=lambda r: ((r.needed - r.had) / r.needed if r.needed else 1.0, r.gpu or ""))
+    return of_all(nearest, short)
+
+
+def of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
+    """A refusal that only another card could cure, with what the card has, not with what is free of it."""
+    totals = {Code.GPU_COMPUTE: fleet.compute_total, Code.GPU_VRAM: fleet.vram_total}.get(refusal.code)
+    return (
+        refusal
+        if totals is None or refusal.gpu is None
+        else replace(refusal, had=int(totals[fleet.card_of[refusal.gpu]]))
+    )
+
+
+def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
+    waiting = plan.waiting.get(demand.session)
+    if waiting is not None:
+        return waiting
+    work = demand.pending + demand.running
+    if not work:
+        return Code.NOTHING_PENDING
+    if not phases and demand.pending < demand.batch_size:
+        return Code.GANG_INCOMPLETE
+    if any(phase is Phase.STARTING for phase in phases) or not phases:
+        return Code.STARTING
+    whole = demand.running + demand.pending // demand.batch_size * demand.batch_size
+    if demand.max_instances is not None and whole > demand.want:
+        return Code.MAX_INSTANCES
+    return Code.GANG_INCOMPLETE if 0 < demand.pending < demand.batch_size else Code.RUNNING
+
+
+def _position(world: World, policy: Policy, plan: Plan, session: str) -> int | None:
+    """Place in the line of those that wait: priority, then smallest share, then age."""
+    held = world.held()
+    of = Leaves(world.fleet).of
+    leaves = [of(d, held=len(held.get(d.session, ())) // d.batch_size) for d in world.demands]
+    tree = ShareTree(world.fleet.total, world.queues, leaves, policy.order)
+    shares = {leaf.session: tree.leaf_share(leaf) for leaf in tree.leaves}
+    waiting = [demand for demand in world.demands if demand.session in plan.waiting]
+    waiting.sort(key=lambda d: (-d.priority, shares[d.session], d.number, d.session))
+    names = [demand.session for demand in waiting]
+    return names.index(session) + 1 if session in names else None
+
+
+_OF_CARDS = (Code.GPU, Code.GPU_SHARE, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_NOT_IDLE, Code.GPU_USERS)
+_TENTH = MILLI // 10
+"""Thousandths of a core: the grain of suggestions where the request itself has no whole number of cores."""
+
+_MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_bytes=1)} | dict.fromkeys(
+    _OF_CARDS, Resources(gpu_milli=1)
+)
+
+
+def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejection, ...]) -> tuple[Holder, ...]:
+    """Who else holds what is missing on the nodes that could run this request, the largest first.
+
+    Sessions, the requests for cards of each namespace together, and what nodes show of owners that are not known.
+    """
+    fleet = world.fleet
+    missing = sum((_MISSING.get(code, Resources()) for code in {r.code for r in rejections}), Resources())
+    lies = not missing and any(rejection.zones for rejection in rejections)
+    useful = Placer(fleet.emptied(), Policy()).room(demand.requirement) > 0
+    session_of = {executor.id: executor.session for executor in world.executors}
+    held: dict[str, list[Resources]] = {}
+    for allocation in fleet.ledger.values():
+        row, claim = fleet.row_of.get(allocation.node), allocation.claim
+        if lies and not (allocation.gpus or allocation.placement):
+            continue  # it has nothing of a zone alone
+        if claim is not None:
+            holder: str | None = f"requests of {claim.namespace}"
+        else:
+            holder = session_of.get(allocation.id) if allocation.of_session else "owners that are not known"
+        if holder not in (None, demand.session) and row is not None and useful[row]:
+            held.setdefault(holder or "", []).append(fleet.resources(allocation.requirement))
+    holders = [
+        Holder(holder, len(amounts), plan.deserved.get(holder, 0), sum(amounts, Resources()))
+        for holder, amounts in held.items()
+        if not missing or sum(amounts, Resources()).min(missing)
+    ]
+    return tuple(sorted(holders, key=lambda h: (-h.amount.gpu_milli, -h.amount.cpu_milli, h.session))[:10])
+
+
+def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: int) -> tuple[str, ...]:
+    """Nearest changes, each tried on a draft: a smaller request that starts now, or a share that is due."""
+    if code not in _OTHERS_COULD_HELP and code is not Code.TOO_LARGE:
+        return ()
+    found = []
+    asked = demand.requirement
+    books = world.fleet.emptied() if code is Code.TOO_LARGE else world.fleet
+    smaller_ones = smaller_requests(books, asked, range(len(books.nodes)))
+    if any(refusal.of_zones for refusal in reject(books, asked)):
+        smaller_ones = [*nearest_changes(books, asked), *smaller_ones]
+    for requirement in smaller_ones:
+        smaller = replace(demand, requirement=requirement)
+        fleet = world.fleet.emptied() if code is Code.TOO_LARGE else world.fleet
+        trial = fleet.checkpoint()
+        fits = place_unit(Placer(fleet, policy), smaller, "suggestion", demand.batch_size)
+        fleet.rollback(trial)
+        if fits is not None:
+            verb = "can run here" if code is Code.TOO_LARGE else "would fit now"
+            found.append(f"{smaller.requirement} {verb}")
+            break
+    urgent = replace(demand, priority=max((d.priority for d in world.demands), default=0) + 1)
+    if code in (Code.SHARE, Code.CPU, Code.MEMORY, Code.GPU) and demand.priority < urgent.priority:
+        others = tuple(urgent if d.session == demand.session else d for d in world.demands)
+        due = entitlement(replace(world, demands=others), policy)[demand.session]
+        if due > deserved:
+            found.append(f"with priority {urgent.priority} it would deserve {counted(due, 'executor')}")
+    return tuple(found)
+
+
+def smaller_requests(books: Fleet, asked: ResourceRequirement, rows: Iterable[int]) -> list[ResourceRequirement]:
+    """The request cut to what each of these nodes has free, the least cut first."""
+    grain = _TENTH if asked.cpu_milli % MILLI else MILLI
+    cuts: list[tuple[float, ResourceRequirement]] = []
+    for row in rows:
+        node = books.nodes[row]
+        if not node.schedulable or books.slots_free[row] < 1:
+            continue
+        cpu = min(asked.cpu_milli, int(books.cpu_free[row]) // grain * grain)
+        memory = min(asked.memory_bytes, int(books.memory_free[row]) >> 20 << 20)
+        cards = _smaller_cards(books, row, asked)
+        if min(cpu, memory) < 0 or not (cpu or memory or cards.gpu_count) or (asked.cpu_milli and not cpu):
+            continue
+        if (asked.memory_bytes and not memory) or (asked.gpu_count and not cards.gpu_count):
+            continue
+        smaller = replace(cards, cpu_milli=cpu, memory_bytes=memory)
+        if smaller == asked:
+            continue
+        whole = books.resources(asked)
+        kept = [a / b for a, b in zip(books.resources(smaller), whole, strict=True) if b]
+        cuts.append((sum(1 - part for part in kept), smaller))
+    return [cut for _, cut in sorted(cuts, key=lambda pair: pair[0])]
+
+
+def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> ResourceRequirement:
+    """The request with as many cards, or as much of one, as the node has free."""
+    free = open_cards(books, row, asked)
+    if len(free) >= asked.gpu_count:
+        return asked
+    if free or asked.part is None or asked.gpu_count > 1:
+        none = None if asked.whole else asked.part
+        cards = replace(asked.cards, indices=()) if free else ANY_CARD
+        alignment = replace(asked.alignment, containers=())
+        return ResourceRequirement(1, 0, len(free), none if free else None, cards, asked.nodes, alignment)
+    parts = [
+        part
+        for card in books.cards_on(row)
+        if EXCLUSION.first(books, card, asked) is None and (part := _smaller_part(books, card, asked.part)) is not None
+    ]
+    if not parts:
+        return ResourceRequirement(1)
+    best = max(parts, key=lambda part: (part.compute_ppm, part.compute_gflops, part.vram_bytes, part.vram_ppm))
+    return replace(asked, part=best)
+
+
+def _smaller_part(books: Fleet, card: int, part: Part) -> Part | None:
+    """The part cut to what a card has free, fractions to whole hundredths."""
+    compute, vram = max(0, int(books.compute_free[card])), max(0, int(books.vram_free[card]))
+    compute_ppm = compute * PPM // max(1, int(books.compute_total[card]))
+    vram_ppm = vram * PPM // max(1, int(books.vram_total[card]))
+    ppm = min(compute_ppm, vram_ppm) if part.compute_ppm and part.vram_ppm else max(compute_ppm, vram_ppm)
+    hundredths = ppm // 10_000 * 10_000
+    smaller = Part(
+        min(part.compute_gflops, compute),
+        min(part.vram_bytes, vram >> 20 << 20),
+        min(part.compute_ppm, hundredths, compute_ppm // 10_000 * 10_000),
+        min(part.vram_ppm, hundredths),
+    )
+    asked = (part.compute_gflops, part.vram_bytes, part.compute_ppm, part.vram_ppm)
+    got = (smaller.compute_gflops, smaller.vram_bytes, smaller.compute_ppm, smaller.vram_ppm)
+    return None if any(a and not g for a, g in zip(asked, got, strict=True)) else smaller

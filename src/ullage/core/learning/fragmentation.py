@@ -1,0 +1,83 @@
+"""How much of what is idle no likely task could use, and how many wide tasks still fit.
+
+Both follow the books: what is known of a node is computed again only after it changed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.kernel import columns as at
+from ullage.core.kernel.shares import measure
+from ullage.core.placing.placement import table_of
+from ullage.core.strategies import strategy_named
+from ullage.core.strategies.workload import Workload
+from ullage.model.request import ResourceRequirement
+
+
+class Idle(NamedTuple):
+    """Thousandths of cards: idle, and of these what no task of the workload is expected to use."""
+
+    idle_milli: float
+    fragments_milli: float
+
+
+NOTHING = Workload((), (), 0)
+"""The workload while nothing is known of it: for this none of what is idle is fragments."""
+
+
+class Fragments:
+    """Fragmentation of every node of a fleet for one workload.
+
+    Source: Weng et al., "Beware of Fragmentation", USENIX ATC'23, section 3.
+    """
+
+    def __init__(self, fleet: Fleet, workload: Workload) -> None:
+        self.workload = workload
+        self._fleet = fleet
+        self._mix = workload.on(fleet)
+        self._clock = -1
+        self._models: dict[str, list[int]] = {}
+        for row, node in enumerate(fleet.nodes):
+            if node.gpus:
+                self._models.setdefault(node.gpus[0].model or "", []).append(row)
+        self._of_nodes = np.zeros((len(Idle._fields), len(fleet.nodes)))
+
+    def total(self) -> Idle:
+        """Of the whole fleet."""
+        return Idle(*self._refreshed().sum(axis=1).tolist())
+
+    def by_model(self) -> dict[str, Idle]:
+        """Per model of cards, "" where it is not known; a node counts as the model of its first card."""
+        found = self._refreshed()
+        return {model: Idle(*found[:, rows].sum(axis=1).tolist()) for model, rows in sorted(self._models.items())}
+
+    def _refreshed(self) -> at.Scores:
+        fleet = self._fleet
+        rows = np.array(fleet.touched_since(self._clock), dtype=np.int64)
+        self._clock = fleet.clock
+        open_to_work = fleet.schedulable, fleet.card_usable
+        measure(fleet.node_rows, fleet.card_rows, rows, *open_to_work, *self._mix, self._of_nodes)
+        return self._of_nodes
+
+
+def fragments_of(fleet: Fleet, workload: Workload) -> Fragments:
+    """The fragments of these books, kept with them."""
+    known = fleet.tables.get(Fragments)
+    if not isinstance(known, Fragments) or known.workload is not workload:
+        known = fleet.tables[Fragments] = Fragments(fleet, workload)
+    return known
+
+
+def fits_now(fleet: Fleet) -> dict[int, int]:
+    """Per number of whole cards (1, 2, 4, ... up to the largest node), how many requests of it fit now, without cpu."""
+    largest = int(np.diff(fleet.gpu_start).max(initial=0))
+    sizes = [1 << power for power in range(largest.bit_length()) if 1 << power < largest]
+    strategy = strategy_named("best-fit")
+    return {
+        cards: int(table_of(fleet, ResourceRequirement.of(gpu=cards), strategy).refreshed().room.sum())
+        for cards in (*sizes, *([largest] if largest else []))
+    }

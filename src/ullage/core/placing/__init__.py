@@ -1,0 +1,1 @@
+"""Where requests go, one by one or together, beside what is kept for others."""

@@ -1,0 +1,209 @@
+"""Requests that are placed together or not at all: where each of them goes, on a draft of the books.
+
+Members that are alike are counted first, so that what can never fit is refused at once, and chosen in one
+compiled call; the answers are those of placing one after the other. Members whose gang names a domain are put
+near each other (`core/placing/domain.py`). The books are as before after every function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.trial import trial
+from ullage.core.kernel.tree import NO_ROOM
+from ullage.core.placing.domain import Mask, Wanted, most_within, nearest
+from ullage.core.placing.feasibility import countable, ever, quota_allows, room, runs, summable
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept, quota_allows_beside
+from ullage.core.placing.placement import table_of
+from ullage.core.placing.selection import Choice, Refusal, Rules, find, placement_of, select
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Request
+from ullage.model.rejection import Code, Cure, Rejection
+
+_TIGHTEST = "compact-first"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The member for which the draft had no room, why, and how many find room without it."""
+
+    uid: str
+    refusal: Refusal
+    placed: int
+
+
+def by_size(fleet: Fleet, requests: Iterable[Request]) -> list[Request]:
+    """The largest first, by cards' worth and then by number of cards; equal ones in the order given."""
+    sized = [(fleet.resources(run[0].requirement).gpu_milli, run) for run in runs(requests)]
+    sized.sort(key=lambda pair: (-pair[0], -pair[1][0].requirement.gpu_count))
+    return [request for _, run in sized for request in run]
+
+
+def fit_together(
+    fleet: Fleet,
+    rules: Rules,
+    requests: Sequence[Request],
+    now: float,
+    nominations: Nominations = NO_NOMINATIONS,
+    beside: Collection[str] = (),
+) -> dict[str, Choice] | Misfit:
+    """Where all of these go, placed one after the other in this order; or the first that finds no room.
+
+    If they do not fit by the strategies that apply to them, they are packed as tightly as can be. A gang with
+    a domain is near itself and the nodes `beside` which it runs; one that has to stay within one does. Room that
+    is kept for these very requests keeps none of them away.
+    """
+    alike = list(runs(requests))
+    never = _shortage(fleet, rules, alike)
+    if never is not None:
+        return never
+    if nominations.entries:
+        nominations = nominations.without(*(request.uid for request in requests))
+    first: Misfit | None = None
+    for rows in _nearest(fleet, rules, alike, beside):
+        for each in _ways(rules, alike):
+            found = _draft(fleet, rules, each, now, nominations, rows)
+            if isinstance(found, dict):
+                return found
+            first = first or found
+    return first or _too_small(fleet, rules, alike, beside)
+
+
+def _shortage(fleet: Fleet, rules: Rules, alike: list[list[Request]]) -> Misfit | None:
+    """A run of members for which the nodes have no room, each counted as if the others were not there."""
+    for run in alike:
+        if len(run) > 1 and (had := int(room(fleet, rules, run[0]).sum())) < len(run):
+            at_best = ever(fleet, rules, run[0])
+            told = (Cure.CAPACITY, len(run), had) if at_best >= len(run) else (Cure.NODE_CHANGE, len(run), at_best)
+            return Misfit(run[had].uid, Refusal((Rejection(Code.GANG_ROOM, *told),)), had)
+    return None
+
+
+def _nearest(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Iterator[Mask | None]:
+    """The nodes to try, near each other first where the gang has a domain; at last all of them, if it may."""
+    gang = alike[0][0].claim.gang if alike else None
+    if gang is not None and gang.nearest is not None:
+        yield from nearest(fleet, gang.levels, _wanted(fleet, rules, alike, beside), gang.within)
+    if gang is None or gang.within is None:
+        yield None
+
+
+def _wanted(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Wanted:
+    return Wanted.of(fleet, [len(run) for run in alike], [room(fleet, rules, run[0]) for run in alike], beside)
+
+
+def _too_small(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Misfit:
+    """No domain of the level within which the gang has to stay has room for all of it."""
+    gang = alike[0][0].claim.gang
+    assert gang is not None, "all nodes together are tried at last where it may be anywhere"
+    assert gang.within is not None, "as above"
+    units = sum(map(len, alike))
+    had = most_within(fleet, gang.within, _wanted(fleet, rules, alike, beside))
+    empty = fleet.emptied()
+    at_best = most_within(empty, gang.within, _wanted(empty, rules, alike, beside))
+    told = (Cure.CAPACITY, units, had) if at_best >= units else (Cure.NODE_CHANGE, units, at_best)
+    last = [request for run in alike for request in run][min(had, units - 1)]
+    return Misfit(last.uid, Refusal((Rejection(Code.GANG_DOMAIN, *told),)), had)
+
+
+def _ways(rules: Rules, alike: list[list[Request]]) -> Iterator[list[list[Request]]]:
+    """By the strategies that apply, then as tightly as can be."""
+    yield alike
+    if sum(map(len, alike)) > 1 and any(rules.strategy_of(run[0]).name != _TIGHTEST for run in alike):
+        yield [[replace(request, strategy=_TIGHTEST) for request in run] for run in alike]
+
+
+def _draft(
+    fleet: Fleet, rules: Rules, alike: list[list[Request]], now: float, nominations: Nominations, rows: Mask | None
+) -> dict[str, Choice] | Misfit:
+    choices: dict[str, Choice] = {}
+    with trial(fleet):
+        for run in alike:
+            found, refusal = place_run(fleet, rules, run, now, nominations, rows)
+            choices.update(zip((request.uid for request in run), found, strict=False))
+            if refusal is not None:
+                return Misfit(run[len(found)].uid, refusal, len(choices))
+            if run is not alike[-1]:
+                enter(fleet, run, found, now)
+    return choices
+
+
+def place_run(
+    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Mask | None = None
+) -> tuple[list[Choice], Refusal | None]:
+    """Where requests that are alike go, in order; with why the first that finds no room does not, if one does not.
+
+    Only on these `rows`, if they are given.
+    """
+    request = run[0]
+    board = fleet.board
+    alone = board.decides(request.requirement) or board.rules.relative  # CPUs are chosen with it; scores hang together
+    alike = countable(rules, request) and not alone
+    if len(run) == 1 or not alike or not quota_allows_beside(fleet, rules, request, len(run), nominations):
+        return _one_by_one(fleet, rules, run, now, nominations, rows)
+    with kept(fleet, nominations.before(fleet, request)):
+        table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
+        names, uuids = fleet.nodes, fleet.uuids
+        found = [
+            Choice(names[row].name, uuids(cards), table.charges(cards), score)
+            for row, cards, score in zip(*table.several(len(run), rows), strict=True)
+        ]
+    if len(found) == len(run):
+        return found, None
+    return found, Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, len(run), len(found)),))
+
+
+def _one_by_one(
+    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Mask | None
+) -> tuple[list[Choice], Refusal | None]:
+    choices: list[Choice] = []
+    with trial(fleet):
+        for request in run:
+            found = _choose(fleet, rules, request, nominations, rows)
+            if isinstance(found, Refusal):
+                return choices, found
+            choices.append(found)
+            enter(fleet, [request], [found], now)
+    return choices, None
+
+
+def _choose(
+    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, rows: Mask | None
+) -> Choice | Refusal:
+    """As alone; among some nodes by what the strategy makes of each, for prices are of the whole fleet."""
+    if rows is None:
+        return choose_beside(fleet, rules, request, nominations)
+    with kept(fleet, nominations.before(fleet, request)):
+        if not summable(rules, request) or not quota_allows(fleet, rules, request, 1):
+            found = find(fleet, rules, request, np.nonzero(rows[fleet.card_row])[0].tolist())
+            return select(fleet, rules, request, found.by_node) if found.by_node else found.refusal
+        table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed()
+        ranked = np.where(rows, table.ranked, NO_ROOM)
+        row = int(ranked.argmax())
+        cards = None if ranked[row] == NO_ROOM else table.pick(row)
+        if cards is None:
+            return Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, 1, 0),))
+        node, gpus, charges = fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards)
+        return Choice(node, gpus, charges, float(ranked[row]), placement=table.placed)
+
+
+def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], now: float) -> None:
+    """Charge what was chosen, within the caller's trial."""
+    for request, choice in zip(requests, choices, strict=True):
+        asked, state = request.requirement, AllocationState.ASSUMED
+        charged = Allocation(
+            request.uid,
+            choice.node,
+            asked,
+            choice.gpus,
+            state,
+            choice.charges,
+            request.claim,
+            now,
+            placement=placement_of(fleet, asked, choice),
+        )
+        fleet.charge(charged, force=True)

@@ -1,0 +1,83 @@
+"""How many units of a request fit, counted: from the table of its shape, without placing any of them.
+
+No way to place them holds more, so a gang of more members never fits. Exactly as many fit where a unit takes
+whole cards, or one card; units that take parts of several cards may hinder each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from ullage.core.books.fleet import Column, Fleet, Usage
+from ullage.core.kernel import columns as at
+from ullage.core.placing.placement import table_of
+from ullage.core.placing.selection import Rules
+from ullage.core.verdict.counted import asked_on
+from ullage.core.verdict.quota import with_pre_scheduled
+from ullage.core.verdict.shape import shape_of
+from ullage.model.claim import Request
+from ullage.model.part import Isolation
+from ullage.model.rejection import Rejection
+
+
+def room(fleet: Fleet, rules: Rules, request: Request) -> Column:
+    """Per node, how many such requests fit now; quotas are not asked."""
+    return table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed().room
+
+
+def ever(fleet: Fleet, rules: Rules, request: Request) -> int:
+    """How many such requests the fleet has room for when nobody holds anything."""
+    return int(room(fleet.emptied(), rules, request).sum())
+
+
+def runs(requests: Iterable[Request]) -> Iterator[list[Request]]:
+    """Requests that follow each other and are placed alike: equal in all that decides."""
+    for _, alike in groupby(requests, key=what_decides):
+        yield list(alike)
+
+
+def what_decides(request: Request) -> tuple[object, ...]:
+    """All of a request that says where it may go: equal for requests that are placed alike."""
+    claim = request.claim
+    return request.requirement, request.strategy, claim.namespace, claim.promise, claim.priority
+
+
+def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bool:
+    """Whether the quotas certainly allow so many more of a request, whatever cards they get.
+
+    Where its amounts depend on the card, as if all cards were of the kind that counts most.
+    """
+    namespace, count = request.claim.namespace, request.requirement.gpu_count
+    if not rules.quotas.levels(namespace):
+        return True
+    allowed = shape_of(fleet, request.requirement).rows[1:, at.ALLOWED]
+    kinds = [card for kind, card in enumerate(fleet.kinds) if allowed[kind]]
+    for asked in {asked_on(fleet, request, [card] * count) for card in kinds}:
+        before = Usage(*(amount * (units - 1) for amount in asked.total))
+        used = with_pre_scheduled(fleet.usage, {namespace: before})
+        if rules.quotas.check(used, namespace, asked):
+            return False
+    return True
+
+
+def over_quota(fleet: Fleet, rules: Rules, request: Request, places: Iterable[Sequence[str]]) -> tuple[Rejection, ...]:
+    """Why a namespace may not have such requests at all of these places, each of some cards; empty if it may."""
+    namespace, more = request.claim.namespace, Usage()
+    for gpus in places:
+        asked = asked_on(fleet, request, [fleet.card_of[uuid] for uuid in gpus])
+        over = rules.quotas.check(with_pre_scheduled(fleet.usage, {namespace: more}), namespace, asked)
+        if over:
+            return over
+        more = more.plus(asked.total)
+    return ()
+
+
+def summable(rules: Rules, request: Request) -> bool:
+    """Whether room for such a request is a matter of sums over the columns of the books."""
+    return not rules.oversubscription and request.requirement.cards.isolation is not Isolation.PARTITIONED
+
+
+def countable(rules: Rules, request: Request) -> bool:
+    """Whether several such requests can be chosen at once: by sums, and one node's score says nothing of another."""
+    return summable(rules, request) and rules.strategy_of(request).stateless

@@ -1,0 +1,1 @@
+"""What each session deserves: demand, dominant shares, and places that are promised."""

@@ -1,0 +1,195 @@
+"""What each session deserves: progressive filling of the fleet without executors, computed afresh from demand.
+
+Filling places every unit on a real node, so that what is deserved can be had: ten cards on two
+nodes are not one node of ten. A unit that fits no empty node takes no part and blocks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from functools import reduce
+from operator import and_
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.kernel.columns import UNREACHABLE
+from ullage.core.kernel.queues import MOST
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.shares import Leaf, ShareTree, Vector
+from ullage.core.sharing.world import Demand, World
+from ullage.core.verdict.filters import free_cards, open_cards
+from ullage.core.verdict.shape import Shape, shape_of
+from ullage.core.verdict.zones import refusal_on
+from ullage.model.allocation import Allocation
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+
+
+def entitlement(world: World, policy: Policy) -> dict[str, int]:
+    """Executors each session deserves in this world; depends on demand and inventory only."""
+    empty = Placer(world.fleet.requested(), policy)
+    leaves = Leaves(world.fleet)
+    found = [leaves.of(demand, target=units_of_work(demand)) for demand in world.demands]
+    demands = {demand.session: demand for demand in world.demands}
+    tree = ShareTree(empty.fleet.total, world.queues, found, policy.order, application_limits(world))
+
+    def grant(leaf: Leaf) -> Code | None:
+        demand = demands[leaf.session]
+        placed = place_unit(empty, demand, f"{leaf.session}/{leaf.held}", demand.batch_size)
+        return shortage(empty.fleet, demand) if placed is None else None
+
+    def fits(leaf: Leaf) -> bool:
+        return has_room(empty, demands[leaf.session])
+
+    trial = empty.fleet.checkpoint()
+    tree.fill_floors(grant, alike=True)
+    tree.fill_guarantees(grant, fits, alike=True)
+    tree.fill(grant, fits, alike=True)
+    empty.fleet.rollback(trial)
+    return tree.executors()
+
+
+def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
+    """Equal keys have equal entitlements: what changes from cycle to cycle is mostly only usage."""
+    empty = Placer(world.fleet.requested(), policy)
+    rooms: dict[Shape, int] = {}
+    wants = tuple(
+        (
+            d.session,
+            _placeable_want(d, empty, rooms),
+            d.floor,
+            d.batch_size,
+            d.requirement,
+            d.queue,
+            d.priority,
+            d.weight,
+        )
+        for d in world.demands
+    )
+    return (
+        world.fleet.nodes,
+        world.fleet.claim_changes,
+        world.queues,
+        policy,
+        wants,
+        tuple(application_limits(world).items()),
+    )
+
+
+def _placeable_want(demand: Demand, empty: Placer, rooms: dict[Shape, int]) -> int:
+    """The want as far as it can matter: no more than the empty fleet could ever hold, and one beyond."""
+    shape = shape_of(empty.fleet, demand.requirement)
+    room = rooms.get(shape)
+    if room is None:
+        room = rooms[shape] = int(empty.room(demand.requirement).sum())
+    return min(units_of_work(demand), room // demand.batch_size + 1)
+
+
+def wanted_units(demand: Demand) -> int:
+    """Units a session can use now; none while it is held back."""
+    return demand.want // demand.batch_size if demand.ready else 0
+
+
+def units_of_work(demand: Demand) -> int:
+    """Units that the unfinished tasks of a session ask for; none past its retry limit."""
+    return demand.work // demand.batch_size if demand.competes else 0
+
+
+def has_room(placer: Placer, demand: Demand) -> bool:
+    """Whether one unit of the demand fits: executors of one requirement never stand in each other's way."""
+    return int(placer.room(demand.requirement).sum()) >= demand.batch_size
+
+
+class Leaves:
+    """The places of sessions in the share tree; counts are in units (whole batches)."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._units: dict[tuple[Shape, int], Vector] = {}
+
+    def of(self, demand: Demand, *, target: int = 0, held: int = 0, leaving: int = 0, reuses: Hashable = None) -> Leaf:
+        """A session's leaf; `reuses` is what it may have besides room, which others of its shape may not."""
+        shape = shape_of(self._fleet, demand.requirement), demand.batch_size
+        unit = self._units.get(shape)
+        if unit is None:
+            unit = self._units[shape] = vector(demand, self._fleet)
+        return Leaf(
+            demand.session,
+            demand.queue,
+            unit,
+            priority=demand.priority,
+            weight=demand.weight,
+            number=demand.number,
+            held=held,
+            leaving=leaving,
+            target=target,
+            floor=demand.floor // demand.batch_size,
+            application=demand.application,
+            executors_per_unit=demand.batch_size,
+            shape=(*shape, reuses),
+        )
+
+
+def vector(demand: Demand, fleet: Fleet) -> Vector:
+    """What one unit, an executor or a whole batch, charges as the tree counts it: what could be, at most."""
+    unit = fleet.resources(demand.requirement) * demand.batch_size
+    return (min(unit.cpu_milli, MOST), min(unit.memory_bytes, MOST), min(unit.gpu_milli, MOST))
+
+
+def application_limits(world: World) -> Mapping[str, int]:
+    """Executors each application may have over all its sessions."""
+    return {demand.application: demand.application_max for demand in world.demands}
+
+
+def place_unit(
+    placer: Placer,
+    demand: Demand,
+    name: str,
+    count: int,
+    also: Placer | None = None,
+    closed: Iterable[int] = (),
+) -> tuple[Allocation, ...] | None:
+    """Charge `count` executors on `placer` (and `also`, with none on nodes that are `closed`), or nothing at all."""
+    fleets = [placer.fleet] if also is None else [placer.fleet, also.fleet]
+    marks = [fleet.checkpoint() for fleet in fleets]
+    placed: list[Allocation] = []
+    for rank in range(count):
+        allocation = placer.place(f"{name}/{rank}", demand.requirement, also, closed)
+        if allocation is None:
+            for fleet, mark in zip(fleets, marks, strict=True):
+                fleet.rollback(mark)
+            return None
+        placed.append(allocation)
+    for fleet, mark in zip(fleets, marks, strict=True):
+        fleet.keep(mark)
+    return tuple(placed)
+
+
+def shortage(fleet: Fleet, demand: Demand) -> Code:
+    """Which dimension is short: the one in which the fewest nodes have enough."""
+    if not fleet.schedulable.any():
+        return Code.NO_NODES
+    asked = demand.requirement
+    enough = {
+        Code.GPU: free_cards(fleet, asked) >= asked.gpu_count if asked.gpu_count else None,
+        Code.CPU: (fleet.cpu_free >= min(asked.cpu_milli, UNREACHABLE)) if asked.cpu_milli else None,
+        Code.MEMORY: (fleet.memory_free >= asked.memory_bytes) if asked.memory_bytes else None,
+        Code.SLOTS: fleet.slots_free >= 1,
+    }
+    told = [nodes for nodes in enough.values() if nodes is not None]
+    counts = {code: int((nodes & fleet.schedulable).sum()) for code, nodes in enough.items() if nodes is not None}
+    code = min(counts, key=lambda code: counts[code])
+    if demand.batch_size > 1 and counts[code]:
+        return Code.GANG_ROOM
+    return _zones_short(fleet, asked, reduce(and_, told, fleet.schedulable)) or code
+
+
+def _zones_short(fleet: Fleet, asked: ResourceRequirement, nodes: npt.NDArray[np.bool_]) -> Code | None:
+    """What zones say on the first of these nodes, which have enough of everything; None if there is none."""
+    for row in np.flatnonzero(nodes).tolist():
+        refusal = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
+        return None if refusal is None else refusal.code
+    return None

@@ -1,0 +1,171 @@
+"""Room in the outlook: of places that are promised to sessions, and of executors that may stay after all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.modes import mixed
+from ullage.core.books.trial import trial
+from ullage.core.sharing.world import Phase, World
+from ullage.model.allocation import Allocation
+from ullage.model.error import Conflict, NotFound
+from ullage.model.part import IsolationPolicy
+
+Unit = tuple[Allocation, ...]
+"""The places of one executor, or of a whole batch."""
+
+
+class Promises:
+    """Places that wait for sessions, in the order in which they were promised; all are charged in the outlook.
+
+    A promise counts on what is free, on what leaves for it and on what leaves for promises before it. Work that
+    starts at once may take its place in exchange for executors that leave for a later promise: then the earlier
+    session would wait for them too. `delays` finds that out.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._ledger = world.fleet.ledger
+        self._units: dict[str, list[Unit]] = {}
+        leaving = (each for each in world.executors if each.phase is Phase.LEAVING and each.eviction is not None)
+        self._winners = {
+            each.id: each.eviction.winner for each in leaving if each.eviction is not None and each.id in self._ledger
+        }
+
+    def __contains__(self, session: object) -> bool:
+        return bool(self._units.get(str(session)))
+
+    def items(self) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
+        """Yield the places of each session that has any."""
+        for session, units in self._units.items():
+            if units:
+                yield session, tuple(place for unit in units for place in unit)
+
+    def expect(self, session: str) -> None:
+        """A session has its turn after those so far, also while it has no place."""
+        self._units.setdefault(session, [])
+
+    def add(self, session: str, unit: Unit) -> None:
+        """Note places that are charged in the outlook."""
+        self._units.setdefault(session, []).append(unit)
+
+    def take_out(self, session: str, outlook: Fleet) -> list[Unit]:
+        """Release the places of a session; it keeps its turn."""
+        units = self._units.get(session, [])
+        for place in (place for unit in units for place in unit):
+            outlook.release(place.id)
+        self._units[session] = []
+        return units
+
+    def gives_way(self, executor: str, winner: str | None) -> None:
+        """Note for which session an executor leaves; with None it stays."""
+        if winner is None:
+            self._winners.pop(executor, None)
+        else:
+            self._winners[executor] = winner
+
+    def delays(self, places: Unit, outlook: Fleet, session: str | None = None) -> frozenset[str]:
+        """Return the nodes where an earlier promise would wait for executors that leave for a later one.
+
+        `places` are charged in the outlook. They are for work of a promised `session`, or of any other one.
+        """
+        turns = {name: turn for turn, name in enumerate(self._units)}
+        last = len(turns) if session is None else turns.get(session, len(turns))
+        nodes = {place.node for place in places}
+        return frozenset(node for node in nodes if self._delays_on(node, places, outlook, turns, last))
+
+    def _delays_on(self, node: str, places: Unit, outlook: Fleet, turns: dict[str, int], last: int) -> bool:
+        leaving = {
+            executor: turns.get(winner, len(turns))
+            for executor, winner in self._winners.items()
+            if self._ledger[executor].node == node and executor not in outlook.ledger
+        }
+        if not leaving:
+            return False
+        promised = [
+            (turns[name], place)
+            for name, units in self._units.items()
+            for unit in units
+            for place in unit
+            if place.node == node
+        ]
+        latest = max(leaving.values())
+        waiting = sorted({turn for turn, _ in promised if turn < min(last, latest)})
+        starts = [place for place in places if place.node == node]
+        for turn in waiting:
+            with trial(outlook):
+                for place in (place for later, place in promised if later > turn):
+                    outlook.release(place.id)
+                for executor in (executor for executor, later in leaving.items() if later > turn):
+                    outlook.charge(self._ledger[executor], force=True)
+                short = _is_short(outlook, node)
+                for place in starts:
+                    outlook.release(place.id)
+                if short and not _is_short(outlook, node):
+                    return True
+        return False
+
+
+def _is_short(fleet: Fleet, node: str) -> bool:
+    """Whether more of a node is held than it has."""
+    row = fleet.row_of[node]
+    if min(fleet.cpu_free[row], fleet.memory_free[row], fleet.slots_free[row]) < 0:
+        return True
+    for card in fleet.cards_on(row):
+        held = fleet.holders[card]
+        if len(held) > 1 and None in held.values():
+            return True
+        if min(fleet.compute_free[card], fleet.vram_free[card]) < 0:
+            return True
+    return False
+
+
+def places_of(session: str, promised: tuple[Allocation, ...], batch: int) -> list[Unit]:
+    """The places of each unit: one, or as many as a batch has. Their ids are of no allocation of this cycle."""
+    promised = tuple(replace(place, id=f"promised/{session}/{number}") for number, place in enumerate(promised))
+    return [promised[first : first + batch] for first in range(0, len(promised) - batch + 1, batch)]
+
+
+def charge_all(fleet: Fleet, places: Iterable[Allocation]) -> bool:
+    """Hold all of these places, on nodes that take work; False, and none is held, if one of them has no room."""
+    places = tuple(places)
+    rows = [fleet.row_of.get(place.node, -1) for place in places]
+    return all(row >= 0 and fleet.schedulable[row] for row in rows) and _charge(fleet, places)
+
+
+def charge_back(outlook: Fleet, now: Fleet, executors: Iterable[str]) -> bool:
+    """Count executors that were to leave as staying; False, and none is, if their room is held for others."""
+    return _charge(outlook, tuple(now.ledger[executor] for executor in executors if executor in now.ledger))
+
+
+def _charge(fleet: Fleet, places: tuple[Allocation, ...]) -> bool:
+    mark = fleet.checkpoint()
+    zones = fleet.board.supplies.copy() if any(place.placement for place in places) else None
+    try:
+        for place in places:
+            if not _may_share(fleet, place):
+                fleet.rollback(mark)
+                return False
+            fleet.charge(place)
+    except (Conflict, NotFound):
+        fleet.rollback(mark)
+        return False
+    rows = {row for place in places if (row := fleet.row_of.get(place.node)) is not None}
+    columns = (fleet.cpu_free, fleet.memory_free, fleet.slots_free)
+    short = any(column[row] < 0 for row in rows for column in columns)
+    short = short or (zones is not None and bool(((fleet.board.supplies < 0) & (fleet.board.supplies < zones)).any()))
+    if short:
+        fleet.rollback(mark)
+        return False
+    fleet.keep(mark)
+    return True
+
+
+def _may_share(fleet: Fleet, place: Allocation) -> bool:
+    """Whether all who hold cards of this place are kept apart as it is, so that they can be there together."""
+    for card in (fleet.card_of[uuid] for uuid in place.gpus if uuid in fleet.card_of):
+        dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
+        if fleet.card_modes.item(card) & mixed(place.requirement, dynamic=dynamic):
+            return False
+    return True

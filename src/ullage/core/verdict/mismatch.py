@@ -1,0 +1,99 @@
+"""What a request names of cards and nodes, and what there is instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ullage.core.books.fleet import Fleet
+from ullage.model.affinity import NODE_NAME, NodeAffinity, Operator
+from ullage.model.node import Node
+from ullage.model.part import CardSelector
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
+
+_MOST_SHOWN = 5
+"""Names that one sentence lists of what there is."""
+
+
+def mismatch(code: Code, fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection:
+    """Return the rejection of a card that is none of those that are named, with both sides in words."""
+    gpu, node = fleet.cards[card], fleet.nodes[int(fleet.card_row[card])]
+    match code:
+        case Code.WRONG_POOL:
+            wanted, found = f"pool {asked.cards.pool}", gpu.pool or "no pool"
+        case Code.WRONG_INDEX:
+            wanted, found = f"index {_any_of(map(str, asked.cards.indices))}", str(gpu.index)
+        case Code.WRONG_UUID:
+            wanted, found = _uuids(asked.cards), gpu.uuid
+        case Code.WRONG_MODEL:
+            wanted, found = _models(asked.cards), gpu.model or "an unknown model"
+        case Code.WRONG_VENDOR:
+            wanted, found = f"vendor {_any_of(asked.cards.vendors)}", gpu.vendor or "an unknown vendor"
+        case _:
+            wanted, found = _terms(asked.nodes), _labels(asked.nodes, node.name, node.labels)
+    return Rejection(code, Cure.NODE_CHANGE, node=node.name, gpu=gpu.uuid, wanted=wanted, found=(found,))
+
+
+def of_node(rejection: Rejection, node: Node, asked: ResourceRequirement) -> Rejection:
+    """Return the rejection of a node that misses the terms, with the labels of that node."""
+    return replace(rejection, found=(_labels(asked.nodes, node.name, node.labels),))
+
+
+def of_all(one: Rejection, rejections: Iterable[Rejection]) -> Rejection:
+    """Return a rejection with what there is instead on all cards that were rejected for the same cause."""
+    return replace(one, found=tuple(_kinds(one, rejections))) if one.wanted else one
+
+
+def mismatch_text(rejections: Sequence[Rejection]) -> str:
+    """Return `it asks for model H100; there are A100, L4` for the first rejection and those that have its code."""
+    first, *_ = rejections
+    kinds = list(_kinds(first, rejections))
+    more = [f"{len(kinds) - _MOST_SHOWN} more"] if len(kinds) > _MOST_SHOWN else []
+    shown = ", ".join(kinds[:_MOST_SHOWN] + more)
+    return f"it asks for {first.wanted}; there {'is' if len(kinds) == 1 else 'are'} {shown}"
+
+
+def _kinds(one: Rejection, rejections: Iterable[Rejection]) -> dict[str, None]:
+    """Return what there is instead, each once, in order."""
+    return dict.fromkeys(kind for each in rejections if each.code is one.code for kind in each.found)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return " or ".join(names)
+
+
+def _uuids(cards: CardSelector) -> str:
+    wanted = [f"uuid {_any_of(cards.uuids)}"] if cards.uuids else []
+    return ", ".join([*wanted, *(f"not {uuid}" for uuid in cards.not_uuids)])
+
+
+def _models(cards: CardSelector) -> str:
+    wanted = [f"model {_any_of(cards.models)}"] if cards.models else []
+    wanted += [f"a model like {_any_of(cards.model_words)}"] if cards.model_words else []
+    return ", ".join([*wanted, *(f"no model like {word}" for word in cards.not_model_words)])
+
+
+_SIGNS = {Operator.IN: "=", Operator.NOT_IN: "!=", Operator.GT: ">", Operator.LT: "<"}
+
+
+def _terms(nodes: NodeAffinity) -> str:
+    """Return the required terms: `zone=a|b and disk`, terms with `or` between them."""
+    texts = []
+    for term in nodes.required:
+        parts = [
+            f"{each.key}{_SIGNS[each.operator]}{'|'.join(each.values)}"
+            if each.values
+            else f"{'no ' if each.operator is Operator.DOES_NOT_EXIST else ''}{each.key}"
+            for each in term
+        ]
+        texts.append(" and ".join(parts))
+    return _any_of(texts)
+
+
+def _labels(nodes: NodeAffinity, name: str, labels: Mapping[str, str]) -> str:
+    """Return what a node says of the keys of the terms: `zone=c without disk on node-1`."""
+    keys = sorted({each.key for term in nodes.required for each in term} - {NODE_NAME})
+    has = ",".join(f"{key}={labels[key]}" for key in keys if key in labels)
+    lacks = ",".join(key for key in keys if key not in labels)
+    return " ".join(filter(None, (f"node {name}", f"with {has}" if has else "", f"without {lacks}" if lacks else "")))

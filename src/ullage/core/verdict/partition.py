@@ -1,0 +1,184 @@
+"""Hardware slices of cards: which template covers a request, and where on the card it may lie.
+
+Which templates a card has says its profile (`model/profile.py`): on cards of NVIDIA and Alibaba a
+partition takes the first free run of placement slots, on those of Ascend it joins an isolation group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.core.books.fleet import Fleet
+from ullage.model.allocation import Charge, Slot
+from ullage.model.part import Isolation, Part
+from ullage.model.profile import Profile, Template
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
+
+_NOTHING = Part()
+_UNKNOWN = Slot("")
+
+
+def template_for(fleet: Fleet, card: int, asked: ResourceRequirement) -> Template | None:
+    """The template of the card's model that covers what is asked with the least waste, or the pinned one.
+
+    None if there is no such template, the pinned one does not cover the request, the model or its
+    vendor has no profile, or the card does not say how much vram it has.
+    """
+    found = fleet.profiles.choose(fleet.cards[card], asked.part or _NOTHING, asked.cards.template)
+    return None if found is None else found[1]
+
+
+def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Charge] = ()) -> Charge | Rejection:
+    """What a partition for this request takes of the card and where it lies, or the first reason against it.
+
+    `taken` are charges assumed on the card beside those in the books. A refusal says how many more
+    partitions, places or amounts were needed and had. Whether the card takes partitions at all beside
+    its present users is for `core/books/modes.py` to say.
+    """
+    gpu, node = fleet.cards[card], fleet.nodes[int(fleet.card_row[card])].name
+    found = fleet.profiles.choose(gpu, asked.part or _NOTHING, asked.cards.template)
+    if found is None:
+        return Rejection(Code.NO_PARTITION_TEMPLATE, Cure.NODE_CHANGE, node=node, gpu=gpu.uuid)
+    answer = _Cut(fleet, card, *found, taken).next()
+    if isinstance(answer, Charge):
+        return answer
+    code, needed, had, resource = answer
+    return Rejection(code, Cure.CAPACITY, needed, max(0, had), node, gpu.uuid, resource=resource)
+
+
+def fitting(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
+    """How many partitions for this request the card takes one after the other."""
+    found = fleet.profiles.choose(fleet.cards[card], asked.part or _NOTHING, asked.cards.template)
+    if found is None:
+        return 0
+    cut, count = _Cut(fleet, card, *found), 0
+    while isinstance(answer := cut.next(), Charge):
+        cut.take(answer)
+        count += 1
+    return count
+
+
+class _Cut:
+    """One template being cut out of one card, as often as it goes."""
+
+    def __init__(
+        self, fleet: Fleet, card: int, profile: Profile, template: Template, taken: Sequence[Charge] = ()
+    ) -> None:
+        self._profile, self._template, self._gpu = profile, template, fleet.cards[card]
+        self._layout = _layout(profile, fleet, card)
+        self._usage = profile.usage(template, int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+        self._compute, self._vram = int(fleet.compute_free[card]), int(fleet.vram_free[card])
+        self._whole = None in fleet.holders[card].values()
+        for charge in taken:
+            self.take(charge)
+
+    def take(self, charge: Charge) -> None:
+        """Count a charge that the books do not have."""
+        self._layout.enter(charge.slot or _UNKNOWN)
+        self._compute -= charge.compute
+        self._vram -= charge.vram
+
+    def next(self) -> Charge | tuple[Code, int, int, str]:
+        """What the next partition takes, or the first check that fails: what it needed and had, of which resource."""
+        profile, template, layout = self._profile, self._template, self._layout
+        slot = layout.place(template)
+        compute, vram = self._usage
+        no_place = Code.NO_PARTITION_SLOT if profile.vendor.by_slots else Code.NO_ISOLATION_GROUP
+        for code, needed, had, resource in (
+            (Code.PARTITION_COUNT, 1, profile.max_partitions - layout.partitions, ""),
+            (Code.TEMPLATE_MAX, 1, template.max_partitions - layout.of_template.get(template.name, 0), ""),
+            *((Code.EXTENDED_RESOURCE, amount, layout.left[name], name) for name, amount in template.extended),
+            (no_place, 1, int(slot is not None), ""),
+            (Code.GPU_COMPUTE, max(1, compute) if self._whole else compute, self._compute, ""),
+            (Code.GPU_VRAM, vram, self._vram, ""),
+        ):
+            if needed > had:
+                return code, needed, had, resource
+        part = Part(compute_ppm=template.compute_ppm, vram_bytes=vram)
+        return Charge.of(part, self._gpu, Isolation.PARTITIONED, slot)
+
+
+class _Layout:
+    """What the partitions on one card occupy: slots as bits, groups as the templates in them."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self.partitions = 0
+        self.of_template: dict[str, int] = {}
+        self.left = dict(profile.extended)
+        self._occupied = 0
+        self._groups: list[list[str]] = [] if profile.vendor.by_slots else [[] for _ in range(profile.groups)]
+
+    def place(self, template: Template) -> Slot | None:
+        """The first free start in the order of the template, or the first group that takes it."""
+        if not self._profile.vendor.by_slots:
+            group = self._group(template)
+            return None if group is None else Slot(template.name, group=group)
+        for start in template.starts:
+            if not self._occupied & _run(start, start + template.size):
+                return Slot(template.name, start, start + template.size)
+        return None
+
+    def _group(self, template: Template) -> int | None:
+        for group, inside in enumerate(self._groups):
+            if inside and len(inside) < template.per_group and set(inside) == {template.name}:
+                return group
+        return next((group for group, inside in enumerate(self._groups) if not inside), None)
+
+    def says_where(self, slot: Slot) -> bool:
+        """Whether a record names a place on a card of this profile."""
+        if self._profile.vendor.by_slots:
+            return slot.start is not None and slot.end is not None and 0 <= slot.start < slot.end <= self._profile.slots
+        return slot.group is not None and 0 <= slot.group < len(self._groups)
+
+    def enter(self, slot: Slot) -> None:
+        """Count a partition and occupy its place; one that nobody knows the place of has the whole card."""
+        template = self._profile.template(slot.template)
+        name = slot.template if template is None else template.name
+        self.partitions += 1
+        self.of_template[name] = self.of_template.get(name, 0) + 1
+        for resource, amount in () if template is None else template.extended:
+            self.left[resource] -= amount
+        if not self.says_where(slot):
+            self._occupied = _run(0, self._profile.slots)
+            self._groups = [[*inside, name] for inside in self._groups]
+        elif slot.start is not None and slot.end is not None:
+            self._occupied |= _run(slot.start, slot.end)
+        elif slot.group is not None:
+            self._groups[slot.group].append(name)
+
+    def enter_old(self, slot: Slot) -> None:
+        """Enter a partition whose record has no place: where it would be placed now."""
+        template = self._profile.template(slot.template)
+        place = None if template is None else self.place(template)
+        self.enter(slot if place is None else place)
+
+
+def _layout(profile: Profile, fleet: Fleet, card: int) -> _Layout:
+    """The partitions on a card: those with a recorded place, then the others by age and id."""
+    layout = _Layout(profile)
+    old: list[tuple[float, str, Slot]] = []
+    for holder, charge in fleet.holders[card].items():
+        if charge is None or charge.isolation is not Isolation.PARTITIONED:
+            continue
+        slot = charge.slot or _UNKNOWN
+        if layout.says_where(slot):
+            layout.enter(slot)
+        else:
+            old.append((_age(fleet, holder), holder, slot))
+    for _, _, slot in sorted(old, key=lambda record: record[:2]):
+        layout.enter_old(slot)
+    return layout
+
+
+def _age(fleet: Fleet, holder: str) -> float:
+    """When a holder was assumed, in seconds since the epoch; what has no time comes first."""
+    allocation = fleet.ledger[holder]
+    at = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
+    return float("-inf") if at is None else at
+
+
+def _run(start: int, end: int) -> int:
+    """Bits from `start` to before `end`."""
+    return (1 << end) - (1 << start)
