@@ -116,6 +116,17 @@ def test_members_of_a_gang_find_victims_one_by_one_where_the_newest_do_not_help(
     assert {action.executor for action in plan.actions if isinstance(action, Unbind)} == {"e0", "e1"}
 
 
+def test_a_gang_that_lies_on_the_node_goes_where_the_newest_lies_there_in_part():
+    """The session may lose one gang, and the newest one frees a half of what is needed there."""
+    one = ResourceRequirement.of(cpu=1)
+    demands = [Demand("s", 1, one, 0, 4, batch_size=2), Demand("wide", 2, ResourceRequirement.of(cpu=2), 1)]
+    views = [ExecutorView(f"e{n}", Phase.BUSY, one, "s", f"g{n // 2}", bound_at=float(n // 2)) for n in range(4)]
+    held = [(view, "n1" if view.id == "e3" else "n0", ()) for view in views]
+    world = world_of([Node("n0", 3000, GIB), Node("n1", 1000, GIB)], demands, *held)
+    plan = schedule(world, Policy(), NOW, deserved={"s": 2, "wide": 1})
+    assert {action.executor for action in plan.actions if isinstance(action, Unbind)} == {"e0", "e1"}
+
+
 def test_an_executor_never_gives_way_to_its_own_session():
     one = ResourceRequirement.of(cpu=1)
     leaving = ExecutorView("e0", Phase.LEAVING, one, "a", eviction=Eviction("gone", Cause.SHARE, NOW), may_stay=True)

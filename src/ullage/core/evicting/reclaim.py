@@ -200,6 +200,8 @@ class Reclaim:
             return
         for row in rows:
             yield in_order(row=row)
+            if any(len(victim.members) > 1 for _, victim in there[row]):
+                yield in_order(row=row, whole=True)
             if cards > 1:
                 yield self._card_by_card(there[row], fleet, [row])
             elif cards and shared(fleet, row):
@@ -326,10 +328,11 @@ class Reclaim:
         displace: bool = False,
         among: Among | None = None,
         row: int | None = None,
+        whole: bool = False,
     ) -> Iterator[Victim]:
         """Victims one after the other, as far as their sessions may lose them.
 
-        Only those with a member `among`, and on the node of `row`.
+        Only those with a member `among`, and on the node of `row`; with `whole` gangs that lie there alone.
         """
         if among is None and row is not None:
             among = self._lies_on({row})
@@ -340,7 +343,7 @@ class Reclaim:
         alone = (Victim((executor,), None) for executor in self._lingering)
         yield from filter(asked, filterfalse(self._promised, alone))
         losses: dict[str, Vector] = {}
-        lines = self._lines(claimant, displace=displace, row=row)
+        lines = self._lines(claimant, displace=displace, row=row, whole=whole)
         queue = [turn for line in lines if (turn := self._turn(line)) is not None]
         heapify(queue)
         while queue:
@@ -361,8 +364,13 @@ class Reclaim:
             else:
                 heappop(queue)
 
-    def _lines(self, claimant: Demand, *, displace: bool, row: int | None = None) -> Iterator[Line]:
-        """The sessions that may lose victims to this claimant, and those of them that lie on the node of `row`."""
+    def _lines(
+        self, claimant: Demand, *, displace: bool, row: int | None = None, whole: bool = False
+    ) -> Iterator[Line]:
+        """The sessions that may lose victims to this claimant, and those of them that lie on the node of `row`.
+
+        With `whole` only those all of whose members lie there.
+        """
         keeps, here = self._floors if displace else self._keeps, None if row is None else self._by_row.get(row, {})
         for session in self._held if here is None else here:
             held, loser = self._held[session], self._demands.get(session)
@@ -371,6 +379,8 @@ class Reclaim:
             if left <= 0 or session == claimant.session or spared:
                 continue
             victims = self._victims_of(session) if here is None else here[session]
+            if whole:
+                victims = [victim for victim in victims if self._rows_of(victim) == {row}]
             line = Line(session, filterfalse(self._promised, victims), held, left, loser)
             if loser is not None:
                 line.guarded = loser.queue != claimant.queue
