@@ -1,5 +1,6 @@
 """Expressions that select devices: what they see, what functions they have, and what has no answer."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -102,8 +103,8 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """The programs of all expressions that are compiled from now on, as one."""
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    """The programs of all expressions that are compiled in this test, as one."""
     found, environment = Asked(None), selector._environment()
 
     class Environment:
@@ -113,7 +114,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
     selector._compiled.cache_clear()
     monkeypatch.setattr(selector, "_environment", Environment)
-    return found
+    yield found
+    selector._compiled.cache_clear()
 
 
 def test_an_expression_with_too_many_steps_fails_and_is_asked_about_no_other_device(asked: Asked) -> None:
