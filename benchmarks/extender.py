@@ -42,7 +42,7 @@ from ullage.model.claim import Claim, Request
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import read_pod
-from ullage.wire.pod import bind_annotations
+from ullage.wire.pod import DOMAIN, bind_annotations
 
 _SIZES = 1_000, 5_000
 _CARDS = 8
@@ -92,7 +92,8 @@ def front(nodes: int) -> Extender:
                 cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
     gc.freeze()  # as `Front` does
     leads, nowhere = cast("Candidate", _Leads()), cast("KubeApi", None)
-    doubts, plugins = cast("Doubts", None), cast("DevicePlugins", None)
+    doubts = Doubts(nowhere, leads, cluster, mirror, informers[1], DOMAIN)
+    plugins = cast("DevicePlugins", None)
     return Extender(cluster, mirror, nowhere, leads, doubts, recent(read_pod), plugins)
 
 

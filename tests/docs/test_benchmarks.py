@@ -1,4 +1,4 @@
-"""Every benchmark that `make bench` names can be run by its name."""
+"""Every benchmark that `make bench` names can be run by its name, and what it measures works."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from benchmarks import extender
+
+from ullage.wire.extender import ExtenderArgs
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -29,3 +32,11 @@ def test_a_benchmark_has_a_main_that_takes_nothing_and_reads_no_command_line(nam
     mains = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main"]
     assert [len(main.args.args) for main in mains] == [0]
     assert "sys.argv" not in ast.unparse(tree)
+
+
+def test_the_extender_that_is_measured_answers() -> None:
+    front = extender.front(3)
+    names = list(front.cluster.allocator.fleet.row_of)
+    for number in range(3):
+        found = front.filter(ExtenderArgs(extender.pod(f"p{number}", "1"), node_names=names))
+        assert found.node_names
