@@ -26,11 +26,13 @@ def only_session(fake):
 
 
 @pytest.fixture(autouse=True)
-def hangups_are_heard():
-    """Also where the tests run under nohup(1), which has them ignored."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def signals_are_as_at_the_start_of_a_process():
+    """Also under nohup(1), which has hangups ignored, and after a test whose loop took a signal."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_run_copies_both_streams_byte_for_byte_and_closes(capfdbinary, fake):

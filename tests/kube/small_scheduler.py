@@ -37,6 +37,7 @@ class SmallScheduler:
         self._tries: defaultdict[str, int] = defaultdict(int)
         self._not_before: dict[str, float] = {}
         self._binding: dict[str, asyncio.Task[None]] = {}
+        self._bound: set[str] = set()  # by uid: they wait no more, though the watch may tell later
         self._news = asyncio.Event()
         self._pods.subscribe(self._hear)
         self._nodes.subscribe(lambda _: self._retry())
@@ -67,7 +68,7 @@ class SmallScheduler:
         elif pod.spec.node_name:
             self._waiting.pop(pod.metadata.uid, None)
             self._on[pod.spec.node_name][pod.metadata.uid] = pod.document
-        elif pod.spec.scheduler_name == "ullage" and not pod.terminating:
+        elif pod.spec.scheduler_name == "ullage" and not pod.terminating and pod.metadata.uid not in self._bound:
             self._waiting[pod.metadata.uid] = pod.document
         else:
             self._waiting.pop(pod.metadata.uid, None)
@@ -135,6 +136,9 @@ class SmallScheduler:
         if said and (there is None or not there.spec.node_name):
             self._on[node].pop(meta["uid"], None)
             self._fail(pod)
+        else:
+            self._bound.add(meta["uid"])
+            self._waiting.pop(meta["uid"], None)
         self._news.set()
 
     def _fail(self, pod: Document) -> None:

@@ -286,6 +286,10 @@ async def test_a_scheduler_that_does_not_say_yet_which_node_it_nominated_evicts_
         assert await it.ask("urgent", "a", "b") == []
         await it.end("one")
         assert asked("urgent") == [], "there is room now"
+        names = {"PodName": "urgent", "PodNamespace": "default", "PodUID": it.pods["urgent"]["metadata"]["uid"]}
+        assert await it.ask("urgent", "a") == ["a"]
+        await it.up.ask("bind", **names, Node="a")
+        assert asked("urgent") == [], "it has a place"
 
 
 async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(server: ApiServer, api: HttpKubeApi):

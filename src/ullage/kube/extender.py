@@ -173,14 +173,14 @@ class Extender:
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """Who would have to leave each node, so that as few as possible do; nobody while others leave for it."""
+        """Who would have to leave each node, so that as few as possible do; nobody if it has a place or gets one."""
         asked = self.read_pod(args.pod)
         candidates = {node: victims.uids for node, victims in args.victims.items()}
         broken = {node: victims.violations for node, victims in args.victims.items()}
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
         self._settled()
-        if self._comes_free(asked, args):
+        if self.cluster.held(asked.uid) is not None or self._comes_free(asked, args):
             return PreemptionResult()
         found: dict[str, Preemption] = {}
         held = {each.id: each for each in self.cluster.holders_on(candidates)}
