@@ -217,7 +217,7 @@ def rebuild() -> None:
     for each in nodes:
         informers[0]._put(each)  # noqa: SLF001 - as if it had been listed
     for line in raw:
-        informers[1]._put(PODS.read(line))  # noqa: SLF001
+        informers[1]._put(PODS.read(line))  # noqa: SLF001 - as if it had been listed
     mirror.recover()
     seconds, holding = time.perf_counter() - began, len(cluster.allocator.fleet.ledger)
     print(f"  restart: {_NODES} nodes, {len(raw)} pods, {holding} of them with cards: {seconds:.2f} s")

@@ -89,6 +89,16 @@ class SimulatedEngine:
     def forget(self, logs: str) -> None:
         self.forgotten.append(logs)
 
+    @property
+    def alive(self) -> list[str]:
+        """Executors that nobody has stopped."""
+        return sorted(name for name, worker in self.workers.items() if not worker.stopped)
+
+    @property
+    def busy(self) -> list[str]:
+        """Those of them that have a task."""
+        return [name for name in self.alive if self.workers[name].tasks]
+
     def finish(self, executor: str, code: int = 0, output: bytes = b"done", message: str = "") -> TaskOrder:
         """The worker ends the task it is at."""
         worker = self.workers[executor]

@@ -98,21 +98,6 @@ def test_ctrl_c_cancels_and_lets_the_output_come_to_its_end(capfdbinary, fake):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_second_ctrl_c_leaves_at_once(fake):
-    released = threading.Event()
-
-    def interrupt_twice(session, task):
-        os.kill(os.getpid(), signal.SIGINT)
-        with fake.changed:
-            assert fake.changed.wait_for(lambda: session.state == "closed", 60)
-        os.kill(os.getpid(), signal.SIGINT)
-        released.wait(60)
-
-    fake.logs["command"] = [interrupt_twice]
-    assert main(["run", "--", "prog"]) == 130
-    released.set()
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_after_a_signal_the_exit_code_is_that_of_the_signal(fake, number, code):
     def end(session, task):
@@ -125,18 +110,21 @@ def test_after_a_signal_the_exit_code_is_that_of_the_signal(fake, number, code):
     assert main(["run", "--", "prog"]) == code
 
 
-def test_a_second_signal_of_another_kind_leaves_with_the_code_of_the_first(fake):
+@pytest.mark.parametrize(
+    ("first", "second", "code"), [(signal.SIGINT, signal.SIGINT, 130), (signal.SIGTERM, signal.SIGHUP, 143)]
+)
+def test_a_second_signal_leaves_at_once_with_the_code_of_the_first(fake, first, second, code):
     released = threading.Event()
 
     def interrupt_twice(session, task):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), first)
         with fake.changed:
             assert fake.changed.wait_for(lambda: session.state == "closed", 60)
-        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), second)
         released.wait(60)
 
     fake.logs["command"] = [interrupt_twice]
-    assert main(["run", "--", "prog"]) == 143
+    assert main(["run", "--", "prog"]) == code
     released.set()
 
 
@@ -279,6 +267,7 @@ def test_a_program_that_waits_is_explained_once_per_reason(capsys, fake, monkeyp
     fake.why = explain
     fake.logs["command"] = [lambda *_: explained.wait(60), ("stdout", b"x", "1"), ends(fake, "succeed")]
     assert main(["run", "--", "prog"]) == 0
+    assert explained.is_set()
     assert capsys.readouterr().err == "ullage: command-1 waits: nothing-pending: 0 of 4 gpus are free\n"
 
 

@@ -12,6 +12,7 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from tests.lab import check_books
+from tests.service.days.tally import Counts
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
@@ -36,7 +37,7 @@ _BOOKS_EVERY = 40
 
 
 @dataclass
-class Outcome:
+class Outcome(Counts):
     """What came of the requests of some days."""
 
     days: int = 0
@@ -51,14 +52,6 @@ class Outcome:
     promises: int = 0
     longest_wait_s: float = 0.0
     violations: list[str] = field(default_factory=list)
-
-    def add(self, other: Outcome) -> None:
-        for name in ("days", "steps", "asked", "placed", "evictions", "winners", "gang_winners", "restarts"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.excused += other.excused
-        self.promises += other.promises
-        self.longest_wait_s = max(self.longest_wait_s, other.longest_wait_s)
-        self.violations += other.violations
 
 
 @dataclass

@@ -44,10 +44,9 @@ class History(RuleBasedStateMachine):
             self.lab.service.nodes.cordon(node, False)
         self.lab.pump()
         for _ in range(60):
-            busy = [e for e, w in self.lab.engine.workers.items() if w.tasks and not w.stopped]
+            busy = self.lab.engine.busy
             for executor in busy:
-                worker = self.lab.engine.workers.get(executor)
-                if worker is not None and worker.tasks and not worker.stopped:
+                if executor in self.lab.engine.busy:  # it may have gone when another one ended
                     self.lab.engine.finish(executor)
             self.lab.pump()
             self.lab.pass_time(61)
@@ -106,15 +105,13 @@ class History(RuleBasedStateMachine):
 
     @rule(data=st.data(), code=st.sampled_from([0, 0, 0, 1]))
     def finish(self, data, code):
-        busy = sorted(e for e, w in self.lab.engine.workers.items() if w.tasks and not w.stopped)
-        if busy:
+        if busy := self.lab.engine.busy:
             self.lab.engine.finish(data.draw(st.sampled_from(busy)), code)
             self.lab.pump()
 
     @rule(data=st.data())
     def kill_an_executor(self, data):
-        alive = sorted(e for e, w in self.lab.engine.workers.items() if not w.stopped)
-        if alive:
+        if alive := self.lab.engine.alive:
             self.lab.engine.kill(data.draw(st.sampled_from(alive)))
             self.lab.pump()
 

@@ -67,15 +67,13 @@ class Restarts(RuleBasedStateMachine):
 
     @rule(data=st.data(), code=st.sampled_from([0, 0, 1]))
     def finish(self, data, code):
-        busy = sorted(e for e, w in self.lab.engine.workers.items() if w.tasks and not w.stopped)
-        if busy:
+        if busy := self.lab.engine.busy:
             self.lab.engine.finish(data.draw(st.sampled_from(busy)), code)
             self.lab.pump()
 
     @rule(data=st.data())
     def kill(self, data):
-        alive = sorted(e for e, w in self.lab.engine.workers.items() if not w.stopped)
-        if alive:
+        if alive := self.lab.engine.alive:
             self.lab.engine.kill(data.draw(st.sampled_from(alive)))
             self.lab.pump()
 

@@ -75,7 +75,7 @@ class Extender:
     refused: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Of the pod that was asked about last, by uid: the nodes that it was refused while others there may leave."""
     named: dict[str, Mapping[str, Iterable[str]]] = field(default_factory=dict)
-    """By pod, for the last `_NAMED` of them: who would have to leave each node, as its scheduler was answered."""
+    """By pod, for the last `_NAMED` of them: who holds cards and would have to leave each node."""
 
     @property
     def offers(self) -> CardOffers:
@@ -196,7 +196,7 @@ class Extender:
         if self.preemptor is not None and any(victims.uids for victims in found.values()):
             self.preemptor.answered(asked.uid, placed=False)
         leave = {node: dict.fromkeys((*candidates[node], *victims.uids)) for node, victims in found.items()}
-        self._remember(asked.uid, leave)
+        self._remember(asked.uid, {node: [uid for uid in uids if uid in held] for node, uids in leave.items()})
         return PreemptionResult.of(
             {
                 node: (uids, broken[node] + beyond(uids) - beyond(candidates[node]))

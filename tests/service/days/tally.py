@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Self
 
 
 @dataclass
-class Tally:
+class Counts:
+    """Figures that are added up, but for the longest wait."""
+
+    def add(self, other: Self) -> None:
+        for each in fields(self):
+            mine, more = getattr(self, each.name), getattr(other, each.name)
+            setattr(self, each.name, max(mine, more) if each.name == "longest_wait_s" else mine + more)
+
+
+@dataclass
+class Tally(Counts):
     """Counts of all steps and events, the longest wait in seconds, and what must not have happened."""
 
     days: int = 0
@@ -25,11 +36,6 @@ class Tally:
     waits: int = 0
     longest_wait_s: float = 0.0
     violations: list[str] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        for each in fields(self):
-            mine, more = getattr(self, each.name), getattr(other, each.name)
-            setattr(self, each.name, max(mine, more) if each.name == "longest_wait_s" else mine + more)
 
     def __str__(self) -> str:
         return (
