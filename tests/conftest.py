@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.fake_api import TOKEN, FakeApi
 from tests.system.live_server import LiveServer
@@ -18,6 +19,13 @@ settings.register_profile("search", deadline=None, suppress_health_check=[Health
 settings.register_profile("same", settings.get_profile("search"), derandomize=True)
 settings.register_profile("quick", settings.get_profile("same"), max_examples=20)
 settings.load_profile("same")
+
+# Hypothesis also draws constants of the modules that are loaded, which are others in each worker of pytest.
+of_loaded_modules = providers._get_local_constants
+no_constants = providers.Constants()
+providers._get_local_constants = lambda: (
+    of_loaded_modules() if settings.get_current_profile_name() == "search" else no_constants
+)
 
 # A shell without job control starts what it runs in the background deaf to Ctrl-C, `nohup` deaf to the end of the
 # terminal, and so are all its children.

@@ -14,6 +14,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.quota import Quota
+from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 
 GIB = 1 << 30
@@ -88,6 +89,22 @@ def test_members_that_share_a_card_get_it_once_it_has_room_for_both():
         assert gang_phase(lab) is GangPhase.WAITING
         free(lab, "other")
         assert gang_phase(lab) is GangPhase.RUNNING
+
+
+def test_a_gang_that_waits_is_judged_by_the_books_after_a_younger_one_took_its_cards():
+    def gang(key: str, size: int) -> list[Request]:
+        claim, one = GangClaim(key, size, size), ResourceRequirement.from_string("gpu=1")
+        return [Request(f"{key}-{number}", one, Claim(gang=claim)) for number in range(size)]
+
+    with Lab(NODE) as lab:
+        lab.service.quotas.put("default", Quota(max_workers=1), nobody)
+        found = []
+        for key, size in (("old", 2), ("young", 1)):
+            lab.service.gangs.put(key, gang(key, size), nobody)
+            lab.pump()
+            found.append([answer.code for answer in lab.service.gangs.status("old").answers.values()])
+
+        assert found == [[Code.GANG_ROOM, Code.QUOTA_TOTAL_WORKERS], [Code.GANG_ROOM, Code.GANG_ROOM]]
 
 
 def test_who_room_is_kept_for_is_told_once_when_the_last_victim_is_gone():

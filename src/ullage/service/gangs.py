@@ -180,7 +180,12 @@ class GangRequests:
         return self._allocator.version, self._allocator.rules
 
     def _tick(self, now: float) -> None:
-        """Bring all gangs up to `now`; what that changes is stored in one write."""
+        """Bring all gangs up to `now`; what that changes is stored in one write.
+
+        A gang that found no room may have been looked at before a younger one took some: after a tick that changed
+        the books comes one more, so that its answer is of the books as they are.
+        """
+        self._seen = self._books()
         with self._journal.together():
             for outcome in self._gangs.tick(self._allocator, now):
                 self._note(outcome)
@@ -188,7 +193,6 @@ class GangRequests:
             records = (*self._nominated.ended(), *map(self._stored, changed))
             if records:
                 self._journal.write(*records)
-        self._seen = self._books()
 
     def _note(self, outcome: GangOutcome) -> None:
         """Store and record what one gang got, or gave up."""
