@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
@@ -126,16 +126,17 @@ def kept(fleet: Fleet, ahead: Sequence[Ahead]) -> Iterator[None]:
     if not ahead:
         yield
         return
-    with ExitStack() as stack:
-        stack.enter_context(trial(fleet))
-        found = _each_once([_enter(fleet, each) for each in ahead])
+    mark = fleet.checkpoint()
+    try:
+        found, spare = [_enter(fleet, each) for each in ahead], Counter[int]()
         if any(uid in fleet.ledger for each in found for uid in each.leaving):
-            stack.pop_all().close()
-            stack.enter_context(trial(fleet))
-            spare = Counter(row for each in found for row in _charge_beyond(fleet, each))
-            stack.enter_context(_with_slots(fleet, spare))
-        stack.enter_context(_counted(fleet, found))
-        yield
+            fleet.rollback(mark)
+            mark = fleet.checkpoint()
+            spare.update(row for each in _each_once(found) for row in _charge_beyond(fleet, each))
+        with _with_slots(fleet, spare), _counted(fleet, found):
+            yield
+    finally:
+        fleet.rollback(mark)
 
 
 @contextmanager
@@ -267,7 +268,10 @@ def _charge(fleet: Fleet, places: Iterable[Allocation]) -> None:
 
 
 class _Kept(NamedTuple):
-    """What is kept for one: its places, who leaves for them, and what that counts in the quota of a namespace."""
+    """What is kept for one: its places, who leaves for them, and what that counts in the quota of a namespace.
+
+    Without a namespace it counts in none.
+    """
 
     places: tuple[Allocation, ...]
     leaving: tuple[str, ...]
@@ -323,12 +327,15 @@ def _usage_beyond(fleet: Fleet, nomination: Nomination, keep: Allocation) -> Usa
 
 
 @contextmanager
-def _counted(fleet: Fleet, found: Iterable[_Kept]) -> Iterator[None]:
+def _counted(fleet: Fleet, found: Sequence[_Kept]) -> Iterator[None]:
     """Have what is kept counted in quotas."""
+    counted = [each for each in found if each.namespace]
+    if not counted:
+        yield
+        return
     before = dict(fleet.usage)
-    for each in found:
-        if any(each.usage):
-            fleet.usage[each.namespace] = fleet.usage.get(each.namespace, Usage()).plus(each.usage)
+    for each in counted:
+        fleet.usage[each.namespace] = fleet.usage.get(each.namespace, Usage()).plus(each.usage)
     try:
         yield
     finally:
@@ -432,7 +439,7 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
     # Its limit is promised too; of no namespace, so that it counts in no quota here.
     claim = None if request.claim.limit is None else Claim(namespace="", limit=request.claim.limit)
     uid, asked = f"{request.uid} at its next place" if request.uid in fleet.ledger else request.uid, request.requirement
-    with trial(fleet):  # what it is to have in zones is with those who leave for it
+    with trial(fleet) if fleet.leaving else nullcontext():  # what it is to have in zones is with those who leave
         let_leave(fleet, row)
         placement = placement_on(fleet, asked, nomination.node, [fleet.card_of[uuid] for uuid in gpus])
     return Allocation(uid, nomination.node, asked, gpus, charges=charges, claim=claim, placement=placement)
