@@ -6,7 +6,7 @@ left, and nobody evicts it for the protected time. Excused are winners that were
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from tests.service.days.tally import Counts
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
+from ullage.core.evicting.attempt import lock_stays
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.evicting.victims import Cost, budgets_of, cost_of, shield
 from ullage.core.placing.feasibility import summable
@@ -25,12 +26,19 @@ from ullage.core.sharing.world import Phase
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.event import Event
+from ullage.model.nomination import Nomination
 
 if TYPE_CHECKING:
     from tests.service.request_days import RequestDay
 
+Found = Mapping[str, Sequence[str]]
+"""Cards by node."""
+
 _SETS = 300
 """Sets of victims that are looked at on a node, at most."""
+
+_ORDERS = 64
+"""Sets of winners that may come before others, at most."""
 
 _BOOKS_EVERY = 40
 """Steps between two looks at all columns."""
@@ -227,13 +235,17 @@ class RequestWatch:
                     self.fail(f"{request.uid} fits without {cheaper}, which is cheaper than {found.uids}")
 
     def _fits_without(self, request: Request, node: str, uids: Iterable[str]) -> bool:
-        """Whether a request fits on a node without these, who are there: victims elsewhere may free its quota too."""
+        """Whether a request fits on a node without these, who are there: victims elsewhere may free its quota too.
+
+        A dynamic card keeps its isolation even if all its users were to go: nobody leaves it for another one.
+        """
         allocator = self._day.service.state.allocator
         fleet = allocator.fleet
+        cards, _ = lock_stays(fleet, request, fleet.cards_on(fleet.row_of[node]))
         with trial(fleet):
             for uid in uids:
                 fleet.release(uid)
-            return bool(find(fleet, allocator.rules, request, fleet.cards_on(fleet.row_of[node])).by_node)
+            return bool(find(fleet, allocator.rules, request, cards).by_node)
 
     def _cheaper(self, request: Request, cost: Cost) -> tuple[str, ...] | None:
         """A cheaper set of up to three on one node, if there is one."""
@@ -252,10 +264,21 @@ class RequestWatch:
         return None
 
     def _fits_as_it_is(self, request: Request) -> bool:
-        """Whether it fits beside all that is held now and beside all that is promised, each by itself."""
-        allocator = self._day.service.state.allocator
-        fleet, rules = allocator.fleet, allocator.rules
+        """Whether cards do for it now, once everybody has left who leaves, and in between, whoever leaves first."""
+        fleet, rules = self._day.service.state.fleet, self._day.service.state.allocator.rules
         now = find(fleet, rules, request).by_node
+        if not now:
+            return False
+        then = [self._fits_at_last(request), *self._fits_meanwhile(request)]
+        return any(
+            len(set(cards).intersection(*(found.get(node, ()) for found in then))) >= request.requirement.gpu_count
+            for node, cards in now.items()
+        )
+
+    def _fits_at_last(self, request: Request) -> Found:
+        """Where it fits when all who leave have left, and all have come for whom they do."""
+        allocator = self._day.service.state.allocator
+        fleet = allocator.fleet
         with trial(fleet):
             self._let_go(fleet)
             for place in self._promised_places():
@@ -263,10 +286,24 @@ class RequestWatch:
             with kept(
                 fleet, [each for each in allocator.nominations.waiting(fleet) if each.request.uid != request.uid]
             ):
-                later = find(fleet, rules, request).by_node
-        return any(
-            len(set(cards) & set(later.get(node, ()))) >= request.requirement.gpu_count for node, cards in now.items()
-        )
+                return find(fleet, allocator.rules, request).by_node
+
+    def _fits_meanwhile(self, request: Request) -> Iterator[Found]:
+        """Yield where it fits when some winners have come, and only their victims have left.
+
+        A winner whose victims have left waits for nobody else: what others still hold may be what the request counts
+        on.
+        """
+        allocator = self._day.service.state.allocator
+        fleet = allocator.fleet
+        ahead = [each for each in allocator.nominations.before(fleet, request) if isinstance(each, Nomination)]
+        some = (chosen for size in range(1, len(ahead) + 1) for chosen in combinations(ahead, size))
+        for winners in islice(some, _ORDERS):
+            with trial(fleet):
+                for uid in {victim.uid for winner in winners for victim in winner.victims} & fleet.leaving:
+                    fleet.release(uid)
+                with kept(fleet, winners):
+                    yield find(fleet, allocator.rules, request).by_node
 
     def _let_go(self, fleet: Fleet) -> None:
         """Release all who leave for somebody."""
