@@ -33,10 +33,10 @@ from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import Candidate
 from ullage.kube.device_plugins import DevicePlugins
-from ullage.kube.doubt import Doubts
 from ullage.kube.extender import Extender
 from ullage.kube.mirror import Mirror
 from ullage.kube.recent import recent
+from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.request import ResourceRequirement
@@ -92,9 +92,9 @@ def front(nodes: int) -> Extender:
                 cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
     gc.freeze()  # as `Front` does
     leads, nowhere = cast("Candidate", _Leads()), cast("KubeApi", None)
-    doubts = Doubts(nowhere, leads, cluster, mirror, informers[1], DOMAIN)
+    unconfirmed = UnconfirmedBinds(nowhere, leads, cluster, mirror, informers[1], DOMAIN)
     plugins = cast("DevicePlugins", None)
-    return Extender(cluster, mirror, nowhere, leads, doubts, recent(read_pod), plugins)
+    return Extender(cluster, mirror, nowhere, leads, unconfirmed, recent(read_pod), plugins)
 
 
 def _request(uid: str, cards: int) -> Request:

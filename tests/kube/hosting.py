@@ -17,7 +17,7 @@ from tests.kube.test_front import Running, a_node, a_pod
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.selection import Rules
 from ullage.kube.app import make_app
-from ullage.kube.bindings.callers import Admins, Known, ProxyHeaders, caller_of
+from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.hosted_apps import REQUIREMENTS
@@ -130,7 +130,7 @@ async def hosting(server: ApiServer, api: HttpKubeApi, terms: BindingTerms = TER
     candidate = Candidate(api, "ullage", "default")
     front = make_front(api, candidate, Rules(), FrontSettings(readers=[RegisteredCards()], bindings=terms))
     assert front.bindings is not None
-    routes = Known(compute_resources(front.bindings.use, caller_of), ProxyHeaders(Admins(("root",))))
+    routes = Authentication(compute_resources(front.bindings.use, caller_of), ProxyHeaders(Admins(("root",))))
     async with (
         HamiNodes(api),
         httpx2.AsyncClient(transport=httpx2.ASGITransport(make_app(front.extender)), base_url="http://e") as http,

@@ -76,7 +76,7 @@ class LiveFront:
         return self
 
     def end(self) -> int:
-        """Tell it to end; its exit code."""
+        """Send it SIGTERM; its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)

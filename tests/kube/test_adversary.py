@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from tests.kube.test_doubt import World
 from tests.kube.test_front import a_node as counted
 from tests.kube.test_mirror import REGISTER, a_node, a_pod
 from tests.kube.test_mirror import World as Mirrored
+from tests.kube.test_unconfirmed import World
 from ullage.core.books.fleet import Fleet
 from ullage.kube.app import make_app
 from ullage.model.allocation import Allocation

@@ -25,7 +25,7 @@ from tests.kube.test_scheduler import CARDS, scheduled  # noqa: F401 - the fixtu
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.selection import Rules
 from ullage.kube.app import make_app
-from ullage.kube.bindings.callers import Admins, Known, Tokens, caller_of
+from ullage.kube.bindings.callers import Admins, Authentication, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.cards import RegisteredCards
@@ -76,7 +76,7 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
         candidate = Candidate(api, "ullage-bound", "kube-system")
         front = make_front(api, candidate, Rules(), FrontSettings(readers=[RegisteredCards()], bindings=TERMS))
         known = Tokens(api, Admins(("root",)), prefix="system:serviceaccount:default:")
-        routes = Known(compute_resources(front.bindings.use, caller_of), known)
+        routes = Authentication(compute_resources(front.bindings.use, caller_of), known)
         async with (
             Kubelets(api) as kubelets,
             HamiNodes(api),

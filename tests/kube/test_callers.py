@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from tests.kube.conftest import until
-from ullage.kube.bindings.callers import AT_ONCE, KEPT_S, Admins, Tokens
+from ullage.kube.bindings.callers import AT_ONCE, CACHED_S, Admins, Tokens
 from ullage.model.error import Forbidden
 from ullage.service.bindings_moment import Caller
 
@@ -47,7 +47,7 @@ def asking(token: str) -> Request:
 async def test_a_token_is_asked_about_once_in_a_while() -> None:
     api, now = Reviews(), [0.0]
     tokens = Tokens(api, Admins(), prefix="x:", clock=lambda: now[0])  # type: ignore[arg-type]
-    for seconds in (0.0, KEPT_S - 1, KEPT_S):
+    for seconds in (0.0, CACHED_S - 1, CACHED_S):
         now[0] = seconds
         assert (await tokens.caller(asking("good"))).name == "good"
     assert api.asked == ["good", "good"]

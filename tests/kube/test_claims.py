@@ -61,7 +61,7 @@ async def running(api: HttpKubeApi, trouble: list[Any] | None = None, **settings
         if trouble is not None:
             trouble.append(said)
 
-    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(**settings), trouble=told)
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(**settings), on_error=told)
     async with at_work(front):
         yield front
 
@@ -114,7 +114,7 @@ async def test_a_claim_with_an_expression_that_never_ends_keeps_nobody_else_wait
     put(server, "pods", claiming("b", "bad"))
     told: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._tell = told.append
+        front.claims.claiming._record_event = told.append
         put(server, "pods", claiming("p", "one"))
         await let_go(server, "p")
         await hears(told, "no-devices")
@@ -155,7 +155,7 @@ async def test_a_claim_is_allocated_where_pods_without_cards_and_pods_on_their_w
     put(server, "pods", plain)
     told: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._tell = told.append
+        front.claims.claiming._record_event = told.append
         put(server, "resourceclaims", *map(a_claim, ("one", "two")))
         put(server, "pods", with_cpu(claiming("p", "one"), "5"))
         await let_go(server, "p")
@@ -203,7 +203,7 @@ async def test_claims_are_given_cards_that_are_bound_for_their_application_alone
     put(server, "gpubindings", a_binding("x", "GPU-a-2", owner="alice", namespace="default"))
     told: list[PodEvent] = []
     async with running(api, bindings=BindingTerms()) as front:
-        front.claims.claiming._tell = told.append
+        front.claims.claiming._record_event = told.append
         put(server, "pods", mine, his)
         await let_go(server, "p")
         assert allocated(server, "one") == ["a/gpu-2"]
@@ -229,7 +229,7 @@ async def test_claims_that_kube_scheduler_allocated_on_cards_of_others_are_told(
     edit(server, "resourceclaims", "idle", allocation=allocation)
     told: list[PodEvent] = []
     async with running(api, bindings=BindingTerms()) as front:
-        front.bindings.intruders._tell = told.append
+        front.bindings.intruders._record_event = told.append
         front.bindings.store.wake()
         await until(lambda: told, "it is told")
         assert {(event.pod, event.uid, event.reason) for event in told} == {
@@ -304,7 +304,7 @@ async def test_a_claim_that_was_made_for_a_pod_is_waited_for(server: ApiServer, 
     (pod,) = put(server, "pods", body)
     said: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._tell = said.append
+        front.claims.claiming._record_event = said.append
         await until(lambda: any("is not there yet" in event.message for event in said), "it is told")
         made = a_claim("p-c0-xyz")
         for owner, uid in (("other", "other"), ("p", pod["metadata"]["uid"])):
@@ -369,7 +369,7 @@ async def test_only_nodes_where_the_pod_may_go(server: ApiServer, api: HttpKubeA
     put(server, "pods", claiming("q", "two", affinity=required))
     said: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._tell = said.append
+        front.claims.claiming._record_event = said.append
         await until(lambda: {event.pod for event in said} == {"p", "q"}, "both are told")
         told = {event.pod: event.message for event in said}
         assert "3 of 4 nodes: node-affinity" in told["p"]
@@ -522,7 +522,7 @@ async def test_a_claim_that_asks_in_an_unknown_way_is_left_alone_and_what_it_has
     put(server, "pods", claiming("p", "odd"))
     said: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._tell = said.append
+        front.claims.claiming._record_event = said.append
         await until(lambda: any("allocationMode" in event.message for event in said), "it is told")
         assert gated(server, "p")
         edit(server, "resourceclaims", "odd", allocation={"devices": {"results": [device]}})
@@ -587,7 +587,7 @@ async def test_many_that_ask_alike_are_refused_by_one_look(server: ApiServer, ap
     put(server, "pods", *(claiming(name, name) for name in names))
     said: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._tell = said.append
+        front.claims.claiming._record_event = said.append
         await until(lambda: {event.pod for event in said} == set(names), "all are told")
         assert len({event.message for event in said}) == 1
         page = (await FrontMetrics(front).page()).decode()
@@ -667,7 +667,7 @@ async def test_a_pod_with_a_claim_and_cards_in_other_words_goes_where_there_are_
     put(server, "resourceclaims", *(a_claim(name, NIC) for name in ("one", "two")))
     told: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._tell = told.append
+        front.claims.claiming._record_event = told.append
         put(server, "pods", both("p", "one", 2))
         await let_go(server, "p")
         assert allocated(server, "one") == ["b/nic-0"]
@@ -699,7 +699,7 @@ async def test_where_there_is_no_room_for_both_nothing_is_allocated(server: ApiS
     put(server, "resourceclaims", a_claim("one"))
     told: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._tell = told.append
+        front.claims.claiming._record_event = told.append
         put(server, "pods", both("p", "one"))
         await hears(told, "its claims cannot be allocated: 2 of 2 nodes: no-room-for-both")
     assert gated(server, "p")
@@ -755,7 +755,7 @@ async def test_a_claim_whose_devices_were_never_readable_keeps_what_it_can_have_
     told: list[PodEvent] = []
     async with running(api) as front:
         assert front.claims is not None
-        front.claims.claiming._tell = told.append
+        front.claims.claiming._record_event = told.append
         if what:
             await until(lambda: not (gated(server, "p") and gated(server, "q")), "one of them goes to the other node")
             assert [allocated(server, name) for name in ("one", "two") if allocated(server, name)] == [["b/gpu-0"]]

@@ -113,7 +113,7 @@ async def remove(api: HttpKubeApi, kind: Any, item: Object) -> None:
 @asynccontextmanager
 async def leading(api: Any, trouble: list[Any] | None = None) -> AsyncIterator[Front]:
     said = [] if trouble is None else trouble
-    front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), trouble=lambda *told: said.append(told))
+    front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), on_error=lambda *told: said.append(told))
     async with at_work(front):
         yield front
 

@@ -636,13 +636,13 @@ async def test_a_turn_on_each_kind_of_server(cluster: Cluster) -> None:
         await nodes.wait_synced()
         for written in (None, "somebody else's by now"):
             with suppress(Conflict):
-                async with plugins.turn(candidate.epoch, pod, name):
+                async with plugins.node_lock(candidate.epoch, pod, name):
                     assert (await lock_of(api, name) or "").endswith(f",{cluster.namespace},p")
                     if written is not None:
                         await put_lock(api, name, written)
                     raise Conflict("its bind is refused")
             assert await lock_of(api, name) == written
-        async with plugins.turn(candidate.epoch, pod, name):
+        async with plugins.node_lock(candidate.epoch, pod, name):
             pass
         assert (await lock_of(api, name) or "").endswith(f",{cluster.namespace},p")
     await api.write(Delete(NODES, name))

@@ -14,7 +14,7 @@ from tests.kube.test_front import a_node, a_pod, put, running
 from ullage.kube import events
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
-from ullage.kube.events import AGAIN_S, PodEvent, PodEvents, Reason
+from ullage.kube.events import AGAIN_S, EventRecorder, PodEvent, Reason
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
@@ -61,24 +61,24 @@ async def test_only_the_leader_tells_and_not_without_end(
     async def pause(seconds: float) -> None:
         paused.append(seconds)
 
-    teller = PodEvents(candidate, clock=clock, pause=pause)
+    recorder = EventRecorder(candidate, clock=clock, pause=pause)
 
     def event(**other: Any) -> PodEvent:
         return PodEvent(**{"namespace": "default", "pod": "p", "uid": "u", "reason": Reason.FILTERING_FAILED} | other)
 
-    teller.tell(event(message="by a follower"))
+    recorder.record(event(message="by a follower"))
     await candidate.attempt()
     for message in ("one", "one", "two", "three"):
-        teller.tell(event(message=message))
-    assert teller.left_out == 1
-    writing = asyncio.create_task(teller.run())
+        recorder.record(event(message=message))
+    assert recorder.left_out == 1
+    writing = asyncio.create_task(recorder.run())
     await until(lambda: len(paused) == 2, "both are written")
     clock.now += AGAIN_S
-    teller.tell(event(message="one"))
+    recorder.record(event(message="one"))
     server.canned.append(Canned("POST", "/events", 403, times=1))
-    await until(lambda: teller.left_out == 2, "one more is refused")
+    await until(lambda: recorder.left_out == 2, "one more is refused")
     await candidate.release()
-    teller.tell(event(message="after the term"))
+    recorder.record(event(message="after the term"))
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
     assert sorted(message for _, _, message in told(server)) == ["one", "two"]
@@ -89,17 +89,17 @@ async def test_what_was_left_out_is_written_when_it_is_told_again(
 ) -> None:
     monkeypatch.setattr(events, "MOST_WAITING", 1)
     candidate = Candidate(api, "ullage", "default")
-    teller = PodEvents(candidate, clock=Clock())
+    recorder = EventRecorder(candidate, clock=Clock())
     await candidate.attempt()
     one, two = (PodEvent("default", "p", "u", Reason.CARD_MISSING, message) for message in ("one", "two"))
     server.canned.append(Canned("POST", "/events", 403, times=1))
-    teller.tell(one)
-    teller.tell(two)
-    assert teller.left_out == 1
-    writing = asyncio.create_task(teller.run())
-    await until(lambda: teller.left_out == 2, "the first is refused, the second had no room")
+    recorder.record(one)
+    recorder.record(two)
+    assert recorder.left_out == 1
+    writing = asyncio.create_task(recorder.run())
+    await until(lambda: recorder.left_out == 2, "the first is refused, the second had no room")
     for number, event in enumerate((one, two), 1):
-        teller.tell(event)
+        recorder.record(event)
         await until(lambda number=number: len(told(server)) == number, "it is written this time")
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)

@@ -255,16 +255,16 @@ async def test_a_leader_knows_what_was_bound_before_it_even_if_its_watch_is_behi
 async def test_what_was_not_heard_for_long_is_named_with_what_keeps_it_from_it(server: ApiServer, api: HttpKubeApi):
     async with running(server, api) as up:
         nodes = up.front.nodes
-        await until(lambda: not up.front.troubles(), "all is heard")
-        nodes.trouble = Unreachable("the stream broke")
-        assert up.front.troubles() == {"nodes": "the stream broke"}
-        assert up.front.troubles(60.0) == {}
+        await until(lambda: not up.front.errors(), "all is heard")
+        nodes.last_error = Unreachable("the stream broke")
+        assert up.front.errors() == {"nodes": "the stream broke"}
+        assert up.front.errors(60.0) == {}
         nodes._heard_at -= 60.0
-        nodes.trouble = Unreachable("the stream broke")
-        assert up.front.troubles(60.0) == {"nodes": "the stream broke"}
+        nodes.last_error = Unreachable("the stream broke")
+        assert up.front.errors(60.0) == {"nodes": "the stream broke"}
     alone = make_front(api, Candidate(api, "ullage", "default"), Rules())
-    alone.candidate.trouble = Unreachable("no answer")
-    assert alone.troubles() == {"leases": "no answer"}
+    alone.candidate.last_error = Unreachable("no answer")
+    assert alone.errors() == {"leases": "no answer"}
 
 
 async def test_questions_are_answered_while_metrics_are_written_down(

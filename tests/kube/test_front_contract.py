@@ -51,14 +51,14 @@ async def test_two_candidates_take_turns(cluster: Cluster) -> None:
     first, second = (Candidate(cluster.api, "leader", cluster.namespace, clock=lambda: now) for _ in range(2))
     for candidate in (first, second, first, second):
         await candidate.attempt()
-    assert (first.epoch, second.epoch, second.trouble) == (1, None, None)
+    assert (first.epoch, second.epoch, second.last_error) == (1, None, None)
     now += 15
     await second.attempt()
     assert (first.epoch, second.epoch) == (None, 2)
     await first.attempt()
     assert first.holder == second.identity
     await second.release()
-    assert second.trouble is None
+    assert second.last_error is None
     assert not (await cluster.api.get(LEASES, "leader", cluster.namespace)).spec.holder_identity
     await first.attempt()
     assert first.epoch == 3

@@ -118,7 +118,7 @@ async def test_a_number_that_no_process_has_proves_nothing(api: HttpKubeApi, tim
     second = time.candidate(api)
     await time.wait(14, second)
     assert second.epoch is None
-    assert second.trouble is None
+    assert second.last_error is None
 
 
 async def test_a_pod_that_cannot_be_read_proves_nothing(server: ApiServer, api: HttpKubeApi, time: Time) -> None:

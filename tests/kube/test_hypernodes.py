@@ -9,7 +9,7 @@ import pytest
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import a_node, a_pod, put
-from tests.kube.test_turns import pods_of, story, waiting
+from tests.kube.test_queue_admission import pods_of, story, waiting
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.queues.pod_groups import MAKERS, Near
 

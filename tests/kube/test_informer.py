@@ -112,7 +112,7 @@ async def test_a_server_that_starts_again_is_followed_without_another_list(serve
         await informer.wait_synced()
         server.stop()
         delete(server, "a")
-        await until(lambda: informer.trouble is not None, "the end is noticed")
+        await until(lambda: informer.last_error is not None, "the end is noticed")
         server.start()
         await alike(server, audience)
     assert audience.told[2:] == [("Removed", "a")]
@@ -169,9 +169,9 @@ async def test_a_connection_lost_without_a_word_is_left(server: ApiServer, tmp_p
             await informer.wait_synced()
             proxy.lose()
             change(server, "a")
-            await until(lambda: informer.trouble is not None, "the silence is noticed")
-            assert informer.trouble is not None
-            assert informer.trouble.code == "kube-timeout"
+            await until(lambda: informer.last_error is not None, "the silence is noticed")
+            assert informer.last_error is not None
+            assert informer.last_error.code == "kube-timeout"
             assert on_server(server) != audience.states()
             proxy.find()
             await alike(server, audience)
@@ -198,7 +198,7 @@ async def test_a_refusal_is_not_the_end(server: ApiServer, api: HttpKubeApi) -> 
     async with running(informer):
         await informer.wait_synced()
         assert ("", "a") in informer.objects
-        await until(lambda: informer.trouble is None, "all is well")
+        await until(lambda: informer.last_error is None, "all is well")
 
 
 async def test_an_error_of_a_handler_ends_it(server: ApiServer, api: HttpKubeApi) -> None:
@@ -364,7 +364,7 @@ async def test_a_quiet_watch_of_a_server_without_bookmarks_is_not_behind() -> No
             nonlocal now
             self.since.append("1")
             yield accepted
-            ages.append((informer.age_s, informer.trouble))
+            ages.append((informer.age_s, informer.last_error))
             if len(self.since) == 40:
                 self.ended.set()
                 await asyncio.Event().wait()

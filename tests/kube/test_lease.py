@@ -114,8 +114,8 @@ async def test_a_leader_that_cannot_renew_stops_in_time(server: ApiServer, api: 
     server.canned.append(Canned("PUT", "/ullage", 500, times=1000))
     await time.wait(9.9, first)
     assert first.epoch == 1
-    assert first.trouble is not None
-    assert first.trouble.code == "kube-unavailable"
+    assert first.last_error is not None
+    assert first.last_error.code == "kube-unavailable"
     await time.wait(0.1)
     assert first.epoch is None
     server.canned.clear()

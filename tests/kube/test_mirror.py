@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kube.told import Told
+from tests.kube.fake_informer import FakeInformer
 from ullage.core.placing.selection import Rules
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.kinds import NODES, PODS
@@ -54,11 +54,11 @@ def a_pod(name: str, node: str = "", *cards: str, asks: int = 0, mib: int = 0, *
 
 
 class World:
-    """A mirror of machines and pods that the test tells of, and the troubles that were told."""
+    """A mirror of machines and pods that the test tells of, and the errors that were told."""
 
     def __init__(self, *nodes: dict[str, Any]) -> None:
-        self.nodes, self.pods = Told(NODES), Told(PODS)
-        self.troubles: list[str] = []
+        self.nodes, self.pods = FakeInformer(NODES), FakeInformer(PODS)
+        self.errors: list[str] = []
         self.events: list[PodEvent] = []
         for node in nodes:
             self.nodes.put(node)
@@ -74,8 +74,8 @@ class World:
             self.pods,  # type: ignore[arg-type]
             read_pod,
             readers=[RegisteredCards()],
-            trouble=lambda _kind, name, error: self.troubles.append(f"{name}: {error.code}: {error.message}"),
-            tell=self.events.append,
+            on_error=lambda _kind, name, error: self.errors.append(f"{name}: {error.code}: {error.message}"),
+            record_event=self.events.append,
         )
         self.mirror.recover()
 
@@ -107,7 +107,7 @@ def test_a_pod_in_others_words_holds_after_a_restart_what_it_was_given():
     before = dict(world.cluster.allocator.fleet.ledger)
     world.begin()
     assert world.cluster.allocator.fleet.ledger == before
-    assert world.troubles == []
+    assert world.errors == []
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
@@ -118,7 +118,7 @@ class TestForged:
         for pod in pods:
             world.pods.put(pod)
         if not live:
-            world.troubles.clear()
+            world.errors.clear()
             world.begin()
 
     def test_cards_that_nobody_has_cost_no_other_card_and_the_rest_is_held(self, live: bool):
@@ -134,8 +134,8 @@ class TestForged:
         world = World(a_node("a", "A0"))
         self.tell(world, live, a_pod("p", "a", "A0"), a_pod("q", "a", "A0"))
         assert world.held == {"p": ("A0",), "q": ("A0",)}
-        assert world.troubles
-        assert all("card-held" in told for told in world.troubles)
+        assert world.errors
+        assert all("card-held" in told for told in world.errors)
         world.pods.drop("p", "default")
         assert world.free("a") == ()
         world.pods.drop("q", "default")
@@ -147,7 +147,7 @@ class TestForged:
         self.tell(world, live, *(a_pod(name, "a", "A0", mib=12_000, allocation=of) for name in "pq"))
         assert set(world.held) == {"p", "q"}
         assert world.free("a") == ()
-        assert any("card-held" in told for told in world.troubles)
+        assert any("card-held" in told for told in world.errors)
         world.pods.drop("p", "default")
         world.pods.drop("q", "default")
         assert world.free("a") == ("A0",)
@@ -169,7 +169,7 @@ class TestForged:
         world = World(a_node("a", "A0", "A1"))
         self.tell(world, live, a_pod("p", "a", "A0", mib=1000, **written))
         assert world.held == {"p": ("A0",)}
-        assert len(world.troubles) == 1
+        assert len(world.errors) == 1
         assert world.free("a") == ("A1",)
 
     def test_cards_of_another_machine_are_held_there(self, live: bool):
@@ -186,11 +186,11 @@ def test_a_card_that_two_machines_claim_is_that_of_one():
     assert world.free("b") == ("B0",)
     assert world.free("b", 2) == ()
     assert world.free("a", 2) == ("A1", "X")
-    assert [told for told in world.troubles if "card-named-twice" in told] == [
+    assert [told for told in world.errors if "card-named-twice" in told] == [
         "b: card-named-twice: card X is that of a; names of cards are unique in a cluster"
     ]
     world.nodes.put(a_node("b", "B0", "X", mib=8000))
-    assert len(world.troubles) == 1, "it is told once"
+    assert len(world.errors) == 1, "it is told once"
     world.nodes.put(a_node("a", "A1"))
     assert world.free("b", 2) == ("B0", "X")
 
@@ -222,12 +222,12 @@ def test_a_pod_of_another_scheduler_gets_its_cards_when_there_is_room():
     world.pods.put(a_pod("foreign", "a"))
     world.pods.put(a_pod("early", "later"))
     assert world.held == {"p": ("A0",)}
-    assert [told.split(":")[1] for told in world.troubles] == [" no-room"]
+    assert [told.split(":")[1] for told in world.errors] == [" no-room"]
     for number in range(3):
         world.pods.put(a_pod(f"b{number}", "b", f"B{number}"))
         world.pods.drop(f"b{number}", "default")
         world.mirror.settle()
-    assert len(world.troubles) == 1, "it is told once, however often others leave"
+    assert len(world.errors) == 1, "it is told once, however often others leave"
     world.pods.drop("p", "default")
     assert world.held == {"foreign": ("A0",)}
     world.nodes.put(a_node("later", "L0"))
@@ -248,7 +248,7 @@ def test_a_pod_that_is_on_a_machine_holds_cards_there_whatever_speaks_against_it
     world.pods.put(pod)
     assert len(world.held["foreign"]) == 1
     assert world.free("a", 2) == ()
-    assert world.troubles == []
+    assert world.errors == []
     if against == "quota":
         other = Request("other", ResourceRequirement(gpu_count=1), Claim("default"))
         assert not world.cluster.offers(other, ["a"], expected=False).names, "the quota still counts"
@@ -319,7 +319,7 @@ def test_pods_of_hami_s_scheduler_are_booked_on_the_cards_that_their_annotations
         "unreadable": {"A1": (0, 500)},
     }
     assert world.free("a") == ("A0",)
-    assert world.troubles == []
+    assert world.errors == []
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_a_list_of_cards_with_blanks_and_empty_parts_names_the_same_cards(writte
         assert world.held == {"p": ("A0", "A1")}
         world.begin()
         assert world.held == {"p": ("A0", "A1")}
-        assert world.troubles == []
+        assert world.errors == []
         world.pods.drop("p", "default")
 
 
@@ -415,7 +415,7 @@ def test_a_card_that_a_pod_names_twice_stands_where_another_one_stood() -> None:
     world.pods.put(a_pod("p", "a", asks=2, gpu_ids="A0,A0"))
     assert world.held == {}
     assert world.free("a") == (), "nobody knows which the other card is"
-    assert "a card is named twice" in world.troubles[0]
+    assert "a card is named twice" in world.errors[0]
 
 
 def test_containers_that_run_together_count_together_and_one_that_ran_before_them_by_itself():
@@ -452,11 +452,11 @@ def test_no_card_of_a_machine_is_given_away_while_nobody_knows_which_a_pod_has(l
     world.pods.put(a_pod("other", "a", "A0"))
     world.pods.put(placed_by_hami("p", written, gpumem="1000"))
     if not live:
-        world.troubles.clear()
+        world.errors.clear()
         world.begin()
     assert world.free("a") == ()
     assert world.free("b") == ("B0",)
-    assert why in world.troubles[0]
+    assert why in world.errors[0]
     assert [(event.pod, event.reason.value) for event in world.events] == [("p", "CardsUnknown")]
     world.pods.put(placed_by_hami("p", "A0,NVIDIA,1000,0:;", gpumem="1000"))
     assert world.free("a") == ("A1",)
@@ -471,7 +471,7 @@ def test_annotations_of_another_node_are_not_believed():
     pod["metadata"]["annotations"]["hami.io/vgpu-node"] = "b"
     world.pods.put(pod)
     assert world.free("a") == ()
-    assert "vgpu-node" in world.troubles[0]
+    assert "vgpu-node" in world.errors[0]
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
@@ -493,7 +493,7 @@ def test_what_a_pod_was_given_is_never_free_because_it_cannot_be_read(
         world.begin()
     assert world.held == held
     assert world.free("a") == ()
-    assert world.troubles
+    assert world.errors
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
@@ -525,7 +525,7 @@ def test_a_request_that_cannot_be_read_any_more_changes_nothing_of_what_its_pod_
     world.pods.put(pod)
     if not live:
         world.begin()
-        assert world.troubles
+        assert world.errors
     assert charges(world) == {"p": {"A0": (100_000, 1000)}}
     assert left(world, "a") == left_before
     (held,) = world.cluster.allocator.fleet.ledger.values()
@@ -634,7 +634,7 @@ def test_a_node_that_refused_a_pod_gets_no_other_that_asks_the_same_until_someth
         found = world.cluster.offers(alike, ["a", "b"], expected=False)
         assert found.names == ["b"]
         assert found.refusals["a"].counts == {Code.REFUSED_THERE: 1}
-        assert f"default/{name}: refused-there" in world.troubles[-1]
+        assert f"default/{name}: refused-there" in world.errors[-1]
         assert world.cluster.offers(other, ["a", "b"], expected=False).names == ["a", "b"]
         change()
         world.mirror.settle()

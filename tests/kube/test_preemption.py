@@ -16,7 +16,7 @@ from tests.kube.test_front import Running, a_node, a_pod, put, running
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.objects import PodDisruptionBudget
 from ullage.kube.extender import Extender
-from ullage.kube.preemption import AGAIN_S, HEARD_S, KEPT_S, PATIENCE_S, Preemptor
+from ullage.kube.preemption import AGAIN_S, ASKED_S, PATIENCE_S, RESERVED_S, Preemptor
 from ullage.wire.extender import ExtenderArgs, PreemptionArgs, Victims
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -128,7 +128,7 @@ async def pressed(
             front.nodes,
             budgets or front.followed.budgets.objects.values,
             front.extender.read_pod,
-            front.events.tell,
+            front.events.record,
             clock=lambda: clock[0],
             **terms,
         )
@@ -301,7 +301,7 @@ async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(serve
         assert not (it.extender.filter(ExtenderArgs(it.pods["urgent"], nodes=nodes)).nodes or {})["items"]
         assert await it.look(PATIENCE_S) == set()
         assert await it.ask("old", "a") == []
-        assert await it.look(HEARD_S + 1) == set()
+        assert await it.look(ASKED_S + 1) == set()
 
 
 async def test_room_is_kept_until_it_is_taken_or_nobody_comes(server: ApiServer, api: HttpKubeApi):
@@ -312,10 +312,10 @@ async def test_room_is_kept_until_it_is_taken_or_nobody_comes(server: ApiServer,
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == {"one"}
         await it.heard_to_leave("one")
-        await it.look(100 * KEPT_S)
+        await it.look(100 * RESERVED_S)
         await it.end("one")
         assert await it.ask("low", "a") == [], "it is kept for another"
-        await it.look(KEPT_S - 1)
+        await it.look(RESERVED_S - 1)
         assert await it.ask("low", "a") == []
         await it.look(1)
         assert "ullage.io/room-on" not in it.now("urgent")["metadata"]["annotations"]

@@ -80,4 +80,4 @@ async def test_gangs_start_whole_beside_others_and_a_wide_pod_is_not_passed(
             assert not names(watched, "g")
             await finish(kubelets, watched, "s")
             await until(lambda: len(names(watched, "g")) == 4, "all of the gang run", 60)
-            assert front.turns.gates.figures()["y"].opened == 4
+            assert front.admission.gates.figures()["y"].opened == 4

@@ -32,7 +32,7 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
             assert await up.place(pod, [node]) == f"!{node}"
         await _heard(up, "gone", "stays", "silent")
         vanished = VanishedCards(0, grace_s=60)
-        sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.tell, clock=lambda: now[0])
+        sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.record, clock=lambda: now[0])
         (lost,) = cards_of(server, "gone")
         left = a_machine("a", {card: TURNS for card in ("g1", "g2") if card != lost})
         _replace(server, left)
@@ -62,7 +62,7 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
         await _heard(up, "guarded", "free")
         await until(lambda: _phases(server) == {"Running"}, "both run")
         now, vanished = [0.0], VanishedCards(0, grace_s=0, most=1)
-        sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.tell, clock=lambda: now[0])
+        sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.record, clock=lambda: now[0])
         _replace(server, a_machine("a", {"g3": TURNS}))
         await until(lambda: [gpu.uuid for gpu in front.mirror.machines["a"].gpus] == ["g3"], "it is heard")
         for _ in range(2):  # one is told in each round, whoever comes first by its uid
@@ -94,7 +94,7 @@ async def test_a_card_that_a_driver_tells_again_is_back_though_its_node_is_as_it
         mirror = Mirror(Cluster(Rules(), lambda: 0.0), front.nodes, front.pods, read_pod, readers=[lambda _: there])
         mirror.recover()
         vanished = VanishedCards(0, grace_s=60)
-        sweep = Sweep(front.candidate, mirror, front.pods, vanished, front.events.tell, clock=lambda: now[0])
+        sweep = Sweep(front.candidate, mirror, front.pods, vanished, front.events.record, clock=lambda: now[0])
         await sweep.look()
         await until(lambda: "p" in _told(server), "it is missed")
         now[0], there[:] = 60.0, [Gpu(card, 0)]

@@ -66,7 +66,7 @@ async def running(server: ApiServer, api: HttpKubeApi, said: list[Any] | None = 
             said.append(told)
 
     front = make_front(
-        api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(topologies=True), trouble=trouble
+        api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(topologies=True), on_error=trouble
     )
     async with at_work(front, lambda it: it.mirror.ready):
         yield front

@@ -30,7 +30,7 @@ from ullage.bootstrap.tls import TlsFiles
 from ullage.bootstrap.warm import warm
 from ullage.core.placing.selection import WORKERS_PER_NODE, Rules
 from ullage.kube.app import make_app
-from ullage.kube.bindings.callers import Admins, Known, ProxyHeaders, Tokens, caller_of
+from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.gate import Scope
@@ -123,7 +123,7 @@ class KubeProcess:
         async with connect(kubeconfig, section.context) as client:
             api = HttpKubeApi(client, Patience(answer_s=section.timeout_s))
             candidate = Candidate(api, section.lease, section.namespace, self._terms)
-            front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), trouble=_trouble)
+            front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), on_error=_trouble)
             with LoopApart() as apart:
                 async with served(self._servers(front, api, apart)) as serving:
                     code = await self._lead(front, serving)
@@ -166,7 +166,7 @@ class KubeProcess:
         if section.bindings.bind is not None and front.bindings is not None:
             app = compute_resources(front.bindings.use, caller_of, metrics.call)
             tls = _tls(section.cert_file, section.key_file, section.bindings.proxy_ca_file)
-            known = Known(app, _callers(section.bindings, api))
+            known = Authentication(app, _callers(section.bindings, api))
             handed = HandedOver(known, most_bytes=compute_questions.MAX_BODY, at_once=CALLS_AT_ONCE)
             found["bindings"] = KubeServer(handed, section.bindings.bind, tls, apart)
         if section.metrics_bind is not None:
@@ -243,7 +243,7 @@ async def _tell(front: Front) -> None:
             term = front.candidate.epoch
             log.info("kube.leading" if term else "kube.following", identity=front.candidate.identity, epoch=term)
         unready = front.extender.unready
-        troubles = front.troubles(0.0 if unready else BEHIND_S)
+        troubles = front.errors(0.0 if unready else BEHIND_S)
         if (now := (unready, tuple(troubles))) != said:
             said = now
             if unready:

@@ -15,24 +15,24 @@ from ullage.kube.client.api import ALL, KubeApi, Selection
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.disruption import report_unreadable
-from ullage.kube.doubt import Doubts
-from ullage.kube.events import PodEvents
+from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender, nothing_claimed
 from ullage.kube.followed import Followed
 from ullage.kube.front import Front, FrontClaims
 from ullage.kube.leader_label import LeaderLabel
-from ullage.kube.machines import Trouble
+from ullage.kube.machines import OnError
 from ullage.kube.mirror import Mirror
 from ullage.kube.nodes import CardReader
 from ullage.kube.pools import CardPools
 from ullage.kube.preemption import Preemptor
+from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
-from ullage.kube.queues.turns import TurnKeeper
 from ullage.kube.recent import recent
 from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
+from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.kube.webhook.admission import named_queue
 from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
@@ -96,7 +96,7 @@ def make_front(
     *,
     clock: Callable[[], float] = clock_s,
     now: Callable[[], float] = time.time,
-    trouble: Trouble = lambda _kind, _name, _error: None,
+    on_error: OnError = lambda _kind, _name, _error: None,
 ) -> Front:
     """A front that runs nothing yet. `clock` counts seconds and never goes back; `now` is the time since 1970.
 
@@ -105,12 +105,12 @@ def make_front(
     pods, domain, asked = settings.pods, settings.pods.domain, PodReader(settings.pods)
     cluster = Cluster(rules, clock, now)
     followed = Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas)
-    quotas = None if followed.quotas is None else NamespaceQuotas(cluster, followed.quotas, pods.hami, trouble)
-    report_unreadable(followed.budgets, trouble)
-    devices = Devices(cluster, settings.card_drivers, clock=clock, trouble=trouble)
+    quotas = None if followed.quotas is None else NamespaceQuotas(cluster, followed.quotas, pods.hami, on_error)
+    report_unreadable(followed.budgets, on_error)
+    devices = Devices(cluster, settings.card_drivers, clock=clock, trouble=on_error)
     readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
-    events = PodEvents(candidate)
-    hypernodes = HyperNodes(api, followed.nodes, trouble)
+    events = EventRecorder(candidate)
+    hypernodes = HyperNodes(api, followed.nodes, on_error)
     mirror = Mirror(
         cluster,
         followed.nodes,
@@ -123,20 +123,20 @@ def make_front(
         domains=hypernodes.labels_of,
         figures=settings.figures,
         pools=CardPools(domain, settings.pools),
-        trouble=trouble,
-        tell=events.tell,
+        on_error=on_error,
+        record_event=events.record,
     )
     bindings = None
     if settings.bindings is not None:
-        sources = Sources(followed.nodes, followed.pods, followed.namespaces)
+        sources, terms = Sources(followed.nodes, followed.pods, followed.namespaces), settings.bindings
         bindings = FrontBindings.of(
-            api, candidate, cluster, sources, settings.bindings, asked, readers, devices.claimed, events.tell, trouble
+            api, candidate, cluster, sources, terms, asked, readers, devices.claimed, events.record, on_error
         )
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
     hypernodes.on_move(_moving(mirror, groups))
     queue_of = labelled(gate_of(domain), named_queue(followed.namespaces, domain))
-    turns = TurnKeeper(
+    admission = AdmissionController(
         Gates(cluster, queue_of, clock, settings.queues, reserve_after_s=settings.reserve_after_s),
         queue_of,
         mirror,
@@ -147,7 +147,7 @@ def make_front(
         candidate,
         asked,
         domain=domain,
-        tell=events.tell,
+        record_event=events.record,
         at_once=lambda namespace: gate is not None and gate.covers(namespace),
     )
     claims = None
@@ -155,7 +155,7 @@ def make_front(
         decided = Claims(cluster, devices, selects)
         described = _describing(mirror, bindings)
         devices_there = DeviceMirror(
-            api, decided, followed.nodes, described, trouble, queue_key=gate_of(domain), tell=events.tell
+            api, decided, followed.nodes, described, on_error, queue_key=gate_of(domain), record_event=events.record
         )
         claiming = Claiming(
             api,
@@ -168,13 +168,15 @@ def make_front(
             scheduler=settings.scheduler,
             may_have=lambda pod: None if gate is None else gate.whole_cards(pod.document, pod.metadata.uid),
             asks=_requesting(asked),
-            in_order=turns.gates.in_order,
-            keep=turns.gates.keep,
-            tell=events.tell,
-            trouble=trouble,
+            in_order=admission.gates.in_order,
+            reserve=admission.gates.keep,
+            record_event=events.record,
+            on_error=on_error,
         )
         claims = FrontClaims(devices_there, claiming)
-    doubts = Doubts(api, candidate, cluster, mirror, followed.pods, domain, gate=gate, trouble=trouble, clock=clock)
+    unconfirmed = UnconfirmedBinds(
+        api, candidate, cluster, mirror, followed.pods, domain, gate=gate, on_error=on_error, clock=clock
+    )
     plugins = DevicePlugins(
         api,
         candidate,
@@ -182,7 +184,7 @@ def make_front(
         followed.pods,
         words=pods.hami,
         terms=settings.plugins,
-        tell=events.tell,
+        record_event=events.record,
         look_again=mirror.describe_again,
         now=now,
     )
@@ -196,21 +198,21 @@ def make_front(
             followed.nodes,
             followed.budgets.objects.values,
             asked,
-            events.tell,
+            events.record,
             domain=domain,
             clock=clock,
-            trouble=trouble,
+            on_error=on_error,
         )
     extender = Extender(
         cluster,
         mirror,
         api,
         candidate,
-        doubts,
+        unconfirmed,
         recent(asked),
         plugins,
         domain,
-        events.tell,
+        events.record,
         gate,
         nothing_claimed if claims is None else claims.mirror.claimed,
         followed.budgets.objects.values,
@@ -218,19 +220,14 @@ def make_front(
     )
     if bindings is not None:
         bindings.store.unready = lambda: extender.unready
+    begin = _beginning(admission, preemptor, bindings, mirror, claims)
     takeover = Takeover(
-        candidate,
-        mirror,
-        doubts,
-        followed,
-        None if claims is None else claims.mirror,
-        asked,
-        _beginning(turns, preemptor, bindings, mirror, claims),
+        candidate, mirror, unconfirmed, followed, None if claims is None else claims.mirror, asked, begin
     )
     sweep = None
     if settings.cleanup_delay_s is not None:
         vanished = VanishedCards(settings.cleanup_delay_s)
-        sweep = Sweep(candidate, mirror, followed.pods, vanished, events.tell, domain=domain, trouble=trouble)
+        sweep = Sweep(candidate, mirror, followed.pods, vanished, events.record, domain=domain, on_error=on_error)
     return Front(
         read_pod=asked,
         candidate=candidate,
@@ -238,14 +235,14 @@ def make_front(
         followed=followed,
         mirror=mirror,
         takeover=takeover,
-        doubts=doubts,
+        unconfirmed=unconfirmed,
         plugins=plugins,
         extender=extender,
         events=events,
-        turns=turns,
+        admission=admission,
         groups=groups,
         hypernodes=hypernodes,
-        leader_label=LeaderLabel(candidate, mirror, followed.pods, trouble=trouble),
+        leader_label=LeaderLabel(candidate, mirror, followed.pods, on_error=on_error),
         quotas=quotas,
         claims=claims,
         bindings=bindings,
@@ -287,7 +284,7 @@ def _describing(mirror: Mirror, bindings: FrontBindings | None) -> Callable[[str
 
 
 def _beginning(
-    turns: TurnKeeper,
+    admission: AdmissionController,
     preemptor: Preemptor | None,
     bindings: FrontBindings | None,
     mirror: Mirror,
@@ -296,13 +293,13 @@ def _beginning(
     """What follows when a term begins."""
 
     def begun() -> None:
-        turns.begin()
+        admission.begin()
         if preemptor is not None:
             preemptor.begin()
         if bindings is not None:
             bindings.store.wake()
-        mirror.say_again()
+        mirror.report_again()
         if claims is not None:
-            claims.mirror.say_again()
+            claims.mirror.report_again()
 
     return begun

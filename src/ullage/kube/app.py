@@ -1,6 +1,6 @@
 """The extender over HTTP: `POST /filter`, `/prioritize`, `/preempt` and `/bind`, and whether it is well.
 
-A scheduler takes anything but 200 for a broken connection. So what goes wrong is told in an ordinary answer,
+A scheduler takes anything but 200 for a broken connection. So what goes wrong is error_body in an ordinary answer,
 except that a question without a body has no ordinary answer.
 """
 
@@ -31,10 +31,10 @@ from ullage.wire.extender import (
 )
 
 Answer = Callable[[bytes], Awaitable[bytes]]
-Told = Callable[[UllageError], bytes]
+ErrorBody = Callable[[UllageError], bytes]
 
 Meter = Callable[[str, float, str], None]
-"""Told of each answer: the verb, how many seconds it took, and `ok` or the code of what went wrong."""
+"""ErrorBody of each answer: the verb, how many seconds it took, and `ok` or the code of what went wrong."""
 
 
 NOBODY: Meter = lambda _verb, _seconds, _outcome: None  # noqa: E731 - its type says more than a function would
@@ -44,8 +44,8 @@ def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = NOBODY)
     """The application; bodies have `most` bytes at most."""
     verbs = _Verbs(extender, most)
 
-    def route(verb: str, answer: Answer, told: Told) -> Route:
-        return _route(verb, answer, told, most, meter)
+    def route(verb: str, answer: Answer, error_body: ErrorBody) -> Route:
+        return _route(verb, answer, error_body, most, meter)
 
     return Starlette(
         routes=[
@@ -87,7 +87,7 @@ async def _alive(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-def _route(verb: str, answer: Answer, told: Told, most: int, meter: Meter) -> Route:
+def _route(verb: str, answer: Answer, error_body: ErrorBody, most: int, meter: Meter) -> Route:
     async def respond(request: Request) -> Response:
         began, outcome = perf_counter(), "ok"
         try:
@@ -96,7 +96,7 @@ def _route(verb: str, answer: Answer, told: Told, most: int, meter: Meter) -> Ro
             outcome = error.code
             if isinstance(error, EmptyBody):
                 return PlainTextResponse(error.message, 400)
-            found = told(error)
+            found = error_body(error)
         finally:
             meter(verb, perf_counter() - began, outcome)
         return Response(found, media_type="application/json")

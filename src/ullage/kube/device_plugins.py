@@ -24,7 +24,7 @@ from ullage.kube.client.informer import Changed, Informer, News
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import TERMS, Candidate, clock_s
 from ullage.kube.client.objects import Node, Pod
-from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.events import PodEvent, Reason, RecordEvent
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.model.gpu import Gpu
@@ -68,7 +68,7 @@ class DevicePlugins:
         *,
         words: Sequence[Words] = (NVIDIA,),
         terms: PluginTerms = PLAIN_TERMS,
-        tell: Tell = lambda _event: None,
+        record_event: RecordEvent = lambda _event: None,
         look_again: Callable[[str], None] = lambda _node: None,
         clock: Callable[[], float] = clock_s,
         now: Callable[[], float] = time.time,
@@ -76,7 +76,7 @@ class DevicePlugins:
     ) -> None:
         """`look_again` is told of machines whose plugin may have been silent for too long by now."""
         self._api, self._candidate, self._nodes, self._pods = api, candidate, nodes, pods
-        self._words, self._terms, self._tell, self._look_again = words, terms, tell, look_again
+        self._words, self._terms, self._record_event, self._look_again = words, terms, record_event, look_again
         self._clock, self._now, self._pause = clock, now, pause
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.waiting: set[tuple[str, str]] = set()
@@ -93,7 +93,7 @@ class DevicePlugins:
         return asked.devices if asked.devices is not None and asked.devices.counted else None
 
     @asynccontextmanager
-    async def turn(self, epoch: int, pod: Pod, node: str) -> AsyncIterator[None]:
+    async def node_lock(self, epoch: int, pod: Pod, node: str) -> AsyncIterator[None]:
         """Within it the pod is bound to that node; if that fails, it is the next one's turn.
 
         Raises:
@@ -104,12 +104,12 @@ class DevicePlugins:
         self.waiting.add(pod.key)
         try:
             async with self._queued(node):
-                lock = await self._take(epoch, pod, node, began)
+                lock = await self._acquire(epoch, pod, node, began)
                 try:
                     yield
                 except UllageError as error:
                     if is_refusal(error):  # else the pod may be bound, and then the plugin needs to find it
-                        await self._give_back(epoch, node, lock)
+                        await self._release(epoch, node, lock)
                     raise
         finally:
             self.waiting.discard(pod.key)
@@ -128,14 +128,14 @@ class DevicePlugins:
         finally:
             queue.release()
 
-    async def _take(self, epoch: int, pod: Pod, node: str, began: float) -> str:
+    async def _acquire(self, epoch: int, pod: Pod, node: str, began: float) -> str:
         """Put our lock on a node as soon as no other counts there; what was written."""
         while True:
             found = self._nodes.objects.get(("", node))
             if found is None:
                 raise NotFound(f"node {node} is not there", code="node-gone")
             holder = _lock_on(found)
-            if holder is None or await self._over(holder, pod, node):
+            if holder is None or await self._is_stale(holder, pod, node):
                 try:
                     return await self._put(epoch, found, NodeLock(self._now(), *pod.key).encode())
                 except VersionConflict as error:
@@ -152,14 +152,14 @@ class DevicePlugins:
         await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": metadata}))
         return text
 
-    async def _give_back(self, epoch: int, node: str, text: str) -> None:
+    async def _release(self, epoch: int, node: str, text: str) -> None:
         """Take our lock away; if that fails its turn is over all the same, as the pod is not bound."""
         path = f"/metadata/annotations/{LOCK.replace('/', '~1')}"
         remove: list[Mapping[str, Any]] = [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
         with suppress(UllageError):
             await self._candidate.write(epoch, Patch(NODES, node, remove, type=PatchType.JSON))
 
-    async def _over(self, lock: NodeLock, pod: Pod, node: str) -> bool:
+    async def _is_stale(self, lock: NodeLock, pod: Pod, node: str) -> bool:
         """Whether a turn is over though nobody took the lock away. What our mirror says is looked up in the API."""
         if lock.expired(self._now(), self._terms.expires_s) or lock.key == pod.key:
             return True
@@ -189,7 +189,9 @@ class DevicePlugins:
 
     # --- what plugins are told, and what they tell ---
 
-    def told(self, ask: DeviceAsk, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool) -> dict[str, str]:
+    def annotations(
+        self, ask: DeviceAsk, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool
+    ) -> dict[str, str]:
         """The annotations by which the plugin hands out exactly these cards; `bound`: as bindings say, not the pod.
 
         Raises:
@@ -210,7 +212,7 @@ class DevicePlugins:
                 message = (
                     f"the device plugin of {new.spec.node_name} handed out none of its cards ({BIND_PHASE}: failed)"
                 )
-                self._tell(PodEvent(*new.key, new.metadata.uid, Reason.ALLOCATION_FAILED, message))
+                self._record_event(PodEvent(*new.key, new.metadata.uid, Reason.ALLOCATION_FAILED, message))
 
     async def run(self) -> None:
         """Ask plugins that are silent whether they are there, and look when their time to answer is over."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ullage.core.evicting.victims import Budgets
 from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import PodDisruptionBudget
-from ullage.kube.machines import Trouble
+from ullage.kube.machines import OnError
 from ullage.model.affinity import Term
 from ullage.model.allocation import Allocation
 from ullage.model.error import InvalidRequest
@@ -19,18 +19,18 @@ _NO_WORKLOAD = "budget/"
 """Before the name of a budget: no workload is called so."""
 
 
-def report_unreadable(budgets: Informer[PodDisruptionBudget], trouble: Trouble) -> None:
+def report_unreadable(budgets: Informer[PodDisruptionBudget], on_error: OnError) -> None:
     """Report each budget with a selector that cannot be read, as it is heard of."""
 
-    def heard(news: News[PodDisruptionBudget]) -> None:
+    def on_budget(news: News[PodDisruptionBudget]) -> None:
         if not isinstance(news, Removed):
             try:
                 read_selector(news.new.spec.selector, "spec.selector")
             except InvalidRequest as error:
                 message = f"{error.message}; until it can be read, no pod of its namespace may be evicted"
-                trouble("PodDisruptionBudget", "/".join(news.new.key), InvalidRequest(message))
+                on_error("PodDisruptionBudget", "/".join(news.new.key), InvalidRequest(message))
 
-    budgets.subscribe(heard)
+    budgets.subscribe(on_budget)
 
 
 def budgets_of(found: Iterable[PodDisruptionBudget], held: Iterable[Allocation]) -> Budgets:

@@ -76,11 +76,11 @@ class PodEvent:
     api_version: str = "v1"
 
 
-Tell = Callable[[PodEvent], None]
+RecordEvent = Callable[[PodEvent], None]
 
 
-class PodEvents:
-    """`tell` takes an event and returns at once; `run` writes them until it is cancelled."""
+class EventRecorder:
+    """`record` takes an event and returns at once; `run` writes them until it is cancelled."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class PodEvents:
     ) -> None:
         self._candidate, self._clock, self._now, self._pause = candidate, clock, now, pause
         self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(MOST_WAITING)
-        self._told: OrderedDict[PodEvent, float] = OrderedDict()
+        self._recorded: OrderedDict[PodEvent, float] = OrderedDict()
         self.left_out = 0
         """Events that were not written, for want of room or because it failed."""
 
-    def tell(self, event: PodEvent) -> None:
+    def record(self, event: PodEvent) -> None:
         """Have it written, if this process leads and has not told it just now."""
         if self._candidate.epoch is None or not event.uid or self._is_old(event):
             return
@@ -121,16 +121,16 @@ class PodEvents:
     def _leave_out(self, event: PodEvent) -> None:
         """Whoever tells it again tells it for the first time."""
         self.left_out += 1
-        self._told.pop(event, None)
+        self._recorded.pop(event, None)
 
     def _is_old(self, event: PodEvent) -> bool:
-        now, last = self._clock(), self._told.get(event)
+        now, last = self._clock(), self._recorded.get(event)
         if last is not None and now - last < AGAIN_S:
             return True
-        self._told[event] = now
-        self._told.move_to_end(event)
-        if len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+        self._recorded[event] = now
+        self._recorded.move_to_end(event)
+        if len(self._recorded) > _REMEMBERED:
+            self._recorded.popitem(last=False)
         return False
 
     def _body(self, event: PodEvent) -> dict[str, Any]:

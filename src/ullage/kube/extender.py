@@ -1,7 +1,7 @@
 """The scheduler extender: kube-scheduler asks which nodes will do and how good they are, and has us bind.
 
 Nothing is held for good until bind, and bind is one write: it tells the pod its node and, on the pod itself, its
-cards. It states the version of the pod that it was decided on, so that one that is late is refused (`doubt.py`).
+cards. It states the version of the pod that it was decided on, so that one that is late is refused (`unconfirmed.py`).
 Whether a write that got no answer was carried out is read back from the API, never guessed.
 """
 
@@ -25,12 +25,12 @@ from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import Pod, PodDisruptionBudget
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.disruption import budgets_of
-from ullage.kube.doubt import Doubts
-from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.events import PodEvent, Reason, RecordEvent
 from ullage.kube.explained import Explained
 from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import Preemptor
 from ullage.kube.scores import ranked
+from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.counted import counted
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.model.rejection import Rejection
@@ -62,11 +62,11 @@ class Extender:
     mirror: Mirror
     api: KubeApi
     candidate: Candidate
-    doubts: Doubts
+    unconfirmed: UnconfirmedBinds
     read_pod: ReadPod
     plugins: DevicePlugins
     domain: str = DOMAIN
-    tell: Tell = lambda _event: None
+    record_event: RecordEvent = lambda _event: None
     gate: Gate | None = None
     claimed: Claimed = nothing_claimed
     budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple
@@ -98,7 +98,7 @@ class Extender:
         if asked is None:
             return args.kept(names, {}, {})
         self._settled()
-        comes = not (args.simulated or self.doubts.is_gone(asked.uid))
+        comes = not (args.simulated or self.unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)
         found = self.offers.of(asked, admitted, expected=comes)
         why, never = dict(admitted.refused), dict(admitted.never)
@@ -145,8 +145,10 @@ class Extender:
         if placed:
             self.explained.forget(asked.uid)
             return
-        told = {**why, **never}
-        self.tell(_unplaced(asked, told, admitted.short, lambda texts: self._explain(asked, admitted, found, texts)))
+        reasons = {**why, **never}
+        self.record_event(
+            _unplaced(asked, reasons, admitted.short, lambda texts: self._explain(asked, admitted, found, texts))
+        )
 
     def _explain(self, asked: PodRequest, admitted: Admitted, found: NodeOffers, texts: str) -> str:
         """Why it fits nowhere, in a sentence."""
@@ -244,17 +246,17 @@ class Extender:
         try:
             await self._bind(args)
         except UllageError as error:
-            self._tell_bind(args, Reason.BINDING_FAILED, f"{error.code}: {error.message}")
+            self._record_bind(args, Reason.BINDING_FAILED, f"{error.code}: {error.message}")
             raise
-        self._tell_bind(args, Reason.BINDING_SUCCEED, f"bound to {args.node}")
+        self._record_bind(args, Reason.BINDING_SUCCEED, f"bound to {args.node}")
 
-    def _tell_bind(self, args: BindArgs, reason: Reason, message: str) -> None:
-        self.tell(PodEvent(args.pod_namespace, args.pod_name, args.pod_uid, reason, message))
+    def _record_bind(self, args: BindArgs, reason: Reason, message: str) -> None:
+        self.record_event(PodEvent(args.pod_namespace, args.pod_name, args.pod_uid, reason, message))
 
     async def _bind(self, args: BindArgs) -> None:
         epoch = self._ready()
-        async with self.doubts.alone(args.pod_uid):
-            await self.doubts.settle(epoch, args.pod_uid)
+        async with self.unconfirmed.exclusive(args.pod_uid):
+            await self.unconfirmed.resolve(epoch, args.pod_uid)
             pod = await self._unbound(args)
             if pod is None:
                 return
@@ -264,7 +266,7 @@ class Extender:
                 await self._write(epoch, bind, pod, args)
                 return
             ask = self.plugins.asked(asked, args.node)
-            async with self.plugins.turn(epoch, pod, args.node) if ask else nullcontext():
+            async with self.plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
                 await self._bind_with_cards(epoch, bind, pod, asked, ask, args)
 
     async def _bind_with_cards(
@@ -287,17 +289,19 @@ class Extender:
             )
             bindings = admitted.bindings(args.node, allocation.gpus)
             if ask is not None:
-                written |= self.plugins.told(ask, allocation, self.cluster.cards(allocation), bound=bool(bindings))
+                written |= self.plugins.annotations(
+                    ask, allocation, self.cluster.cards(allocation), bound=bool(bindings)
+                )
             if self.gate is not None:
                 written |= self.gate.hold(pod, args.node, bindings, allocation.gpus)
             await self._write(epoch, replace(bind, annotations=written), pod, args)
         except BaseException as error:
             if is_refusal(error):
-                self.doubts.undo(args.pod_uid)
+                self.unconfirmed.release(args.pod_uid)
             else:
-                self.doubts.add(pod)  # it may be carried out yet: the place stays reserved until that is certain
+                self.unconfirmed.add(pod)  # it may be carried out yet: the place stays reserved until that is certain
             raise
-        self.doubts.bound(pod)
+        self.unconfirmed.confirmed(pod)
 
     async def _write(self, epoch: int, bind: Bind, pod: Pod, args: BindArgs) -> None:
         """Bind, once more if the pod changed since it was read, is whose it was, and asks for the same."""
@@ -307,11 +311,11 @@ class Extender:
             now = await self._unbound(args)
             if now is None:
                 return
-            if now.metadata.labels != pod.metadata.labels or not self._asks_alike(now, pod):
+            if now.metadata.labels != pod.metadata.labels or not self._asks_same(now, pod):
                 raise
             await self.candidate.write(epoch, replace(bind, version=now.metadata.resource_version))
 
-    def _asks_alike(self, one: Pod, other: Pod) -> bool:
+    def _asks_same(self, one: Pod, other: Pod) -> bool:
         asked, before = self.read_pod(one.document), self.read_pod(other.document)
         if asked is None or before is None:
             return asked is before
@@ -330,7 +334,7 @@ class Extender:
             raise NotFound(f"{who} is another one by now", code="pod-replaced")
         if not pod.spec.node_name:
             return pod
-        self.doubts.found(pod)
+        self.unconfirmed.observe(pod)
         if pod.spec.node_name != args.node:
             raise Conflict(
                 f"pod {args.pod_namespace}/{args.pod_name} is on {pod.spec.node_name}", code="bound-elsewhere"
@@ -382,14 +386,14 @@ def _unplaced(
     """That no node will do: why, in a sentence, and how many of them for which reason, the most frequent first."""
     if short is not None:
         claim, (requested, bound) = asked.claim, short
-        told = f"requested={requested}, bound={bound}"
-        return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.INSUFFICIENT_GPU, told)
+        text = f"requested={requested}, bound={bound}"
+        return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.INSUFFICIENT_GPU, text)
     counts = Counter(why.values())
-    told = "; ".join(f"{count} of {counted(len(why), 'node')}: {text}" for text, count in counts.most_common())
+    text = "; ".join(f"{count} of {counted(len(why), 'node')}: {text}" for text, count in counts.most_common())
     claim = asked.claim
-    sentence = explain(told) if told else ""
-    told = f"{sentence}; {told}" if sentence else told
-    return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.FILTERING_FAILED, told or "no node was offered")
+    sentence = explain(text) if text else ""
+    text = f"{sentence}; {text}" if sentence else text
+    return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.FILTERING_FAILED, text or "no node was offered")
 
 
 def _as_claimed(asked: PodRequest, cards: tuple[str, ...]) -> PodRequest:

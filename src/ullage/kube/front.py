@@ -13,19 +13,19 @@ from ullage.kube.client.informer import Informer
 from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import Namespace, Node, Pod
 from ullage.kube.device_plugins import DevicePlugins
-from ullage.kube.doubt import Doubts
-from ullage.kube.events import PodEvents
+from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
 from ullage.kube.leader_label import LeaderLabel
 from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import Preemptor
+from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
-from ullage.kube.queues.turns import TurnKeeper
 from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
+from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PodReader
 
@@ -59,11 +59,11 @@ class Front:
     followed: Followed
     mirror: Mirror
     takeover: Takeover
-    doubts: Doubts
+    unconfirmed: UnconfirmedBinds
     plugins: DevicePlugins
     extender: Extender
-    events: PodEvents
-    turns: TurnKeeper
+    events: EventRecorder
+    admission: AdmissionController
     groups: PodGroups
     hypernodes: HyperNodes
     leader_label: LeaderLabel
@@ -95,13 +95,13 @@ class Front:
             return "namespaces are not read"
         return "" if self.mirror.ready else "what the cluster holds has not been read yet"
 
-    def troubles(self, silent_s: float = 0.0) -> dict[str, str]:
+    def errors(self, silent_s: float = 0.0) -> dict[str, str]:
         """Why what is followed was not heard for so long, by kind; why it does not lead, or cannot begin to."""
-        found = [(each.kind.plural, each.trouble) for each in self.followed.all if each.age_s >= silent_s]
+        found = [(each.kind.plural, each.last_error) for each in self.followed.all if each.age_s >= silent_s]
         if self.candidate.epoch is None:
-            found.append(("leases", self.candidate.trouble))
+            found.append(("leases", self.candidate.last_error))
         elif self.candidate.epoch != self.mirror.term:
-            found.append(("takeover", self.takeover.trouble))
+            found.append(("takeover", self.takeover.last_error))
         return {name: error.message for name, error in found if error}
 
     async def run(self) -> None:
@@ -111,8 +111,8 @@ class Front:
                 tasks.create_task(part.run())
 
     def _parts(self) -> list[Running]:
-        parts: list[Running] = [*self.followed.all, self.candidate, self.takeover, self.doubts, self.plugins]
-        parts += [self.events, self.turns, self.groups, self.hypernodes, self.leader_label]
+        parts: list[Running] = [*self.followed.all, self.candidate, self.takeover, self.unconfirmed, self.plugins]
+        parts += [self.events, self.admission, self.groups, self.hypernodes, self.leader_label]
         if self.claims is not None:
             parts += [self.claims.mirror, self.claims.claiming]
         if self.bindings is not None:
@@ -124,5 +124,5 @@ class Front:
 
         While a bind is in doubt, or one of an earlier term may be, the lease runs out: the next leader sees to it.
         """
-        if self.doubts.quiet and self.mirror.term == self.candidate.epoch:
+        if self.unconfirmed.quiet and self.mirror.term == self.candidate.epoch:
             await self.candidate.release()

@@ -15,7 +15,7 @@ from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import Pod
-from ullage.kube.machines import Trouble
+from ullage.kube.machines import OnError
 from ullage.kube.mirror import Mirror
 from ullage.model.error import Conflict, NotFound, UllageError
 
@@ -38,11 +38,11 @@ class LeaderLabel:
         mirror: Mirror,
         pods: Informer[Pod],
         *,
-        trouble: Trouble = lambda _kind, _name, _error: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._candidate, self._mirror, self._pods = candidate, mirror, pods
-        self._trouble, self._pause = trouble, pause
+        self._on_error, self._pause = on_error, pause
         self._written: int | None = None
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class LeaderLabel:
                 with suppress(NotFound, Conflict):  # another pod has that name by now, or none
                     await self._candidate.write(epoch, change)
         except UllageError as error:
-            self._trouble("Pod", f"{place.namespace}/{place.pod}", error)
+            self._on_error("Pod", f"{place.namespace}/{place.pod}", error)
             return False
         self._written = epoch
         return True

@@ -16,7 +16,7 @@ from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord
 from ullage.wire.topology.numatopology import read_numatopology
 
-Trouble = Callable[[str, str, UllageError], None]
+OnError = Callable[[str, str, UllageError], None]
 """Told of an object that cannot be read: its kind, its namespace and name, and why."""
 
 
@@ -34,11 +34,11 @@ class Machines:
         figures: Figures,
         pools: CardPools,
         look_again: Callable[[str], None],
-        trouble: Trouble,
+        on_error: OnError,
     ) -> None:
         """`look_again` is called with the name of a machine that changed."""
         self._nodes, self._readers, self._domains, self._figures = nodes, readers, domains, figures
-        self._pools, self._look_again, self._trouble, self._domain = pools, look_again, trouble, domain
+        self._pools, self._look_again, self._on_error, self._domain = pools, look_again, on_error, domain
         self.by_name: dict[str, Node] = {}
         """The machines by name, as each tells of itself: a card may be told by two of them."""
         self.records: dict[str, NodeRecord] = {}
@@ -59,7 +59,7 @@ class Machines:
         if node is not None:
             self._describe(node)
 
-    def told_apart(self, shut: Collection[str]) -> list[Node]:
+    def distinct(self, shut: Collection[str]) -> list[Node]:
         """Return the machines. The cards of those in `shut` are cordoned.
 
         A card that two machines claim is that of the first by name: nobody could tell the two apart.
@@ -73,7 +73,7 @@ class Machines:
         )
         for name, uuid in sorted(twice - self._twice):
             message = f"card {uuid} is that of {owner[uuid]}; names of cards are unique in a cluster"
-            self._trouble("Node", name, Conflict(message, code="card-named-twice"))
+            self._on_error("Node", name, Conflict(message, code="card-named-twice"))
         self._twice = twice
         apart = [
             replace(m, gpus=tuple(gpu for gpu in m.gpus if owner[gpu.uuid] == m.name)) if twice else m
@@ -100,7 +100,7 @@ class Machines:
         if machine == last:
             return
         if machine.topology_note and (last is None or last.topology_note != machine.topology_note):
-            self._trouble("Node", name, InvalidRequest(machine.topology_note))
+            self._on_error("Node", name, InvalidRequest(machine.topology_note))
         self._look_again(name)
         self.by_name[name] = machine
         self.stale = True
@@ -119,10 +119,10 @@ class Machines:
         try:
             record, dropped = read_numatopology(found.document, self._domain)
         except InvalidRequest as error:
-            self._trouble("Numatopology", name, error)
+            self._on_error("Numatopology", name, error)
             return
         for sentence in dropped:
-            self._trouble("Numatopology", name, InvalidRequest(sentence))
+            self._on_error("Numatopology", name, InvalidRequest(sentence))
         last = self.records.get(name)
         if last is not None and last.topology == replace(record.topology, observed_at=last.topology.observed_at):
             record = replace(record, topology=last.topology)  # what says nothing new is no other machine

@@ -85,7 +85,7 @@ class FrontCollector(Collector):
             age.add_metric(["resourceclaims"], front.claims.mirror.claims.age_s)
         yield age
         yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
-        yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.doubts.count)
+        yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.unconfirmed.count)
         if front.preemptor is not None:
             evicted = front.preemptor.evicted
             yield CounterMetricFamily("ullage_kube_preempted", "Pods evicted for others of higher priority", evicted)
@@ -117,7 +117,7 @@ class QueueCollector(Collector):
     """Queues of pods that wait for their turn: how many, how long, and what their queue holds."""
 
     def __init__(self, front: Front) -> None:
-        self._turns = front.turns
+        self._admission = front.admission
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
@@ -134,7 +134,7 @@ class QueueCollector(Collector):
         returned = CounterMetricFamily(
             "ullage_kube_queue_not_placed", "Pods that were not placed in time after their turn", labels=["queue"]
         )
-        for name, queue in self._turns.gates.figures().items():
+        for name, queue in self._admission.gates.figures().items():
             waiting.add_metric([name], queue.waiting)
             if queue.oldest is not None:
                 oldest.add_metric([name], queue.oldest)
@@ -143,7 +143,7 @@ class QueueCollector(Collector):
             returned.add_metric([name], queue.returned)
         yield from (waiting, oldest, share, waited, returned)
         yield CounterMetricFamily(
-            "ullage_kube_gate_writes_failed", "Writes of gates and reasons that failed", self._turns.failed
+            "ullage_kube_gate_writes_failed", "Writes of gates and reasons that failed", self._admission.failed
         )
 
 

@@ -22,8 +22,8 @@ from ullage.core.books.fleet import Beside
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.client.objects import Object, Pod
-from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.machines import Machines, Trouble
+from ullage.kube.events import PodEvent, Reason, RecordEvent
+from ullage.kube.machines import Machines, OnError
 from ullage.kube.nodes import CardReader
 from ullage.kube.pools import NO_POOLS, CardPools
 from ullage.model.allocation import Allocation, AllocationState
@@ -62,17 +62,17 @@ class Mirror:
         domains: Callable[[str], Mapping[str, str]] = lambda _node: {},
         figures: Figures = SHIPPED_FIGURES,
         pools: CardPools = NO_POOLS,
-        trouble: Trouble = lambda _kind, _name, _error: None,
-        tell: Tell = lambda _event: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
+        record_event: RecordEvent = lambda _event: None,
     ) -> None:
         """`topologies` are the Numatopology objects, `devices` what claims have, where the cluster has them.
 
         `domains` are labels of a node beside its own. `figures` say what models of cards have, `pools` in which
         pools cards are.
-        `tell` takes events on pods whose cards are not known.
+        `record_event` takes events on pods whose cards are not known.
         """
         self._cluster, self._pods, self._read_pod = cluster, pods, read_pod
-        self._domain, self._trouble, self._devices, self._event = domain, trouble, devices, tell
+        self._domain, self._on_error, self._devices, self._record_event = domain, on_error, devices, record_event
         self._machines = Machines(
             nodes,
             topologies,
@@ -82,7 +82,7 @@ class Mirror:
             figures=figures,
             pools=pools,
             look_again=cluster.look_again,
-            trouble=trouble,
+            on_error=on_error,
         )
         self._unobserved = self._machines.unobserved
         self._recovered = False
@@ -98,7 +98,7 @@ class Mirror:
         """Machines that a pod has left since somebody last looked whether those that wait have room."""
         self._recorded: dict[str, tuple[str | None, ...]] = {}
         """What pods with cards said that they hold when that was read last, by uid."""
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         """What was last said of a pod, so that it is said once."""
         self._bystanders = Bystanders(cluster)
         self.refused: Counter[tuple[str, str]] = Counter()
@@ -168,7 +168,7 @@ class Mirror:
             for each in self._cluster.observe(name, use).mismatches if use is not None else ():
                 bound, shown = ", ".join(each.bound), ", ".join(each.shown)
                 message = f"{each.uid}: {each.resource}: bound to {bound}, its node shows {shown}"
-                self._trouble("Node", name, Conflict(message, code="allocation-mismatch"))
+                self._on_error("Node", name, Conflict(message, code="allocation-mismatch"))
 
     def _settle_machines(self) -> None:
         self._freed = set()
@@ -177,7 +177,7 @@ class Mirror:
             withheld |= self._devices.withheld
         if self._machines.stale or withheld != self._shut:
             self._machines.stale, self._shut = False, withheld
-            self._cluster.set_nodes(self._machines.told_apart(withheld))
+            self._cluster.set_nodes(self._machines.distinct(withheld))
 
     # --- pods ---
 
@@ -190,13 +190,13 @@ class Mirror:
             case Added(new) | Changed(_, new):
                 self._enter(new)
 
-    def say_again(self) -> None:
-        """Tell of pods whose cards are not known: nobody wrote what was told before this process led."""
+    def report_again(self) -> None:
+        """Report of pods whose cards are not known: nobody wrote what was told before this process led."""
         for uid, pod in self._waiting.items():
-            if uid in self._told:
-                self._tell_unknown(pod, self._told[uid])
+            if uid in self._reported:
+                self._record_unknown(pod, self._reported[uid])
 
-    def hear(self, pod: Pod) -> None:
+    def observe(self, pod: Pod) -> None:
         """Take a pod as it was just read: the watch will tell the same later."""
         if self._recovered:
             self._enter(pod)
@@ -220,7 +220,7 @@ class Mirror:
             self._cluster.confirm(uid)
         else:
             self._cluster.gone(uid)  # wherever it was thought to be
-            self._enter_anew(pod)
+            self._enter_from_pod(pod)
         if self._cluster.held(uid) is not None:
             self._recorded[uid] = self._record(pod)
         if pod.terminating:
@@ -248,7 +248,7 @@ class Mirror:
         own = (f"{self._domain}/gpu-ids", f"{self._domain}/allocation")
         return tuple(annotations.get(key) for key in (*own, ALLOCATED, TO_ALLOCATE, NODE))
 
-    def _enter_anew(self, pod: Pod) -> None:
+    def _enter_from_pod(self, pod: Pod) -> None:
         """Enter what a pod on a machine holds, by what it says, or by what it asks."""
         if self._withheld.pop(pod.metadata.uid, None) is not None:
             self._settle_machines()
@@ -256,7 +256,7 @@ class Mirror:
         if isinstance(found, Allocation):
             self._hold((pod, found))
         elif found is None:
-            self._stand_in(pod, document)
+            self._adopt(pod, document)
         else:
             self._withhold(pod, found)
         self._count(pod, document, pod.spec.node_name)
@@ -266,7 +266,7 @@ class Mirror:
         self._bystanders.drop(uid)
         self._done_waiting(uid)
         self._recorded.pop(uid, None)
-        self._told.pop(uid, None)
+        self._reported.pop(uid, None)
         self._unobserved.add(node)
         self._freed.add(node)
         if self._cluster.held(uid) is not None:
@@ -281,7 +281,7 @@ class Mirror:
             return
         self.refused[node, reason] += 1
         self._cluster.hold_back(pod.metadata.uid)
-        self._tell(pod, Conflict(f"the kubelet of {node} refused it ({reason})", code="refused-there"))
+        self._report(pod, Conflict(f"the kubelet of {node} refused it ({reason})", code="refused-there"))
 
     def _own(self, pod: Pod) -> Allocation | UllageError | None:
         """What a pod says that it holds; why that cannot be read; None if it says nothing.
@@ -299,7 +299,7 @@ class Mirror:
                 return found
             return still_held(document, found, self._read_pod, charge_of)
         except InvalidRequest as error:
-            self._tell(pod, error)
+            self._report(pod, error)
             return named_cards(pod.document, self._domain) or error
 
     def _placed_by_hami(self, pod: Pod) -> Allocation | UllageError | None:
@@ -325,7 +325,7 @@ class Mirror:
             if not found.gpus:  # all its cards were those of init containers that have ended
                 self._cluster.gone(found.id)
             if (error := contradicted.get(found.id)) is not None:
-                self._tell(pod, error)
+                self._report(pod, error)
 
     def _count(self, pod: Pod, document: Document, node: str) -> None:
         """Count what a pod has of its node beside what it holds by the books; claims have the place of their pod."""
@@ -333,7 +333,7 @@ class Mirror:
             spec = bound_spec(document)
             has = Beside(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1), not spec.get("resourceClaims"))
         except InvalidRequest as error:
-            self._tell(pod, error)
+            self._report(pod, error)
             has = Beside(slots=1)
         else:
             self._shrink(pod.metadata.uid, has)
@@ -354,7 +354,7 @@ class Mirror:
             self._cluster.look_again(held.node)
             self._freed.add(held.node)
 
-    def _stand_in(self, pod: Pod, document: Document) -> None:
+    def _adopt(self, pod: Pod, document: Document) -> None:
         """Hold cards for a pod that does not say which it has."""
         node = pod.spec.node_name
         try:
@@ -372,23 +372,23 @@ class Mirror:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._waiting[uid] = pod
         if node in self.machines:
-            self._tell(pod, error)
+            self._report(pod, error)
         self._withheld[uid] = node
 
     def _done_waiting(self, uid: str) -> None:
         self._waiting.pop(uid, None)
         self._withheld.pop(uid, None)
 
-    def _tell(self, pod: Pod, error: UllageError) -> None:
-        if self._told.get(pod.metadata.uid) != error.message:
-            self._told[pod.metadata.uid] = error.message
-            self._trouble("Pod", "/".join(pod.key), error)
+    def _report(self, pod: Pod, error: UllageError) -> None:
+        if self._reported.get(pod.metadata.uid) != error.message:
+            self._reported[pod.metadata.uid] = error.message
+            self._on_error("Pod", "/".join(pod.key), error)
             if pod.metadata.uid in self._waiting:
-                self._tell_unknown(pod, error.message)
+                self._record_unknown(pod, error.message)
 
-    def _tell_unknown(self, pod: Pod, why: str) -> None:
+    def _record_unknown(self, pod: Pod, why: str) -> None:
         message = f"no card of {pod.spec.node_name} takes new work while it is not known which it has: {why}"
-        self._event(PodEvent(*pod.key, pod.metadata.uid, Reason.CARDS_UNKNOWN, message))
+        self._record_event(PodEvent(*pod.key, pod.metadata.uid, Reason.CARDS_UNKNOWN, message))
 
 
 def _same(held: Allocation, found: Allocation | UllageError | None) -> bool:

@@ -1,7 +1,7 @@
 """A Node of the API as a machine of the inventory: its cards as whoever publishes them tells.
 
 Where nobody tells more than a number, as a plain device plugin does, cards are numbered: they can be counted
-and held, but not told apart on the machine itself.
+and held, but not places apart on the machine itself.
 """
 
 from __future__ import annotations
@@ -127,10 +127,10 @@ def _of_vendor(cards: Sequence[Gpu], amounts: Mapping[str, str]) -> Sequence[Gpu
 
 def _placed(cards: Sequence[Gpu], record: NodeRecord) -> list[Gpu]:
     """The cards with the places that a record has for them: by uuid, or where it knows none by their order."""
-    told = {card.uuid: card for card in record.cards if card.uuid}
-    if not told and len(cards) == len(record.cards):
-        told = {card.uuid: place for card, place in zip(cards, record.cards, strict=True)}
-    return [_at(card, told[card.uuid]) if card.uuid in told else card for card in cards]
+    places = {card.uuid: card for card in record.cards if card.uuid}
+    if not places and len(cards) == len(record.cards):
+        places = {card.uuid: place for card, place in zip(cards, record.cards, strict=True)}
+    return [_at(card, places[card.uuid]) if card.uuid in places else card for card in cards]
 
 
 def _at(card: Gpu, place: Gpu) -> Gpu:

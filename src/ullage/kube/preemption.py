@@ -24,8 +24,8 @@ from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate, NotLeading, clock_s
 from ullage.kube.client.objects import Node, Pod, PodDisruptionBudget
 from ullage.kube.disruption import budgets_of
-from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.machines import Trouble
+from ullage.kube.events import PodEvent, Reason, RecordEvent
+from ullage.kube.machines import OnError
 from ullage.kube.mirror import Mirror
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound, UllageError
@@ -42,10 +42,10 @@ PATIENCE_S = 2.0
 AGAIN_S = 30.0
 """Before the next try for the same pod, or after its scheduler has offered victims."""
 
-KEPT_S = 120.0
+RESERVED_S = 120.0
 """So long room is kept for a pod after the last of its victims is gone."""
 
-HEARD_S = 300.0
+ASKED_S = 300.0
 """So long what a scheduler asked counts: then it has asked again, or the pod is gone."""
 
 NEWS_S = 1.0
@@ -86,7 +86,7 @@ class _Waiting:
         return self.wanted[0][0].claim
 
     @property
-    def alike(self) -> Hashable:
+    def equivalence_class(self) -> Hashable:
         """The same for all that ask for the same on the same nodes, with the same right to it."""
         claim = replace(self.claim, pod="", pod_uid="", created_at=0.0, labels={})
         return tuple((replace(request, uid="any", claim=claim), frozenset(nodes)) for request, nodes in self.wanted)
@@ -97,7 +97,7 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Reserved:
     """Room that is kept for a pod on the node of its victims, and until when at the earliest (seconds).
 
     `by_scheduler` if kube-scheduler evicted them: it says so with the node that it nominates.
@@ -121,20 +121,21 @@ class Preemptor:
         nodes: Informer[Node],
         budgets: Callable[[], Iterable[PodDisruptionBudget]],
         read_pod: ReadPod,
-        tell: Tell,
+        record_event: RecordEvent,
         *,
         domain: str = DOMAIN,
         most_nodes: int = MOST_NODES,
         clock: Callable[[], float] = clock_s,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        trouble: Trouble = lambda _kind, _name, _error: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
     ) -> None:
         self._cluster, self._mirror, self._candidate, self._pods = cluster, mirror, candidate, pods
-        self._budgets, self._read_pod, self._tell, self._key = budgets, read_pod, tell, f"{domain}/{ROOM}"
+        self._budgets, self._read_pod, self._key = budgets, read_pod, f"{domain}/{ROOM}"
+        self._record_event = record_event
         self._most_nodes = most_nodes
-        self._clock, self._pause, self._trouble = clock, pause, trouble
+        self._clock, self._pause, self._on_error = clock, pause, on_error
         self._waiting: dict[str, _Waiting] = {}
-        self._kept: dict[str, _Kept] = {}
+        self._reserved: dict[str, _Reserved] = {}
         self.evicted = 0
         """Pods that gave way, since the start."""
         self._lowest = -math.inf
@@ -175,31 +176,31 @@ class Preemptor:
 
     def begin(self) -> None:
         """Keep the room again that others gave before this term, before anybody is answered."""
-        for uid in list(self._kept):
+        for uid in list(self._reserved):
             self._drop(uid)
         for pod in self._pods.objects.values():
             node = (pod.metadata.annotations or {}).get(self._key, "")
             if node and _is_unplaced(pod):
-                self._keep_again(pod, node)
+                self._restore_reservation(pod, node)
             self._follow_scheduler(pod)
 
     def _follow_scheduler(self, pod: Pod) -> None:
         """Keep the room for which kube-scheduler evicted others, for as long as it nominates the node."""
         uid, node = pod.metadata.uid, _nominated_on(pod) if _is_unplaced(pod) else ""
-        kept = self._kept.get(uid)
+        kept = self._reserved.get(uid)
         if kept is not None and kept.by_scheduler and kept.node != node:
             self._drop(uid)
-        if node and uid not in self._kept:
-            self._keep_again(pod, node, by_scheduler=True)
+        if node and uid not in self._reserved:
+            self._restore_reservation(pod, node, by_scheduler=True)
 
-    def _keep_again(self, pod: Pod, node: str, *, by_scheduler: bool = False) -> None:
+    def _restore_reservation(self, pod: Pod, node: str, *, by_scheduler: bool = False) -> None:
         try:
             asked = self._read_pod(pod.document)
         except UllageError:
             return
         if asked is not None and asked.uid == pod.metadata.uid and not self._promised(asked.uid):
             self._cluster.keep_room(asked.request, node)
-            self._kept[asked.uid] = _Kept(pod.key, node, self._clock() + KEPT_S, by_scheduler)
+            self._reserved[asked.uid] = _Reserved(pod.key, node, self._clock() + RESERVED_S, by_scheduler)
 
     async def run(self) -> None:
         """Look every `ROUND_S`."""
@@ -214,18 +215,18 @@ class Preemptor:
             return
         self._in_vain.clear()
         self._lowest = self._cluster.lowest_priority
-        await self._keep_no_longer(epoch)
+        await self._expire_reservations(epoch)
         for entry in sorted(self._waiting.values(), key=lambda each: each.rank):
             if entry.not_before > self._clock():
                 continue
-            if entry.heard + HEARD_S < self._clock() or not self._waits(entry.claim):
+            if entry.heard + ASKED_S < self._clock() or not self._waits(entry.claim):
                 self._waiting.pop(entry.claim.pod_uid, None)
                 continue
             entry.not_before = self._clock() + AGAIN_S
             try:
-                await self._see_to(epoch, entry)
+                await self._preempt_for(epoch, entry)
             except UllageError as error:
-                self._trouble("Pod", f"{entry.claim.namespace}/{entry.claim.pod}", error)
+                self._on_error("Pod", f"{entry.claim.namespace}/{entry.claim.pod}", error)
 
     def _waits(self, claim: Claim) -> bool:
         """Whether a pod is still to be placed, and others may be evicted for it.
@@ -237,14 +238,14 @@ class Preemptor:
             return False
         return pod.spec.preemption_policy != "Never" and (pod.spec.priority or 0) >= claim.priority
 
-    async def _see_to(self, epoch: int, entry: _Waiting) -> None:
-        if entry.alike in self._in_vain:
+    async def _preempt_for(self, epoch: int, entry: _Waiting) -> None:
+        if entry.equivalence_class in self._in_vain:
             return
         for _ in range(_TRIES):
             found = await self._cheapest(entry)
             if found is None:
                 if self._still(entry) and not entry.refused:
-                    self._in_vain.add(entry.alike)
+                    self._in_vain.add(entry.equivalence_class)
                 entry.refused.clear()
                 return
             request, preemption = found
@@ -266,7 +267,7 @@ class Preemptor:
             except (NotLeading, Unreachable):
                 raise
             except UllageError as error:
-                self._trouble("Pod", f"{each.namespace}/{each.name}", error)
+                self._on_error("Pod", f"{each.namespace}/{each.name}", error)
                 return False
         return True
 
@@ -277,17 +278,18 @@ class Preemptor:
         pod = claim.namespace, claim.pod
         if not self._still(entry):
             return
-        await self._say(epoch, pod, claim.pod_uid, node)
-        kept = self._kept[request.uid] = _Kept(pod, node, self._clock())  # given up at once, unless somebody leaves
+        await self._annotate(epoch, pod, claim.pod_uid, node)
+        # Given up at once unless a victim leaves.
+        kept = self._reserved[request.uid] = _Reserved(pod, node, self._clock())
         if not self._still(entry):
             return
         self._cluster.give_way(request, preemption)
         if evictions:
             names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
-            self._tell(PodEvent(*pod, claim.pod_uid, Reason.MAKES_ROOM, f"{names} give way to it on {node}"))
+            self._record_event(PodEvent(*pod, claim.pod_uid, Reason.MAKES_ROOM, f"{names} give way to it on {node}"))
         for each in evictions:
             await self._evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
-        kept.until = self._clock() + KEPT_S
+        kept.until = self._clock() + RESERVED_S
 
     def _still(self, entry: _Waiting) -> bool:
         """Whether nothing was found for a pod while something was awaited."""
@@ -300,9 +302,9 @@ class Preemptor:
             await self._candidate.write(epoch, eviction)
             self.evicted += 1
             self._cluster.leaving(eviction.uid)
-            self._tell(PodEvent(eviction.namespace, eviction.name, eviction.uid, Reason.PREEMPTED, message))
+            self._record_event(PodEvent(eviction.namespace, eviction.name, eviction.uid, Reason.PREEMPTED, message))
 
-    async def _say(self, epoch: int, pod: tuple[str, str], uid: str, node: str | None) -> None:
+    async def _annotate(self, epoch: int, pod: tuple[str, str], uid: str, node: str | None) -> None:
         """Write on a pod where room is kept for it, or that none is any more."""
         body = {"metadata": {"uid": uid, "annotations": {self._key: node}}}
         await self._candidate.write(epoch, Patch(PODS, pod[1], body, pod[0], PatchType.MERGE))
@@ -366,18 +368,18 @@ class Preemptor:
 
     # --- what is kept ---
 
-    async def _keep_no_longer(self, epoch: int) -> None:
+    async def _expire_reservations(self, epoch: int) -> None:
         """Give up room that nobody has come for, once all who leave its node are gone."""
         now = self._clock()
-        for uid, kept in list(self._kept.items()):
+        for uid, kept in list(self._reserved.items()):
             if self._cluster.leaves(kept.node):
-                kept.until = now + KEPT_S
+                kept.until = now + RESERVED_S
             elif kept.until <= now:
                 try:
                     with suppress(NotFound, VersionConflict):  # the pod is gone, and so is the room
-                        await self._say(epoch, kept.pod, uid, None)
+                        await self._annotate(epoch, kept.pod, uid, None)
                 except UllageError as error:
-                    self._trouble("Pod", "/".join(kept.pod), error)
+                    self._on_error("Pod", "/".join(kept.pod), error)
                 else:
                     self._drop(uid)
 
@@ -398,7 +400,7 @@ class Preemptor:
 
     def _drop(self, uid: str) -> None:
         known = self._cluster.allocator.nominations.of(uid)
-        if self._kept.pop(uid, None) is not None and known is not None and known.first_come:
+        if self._reserved.pop(uid, None) is not None and known is not None and known.first_come:
             self._cluster.withdraw(uid)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ullage.core.books.fleet import Usage
 from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import ResourceQuota
-from ullage.kube.machines import Trouble
+from ullage.kube.machines import OnError
 from ullage.service.cluster import Cluster
 from ullage.wire.hami.resource_quota import Figures, figures_of, quota_of, readable
 from ullage.wire.hami.words import Words
@@ -30,11 +30,11 @@ class NamespaceQuotas:
     """
 
     def __init__(
-        self, cluster: Cluster, quotas: Informer[ResourceQuota], words: Sequence[Words], trouble: Trouble
+        self, cluster: Cluster, quotas: Informer[ResourceQuota], words: Sequence[Words], on_error: OnError
     ) -> None:
-        self._cluster, self._words, self._trouble = cluster, words, trouble
+        self._cluster, self._words, self._on_error = cluster, words, on_error
         self._hard: dict[str, dict[str, _Amounts]] = {}
-        quotas.subscribe(self._hear)
+        quotas.subscribe(self._on_quota)
 
     def figures(self) -> Iterator[tuple[str, Figures]]:
         """How each namespace stands that has a quota, in the words of the first vendor."""
@@ -44,7 +44,7 @@ class NamespaceQuotas:
             for each in figures_of(quota, used.vram_limit, used.cores_ppm, self._words[0]):
                 yield namespace, each
 
-    def _hear(self, news: News[ResourceQuota]) -> None:
+    def _on_quota(self, news: News[ResourceQuota]) -> None:
         found = news.last if isinstance(news, Removed) else news.new
         namespace, name = found.key
         there = self._hard.pop(namespace, {})
@@ -60,6 +60,6 @@ class NamespaceQuotas:
         """Return the amounts that count of a quota, and report each one that cannot be read."""
         hard, errors = readable(found.spec.hard or {}, self._words)
         for error in errors:
-            self._trouble("ResourceQuota", "/".join(found.key), error)
+            self._on_error("ResourceQuota", "/".join(found.key), error)
         fault = "; ".join(f"ResourceQuota {found.metadata.name} cannot be read: {each.message}" for each in errors)
         return _Amounts(hard if last is None or not errors else last.hard, fault)

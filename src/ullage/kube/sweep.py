@@ -10,8 +10,8 @@ from ullage.kube.client.errors import BudgetExhausted
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.client.objects import Pod
-from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.machines import Trouble
+from ullage.kube.events import PodEvent, Reason, RecordEvent
+from ullage.kube.machines import OnError
 from ullage.kube.mirror import Mirror
 from ullage.model.error import NotFound, UllageError
 from ullage.model.node import NodeState
@@ -32,16 +32,16 @@ class Sweep:
         mirror: Mirror,
         pods: Informer[Pod],
         vanished: VanishedCards,
-        tell: Tell,
+        record_event: RecordEvent,
         *,
         domain: str = DOMAIN,
         clock: Callable[[], float] = clock_s,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        trouble: Trouble = lambda _kind, _name, _error: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
     ) -> None:
         self._candidate, self._mirror, self._pods = candidate, mirror, pods
-        self._vanished, self._tell, self._key = vanished, tell, f"{domain}/gpu-ids"
-        self._clock, self._pause, self._trouble = clock, pause, trouble
+        self._vanished, self._record_event, self._key = vanished, record_event, f"{domain}/gpu-ids"
+        self._clock, self._pause, self._on_error = clock, pause, on_error
 
     async def run(self) -> None:
         """Look every `ROUND_S`."""
@@ -50,17 +50,19 @@ class Sweep:
             await self._pause(ROUND_S)
 
     async def look(self) -> None:
-        """Tell pods whose cards are missing, and let those leave that have been for too long."""
+        """Report pods whose cards are missing, and let those leave that have been for too long."""
         epoch = self._candidate.epoch
         if epoch is None or not self._mirror.ready:
             return
         pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()}
-        told = [each for each in self._mirror.machines.values() if not each.topology_note]  # else its cards are unknown
-        speaking = {each.name for each in told if each.gpus and each.state is NodeState.READY}
-        cards = {gpu.uuid for each in told for gpu in each.gpus}
+        known = [
+            each for each in self._mirror.machines.values() if not each.topology_note
+        ]  # else its cards are unknown
+        speaking = {each.name for each in known if each.gpus and each.state is NodeState.READY}
+        cards = {gpu.uuid for each in known for gpu in each.gpus}
         found = self._vanished.look(self._clock(), self._holders(), cards, speaking)
         for uid, missing in found.quarantined.items():
-            self._say(pods[uid], f"{', '.join(missing)}: on no node; waiting for it")
+            self._record(pods[uid], f"{', '.join(missing)}: on no node; waiting for it")
         for uid in found.leaving:
             await self._evict(epoch, pods[uid])
 
@@ -72,12 +74,12 @@ class Sweep:
         except NotFound:
             return
         except BudgetExhausted as error:
-            self._say(pod, "its card has not come back, and its disruption budget does not let it be evicted now")
-            self._trouble("Pod", f"{namespace}/{name}", error)
+            self._record(pod, "its card has not come back, and its disruption budget does not let it be evicted now")
+            self._on_error("Pod", f"{namespace}/{name}", error)
         except UllageError as error:
-            self._trouble("Pod", f"{namespace}/{name}", error)
+            self._on_error("Pod", f"{namespace}/{name}", error)
         else:
-            self._say(pod, "its card has not come back: the pod is evicted")
+            self._record(pod, "its card has not come back: the pod is evicted")
 
     def _holders(self) -> Iterator[Holder]:
         for pod in self._pods.objects.values():
@@ -85,6 +87,6 @@ class Sweep:
             if cards and pod.spec.node_name and not pod.finished and not pod.terminating:
                 yield Holder(pod.metadata.uid, pod.spec.node_name, listed(cards))
 
-    def _say(self, pod: Pod, message: str) -> None:
+    def _record(self, pod: Pod, message: str) -> None:
         namespace, name = pod.key
-        self._tell(PodEvent(namespace, name, pod.metadata.uid, Reason.CARD_MISSING, message))
+        self._record_event(PodEvent(namespace, name, pod.metadata.uid, Reason.CARD_MISSING, message))

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import Pod
-from ullage.kube.doubt import Doubts
 from ullage.kube.followed import Followed
 from ullage.kube.mirror import Mirror
+from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.wire.pod import ReadPod
 
@@ -29,7 +29,7 @@ class Takeover:
         self,
         candidate: Candidate,
         mirror: Mirror,
-        doubts: Doubts,
+        unconfirmed: UnconfirmedBinds,
         followed: Followed,
         claims: DeviceMirror | None,
         read_pod: ReadPod,
@@ -38,10 +38,10 @@ class Takeover:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`begun` is called at the beginning of each term, before anybody is answered in it."""
-        self._candidate, self._mirror, self._doubts = candidate, mirror, doubts
+        self._candidate, self._mirror, self._unconfirmed = candidate, mirror, unconfirmed
         self._followed, self._claims = followed, claims
         self._read_pod, self._begun, self._pause = read_pod, begun, pause
-        self.trouble: UllageError | None = None
+        self.last_error: UllageError | None = None
         """Why the last term has not begun."""
 
     async def run(self) -> None:
@@ -62,7 +62,7 @@ class Takeover:
         """Begin a term with all that was bound before it: a watch may be behind what another leader wrote.
 
         A leader that did not let go of its own accord may have sent binds that are still to come. Whether it has
-        begun: if not, `trouble` says why, and nothing is decided.
+        begun: if not, `last_error` says why, and nothing is decided.
         """
         if self._mirror.term == epoch:
             return True
@@ -70,14 +70,14 @@ class Takeover:
         try:
             await pods.catch_up()
             if not self._candidate.handed_over:
-                await self._doubts.begin(epoch, [pod for pod in pods.objects.values() if self._may_be_bound(pod)])
+                await self._unconfirmed.begin(epoch, [pod for pod in pods.objects.values() if self._may_be_bound(pod)])
             self._candidate.check(epoch)
             if self._claims is not None:
                 await self._claims.catch_up()
         except UllageError as error:
-            self.trouble = error
+            self.last_error = error
             return False
-        self.trouble = None
+        self.last_error = None
         self._begun()
         self._mirror.term = epoch
         return True

@@ -25,7 +25,7 @@ from ullage.kube.client.lease import clock_s
 from ullage.model.error import Forbidden, UllageError
 from ullage.service.bindings_moment import Caller
 
-KEPT_S = 60.0
+CACHED_S = 60.0
 """How long what was said of a token counts."""
 
 AT_ONCE = 8
@@ -100,7 +100,7 @@ class Tokens:
         if not status.authenticated or not status.user.username:
             raise Forbidden("Authorization: the cluster does not know this token", code="unauthenticated")
         found = self._named(status.user)
-        self._known[name] = now + KEPT_S, found
+        self._known[name] = now + CACHED_S, found
         self._known.move_to_end(name)
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
@@ -134,7 +134,7 @@ class ProxyHeaders:
         return Caller(user, self.admins.has(user, request.headers.getlist("x-remote-group")))
 
 
-class Known:
+class Authentication:
     """Around an application: who asks is found out before it is asked; `caller_of` gives it inside."""
 
     def __init__(self, app: ASGIApp, callers: Tokens | ProxyHeaders) -> None:

@@ -74,9 +74,9 @@ class _Api:
 
     async def resources(self, request: Request) -> Response:
         self.caller_of(request)
-        moment = await self.bindings.look()
-        nodes = [node_body(node, [_device(moment, card) for card in node.cards]) for node in moment.nodes()]
-        return found(nodes, moment.ledger.version)
+        snapshot = await self.bindings.look()
+        nodes = [node_body(node, [_device(snapshot, card) for card in node.cards]) for node in snapshot.nodes()]
+        return found(nodes, snapshot.ledger.version)
 
     async def problems(self, request: Request) -> Response:
         self.caller_of(request)
@@ -94,18 +94,18 @@ class _Api:
 
     async def types(self, request: Request) -> Response:
         self.caller_of(request)
-        moment = await self.bindings.look()
-        return found(sorted({kind for node in moment.nodes() for kind in node.accelerators}))
+        snapshot = await self.bindings.look()
+        return found(sorted({kind for node in snapshot.nodes() for kind in node.accelerators}))
 
     async def switch(self, request: Request) -> Response:
         key = CardKey(request.path_params["node"], request.path_params["device"])
         caller, asked = self.caller_of(request), await body_of(request, SupportTypeBody)
         report = await self.bindings.switch(caller, key, asked.support_type, terms_of(request))
-        moment = await self.bindings.look()
-        device = _device(moment, moment.card(key))
+        snapshot = await self.bindings.look()
+        device = _device(snapshot, snapshot.card(key))
         if isinstance(report, FailedCheck):
             return failed(report, device)
-        return found(switch_body(report, device), moment.ledger.version)
+        return found(switch_body(report, device), snapshot.ledger.version)
 
     async def preflight(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, PreflightBody)
@@ -143,5 +143,5 @@ def _app(request: Request) -> Named:
     return named(request, request.path_params["name"])
 
 
-def _device(moment: Moment, card: ComputeCard) -> DeviceBody:
-    return device_body(card, moment.view.free_bytes(card), moment.view.on(card))
+def _device(snapshot: Moment, card: ComputeCard) -> DeviceBody:
+    return device_body(card, snapshot.view.free_bytes(card), snapshot.view.on(card))

@@ -12,8 +12,8 @@ from ullage.kube.bindings.store import KubeBindings, Sources
 from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.lease import Candidate
-from ullage.kube.events import Tell
-from ullage.kube.machines import Trouble
+from ullage.kube.events import RecordEvent
+from ullage.kube.machines import OnError
 from ullage.kube.nodes import CardReader
 from ullage.model.compute import OwnerQuota
 from ullage.service.bindings import Bindings
@@ -57,8 +57,8 @@ class FrontBindings:
         reader: PodReader,
         readers: Sequence[CardReader],
         claimed: Claimed,
-        tell: Tell,
-        trouble: Trouble,
+        record_event: RecordEvent,
+        on_error: OnError,
     ) -> Self:
         """It over what a front follows anyway."""
         store = KubeBindings(
@@ -75,7 +75,7 @@ class FrontBindings:
             quotas=terms.quotas,
         )
         gate = Gate(store, sources.namespaces, terms.scope, reader.settings.domain)
-        intruders = Intruders(claimed, sources.pods, store.tenant, tell)
+        intruders = Intruders(claimed, sources.pods, store.tenant, record_event)
         store.noticed = lambda: (each.problem for each in intruders.now)
-        upkeep = Upkeep(candidate, store, sources.nodes, gate, intruders, trouble=trouble)
+        upkeep = Upkeep(candidate, store, sources.nodes, gate, intruders, on_error=on_error)
         return cls(store, gate, upkeep, Bindings(store), intruders)

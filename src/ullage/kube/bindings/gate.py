@@ -104,8 +104,8 @@ class Gate:
         if not self._bindings.synced:
             return self._bindings.unheard
         store = self._bindings.store
-        trouble = f": {store.trouble}" if store.trouble else ""
-        return "" if store.now is not None else f"the ledger of bindings has not been read yet{trouble}"
+        error = f": {store.last_error}" if store.last_error else ""
+        return "" if store.now is not None else f"the ledger of bindings has not been read yet{error}"
 
     @property
     def conflicts(self) -> dict[str, Binding]:
@@ -227,20 +227,20 @@ class Gate:
     def covers(self, namespace: str) -> bool:
         """Whether bindings count for pods of a namespace."""
         found = self._namespaces.objects.get(("", namespace))
-        told = "" if found is None else (found.metadata.labels or {}).get(SCOPE_LABEL, "")
-        return told == "enabled" if self._scope is Scope.LABELLED else told != "disabled"
+        label = "" if found is None else (found.metadata.labels or {}).get(SCOPE_LABEL, "")
+        return label == "enabled" if self._scope is Scope.LABELLED else label != "disabled"
 
 
 def _together(asked: PodRequest, places: Mapping[str, Place]) -> Iterable[tuple[PodRequest, list[str]]]:
     """Nodes on which the same is asked, among all cards of theirs that are bound."""
-    alike: dict[ResourceRequirement, tuple[list[str], set[str]]] = {}
+    grouped: dict[ResourceRequirement, tuple[list[str], set[str]]] = {}
     for node, place in places.items():
         under = place.under(asked.requirement)
         key = replace(under, cards=replace(under.cards, uuids=()))
-        nodes, uuids = alike.setdefault(key, ([], set()))
+        nodes, uuids = grouped.setdefault(key, ([], set()))
         nodes.append(node)
         uuids.update(under.cards.uuids)
-    for under, (nodes, uuids) in alike.items():
+    for under, (nodes, uuids) in grouped.items():
         requirement = replace(under, cards=replace(under.cards, uuids=tuple(sorted(uuids))))
         yield _with(asked, requirement), nodes
 

@@ -74,8 +74,8 @@ class HostedApps:
         workloads.sort(key=lambda each: each.metadata.name)
         read = [self._workload(each) for each in workloads]
         for each, found in zip(workloads, read, strict=True):
-            if found.trouble:
-                problems.append(Problem(f"{each.metadata.namespace}/{each.metadata.name}", found.trouble))
+            if found.error_text:
+                problems.append(Problem(f"{each.metadata.namespace}/{each.metadata.name}", found.error_text))
         notes = [each.metadata.annotations or {} for each in workloads]
         return HostedApp(
             key,
@@ -85,7 +85,7 @@ class HostedApps:
             next((note[MODE] for note in notes if note.get(MODE)), ""),
             dict(workloads[0].metadata.labels or {}),
             shared_server=bool(install_user(namespaces.get(("", key.namespace)))),
-            unreadable="; ".join(dict.fromkeys(found.trouble for found in read if found.trouble)),
+            unreadable="; ".join(dict.fromkeys(found.error_text for found in read if found.error_text)),
             singly=all(found.singly for found in read),
         )
 
@@ -109,7 +109,7 @@ class _Workload:
     """
 
     requirements: tuple[ComputeRequirement, ...]
-    trouble: str
+    error_text: str
     wanted: int
     there: int
     well: int
@@ -117,14 +117,14 @@ class _Workload:
 
 
 def _workload(found: Object, read_pod: ReadPod) -> _Workload:
-    status, trouble = found.document.get("status") or {}, ""
+    status, error_text = found.document.get("status") or {}, ""
     requirements: tuple[ComputeRequirement, ...] = ()
     try:
         requirements = _requirements(found, read_pod)
     except UllageError as error:
-        trouble = error.message
+        error_text = error.message
     there, well = _number(status.get("replicas")), _number(status.get("readyReplicas"))
-    return _Workload(requirements, trouble, replicas_of(found), there, well, _takes_singly(found, read_pod))
+    return _Workload(requirements, error_text, replicas_of(found), there, well, _takes_singly(found, read_pod))
 
 
 def _takes_singly(workload: Object, read_pod: ReadPod) -> bool:
@@ -217,13 +217,13 @@ def scaled(kind: Kind[Object], workload: Object, replicas: int) -> Patch:
 
 def replicas_of(workload: Object) -> int:
     """How many replicas a workload is to have."""
-    told = (workload.document.get("spec") or {}).get("replicas")
-    return 1 if told is None else _number(told)
+    replicas = (workload.document.get("spec") or {}).get("replicas")
+    return 1 if replicas is None else _number(replicas)
 
 
 def _number(value: object) -> int:
-    told = text(value)
-    return int(told) if told.isascii() and told.isdigit() and len(told) <= _DIGITS else 0
+    digits = text(value)
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS else 0
 
 
 _DIGITS = 9
@@ -237,18 +237,18 @@ def install_user(namespace: Namespace | None) -> str:
 
 def _requirements(workload: Object, read_pod: ReadPod) -> tuple[ComputeRequirement, ...]:
     """The ways in which an application can run: as its annotation says, else as its pods ask."""
-    told = (workload.metadata.annotations or {}).get(REQUIREMENTS)
-    if told:
+    annotation = (workload.metadata.annotations or {}).get(REQUIREMENTS)
+    if annotation:
         try:
-            bodies = msgspec.json.decode(told, type=list[WrittenRequirement])
+            bodies = msgspec.json.decode(annotation, type=list[WrittenRequirement])
             found = tuple(requirement_of(each) for each in bodies)
         except (msgspec.MsgspecError, RecursionError) as error:
             fix = f'write a JSON list such as [{{"mode": "nvidia", "requiredGpu": 8589934592}}] ({error})'
-            raise invalid(REQUIREMENTS, told[:80], fix) from None
+            raise invalid(REQUIREMENTS, annotation[:80], fix) from None
         except InvalidRequest as error:
             raise InvalidRequest(f"{REQUIREMENTS}: {error.message}", field=REQUIREMENTS) from None
         if not found:
-            raise invalid(REQUIREMENTS, told, "name at least one way to run, or remove the annotation")
+            raise invalid(REQUIREMENTS, annotation, "name at least one way to run, or remove the annotation")
         return found
     asked = _asked(workload, read_pod)
     return () if asked is None else (asked,)

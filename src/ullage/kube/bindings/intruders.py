@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ullage.core.binding.permit import Claims
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.objects import Pod
-from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.events import PodEvent, Reason, RecordEvent
 from ullage.model.binding import Binding, Tenant
 from ullage.model.compute_answer import Problem
 from ullage.model.device_claim import DeviceClaim
@@ -47,8 +47,10 @@ class Intruder:
 class Intruders:
     """Those that the last `look` found are in `now`: one for each card of a claim and each pod that uses it."""
 
-    def __init__(self, claimed: Claimed, pods: Informer[Pod], tenant: Callable[[Document], Tenant], tell: Tell) -> None:
-        self._claimed, self._pods, self._tenant, self._tell = claimed, pods, tenant, tell
+    def __init__(
+        self, claimed: Claimed, pods: Informer[Pod], tenant: Callable[[Document], Tenant], record_event: RecordEvent
+    ) -> None:
+        self._claimed, self._pods, self._tenant, self._record_event = claimed, pods, tenant, record_event
         self.now: tuple[Intruder, ...] = ()
 
     def look(self, bindings: Claims) -> None:
@@ -64,7 +66,7 @@ class Intruders:
         )
         for each in self.now:
             namespace, name = each.pod.key
-            self._tell(PodEvent(namespace, name, each.pod.metadata.uid, Reason.BOUND_ELSEWHERE, each.message))
+            self._record_event(PodEvent(namespace, name, each.pod.metadata.uid, Reason.BOUND_ELSEWHERE, each.message))
 
     def _who(self, pod: Pod) -> Tenant:
         try:

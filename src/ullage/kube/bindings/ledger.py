@@ -44,7 +44,7 @@ class LedgerStore:
         self._found: Document | None = None
         self._leaving: frozenset[str] = frozenset()
         self._one_at_a_time = asyncio.Lock()
-        self.trouble = ""
+        self.last_error = ""
         """Why it could not be read the last time."""
         self.changed: Callable[[], None] = lambda: None
         """Called when another ledger is known."""
@@ -71,9 +71,9 @@ class LedgerStore:
             try:
                 found = await self._read()
             except UllageError as error:
-                self.trouble = error.message
+                self.last_error = error.message
                 raise
-            self.trouble = ""
+            self.last_error = ""
             return found
 
     async def commit(self, change: Change, expected: int) -> None:
@@ -123,15 +123,15 @@ class LedgerStore:
         try:
             written = await self._candidate.write(self._term, change)
         except (VersionConflict, AlreadyExists):
-            self._doubt()
+            self._invalidate()
             raise VersionChanged(f"configmap {space}/{name} was changed by somebody else") from None
         except UllageError as error:
-            self._doubt()
+            self._invalidate()
             raise Unavailable(f"whether the bindings were changed is not known: {error.message}") from None
         self._found, self._known = CONFIG_MAPS.read(written).document, ledger
         self.changed()
 
-    def _doubt(self) -> None:
+    def _invalidate(self) -> None:
         """Somebody else may have changed it: whoever waits for news reads it again."""
         self._known = None
         self.changed()

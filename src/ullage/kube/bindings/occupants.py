@@ -49,13 +49,13 @@ class Occupants:
         self._pods, self._cluster, self._tenant = pods, cluster, tenant
         self._key, self._cards_key = f"{domain}/{BINDINGS}", f"{domain}/gpu-ids"
         self._there: dict[str, Occupant] = {}
-        self._alike: defaultdict[Identity, set[str]] = defaultdict(set)
+        self._by_identity: defaultdict[Identity, set[str]] = defaultdict(set)
         self._reserved: dict[str, Occupant] = {}
         self.used: defaultdict[str, Room] = defaultdict(Room)
         """What the pods of a node ask of it."""
         self.used_by: defaultdict[str, Room] = defaultdict(Room)
         """What the pods of an owner ask of nodes."""
-        pods.subscribe(self._hear)
+        pods.subscribe(self._on_pod)
 
     def reserve(self, pod: Pod, node: str, bindings: tuple[str, ...], cards: Iterable[str]) -> None:
         """A pod begins to run there by these bindings: until the API tells of it, or `undo`, they are held."""
@@ -68,9 +68,9 @@ class Occupants:
 
     def siblings(self, uid: str, tenant: Tenant) -> set[str]:
         """Cards that other pods of the same application, owner and namespace hold, or are about to."""
-        alike = self._alike.get(identity(tenant), set())
+        uids = self._by_identity.get(identity(tenant), set())
         begun = {other for other, each in self._reserved.items() if identity(each.tenant) == identity(tenant)}
-        return {card for other in (alike | begun) - {uid} for card in self._cluster.cards_of(other)}
+        return {card for other in (uids | begun) - {uid} for card in self._cluster.cards_of(other)}
 
     def held(self, ledger: Ledger) -> frozenset[str]:
         """Ids of the rows by which anybody runs.
@@ -113,7 +113,7 @@ class Occupants:
 
     def identities(self) -> Iterator[Identity]:
         """Whose pods there are, each once."""
-        return iter(self._alike)
+        return iter(self._by_identity)
 
     def look_again(self, namespace: str) -> None:
         """Whose the pods of a namespace are has changed."""
@@ -125,7 +125,7 @@ class Occupants:
             if space == namespace and uid in self._reserved:
                 self._reserved[uid] = replace(self._reserved[uid], tenant=self._occupant(pod).tenant)
 
-    def _hear(self, news: News[Pod]) -> None:
+    def _on_pod(self, news: News[Pod]) -> None:
         match news:
             case Removed(last):
                 self._forget(last.metadata.uid)
@@ -143,7 +143,7 @@ class Occupants:
         self.used[found.node] += found.room
         self.used_by[found.tenant.owner] += found.room
         if found.tenant.app:
-            self._alike[identity(found.tenant)].add(uid)
+            self._by_identity[identity(found.tenant)].add(uid)
 
     def _forget(self, uid: str) -> None:
         last = self._there.pop(uid, None)
@@ -155,11 +155,11 @@ class Occupants:
             used[key] += less
             if used[key] == Room():
                 del used[key]
-        alike = self._alike.get(identity(last.tenant))
-        if alike is not None:
-            alike.discard(uid)
-            if not alike:
-                del self._alike[identity(last.tenant)]
+        uids = self._by_identity.get(identity(last.tenant))
+        if uids is not None:
+            uids.discard(uid)
+            if not uids:
+                del self._by_identity[identity(last.tenant)]
 
     def _occupant(self, pod: Pod) -> Occupant:
         """What of a pod cannot be read counts nothing: whoever placed it has let it pass."""

@@ -175,12 +175,12 @@ class KubeBindings:
 
     async def stop(self, app: AppKey) -> None:
         """Take all replicas from the workloads of an application."""
-        await self._tell(app, stopping)
+        await self._write_each(app, stopping)
 
     async def restart(self, app: AppKey) -> None:
         """Have all pods of an application made anew."""
         why = await self._cards_of(app)
-        await self._tell(app, lambda kind, each: restarting(kind, each, why))
+        await self._write_each(app, lambda kind, each: restarting(kind, each, why))
 
     async def _cards_of(self, app: AppKey) -> str:
         """Another text for other rows of an application."""
@@ -218,8 +218,8 @@ class KubeBindings:
     def unheard(self) -> str:
         """What has not been heard yet, and why, as far as that is known."""
         missing = next((informer for informer in self.informers if not informer.synced), None)
-        trouble = "" if missing is None or missing.trouble is None else f": {missing.trouble.message}"
-        return f"bindings have not been read yet{trouble}"
+        error = "" if missing is None or missing.last_error is None else f": {missing.last_error.message}"
+        return f"bindings have not been read yet{error}"
 
     @property
     def claims(self) -> Claims:
@@ -320,7 +320,7 @@ class KubeBindings:
     def _parts_of(self, app: AppKey) -> list[tuple[Kind[Object], Object]]:
         return list(parts_of(app, self._parts(), self._sources.namespaces.objects))
 
-    async def _tell(self, app: AppKey, change: Callable[[Kind[Object], Object], Write | None]) -> None:
+    async def _write_each(self, app: AppKey, change: Callable[[Kind[Object], Object], Write | None]) -> None:
         for kind, each in self._parts_of(app):
             found = change(kind, each)
             if found is not None:

@@ -23,7 +23,7 @@ LOOK_AGAIN_S = 10.0
 GAP_S = 0.05
 """Between two looks: what comes at once is looked at together."""
 
-Told = Callable[[str, str, UllageError], None]
+OnError = Callable[[str, str, UllageError], None]
 
 
 class Upkeep:
@@ -37,11 +37,11 @@ class Upkeep:
         gate: Gate,
         intruders: Intruders,
         *,
-        trouble: Told = lambda _kind, _name, _error: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
     ) -> None:
         self._candidate, self._bindings, self._nodes, self._gate = candidate, bindings, nodes, gate
         self._intruders = intruders
-        self._use, self._trouble = Bindings(bindings), trouble
+        self._use, self._on_error = Bindings(bindings), on_error
         self._woken = asyncio.Event()
         self._stale = True
         self._late: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Upkeep:
                     await self._write(epoch, change)
         except UllageError as error:
             self._stale = True
-            self._trouble("Bindings", "", error)
+            self._on_error("Bindings", "", error)
 
     def _wake(self) -> None:
         self._stale = True
@@ -117,7 +117,7 @@ class Upkeep:
         except UllageError as error:
             self._stale = True  # the others are not held up by it, and it is tried again
             if not isinstance(error, Conflict):  # else our picture is behind, and what it lacks is told soon
-                self._trouble(*_what(change), error)
+                self._on_error(*_what(change), error)
 
 
 def _what(change: Change) -> tuple[str, str]:

@@ -27,8 +27,8 @@ from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import PODS, RESOURCE_CLAIMS
 from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.kube.client.objects import Object, Pod
-from ullage.kube.events import PodEvent, Reason, Tell
-from ullage.kube.machines import Trouble
+from ullage.kube.events import PodEvent, Reason, RecordEvent
+from ullage.kube.machines import OnError
 from ullage.kube.mirror import Mirror
 from ullage.model.claim import Request
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
@@ -60,7 +60,7 @@ _PAUSE_S = 0.05
 _NODES_AT_ONCE = 32
 """Nodes that are looked at before others are served: some milliseconds."""
 
-_TROUBLED_S = 1.0
+_BACKOFF_S = 1.0
 """The API is left alone for so long after it failed."""
 
 
@@ -69,7 +69,7 @@ def claims_gate(domain: str) -> str:
     return f"{domain}/claims"
 
 
-def _as_told(requests: Iterable[Request]) -> list[str]:
+def _in_given_order(requests: Iterable[Request]) -> list[str]:
     return [each.uid for each in requests]
 
 
@@ -89,20 +89,21 @@ class Claiming:
         scheduler: str,
         may_have: Callable[[Pod], frozenset[str] | None] = lambda _pod: None,
         asks: Callable[[Document], Request | None] = lambda _pod: None,
-        in_order: Callable[[Iterable[Request]], list[str]] = _as_told,
-        keep: Callable[[Request, str], bool] = lambda _request, _node: True,
-        tell: Tell = lambda _event: None,
-        trouble: Trouble = lambda _kind, _name, _error: None,
+        in_order: Callable[[Iterable[Request]], list[str]] = _in_given_order,
+        reserve: Callable[[Request, str], bool] = lambda _request, _node: True,
+        record_event: RecordEvent = lambda _event: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`may_have` says which cards a pod may have, by bindings: None for any. It raises where it has none.
 
-        `asks` reads what a pod asks of cards beside its claims, for which `keep` keeps a place on the node that was
+        `asks` reads what a pod asks of cards beside its claims, for which `reserve` keeps a place on the node that was
         chosen. `in_order` says of those who wait, by uid, in which order it is their turn.
         """
         self._api, self._candidate, self._claims, self._devices = api, candidate, claims, devices
-        self._mirror, self._pods, self._tell, self._now = mirror, pods, tell, now
-        self._trouble, self._may_have, self._asks, self._in_order, self._keep = trouble, may_have, asks, in_order, keep
+        self._mirror, self._pods, self._record_event, self._now = mirror, pods, record_event, now
+        self._on_error, self._may_have, self._asks = on_error, may_have, asks
+        self._in_order, self._reserve = in_order, reserve
         self._domain, self._scheduler, self._gate = domain, scheduler, claims_gate(domain)
         self._writes = ClaimWrites(api, candidate, f"{domain}/allocated-for", gate_of(domain), now)
         self._waiting: dict[tuple[str, str], Pod] = {}
@@ -138,9 +139,9 @@ class Claiming:
             except NotLeading:
                 continue
             except UllageError as error:  # what is to be done is found again in the API
-                self._trouble("ResourceClaim", "", error)
+                self._on_error("ResourceClaim", "", error)
                 changed.set()
-                await asyncio.sleep(_TROUBLED_S)
+                await asyncio.sleep(_BACKOFF_S)
 
     def _on_pod(self, news: News[Pod]) -> None:
         match news:
@@ -179,15 +180,15 @@ class Claiming:
                 await self._read(claim)
             except InvalidRequest as error:  # what was written is held until it can be read again
                 devices.told(claim.uid)
-                self._trouble("ResourceClaim", f"{claim.namespace}/{claim.name}", error)
+                self._on_error("ResourceClaim", f"{claim.namespace}/{claim.name}", error)
         self._term = epoch
         self._refused.clear()
         for uid, pod in list(self._left.items()):
             if await self._release(epoch, pod):
                 self._left.pop(uid, None)
             else:
-                asyncio.get_running_loop().call_later(_TROUBLED_S, self._devices.changed.set)
-        for pod, asked in self._turns():
+                asyncio.get_running_loop().call_later(_BACKOFF_S, self._devices.changed.set)
+        for pod, asked in self._ordered():
             if self._waiting.get(pod.key) is not pod:
                 continue
             try:
@@ -195,25 +196,25 @@ class Claiming:
             except NotLeading:
                 raise
             except UllageError as error:
-                self._say(pod, f"{error.code}: {error.message}")
+                self._record_wait(pod, f"{error.code}: {error.message}")
             await asyncio.sleep(0)
 
-    def _turns(self) -> list[tuple[Pod, _Asked]]:
-        """Those that wait in the order of their turns; of those that cannot be read it is said why."""
+    def _ordered(self) -> list[tuple[Pod, _Asked]]:
+        """Those that wait in the order of their pods; of those that cannot be read it is said why."""
         self._mirror.settle()
         found, devices = dict[str, tuple[Pod, _Asked]](), self._claims.devices
-        turns = []
+        pods = []
         for pod in self._waiting.values():
             try:
                 asked = self._read_pod(pod)
                 named = (devices.named(pod.metadata.namespace, each.claim) for each in asked.claims if each.claim)
                 claims = tuple(claim for claim in named if claim is not None)
-                turns.append(self._claims.turn(replace(asked.pod, claims=claims)))
+                pods.append(self._claims.turn(replace(asked.pod, claims=claims)))
             except UllageError as error:
-                self._say(pod, f"{error.code}: {error.message}")
+                self._record_wait(pod, f"{error.code}: {error.message}")
             else:
                 found[pod.metadata.uid] = pod, asked
-        return [found[uid] for uid in self._in_order(turns)]
+        return [found[uid] for uid in self._in_order(pods)]
 
     def _read_pod(self, pod: Pod) -> _Asked:
         """What a pod asks; read once of each version.
@@ -240,7 +241,7 @@ class Claiming:
         placement = await self._choose(pod, replace(asked.pod, claims=claims))
         if isinstance(placement, str):
             wanted = " and ".join(str(each) for claim in claims for each in claim.requests)
-            self._say(pod, f"its claims cannot be allocated: {placement}; they ask for {wanted}")
+            self._record_wait(pod, f"its claims cannot be allocated: {placement}; they ask for {wanted}")
             # Who holds one claim and waits for another may wait for ever: it waits with nothing in its hands.
             await self._take_back(epoch, pod, [claim for claim in claims if pod.metadata.uid in claim.reserved_for])
             return
@@ -254,15 +255,15 @@ class Claiming:
         match readiness((state.document for state in states), self._now()):
             case Readiness.READY:
                 request, node = asked.pod.request, placement.node or node_of(claims)
-                if request is not None and node and not self._keep(request, node):
-                    self._say(pod, f"the cards that it asks for beside its claims are taken on {node} by now")
+                if request is not None and node and not self._reserve(request, node):
+                    self._record_wait(pod, f"the cards that it asks for beside its claims are taken on {node} by now")
                     await self._take_back(epoch, pod, claims)
                     return
                 await self._open(epoch, pod)
                 if placement.node and request is None and not self._pods.has_ended(pod.metadata.uid):
                     self._mirror.expect(pod, placement.node)
             case Readiness.FAILED:
-                self._say(pod, "a device did not become ready for it; its claims are allocated anew")
+                self._record_wait(pod, "a device did not become ready for it; its claims are allocated anew")
                 await self._take_back(epoch, pod, claims)
             case Readiness.WAITING:
                 pass  # their drivers tell on the claims
@@ -273,13 +274,13 @@ class Claiming:
         asked = replace(asked, cards=self._may_have(pod))
         if asked.cards is not None and asked.request is not None:
             return "it asks for cards by claims and in other words, where bindings count; use one of the two"
-        alike = asked.alike
-        if alike in self._refused:
-            return self._refused[alike]
+        key = asked.alike
+        if key in self._refused:
+            return self._refused[key]
         placement = await _paced(self._claims.look(asked))
         if isinstance(placement, Unplaced):
             why = str(placement)
-            self._refused |= {alike: why} if alike else {}
+            self._refused |= {key: why} if key else {}
             return why
         refused = self._claims.hold(placement)
         return placement if refused is None else refused.code.value
@@ -295,7 +296,7 @@ class Claiming:
                 claim = await self._read(claim)  # the watch is behind, or an answer got lost
             why = "is not there yet" if claim is None else self._unusable(claim, pod, made=each.made)
             if why or claim is None:
-                self._say(pod, f"its claim {each.name} {why}")
+                self._record_wait(pod, f"its claim {each.name} {why}")
                 return None
             found[claim.uid] = claim
         return tuple(found.values())
@@ -378,7 +379,7 @@ class Claiming:
             except NotLeading:
                 raise
             except UllageError as error:  # the next look at the pod, or the next leader, finds it as it is
-                self._say(pod, f"claim {claim.name} could not be given back: {error.message}")
+                self._record_wait(pod, f"claim {claim.name} could not be given back: {error.message}")
                 done = False
         return done
 
@@ -408,9 +409,9 @@ class Claiming:
                     if not await self._release(epoch, gone):
                         self._left[f"{uid} {found.metadata.uid}"] = gone
 
-    def _say(self, pod: Pod, why: str) -> None:
+    def _record_wait(self, pod: Pod, why: str) -> None:
         namespace, name = pod.key
-        self._tell(PodEvent(namespace, name, pod.metadata.uid, Reason.CLAIMS_WAIT, why))
+        self._record_event(PodEvent(namespace, name, pod.metadata.uid, Reason.CLAIMS_WAIT, why))
 
 
 async def _paced(looking: Generator[None, None, T]) -> T:

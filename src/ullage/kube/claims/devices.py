@@ -16,11 +16,12 @@ from ullage.kube.client.errors import Forbidden
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from ullage.kube.client.objects import Node, Object, Pod
-from ullage.kube.events import Tell
+from ullage.kube.events import RecordEvent
+from ullage.kube.machines import OnError
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.model.taint import Taint
 from ullage.service.claims import Claims
-from ullage.service.devices import PoolKey, Trouble
+from ullage.service.devices import PoolKey
 from ullage.wire.document import Document
 from ullage.wire.dra.claim import extended_claim, read_claim, read_device_class
 from ullage.wire.dra.unread_claim import read_held
@@ -47,20 +48,20 @@ class DeviceMirror:
         claims: Claims,
         nodes: Informer[Node],
         describe: Callable[[str], None],
-        trouble: Trouble = lambda _kind, _name, _error: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
         *,
         queue_key: str = gate_of(),
-        tell: Tell = lambda _event: None,
+        record_event: RecordEvent = lambda _event: None,
     ) -> None:
         """`queue_key` is the annotation that says in which queue a claim counts, and the label of that meaning.
 
-        `tell` takes events on claims that cannot be read, and on pods that use them.
+        `record_event` takes events on claims that cannot be read, and on pods that use them.
         """
-        self._queue_key, self._unread = queue_key, UnreadClaims(claims.devices, tell)
-        self._api, self._claims, self._describe, self._trouble = api, claims, describe, trouble
+        self._queue_key, self._unread = queue_key, UnreadClaims(claims.devices, record_event)
+        self._api, self._claims, self._describe, self._on_error = api, claims, describe, on_error
         self.slices, self.classes, self.claims = (Informer(api, kind) for kind in KINDS)
         self.changed = asyncio.Event()
-        self._taint_rules = TaintRules(api, claims.devices, self.changed, trouble)
+        self._taint_rules = TaintRules(api, claims.devices, self.changed, on_error)
         self._slices_of: dict[PoolKey, dict[str, Document]] = {}
         self._looked = asyncio.Event()
         self.served = False
@@ -98,9 +99,9 @@ class DeviceMirror:
         if self.served:
             await self.claims.catch_up()
 
-    def say_again(self) -> None:
-        """Tell again what was told before this process led."""
-        self._unread.say_again()
+    def report_again(self) -> None:
+        """Report again what was told before this process led."""
+        self._unread.report_again()
 
     async def claimed(self, pod: Pod) -> tuple[str, ...]:
         """The cards that whoever schedules a pod has claimed for the resources its containers ask for.
@@ -126,9 +127,9 @@ class DeviceMirror:
         except NotFound:
             pass
         except Forbidden as error:
-            self._trouble("ResourceClaim", "", error)
+            self._on_error("ResourceClaim", "", error)
         except UllageError as error:
-            self._trouble("ResourceClaim", "", error)
+            self._on_error("ResourceClaim", "", error)
             return False  # it is not known
         self._looked.set()
         return self.served
@@ -146,7 +147,7 @@ class DeviceMirror:
         try:
             key = pool_of(document)
         except InvalidRequest as error:
-            self._trouble("ResourceSlice", name, error)
+            self._on_error("ResourceSlice", name, error)
             return
         slices = self._slices_of.setdefault(key, {})
         slices.pop(name, None)
@@ -154,7 +155,7 @@ class DeviceMirror:
             slices[name] = document
         pools, dropped = read_resource_slices(slices.values())
         for sentence in dropped:
-            self._trouble("ResourceSlice", name, InvalidRequest(sentence))
+            self._on_error("ResourceSlice", name, InvalidRequest(sentence))
         if not slices:
             del self._slices_of[key]
         for node in sorted(self._claims.devices.set_pool(key, pools[0] if pools else None)):
@@ -168,7 +169,7 @@ class DeviceMirror:
                     self._claims.set_class(new.metadata.name, read_device_class(new.document))
                 except InvalidRequest as error:
                     self._claims.set_class(new.metadata.name, None)
-                    self._trouble("DeviceClass", new.metadata.name, error)
+                    self._on_error("DeviceClass", new.metadata.name, error)
             case Removed(last):
                 self._claims.set_class(last.metadata.name, None)
         self.changed.set()
@@ -189,7 +190,7 @@ class DeviceMirror:
         try:
             claim = read_claim(document)
         except InvalidRequest as error:
-            self._trouble("ResourceClaim", "/".join(found.key), error)
+            self._on_error("ResourceClaim", "/".join(found.key), error)
             self.unreadable[uid] = error.message
             try:
                 claim = read_held(document)

@@ -9,8 +9,9 @@ from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_TAINT_RULES, Kind
 from ullage.kube.client.objects import Object
 from ullage.kube.client.served import is_served
+from ullage.kube.machines import OnError
 from ullage.model.error import InvalidRequest, UllageError
-from ullage.service.devices import Devices, Trouble
+from ullage.service.devices import Devices
 from ullage.wire.dra.taint_rule import read_taint_rule
 
 LOOK_AGAIN_S = 300.0
@@ -22,9 +23,9 @@ _SOON_S = 1.0
 class TaintRules:
     """`run` follows them, in the newest version that is served, until it is cancelled."""
 
-    def __init__(self, api: KubeApi, devices: Devices, changed: asyncio.Event, trouble: Trouble) -> None:
+    def __init__(self, api: KubeApi, devices: Devices, changed: asyncio.Event, on_error: OnError) -> None:
         """`changed` is set where a rule may help somebody who waits."""
-        self._api, self._devices, self._changed, self._trouble = api, devices, changed, trouble
+        self._api, self._devices, self._changed, self._on_error = api, devices, changed, on_error
         self._known = asyncio.Event()
 
     async def wait_known(self) -> None:
@@ -61,7 +62,7 @@ class TaintRules:
                 try:
                     self._devices.set_taint_rule(name, read_taint_rule(new.document))
                 except InvalidRequest as error:  # what it tainted before stays tainted
-                    self._trouble("DeviceTaintRule", name, error)
+                    self._on_error("DeviceTaintRule", name, error)
             case Removed(last):
                 self._devices.set_taint_rule(last.metadata.name, None)
         self._changed.set()

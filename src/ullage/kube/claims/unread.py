@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ullage.kube.client.objects import Object
-from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.events import PodEvent, Reason, RecordEvent
 from ullage.model.error import InvalidRequest
 from ullage.service.devices import Devices
 from ullage.wire.dra.unread_claim import unread_devices, users_of
@@ -14,8 +14,8 @@ _REMEDY = "delete the pods that use it, so that it is deallocated; if an Ullage 
 class UnreadClaims:
     """Those that there are now. The claim itself and each pod that uses it have an event `CardsUnknown`."""
 
-    def __init__(self, devices: Devices, tell: Tell) -> None:
-        self._devices, self._tell = devices, tell
+    def __init__(self, devices: Devices, record_event: RecordEvent) -> None:
+        self._devices, self._record_event = devices, record_event
         self._events: dict[str, list[PodEvent]] = {}
 
     def withhold(self, found: Object, error: InvalidRequest) -> None:
@@ -26,21 +26,21 @@ class UnreadClaims:
         of_pods = [PodEvent(namespace, pod, uid, Reason.CARDS_UNKNOWN, what) for pod, uid in users_of(found.document)]
         own = PodEvent(namespace, name, found.metadata.uid, Reason.CARDS_UNKNOWN, what, "ResourceClaim", _VERSION)
         self._events[found.metadata.uid] = [own, *of_pods]
-        self._say(found.metadata.uid)
+        self._report(found.metadata.uid)
 
     def forget(self, uid: str) -> None:
         """A claim can be read by now, or is gone."""
         self._devices.withhold(uid, None)
         self._events.pop(uid, None)
 
-    def say_again(self) -> None:
-        """Tell of all of them: nobody wrote what was told before this process led."""
+    def report_again(self) -> None:
+        """Report of all of them: nobody wrote what was told before this process led."""
         for uid in self._events:
-            self._say(uid)
+            self._report(uid)
 
-    def _say(self, uid: str) -> None:
+    def _report(self, uid: str) -> None:
         for event in self._events[uid]:
-            self._tell(event)
+            self._record_event(event)
 
 
 _VERSION = "resource.k8s.io/v1"

@@ -78,7 +78,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Tell a pod its node, and write annotations on it, in one step.
+    """Report a pod its node, and write annotations on it, in one step.
 
     Refused if it is another pod of that name, is bound already, is about to end, or, where `version` is given,
     has another resourceVersion.

@@ -88,7 +88,7 @@ class Informer(Generic[T]):
         self._heard = self._begun = self._taken = 0  # lines of watches; numbers of the last lists begun and taken
         self._synced = asyncio.Event()
         self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
-        self.trouble: UllageError | None = None
+        self.last_error: UllageError | None = None
         """What the last try failed with; None while a watch is heard."""
 
     @property
@@ -109,7 +109,7 @@ class Informer(Generic[T]):
         return self._clock() - self._heard_at
 
     def subscribe(self, handler: Handler[T]) -> None:
-        """Tell a handler what is there, and from now on what changes."""
+        """Report a handler what is there, and from now on what changes."""
         for item in list(self._objects.values()):
             handler(Added(item))
         self._handlers.append(handler)
@@ -150,12 +150,12 @@ class Informer(Generic[T]):
                     await self._relist()
                 await self._follow()
             except Unreachable as error:
-                self.trouble = error  # nothing was missed: the next watch starts where this one ended
+                self.last_error = error  # nothing was missed: the next watch starts where this one ended
             except Throttled as error:
-                self.trouble = error  # nor here, and a server that is busy is not asked for all of it
+                self.last_error = error  # nor here, and a server that is busy is not asked for all of it
                 wait_s = min(error.retry_after_s, _LONGEST_WAIT_S)
             except UllageError as error:
-                self.trouble, self._version = error, None  # the version is not known any more, or in doubt
+                self.last_error, self._version = error, None  # the version is not known any more, or in doubt
             well = self._heard > heard or self._clock() - began >= _LONGEST_PAUSE_S
             failures = 0 if well else failures + 1
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, 10))
@@ -204,7 +204,7 @@ class Informer(Generic[T]):
                     self._heard += 1
                 if self._taken != taken:
                     return
-                self._heard_at, self.trouble = self._clock(), None
+                self._heard_at, self.last_error = self._clock(), None
                 self._take(event)
 
     def _take(self, event: WatchEvent[T]) -> None:
@@ -217,7 +217,7 @@ class Informer(Generic[T]):
             if event.type is EventType.DELETED:
                 self._end(item)
             else:
-                self._put_told(item)
+                self._put_reported(item)
         self._version = event.version
 
     def _end(self, last: T) -> None:
@@ -226,7 +226,7 @@ class Informer(Generic[T]):
         if known is not None and known.metadata.uid == last.metadata.uid:
             self._remove(last)
 
-    def _put_told(self, item: T) -> None:
+    def _put_reported(self, item: T) -> None:
         if self._learnt.get(item.key, item.state) == item.state:
             self._learnt.pop(item.key, None)
             self._put(item)
@@ -240,14 +240,14 @@ class Informer(Generic[T]):
             return
         self._objects[item.key] = item
         self._ended.pop(item.metadata.uid, None)
-        self._tell(Added(item) if old is None else Changed(old, item))
+        self._notify(Added(item) if old is None else Changed(old, item))
 
     def _remove(self, last: T) -> None:
         del self._objects[last.key]
         self._learnt.pop(last.key, None)
-        self._tell(Removed(last))
+        self._notify(Removed(last))
 
-    def _tell(self, news: News[T]) -> None:
+    def _notify(self, news: News[T]) -> None:
         for handler in self._handlers:
             handler(news)
 

@@ -94,7 +94,7 @@ class Candidate:
         """Where this process runs, for others to see whether it has ended."""
         self.holder = ""
         """Who was seen to lead; "" for nobody."""
-        self.trouble: UllageError | None = None
+        self.last_error: UllageError | None = None
         """What the last try failed with."""
         self.handed_over = False
         """Whether whoever led before this term let go of it, with nothing under way."""
@@ -170,11 +170,13 @@ class Candidate:
         try:
             async with asyncio.timeout(self._terms.give_up_s / 2):
                 await self._attempt()
-            self.trouble = None
+            self.last_error = None
         except UllageError as error:
-            self.trouble = error
+            self.last_error = error
         except TimeoutError:
-            self.trouble = Unreachable(f"lease {self._namespace}/{self._name}: no answer in time", code="kube-timeout")
+            self.last_error = Unreachable(
+                f"lease {self._namespace}/{self._name}: no answer in time", code="kube-timeout"
+            )
 
     async def release(self) -> None:
         """Let another one lead at once. Nothing may be written in this term any more."""
@@ -186,7 +188,7 @@ class Candidate:
             if found.spec.holder_identity == self.identity:
                 await self._write(found, LeaseSpec(None, 1, found.spec.acquire_time, self._time(), epoch))
         except UllageError as error:
-            self.trouble = error  # the lease runs out by itself
+            self.last_error = error  # the lease runs out by itself
 
     async def _attempt(self) -> None:
         try:

@@ -12,7 +12,7 @@ from ullage.inventory.nvml import CardReader
 from ullage.inventory.topology_reader import TopologyReader
 from ullage.kube.client.api import KubeApi
 from ullage.kube.exporter.cards import FoundCards, NodeCards
-from ullage.kube.exporter.kubelet import KubeletReader, Trouble
+from ullage.kube.exporter.kubelet import KubeletReader, OnError
 from ullage.kube.exporter.publisher import Publisher
 from ullage.kube.exporter.settings import ExporterSettings
 from ullage.model.error import UllageError, Unavailable
@@ -46,18 +46,18 @@ class Exporter:
         api: KubeApi,
         settings: ExporterSettings,
         nvml: CardReader,
-        trouble: Trouble = lambda _source, _sentence: None,
+        on_error: OnError = lambda _source, _sentence: None,
         *,
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.count = Count()
-        self._settings, self._told = settings, trouble
+        self._settings, self._report = settings, on_error
         self._steady, self._pause = steady, pause
         self._cards = NodeCards(nvml, settings.root, settings.node, settings.card_resource)
         self._topology = TopologyReader(settings.root, now, steady)
-        self._kubelet = KubeletReader(settings, self._trouble)
+        self._kubelet = KubeletReader(settings, self._on_error)
         self._publisher = Publisher(api, settings.node, settings.domain, settings.drift_s, now=now, steady=steady)
         self._looking: asyncio.Task[tuple[Node, FoundCards]] | None = None
         self._seen: tuple[Node, FoundCards] | None = None
@@ -85,7 +85,7 @@ class Exporter:
         try:
             self.count.writes += await self._publisher.publish(record)
         except UllageError as error:
-            self._trouble("api", error.message)
+            self._on_error("api", error.message)
             return False
         return True
 
@@ -97,7 +97,7 @@ class Exporter:
         try:
             use = await self._kubelet.use()
         except Unavailable as error:  # an object that says more stays as it is
-            self._trouble("kubelet", error.message)
+            self._on_error("kubelet", error.message)
             return None
         node, cards = self._seen
         zones = node.topology.zones if node.topology else ()
@@ -106,7 +106,7 @@ class Exporter:
             self._read_at = self._steady()
         record = record_of(node, settings, cards.resource, self._settings.names, use)
         for id_ in unknown_cards(record.cards, record.use):
-            self._trouble("cards", f"{id_} of {cards.resource} is held and is no card here; one more counts as held")
+            self._on_error("cards", f"{id_} of {cards.resource} is held and is no card here; one more counts as held")
         return record
 
     async def _look(self) -> bool:
@@ -115,18 +115,18 @@ class Exporter:
             self._looking = asyncio.create_task(asyncio.to_thread(self._discover))
         done, _ = await asyncio.wait([self._looking], timeout=LOOK_S)
         if not done:
-            self._trouble("machine", f"the look at it has not ended within {LOOK_S:g} s")
+            self._on_error("machine", f"the look at it has not ended within {LOOK_S:g} s")
             return False
         task, self._looking = self._looking, None
         try:
             self._seen = task.result()
         except UllageError as error:
-            self._trouble("machine", error.message)
+            self._on_error("machine", error.message)
             return False
         node, cards = self._seen
         for source, sentence in (("topology", node.topology_note), ("cards", cards.reason)):
             if sentence:
-                self._trouble(source, sentence)
+                self._on_error(source, sentence)
         return True
 
     def _discover(self) -> tuple[Node, FoundCards]:
@@ -135,6 +135,6 @@ class Exporter:
         cards = self._cards.look()
         return discover(settings, {}, cards, root=self._settings.root, topology=self._topology).node, cards
 
-    def _trouble(self, source: str, sentence: str) -> None:
+    def _on_error(self, source: str, sentence: str) -> None:
         self.count.troubles += 1
-        self._told(source, sentence)
+        self._report(source, sentence)

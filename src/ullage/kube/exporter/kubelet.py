@@ -28,7 +28,7 @@ from ullage.wire.topology.kubelet_config import KubeletSettings, read_kubelet_co
 from ullage.wire.topology.podresources import read_pod_resources
 from ullage.wire.topology.podresources_messages import LIST, decode_list
 
-Trouble = Callable[[str, str], None]
+OnError = Callable[[str, str], None]
 """Told what could not be read or was left out: the source, and a sentence."""
 
 T = TypeVar("T")
@@ -39,8 +39,8 @@ _PLAIN = KubeletSettings(Kubelet(), Resources())
 class KubeletReader:
     """Reads one kubelet. What fails to be read is told, and is as it was read last."""
 
-    def __init__(self, settings: ExporterSettings, trouble: Trouble) -> None:
-        self._settings, self._trouble = settings, trouble
+    def __init__(self, settings: ExporterSettings, on_error: OnError) -> None:
+        self._settings, self._on_error = settings, on_error
         self._asked: Use | None = None
         self._cpus: CpuState | None = None
         self._devices: DeviceState | None = None
@@ -78,7 +78,7 @@ class KubeletReader:
             return _whole(read_pod_resources(decode_list(await call(socket, LIST))))
         except UllageError as error:
             self.fresh = False
-            self._trouble("pod-resources", error.message)
+            self._on_error("pod-resources", error.message)
             return None
 
     def _kept(self) -> Use | None:
@@ -112,14 +112,14 @@ class KubeletReader:
             found, dropped = read(text)
         except (UllageError, ValueError, RecursionError, yaml.YAMLError) as error:
             self.fresh = False
-            self._trouble(str(path), str(error))
+            self._on_error(str(path), str(error))
             return last
-        self._tell(str(path), dropped)
+        self._report_dropped(str(path), dropped)
         return found
 
-    def _tell(self, source: str, dropped: tuple[str, ...]) -> None:
+    def _report_dropped(self, source: str, dropped: tuple[str, ...]) -> None:
         for sentence in dropped:
-            self._trouble(source, sentence)
+            self._on_error(source, sentence)
 
 
 def _whole(read: tuple[T, tuple[str, ...]]) -> T:

@@ -38,7 +38,7 @@ async def _export(settings: ExporterSettings, kubeconfig: Path | None, master: s
     async with connect(kubeconfig) as client:
         if master:
             client.base_url = master
-        work = asyncio.create_task(Exporter(HttpKubeApi(client), settings, NvmlCards(), Troubles()).run())
+        work = asyncio.create_task(Exporter(HttpKubeApi(client), settings, NvmlCards(), ErrorLog()).run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)
         log.info("node %s is exported every %g s", settings.node, settings.period_s)
@@ -47,7 +47,7 @@ async def _export(settings: ExporterSettings, kubeconfig: Path | None, master: s
             work.result()
 
 
-class Troubles:
+class ErrorLog:
     """Logs each sentence once, and again when it is no longer among the last many."""
 
     def __init__(self) -> None:

@@ -60,8 +60,8 @@ class Publisher:
         """
         if self._read_at is None or self._steady() - self._read_at >= self._drift_s:
             await self._read()
-        told = replace(record, topology=replace(record.topology, observed_at=None))
-        wanted = numatopology_object(told, self._domain, node_uid=self._node_uid)
+        stable = replace(record, topology=replace(record.topology, observed_at=None))
+        wanted = numatopology_object(stable, self._domain, node_uid=self._node_uid)
         if self._known is not None and self._content(wanted) in (self._sent, self._known.content):
             return False
         wanted["metadata"]["annotations"][_TIMESTAMP] = str(int(self._now()))

@@ -10,7 +10,7 @@ from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import HYPERNODES
 from ullage.kube.client.objects import Node, Object
 from ullage.kube.client.served import is_served
-from ullage.kube.machines import Trouble
+from ullage.kube.machines import OnError
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.wire.re2 import matches
 from ullage.wire.topology.hypernode import HyperNode, read_hypernode, tiers_of
@@ -26,8 +26,8 @@ _GATHER_S = 0.1
 class HyperNodes:
     """`run` follows them until it is cancelled."""
 
-    def __init__(self, api: KubeApi, nodes: Informer[Node], trouble: Trouble) -> None:
-        self._api, self._nodes, self._trouble = api, nodes, trouble
+    def __init__(self, api: KubeApi, nodes: Informer[Node], on_error: OnError) -> None:
+        self._api, self._nodes, self._on_error = api, nodes, on_error
         self._moved: Callable[[Collection[str]], None] = lambda _nodes: None
         self._known: dict[str, HyperNode] = {}
         self._labels: dict[str, dict[str, str]] = {}
@@ -82,10 +82,10 @@ class HyperNodes:
         try:
             self._known[name], dropped = read_hypernode(found.document)
         except InvalidRequest as error:
-            self._trouble("HyperNode", name, error)
+            self._on_error("HyperNode", name, error)
             return
         for sentence in dropped:
-            self._trouble("HyperNode", name, InvalidRequest(sentence))
+            self._on_error("HyperNode", name, InvalidRequest(sentence))
 
     def _on_node(self, news: News[Node]) -> None:
         match news:
@@ -105,7 +105,7 @@ class HyperNodes:
             self._labels, wrong = await asyncio.to_thread(tiers_of, list(self._known.values()), nodes, matches)
             for sentence in wrong:
                 if sentence not in self._said:
-                    self._trouble("HyperNode", "", InvalidRequest(sentence))
+                    self._on_error("HyperNode", "", InvalidRequest(sentence))
             self._said = frozenset(wrong)
             self._moved(
                 [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]

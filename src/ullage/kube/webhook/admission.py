@@ -23,14 +23,14 @@ from ullage.wire.pod.gate import gate_of
 def over_quota(cluster: Cluster) -> OverQuota:
     """What the quotas of the cluster say against a pod, whose containers may share cards."""
 
-    def told(asked: PodRequest) -> str:
+    def sentence(asked: PodRequest) -> str:
         refused = cluster.over_quota(asked.requirement, asked.claim)
         for together in asked.together if refused is not None else ():
             if cluster.over_quota(together, asked.claim) is None:
                 return ""
         return "" if refused is None else f"{refused.code.value}: {reject_text(refused)}"
 
-    return told
+    return sentence
 
 
 def nowhere(cluster: Cluster, declared: Collection[str] = ()) -> Callable[[PodRequest], Iterator[str]]:
@@ -39,7 +39,7 @@ def nowhere(cluster: Cluster, declared: Collection[str] = ()) -> Callable[[PodRe
     `declared` are pools that the settings name, whether cards are in them or not.
     """
 
-    def told(asked: PodRequest) -> Iterator[str]:
+    def sentence(asked: PodRequest) -> Iterator[str]:
         cards, there = asked.requirement.cards, cluster.allocator.fleet.cards
         if not there:
             return
@@ -67,7 +67,7 @@ def nowhere(cluster: Cluster, declared: Collection[str] = ()) -> Callable[[PodRe
                 "[[kube.card_model]] (value cardModels), or ask for compute-percent-request"
             )
 
-    return told
+    return sentence
 
 
 def _keeps_hard(gpu: Gpu) -> bool:

@@ -99,9 +99,9 @@ class Webhook:
             patch, warnings = self._admit(review, change=change)
             return review.allow(patch.operations if change else (), warnings), "allowed"
         except (_OverQuota, _ResultChanged) as error:
-            return review.deny(_told(error), status=_TOO_MUCH), error.code
+            return review.deny(_text(error), status=_TOO_MUCH), error.code
         except UllageError as error:
-            return review.deny(_told(error), status=_INVALID), error.code
+            return review.deny(_text(error), status=_INVALID), error.code
         except RecursionError:
             return review.deny("request.object: it is nested too deeply", status=_INVALID), "invalid-request"
 
@@ -118,9 +118,9 @@ class Webhook:
             raise _ResultChanged(f"metadata.annotations.{taken[0]}: only a scheduler writes it; leave it out")
         for key in taken:
             patch.remove("metadata", "annotations", key)
-        told = (f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
+        removed = (f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
         unknown = tuple(unread(_annotations(pod), self._domain))
-        warnings = *told, *map(str, unknown), *map(str, unread_labels(_labels(pod), self._domain))
+        warnings = *removed, *map(str, unknown), *map(str, unread_labels(_labels(pod), self._domain))
         spec = mapping(pod.get("spec"), "spec")
         if ignores(_labels(pod)) or not self._is_ours(spec):
             return patch, warnings
@@ -295,5 +295,5 @@ def _namespace(pod: Document) -> Document:
     return {"namespace": mapping(pod.get("metadata"), "metadata").get("namespace")}
 
 
-def _told(error: UllageError) -> str:
+def _text(error: UllageError) -> str:
     return f"{error.code}: {error.message}"

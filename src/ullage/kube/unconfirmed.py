@@ -21,7 +21,7 @@ from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate, NotLeading, clock_s
 from ullage.kube.client.objects import Pod
-from ullage.kube.machines import Trouble
+from ullage.kube.machines import OnError
 from ullage.kube.mirror import Mirror
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.service.cluster import Cluster
@@ -35,14 +35,14 @@ AGAIN_S = 1.0
 GIVE_UP_S = 90.0
 """Where a pod cannot be changed, it is taken for certain after so long: servers end a request after 60 seconds."""
 
-HEARD_S = 60.0
+OBSERVED_S = 60.0
 """A pod that was bound and is not told of by then is looked for: it may have gone while nobody watched."""
 
 _AT_ONCE = 16
 """Pods that are changed side by side."""
 
 
-class Doubts:
+class UnconfirmedBinds:
     """Pods that something is reserved for, of which it is not known whether they were bound; `run` settles them."""
 
     def __init__(
@@ -55,19 +55,19 @@ class Doubts:
         domain: str,
         *,
         gate: Gate | None = None,
-        trouble: Trouble = lambda _kind, _name, _error: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
         clock: Callable[[], float] = clock_s,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api, self._candidate, self._cluster, self._mirror = api, candidate, cluster, mirror
         self._gate = gate
-        self._key, self._trouble, self._clock, self._pause = f"{domain}/{FENCE}", trouble, clock, pause
+        self._key, self._on_error, self._clock, self._pause = f"{domain}/{FENCE}", on_error, clock, pause
         self._open: dict[str, tuple[Pod, float]] = {}
-        self._unheard: dict[str, tuple[Pod, float]] = {}
+        self._unobserved: dict[str, tuple[Pod, float]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._any = asyncio.Event()
         self._pods = pods
-        pods.subscribe(self._hear)
+        pods.subscribe(self._on_pod)
 
     @property
     def count(self) -> int:
@@ -84,7 +84,7 @@ class Doubts:
         return self._pods.has_ended(uid)
 
     @asynccontextmanager
-    async def alone(self, uid: str) -> AsyncIterator[None]:
+    async def exclusive(self, uid: str) -> AsyncIterator[None]:
         """One at a time decides about a pod, whoever asks."""
         lock = self._locks.setdefault(uid, asyncio.Lock())
         async with lock:
@@ -95,48 +95,48 @@ class Doubts:
         self._open[pod.metadata.uid] = pod, self._clock()
         self._any.set()
 
-    def undo(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """What was reserved for a bind that was not carried out, and never will be, is free."""
         self._cluster.undo(uid)
         if self._gate is not None:
             self._gate.undo(uid)
 
     def _gone(self, uid: str) -> None:
-        self.undo(uid)
+        self.release(uid)
         self._cluster.gone(uid)
 
-    def bound(self, pod: Pod) -> None:
+    def confirmed(self, pod: Pod) -> None:
         """A bind of this pod was carried out."""
         self._cluster.confirm(pod.metadata.uid)
         self._expect(pod)
 
-    def found(self, pod: Pod) -> None:
+    def observe(self, pod: Pod) -> None:
         """Enter a pod that was just read, and is on a node, unless the watch is ahead of that answer."""
-        if not self._is_heard(pod):
-            self._mirror.hear(pod)
+        if not self._is_observed(pod):
+            self._mirror.observe(pod)
         self._expect(pod)
 
     def _expect(self, pod: Pod) -> None:
         """The watch will tell that a pod is on its node, if it has not yet."""
-        if not self._is_heard(pod):
-            self._unheard[pod.metadata.uid] = pod, self._clock()
+        if not self._is_observed(pod):
+            self._unobserved[pod.metadata.uid] = pod, self._clock()
             self._any.set()
 
-    def _is_heard(self, pod: Pod) -> bool:
+    def _is_observed(self, pod: Pod) -> bool:
         """Return whether the watch has reported that a pod is on its node, or that it is gone."""
         known = self._pods.objects.get(pod.key)
         if known is None or known.metadata.uid != pod.metadata.uid:
             return self._pods.has_ended(pod.metadata.uid)
         return bool(known.spec.node_name)
 
-    def _hear(self, news: News[Pod]) -> None:
+    def _on_pod(self, news: News[Pod]) -> None:
         """What the watch tells of a pod that was bound or has gone is certain, and the books have it."""
         pod = news.last if isinstance(news, Removed) else news.new
         if pod.spec.node_name or isinstance(news, Removed):
             self._open.pop(pod.metadata.uid, None)
-            self._unheard.pop(pod.metadata.uid, None)
+            self._unobserved.pop(pod.metadata.uid, None)
 
-    async def settle(self, epoch: int, uid: str) -> None:
+    async def resolve(self, epoch: int, uid: str) -> None:
         """Make certain what became of a bind, where one is in doubt. The caller is `alone` with the pod.
 
         Raises:
@@ -153,8 +153,8 @@ class Doubts:
         except UllageError as error:
             if self._clock() - since < GIVE_UP_S:
                 raise
-            self._trouble("Pod", "/".join(pod.key), error)
-            self.undo(uid)
+            self._on_error("Pod", "/".join(pod.key), error)
+            self.release(uid)
         self._open.pop(uid, None)
 
     async def run(self) -> None:
@@ -162,7 +162,7 @@ class Doubts:
         while True:
             await self._any.wait()
             await self.look()
-            if self._open or self._unheard:
+            if self._open or self._unobserved:
                 await self._pause(AGAIN_S)
             else:
                 self._any.clear()
@@ -172,17 +172,17 @@ class Doubts:
         epoch, now = self._candidate.epoch, self._clock()
         if epoch is None:
             return
-        late = {uid: pod for uid, (pod, since) in self._unheard.items() if now - since >= HEARD_S}
+        late = {uid: pod for uid, (pod, since) in self._unobserved.items() if now - since >= OBSERVED_S}
         for uid in [*self._open, *late]:
-            async with self.alone(uid):
+            async with self.exclusive(uid):
                 try:
-                    await self.settle(epoch, uid)
-                    if uid in self._unheard and uid in late:
-                        del self._unheard[uid]
+                    await self.resolve(epoch, uid)
+                    if uid in self._unobserved and uid in late:
+                        del self._unobserved[uid]
                         await self._look_at(late[uid])
                 except UllageError:
                     if uid in late:
-                        self._unheard.setdefault(uid, (late[uid], now))
+                        self._unobserved.setdefault(uid, (late[uid], now))
 
     async def begin(self, epoch: int, pods: Iterable[Pod]) -> None:
         """See to it that no bind of an earlier term can be carried out any more, of these pods without a node.
@@ -209,10 +209,10 @@ class Doubts:
             if left:
                 await self._pause(AGAIN_S)
         for pod in left:
-            self._trouble("Pod", "/".join(pod.key), last[pod.metadata.uid])
+            self._on_error("Pod", "/".join(pod.key), last[pod.metadata.uid])
 
     async def _try(self, epoch: int, pod: Pod) -> UllageError | None:
-        async with self.alone(pod.metadata.uid):
+        async with self.exclusive(pod.metadata.uid):
             try:
                 await self._fence(epoch, pod)
             except UllageError as error:
@@ -228,15 +228,15 @@ class Doubts:
         except NotFound:
             self._gone(uid)
         except (VersionConflict, InvalidRequest):
-            await self._fence_anew(epoch, pod)
+            await self._fence_again(epoch, pod)
         else:
-            self.undo(uid)
+            self.release(uid)
 
-    async def _fence_anew(self, epoch: int, pod: Pod) -> None:
+    async def _fence_again(self, epoch: int, pod: Pod) -> None:
         now = await self._look_at(pod)
         if now is not None:
             await self._candidate.write(epoch, self._change(now))
-            self.undo(pod.metadata.uid)
+            self.release(pod.metadata.uid)
 
     async def _look_at(self, pod: Pod) -> Pod | None:
         """A pod as it is now; None if it is on a node or has gone, which the books have then."""
@@ -250,7 +250,7 @@ class Doubts:
             self._gone(uid)
             return None
         if now.spec.node_name:
-            self.found(now)
+            self.observe(now)
             return None
         return now
 

@@ -22,7 +22,7 @@ from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.client.objects import Namespace, Node, Pod
-from ullage.kube.events import PodEvent, Reason, Tell
+from ullage.kube.events import PodEvent, Reason, RecordEvent
 from ullage.kube.mirror import Mirror
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.model.claim import Request
@@ -43,7 +43,7 @@ REST = 4.0
 AGAIN_S = 1.0
 """Before a write that failed is tried again, and between two looks for changes that no pod or node shows."""
 
-TOLD_AGAIN_S = 60.0
+REPORTED_AGAIN_S = 60.0
 """For so long a new place in the queue alone is not written on a pod; a new reason is."""
 
 GAP_S = 0.05
@@ -53,7 +53,7 @@ _AT_ONCE = 16
 
 
 @dataclass(slots=True)
-class _Told:
+class _Reported:
     """What a pod was told, and when."""
 
     code: str
@@ -61,7 +61,7 @@ class _Told:
     at: float
 
 
-class TurnKeeper:
+class AdmissionController:
     """`run` opens gates while this process leads, until it is cancelled; `begin` is a part of taking the lead."""
 
     def __init__(
@@ -77,7 +77,7 @@ class TurnKeeper:
         read_pod: ReadPod,
         *,
         domain: str = DOMAIN,
-        tell: Tell = lambda _event: None,
+        record_event: RecordEvent = lambda _event: None,
         clock: Callable[[], float] = clock_s,
         at_once: Callable[[str], bool] = lambda _namespace: False,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -85,7 +85,8 @@ class TurnKeeper:
         """`at_once` says of a namespace that its pods do not wait: what they may have is decided otherwise."""
         self.gates, self._queue_of = gates, queue_of
         self._mirror, self._candidate, self._read_pod, self._groups = mirror, candidate, read_pod, groups
-        self._namespaces, self._domain, self._tell, self._clock, self._pause = namespaces, domain, tell, clock, pause
+        self._namespaces, self._domain, self._record_event = namespaces, domain, record_event
+        self._clock, self._pause = clock, pause
         self._pods: dict[str, Pod] = {}
         """Pods that wait, and those whose gate is open and that are on no node."""
         self._gate = gate_of(domain)
@@ -95,10 +96,10 @@ class TurnKeeper:
         self._free: set[str] = set()
         """Those that ask for no card, or do not wait: their gate may be open whenever it likes."""
         self._wrong: dict[str, UllageError] = {}
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _Reported] = {}
         self._written: dict[str, str] = {}
         """The version of each pod that a change was written on: it is not written again before there is another."""
-        self._to_tell: dict[str, tuple[str, str]] = {}
+        self._to_report: dict[str, tuple[str, str]] = {}
         self._stale = self._grouped = False
         self._wake = asyncio.Event()
         self.failed = 0
@@ -124,7 +125,7 @@ class TurnKeeper:
         """Decide at every change, and when time alone changes something."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._open())
-            tasks.create_task(self._say())
+            tasks.create_task(self._write_reasons())
 
     # --- what the API tells ---
 
@@ -153,7 +154,7 @@ class TurnKeeper:
 
     def _clear(self, uid: str) -> None:
         self._free.discard(uid)
-        for known in (self._pods, self._members, self._wrong, self._told, self._to_tell, self._written):
+        for known in (self._pods, self._members, self._wrong, self._reported, self._to_report, self._written):
             known.pop(uid, None)
 
     def _enter(self, pod: Pod) -> None:
@@ -235,7 +236,7 @@ class TurnKeeper:
             lapsed = self.gates.step()
             took = self._clock() - began
             for uid, node in lapsed:
-                self._tell_of(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other places follow")
+                self._record(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other places follow")
             self._compare()
             await self._write(epoch)
 
@@ -276,19 +277,19 @@ class TurnKeeper:
         if uid in self._pods:
             self._written[uid] = pod.metadata.resource_version
         if node:
-            self._tell_of(uid, Reason.LET_GO, f"it is its turn; {node} has room for it")
+            self._record(uid, Reason.LET_GO, f"it is its turn; {node} has room for it")
         return True
 
     # --- why a pod waits ---
 
     def _compare(self) -> None:
         """Note what is to be told: new reasons, and after a while new places in the queue."""
-        self._to_tell = {}
+        self._to_report = {}
         refusals = self.gates.refusals()
         news = [uid for uid, refusal in refusals.items() if self._is_news(uid, refusal.code.value)]
         standings = self.gates.standings() if news else {}
         for uid in news:
-            self._note(uid, refusals[uid].code.value, _said(standings[uid], refusals[uid]))
+            self._note(uid, refusals[uid].code.value, _reason_text(standings[uid], refusals[uid]))
         for uid, error in self._wrong.items():
             if self._is_news(uid, error.code):
                 self._note(uid, error.code, f"{error.code}: {error.message}")
@@ -298,34 +299,34 @@ class TurnKeeper:
         pod = self._pods.get(uid)
         if pod is None:
             return False
-        known = self._told.get(uid) or self._heard(pod)
-        return known.code != code or self._clock() - known.at >= TOLD_AGAIN_S
+        known = self._reported.get(uid) or self._last_reported(pod)
+        return known.code != code or self._clock() - known.at >= REPORTED_AGAIN_S
 
     def _note(self, uid: str, code: str, text: str) -> None:
-        if self._told[uid].text != text:
-            self._to_tell[uid] = (code, text)
+        if self._reported[uid].text != text:
+            self._to_report[uid] = (code, text)
 
-    def _heard(self, pod: Pod) -> _Told:
+    def _last_reported(self, pod: Pod) -> _Reported:
         """What a pod was told by whoever led before."""
         text = reason_of(pod.metadata.annotations or {}, self._domain)
-        told = self._told[pod.metadata.uid] = _Told(text.partition(":")[0], text, self._clock())
-        return told
+        found = self._reported[pod.metadata.uid] = _Reported(text.partition(":")[0], text, self._clock())
+        return found
 
-    async def _say(self) -> None:
+    async def _write_reasons(self) -> None:
         """Write reasons, a few a second."""
         while True:
             epoch = self._candidate.epoch
-            if epoch is None or not self._to_tell:
+            if epoch is None or not self._to_report:
                 await self._pause(AGAIN_S)
                 continue
-            uid = next(iter(self._to_tell))
-            code, text = self._to_tell.pop(uid)
-            known = self._told.get(uid)
+            uid = next(iter(self._to_report))
+            code, text = self._to_report.pop(uid)
+            known = self._reported.get(uid)
             if known is None:
                 continue  # what was told last did not arrive: that is compared first
             if known.code != code:
-                self._tell_of(uid, Reason.WAITING, text.partition("; ")[0])
-            self._told[uid] = _Told(code, text, self._clock())
+                self._record(uid, Reason.WAITING, text.partition("; ")[0])
+            self._reported[uid] = _Reported(code, text, self._clock())
             pod = self._pods[uid]
             changes = say_why(pod.document, text, self._domain)
             if changes and self._written.get(uid) != pod.metadata.resource_version:
@@ -333,17 +334,17 @@ class TurnKeeper:
                     await self._candidate.write(epoch, _patch(pod, changes))
                 except UllageError:
                     self.failed += 1
-                    self._told.pop(uid, None)  # it is compared with what is there, and told, again
+                    self._reported.pop(uid, None)  # it is compared with what is there, and told, again
                     self._wake.set()
             await self._pause(GAP_S)
 
-    def _tell_of(self, uid: str, reason: Reason, message: str) -> None:
+    def _record(self, uid: str, reason: Reason, message: str) -> None:
         pod = self._pods.get(uid)
         if pod is not None:
-            self._tell(PodEvent(pod.metadata.namespace, pod.metadata.name, uid, reason, message))
+            self._record_event(PodEvent(pod.metadata.namespace, pod.metadata.name, uid, reason, message))
 
 
-def _said(standing: Standing, refusal: Refusal) -> str:
+def _reason_text(standing: Standing, refusal: Refusal) -> str:
     """What a pod is told: the code, the sentence, its place in the queue."""
     why = first_text(refusal.rejections) if refusal.rejections else MEANINGS[refusal.code]
     kept = f"; room is kept for it on {', '.join(standing.reserved)}" if standing.reserved else ""

@@ -220,7 +220,7 @@ async def test_gangs_by_annotations_go_whole_after_a_write_that_failed(
         server.canned.append(Canned("PATCH", "/pods/m1", 500, times=2, carried_out=carried_out))
         put(server, "pods", waiting("m3", **gang))
         await until(lambda: len(up.bound) == 4, "all of them go", 30)
-        assert up.front.turns.failed >= 1
+        assert up.front.admission.failed >= 1
 
 
 async def test_a_pod_that_its_scheduler_refuses_has_another_place(server: ApiServer, api: HttpKubeApi) -> None:
@@ -234,7 +234,7 @@ async def test_a_pod_that_its_scheduler_refuses_has_another_place(server: ApiSer
         await until(lambda: len(up.bound) == 1, "the other place is used")
         up.clock.now += OPEN_S
         await until(lambda: len(up.bound) == 2, "what was kept is used")
-        assert up.front.turns.gates.figures()["x"].returned == 1
+        assert up.front.admission.gates.figures()["x"].returned == 1
         other = next(name for name in ("a", "b") if name != first)
         up.end(next(name for name, pod in pods_of(server).items() if pod["spec"].get("nodeName") == other))
         await until(lambda: up.note("p", "place") == other, "it has another place")
@@ -265,7 +265,7 @@ async def test_a_restart_in_the_middle_loses_no_place_and_changes_no_order(serve
     holds.add("intruder")
     async with story(server, api, holds=holds) as up:
         uids = {name: pod["metadata"]["uid"] for name, pod in pods_of(server).items()}
-        assert up.front.turns.gates.places() == {uids[name]: node for name, node in places.items()}
+        assert up.front.admission.gates.places() == {uids[name]: node for name, node in places.items()}
         args = ExtenderArgs(pod=pods_of(server)["intruder"], node_names=("a", "b"))
         assert not up.front.extender.filter(args).node_names
         holds.difference_update(went)
@@ -300,7 +300,7 @@ async def test_followers_open_nothing(server: ApiServer, api: HttpKubeApi) -> No
             await until(lambda: len(follower.front.pods.objects) == 1, "it is heard of")
             put(server, "nodes", a_node("b", 2))
             await until(lambda: "p" in follower.bound, "the leader lets it go")
-            assert not follower.front.turns.gates.places()
+            assert not follower.front.admission.gates.places()
             assert not follower.front.cluster.allocator.nominations.entries
 
 
@@ -340,7 +340,7 @@ async def test_who_waits_for_claims_too_has_its_turn_first_and_keeps_its_place(
         assert gates == [{"name": "ullage.io/claims"}]
         put(server, "pods", waiting("p"))
         await up.told("p", "insufficient-gpu: ")
-        assert len(up.front.turns.gates.places()) == 1
+        assert len(up.front.admission.gates.places()) == 1
 
 
 async def test_a_pod_that_is_gone_keeps_nothing(server: ApiServer, api: HttpKubeApi) -> None:
@@ -365,7 +365,7 @@ async def test_the_queue_of_a_pod_is_that_of_its_namespace_if_it_names_none(
     bodies[2]["metadata"]["labels"] = {GATE: "other"}
     put(server, "pods", *bodies)
     async with story(server, api) as up:
-        gates, expected = up.front.turns.gates, {"lab": 1, "solo": 1, "other": 1}
+        gates, expected = up.front.admission.gates, {"lab": 1, "solo": 1, "other": 1}
         await until(
             lambda: {name: each.waiting for name, each in gates.figures().items()} == expected,
             lambda: f"they are known: {gates.figures()}",
@@ -398,7 +398,7 @@ async def test_another_reason_that_comes_while_the_last_one_is_lost_is_told(
     put(server, "pods", waiting("p"))
     async with story(server, api) as up:
         await until(lambda: up.bound == {"p"}, "the first goes")
-        keeper = up.front.turns
+        keeper = up.front.admission
         (pod,) = put(server, "pods", waiting("q"))
 
         def meanwhile() -> None:
@@ -431,6 +431,6 @@ async def test_a_place_that_nobody_took_is_given_on_in_time_though_nothing_is_he
         assert up.front.extender.filter(ExtenderArgs(pod=pod, node_names=("a",))).node_names == ["a"]
         put(server, "pods", waiting("q"))
         await up.told("q", "insufficient-gpu: ")
-        await until(lambda: up.heard("q") and not up.front.turns._wake.is_set(), "nothing is left to hear of")
+        await until(lambda: up.heard("q") and not up.front.admission._wake.is_set(), "nothing is left to hear of")
         up.clock.now += EXPECTED_S
         await until(lambda: up.bound == {"q"}, "the next one is placed")

@@ -18,8 +18,8 @@ from ullage.kube.client.changes import Bind, Change, Patch
 from ullage.kube.client.errors import Forbidden, Unreachable
 from ullage.kube.client.kinds import LEASES
 from ullage.kube.client.lease import Candidate
-from ullage.kube.doubt import GIVE_UP_S
 from ullage.kube.takeover import Takeover
+from ullage.kube.unconfirmed import GIVE_UP_S
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, Unavailable
 from ullage.wire.dialect import read_pod
@@ -32,19 +32,24 @@ class Process:
     """A process before the server of the test, whose time goes on when it is told to."""
 
     def __init__(self, world: World) -> None:
-        self.api, self.troubles = FaultyApi(world.server), list[str]()
+        self.api, self.errors = FaultyApi(world.server), list[str]()
         candidate = Candidate(self.api, "ullage", "default", clock=lambda: world.now)  # type: ignore[arg-type]
         front = make_front(
             self.api,  # type: ignore[arg-type]
             candidate,
             Rules(),
             clock=lambda: world.now,
-            trouble=lambda _kind, name, error: self.troubles.append(f"{name}: {error.code}"),
+            on_error=lambda _kind, name, error: self.errors.append(f"{name}: {error.code}"),
         )
-        self.candidate, self.cluster, self.mirror, self.doubts = candidate, front.cluster, front.mirror, front.doubts
+        self.candidate, self.cluster, self.mirror, self.unconfirmed = (
+            candidate,
+            front.cluster,
+            front.mirror,
+            front.unconfirmed,
+        )
         self.nodes, self.pods, self.extender, self.takeover = front.nodes, front.pods, front.extender, front.takeover
         self.followed, self.let_go = front.followed, front.let_go
-        self.doubts._pause = world.pause
+        self.unconfirmed._pause = world.pause
         self.world = world
 
     async def hear(self) -> None:
@@ -115,7 +120,7 @@ async def test_what_was_not_carried_out_is_kept_until_that_is_certain_and_free_t
     assert up.state(first) is AllocationState.ASSUMED
     with pytest.raises(Conflict, match="no room"):
         await up.bind(second, "a")
-    await up.doubts.look()
+    await up.unconfirmed.look()
     assert up.state(first) is None
     await up.bind(second, "a")
     assert world.node_of("second") == "a"
@@ -127,9 +132,9 @@ async def test_what_was_carried_out_is_found(fault: str):
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unavailable):
         await up.bind(pod, "a", fault)
-    await up.doubts.look()
+    await up.unconfirmed.look()
     assert up.state(pod) is AllocationState.BOUND
-    assert up.doubts.count == 0
+    assert up.unconfirmed.count == 0
 
 
 @pytest.mark.parametrize("fault", ["throttled"])
@@ -138,7 +143,7 @@ async def test_what_a_server_did_not_want_is_free_at_once(fault: str):
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unavailable):
         await up.bind(pod, "a", fault)
-    assert (up.state(pod), up.doubts.count) == (None, 0)
+    assert (up.state(pod), up.unconfirmed.count) == (None, 0)
 
 
 async def test_a_bind_that_comes_late_is_refused_once_its_cards_are_free():
@@ -146,7 +151,7 @@ async def test_a_bind_that_comes_late_is_refused_once_its_cards_are_free():
     up, first, second = await world.leader(), world.pod("first"), world.pod("second")
     with pytest.raises(Unreachable):
         await up.bind(first, "a", "late")
-    await up.doubts.look()
+    await up.unconfirmed.look()
     await up.bind(second, "a")
     world.server.deliver(0)
     assert (world.node_of("first"), world.node_of("second")) == ("", "a")
@@ -219,9 +224,9 @@ async def test_a_term_that_cannot_begin_is_tried_again_ever_later_until_it_does(
             await asyncio.Event().wait()
 
     def why() -> str:
-        return "" if takeover.trouble is None else takeover.trouble.message
+        return "" if takeover.last_error is None else takeover.last_error.message
 
-    takeover = Takeover(up.candidate, up.mirror, up.doubts, up.followed, None, read_pod, pause=pause)
+    takeover = Takeover(up.candidate, up.mirror, up.unconfirmed, up.followed, None, read_pod, pause=pause)
     work = asyncio.create_task(takeover.run())
     await until(lambda: up.mirror.term is not None, "the term begins")
     work.cancel()
@@ -251,7 +256,7 @@ async def test_the_lease_is_kept_while_a_bind_is_in_doubt_and_in_a_term_that_has
         await up.bind(pod, "a", "there")
     await up.let_go()
     assert world.holder == up.candidate.identity
-    await up.doubts.look()
+    await up.unconfirmed.look()
     await up.let_go()
     assert world.holder is None
     other = Process(world)
@@ -270,22 +275,22 @@ class Guarded(FaultyApi):
 
 
 async def test_where_pods_cannot_be_changed_time_decides_and_it_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tests.kube.test_doubt.FaultyApi", Guarded)
+    monkeypatch.setattr("tests.kube.test_unconfirmed.FaultyApi", Guarded)
     world = World(a=1)
     pod, began = world.pod("p"), world.now
     up = Process(world)
     up.candidate._terms = type(up.candidate._terms)(10**6, 1.0, 10**5)
     await up.lead()
-    assert (up.extender.unready, up.troubles) == ("", ["default/p: kube-forbidden"])
+    assert (up.extender.unready, up.errors) == ("", ["default/p: kube-forbidden"])
     assert world.now - began >= GIVE_UP_S
     with pytest.raises(Unreachable):
         await up.bind(pod, "a", "there")
-    await up.doubts.look()
+    await up.unconfirmed.look()
     assert up.state(pod) is AllocationState.ASSUMED
     world.now += GIVE_UP_S
-    await up.doubts.look()
+    await up.unconfirmed.look()
     assert up.state(pod) is None
-    assert len(up.troubles) == 2
+    assert len(up.errors) == 2
 
 
 async def test_a_pod_that_went_before_anybody_told_of_it_holds_nothing():
@@ -296,7 +301,7 @@ async def test_a_pod_that_went_before_anybody_told_of_it_holds_nothing():
     await up.hear()
     for _ in range(9):
         await up.candidate.attempt()
-        await up.doubts.look()
+        await up.unconfirmed.look()
         world.now += 8
     assert up.state(pod) is None
 
@@ -321,7 +326,7 @@ class Slow(FaultyApi):
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.kube.test_doubt.FaultyApi", Slow)
+    monkeypatch.setattr("tests.kube.test_unconfirmed.FaultyApi", Slow)
 
 
 async def test_one_who_asks_twice_at_once_is_answered_twice_and_binds_once(slow: None):
@@ -339,12 +344,12 @@ async def test_a_bind_that_is_broken_off_is_in_doubt(slow: None):
     up, pod = await world.leader(), world.pod("p")
     asked = asyncio.create_task(up.bind(pod, "a"))
     await up.api.asked.wait()
-    assert not up.doubts.quiet
+    assert not up.unconfirmed.quiet
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    assert (up.state(pod), up.doubts.count) == (AllocationState.ASSUMED, 1)
-    await up.doubts.look()
+    assert (up.state(pod), up.unconfirmed.count) == (AllocationState.ASSUMED, 1)
+    await up.unconfirmed.look()
     assert up.state(pod) is None
 
 
@@ -367,7 +372,7 @@ async def test_a_pod_that_changed_meanwhile_is_bound_if_it_asks_for_the_same(slo
     up.api.before = [annotated(world, "other", **{"ullage.io/gpu-model": "B200"})]
     with pytest.raises(Conflict):
         await up.bind(other, "a")
-    assert (world.node_of("other"), up.state(other), up.doubts.count) == ("", None, 0)
+    assert (world.node_of("other"), up.state(other), up.unconfirmed.count) == ("", None, 0)
 
 
 async def test_a_pod_without_cards_that_changed_meanwhile_is_bound_unless_it_asks_for_some_now(slow: None):
@@ -382,7 +387,7 @@ async def test_a_pod_without_cards_that_changed_meanwhile_is_bound_unless_it_ask
     up.api.before = [annotated(world, "other", **{"ullage.io/gpu-count": "1"})]
     with pytest.raises(Conflict):
         await up.bind(other, "a")
-    assert (world.node_of("other"), up.doubts.count) == ("", 0)
+    assert (world.node_of("other"), up.unconfirmed.count) == ("", 0)
 
 
 async def test_an_answer_that_the_watch_has_overtaken_enters_nothing():

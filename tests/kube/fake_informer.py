@@ -15,7 +15,7 @@ from ullage.kube.client.kinds import Kind
 _VERSIONS = itertools.count(1)
 
 
-class Told(Generic[T]):
+class FakeInformer(Generic[T]):
     """Stands for an informer of one kind; `put` and `drop` are what its watch hears."""
 
     def __init__(self, kind: Kind[T]) -> None:

@@ -51,7 +51,7 @@ class Histories(RuleBasedStateMachine):
 
         candidate = Candidate(api, "ullage", "default", clock=lambda: self.now)  # type: ignore[arg-type]
         front = make_front(api, candidate, Rules(), clock=lambda: self.now)  # type: ignore[arg-type]
-        front.doubts._pause = pause
+        front.unconfirmed._pause = pause
         run(self.read(front))
         front.mirror.recover()
         return front
@@ -139,7 +139,7 @@ class Histories(RuleBasedStateMachine):
     @rule(who=WHO, lost=faults)
     def one_settles_its_doubts(self, who: int, lost: list[str]) -> None:
         self.api(who).faults = list(lost)
-        run(self.fronts[who].doubts.look())
+        run(self.fronts[who].unconfirmed.look())
         self.api(who).faults = []
 
     @rule(who=WHO, tidy=st.booleans())
@@ -196,7 +196,7 @@ class Histories(RuleBasedStateMachine):
         run(self.read(front))
         for _ in range(9):
             run(front.candidate.attempt())
-            run(front.doubts.look())
+            run(front.unconfirmed.look())
             self.now += 9
         self.check_books(front)
         while self.server.limbo:
