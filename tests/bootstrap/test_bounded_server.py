@@ -24,6 +24,7 @@ from starlette.routing import Route
 from tests.strangers import ENDLESS, KIB, MIB, PLENTY, START, Address, pour, read_answer
 
 from ullage.bootstrap.http.bounds import Bounds
+from ullage.bootstrap.http.connection import BoundedConnection
 from ullage.bootstrap.http.connections import Connections, Phase
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen
@@ -135,6 +136,25 @@ def test_a_head_within_bounds_is_served_however_it_is_cut_into_pieces() -> None:
         for begin in range(0, len(head), 1000):
             caller.sendall(head[begin : begin + 1000])
         assert read_answer(caller).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_that_comes_byte_by_byte_is_read_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, parsed, parse = list[float](), threading.Semaphore(0), BoundedConnection._parse
+
+    def count(connection: BoundedConnection, piece: bytes) -> None:
+        parse(connection, piece)
+        parsed.release()
+
+    monkeypatch.setattr(BoundedConnection, "_parse", count)
+    monkeypatch.setattr(BoundedConnection, "_pause", lambda _, seconds: pauses.append(seconds))
+    with serving() as address, address.connect() as caller:
+        for byte in b"GET /healthz":
+            caller.sendall(bytes([byte]))
+            assert parsed.acquire(timeout=60)
+        assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 1.28, 1.28, 1.28]
+        caller.sendall(b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert read_answer(caller).startswith(b"HTTP/1.1 200 ")
+        assert len(pauses) == 10
 
 
 def chunked(path: str, *chunks: bytes) -> bytes:

@@ -25,7 +25,13 @@ _FLUSH_S = 0.02
 
 
 _PAUSE_S = 0.02
-"""Between two reads of a body that nobody needs."""
+"""Between two reads of a body that nobody needs, and of a head that comes in more than two pieces."""
+
+_PIECES_OF_A_HEAD = 2
+"""Pieces in which a head may come before each further one doubles the pause."""
+
+_MOST_DOUBLED = 6
+"""The pause grows to 1.3 seconds."""
 
 
 class _TooMuchError(Exception):
@@ -49,6 +55,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._message: Phase | None = None  # what of a request is underway: its head, its body, or nothing
         self._moved = False  # the parser gave something since the last piece
         self._unparsed = 0  # bytes since the parser gave something
+        self._pieces_unparsed = 0
         self._header_count = 0
         self._body = 0  # bytes of the body that count as kept
         self._step = 0
@@ -100,6 +107,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._unparsed = 0 if self._moved else self._unparsed + len(piece)
+        self._pieces_unparsed = 0 if self._moved else self._pieces_unparsed + 1
         if self._unparsed >= self._bounds.head_bytes or self._too_many_headers:
             self._refuse_head()
         elif self._phase is Phase.DRAIN and self._message is Phase.BODY:
@@ -107,15 +115,18 @@ class BoundedConnection(HttpToolsProtocol):
             if self._drained > self._bounds.drained_bytes:
                 self._leave()
             else:
-                self._pause()
+                self._pause(_PAUSE_S)
         else:
             self._settle()
+            if self._pieces_unparsed > _PIECES_OF_A_HEAD:
+                doubled = min(self._pieces_unparsed - _PIECES_OF_A_HEAD - 1, _MOST_DOUBLED)
+                self._pause(_PAUSE_S * 2**doubled)
 
-    def _pause(self) -> None:
-        """Read nothing for a moment: what nobody needs must not take the time of others."""
+    def _pause(self, seconds: float) -> None:
+        """Read nothing for a moment: bytes that nobody needs, or that come one by one, must not take others' time."""
         if not self.flow.read_paused:
             self.flow.pause_reading()
-            self.loop.call_later(_PAUSE_S, self._read_on)
+            self.loop.call_later(seconds, self._read_on)
 
     def _read_on(self) -> None:
         if not self.transport.is_closing():
