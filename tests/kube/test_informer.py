@@ -432,11 +432,11 @@ async def test_an_object_has_ended_when_a_watch_or_a_list_shows_it_and_not_where
         """A list of before an object that is heard of while it is on its way."""
 
         async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page[Any], None]:
-            informer._put_told(node("e", 5))
+            informer._put_reported(node("e", 5))
             yield Page((node("c", 1, uid="uid-another"), node("d", 3)), "4")
 
     informer._api = cast("Any", Older([], []))
     await informer.catch_up()
     assert {name for name in "abcde" if informer.has_ended(f"uid-{name}")} == set("abc")
-    informer._put_told(node("b", 9))
+    informer._put_reported(node("b", 9))
     assert not informer.has_ended("uid-b")

@@ -402,7 +402,7 @@ async def test_another_reason_that_comes_while_the_last_one_is_lost_is_told(
         (pod,) = put(server, "pods", waiting("q"))
 
         def meanwhile() -> None:
-            keeper._to_tell[pod["metadata"]["uid"]] = ("another", "another: reason")
+            keeper._to_report[pod["metadata"]["uid"]] = ("another", "another: reason")
 
         keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]
         await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]
