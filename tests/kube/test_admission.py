@@ -17,7 +17,7 @@ from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 from ullage.model.error import InvalidRequest, UllageError, Unavailable
 from ullage.wire.admission import read_review
 from ullage.wire.json_patch import Operation
-from ullage.wire.pod.gate import open_gate, say_why
+from ullage.wire.pod.gate import open_gate, set_reason
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +77,7 @@ async def test_the_gate_that_our_webhook_closes_is_one_that_we_open(cluster: Clu
         patch = Patch(PODS, "p", msgspec.to_builtins(changes), cluster.namespace, PatchType.JSON)
         return PODS.read(await cluster.api.write(patch))
 
-    told = await write(say_why(pod.document, "no room"))
+    told = await write(set_reason(pod.document, "no room"))
     opened = open_gate(told.document, "a")
     with pytest.raises(UllageError):
         await write(open_gate(pod.document, "a"))  # it was decided on another version

@@ -1,1 +1,1 @@
-"""Schemas of what crosses a boundary, and their conversion."""
+"""Schemas of messages and files that other programs read or write, and their conversion."""

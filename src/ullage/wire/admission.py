@@ -1,4 +1,4 @@
-"""What the API server asks a webhook (AdmissionReview, `admission.k8s.io/v1`), and the answer."""
+"""The request of the API server to an admission webhook (AdmissionReview, `admission.k8s.io/v1`), and the response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_WARNINGS = 4096
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What the object is."""
+    """The kind of the object."""
 
     kind: str = ""
     version: str = ""
@@ -30,13 +30,13 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who asks, as the API server knows them."""
+    """The user who makes the request, as the API server knows them."""
 
     username: str = ""
 
 
 class Review(msgspec.Struct, frozen=True, rename="camel"):
-    """What is asked: may this object be created, or changed. With `dry_run` nothing may be remembered of it."""
+    """A request to create or change an object. With `dry_run` the webhook must keep no state of it."""
 
     uid: str
     operation: str
@@ -51,20 +51,20 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def creates_pod(self) -> bool:
-        """Whether a pod is created; only then it has not been placed."""
+        """Whether the request creates a pod; only such a pod is certain to have no node yet."""
         return self.operation == "CREATE" and self.kind.kind == "Pod" and not self.kind.group and not self.sub_resource
 
     @property
     def changes_pod(self) -> bool:
-        """Whether a pod is changed, or through its status: annotations can be changed that way too."""
+        """Whether the request changes a pod or its status; annotations can be changed through the status too."""
         return self.operation == "UPDATE" and self.kind.kind == "Pod" and not self.kind.group
 
     @property
     def pod(self) -> Document:
-        """The object, in the namespace of the request: one that is created may not say it itself.
+        """The pod, with the namespace of the request: a pod that is being created may not state its namespace.
 
         Raises:
-            InvalidRequest: there is none, or it has no proper metadata.
+            InvalidRequest: there is no object, or its metadata is malformed.
 
         """
         if self.object is None:
@@ -75,7 +75,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
         return {**self.object, "metadata": {**metadata, "namespace": self.namespace or metadata.get("namespace")}}
 
     def allow(self, patch: Iterable[Operation] = (), warnings: Iterable[str] = ()) -> bytes:
-        """The answer that lets it pass, changed by a patch."""
+        """Return the response that admits the object, changed by a patch."""
         operations = list(patch)
         if not operations:
             return self._answer(_Response(uid=self.uid, allowed=True, warnings=_shown(warnings)))
@@ -86,7 +86,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
         return self._answer(response)
 
     def deny(self, message: str, *, status: int = 403, warnings: Iterable[str] = ()) -> bytes:
-        """The answer that refuses it; whoever created it reads the message."""
+        """Return the response that refuses the object; the client that created it sees the message."""
         return self._answer(
             _Response(uid=self.uid, allowed=False, status=_Status(message, status), warnings=_shown(warnings))
         )
@@ -125,11 +125,11 @@ _DECODER = msgspec.json.Decoder(_Asked)
 
 
 def read_review(body: bytes, *, most: int = MAX_BODY) -> Review:
-    """The question of a review.
+    """Read a request to the webhook.
 
     Raises:
-        InvalidRequest: it is longer than `most` bytes, cannot be read, or is of another version. It has no uid
-            then that could be answered (HTTP 400).
+        InvalidRequest: it is longer than `most` bytes, cannot be read, or has another version. Then there is no
+            uid to respond to (HTTP 400).
 
     """
     if len(body) > most:
@@ -150,7 +150,7 @@ def read_review(body: bytes, *, most: int = MAX_BODY) -> Review:
 
 
 def _shown(warnings: Iterable[str]) -> list[str]:
-    """Warnings on one line each, as long as they are shown."""
+    """Return each warning on one line, cut to the length that is shown."""
     shown, left = [], _MOST_WARNINGS
     for warning in warnings:
         line = " ".join(warning.split())[:_LONGEST_WARNING]

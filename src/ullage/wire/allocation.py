@@ -19,12 +19,12 @@ class PartMap(Schema, frozen=True, kw_only=True):
 
 
 class CreateAllocation(Schema, frozen=True, kw_only=True):
-    """A request for cards. `uid` names it for good: a repeat is answered with what it holds.
+    """A request for cards. `uid` identifies it permanently: a repeat returns what it already holds.
 
-    `gpus` names the cards it must get, else they are chosen. With `commit` false they are only reserved
-    until they are committed or forgotten. `limit` is the most it may use of each card; without a
-    `priority` it comes from `qos`. `protected_s` shields it from preemption for that long. With `preempt`
-    requests of lower priority are evicted if it does not fit: see `NominationBody`.
+    `gpus` names the cards it must get, else they are chosen. With `commit` false they are only reserved until they are
+    committed or forgotten. `limit` is the most it may use of each card; without a `priority` it comes from `qos`.
+    `protected_s` shields it from preemption for that many seconds. With `preempt` requests of lower priority are
+    evicted if it does not fit: see `NominationBody`.
     """
 
     uid: str
@@ -45,13 +45,13 @@ class CreateAllocation(Schema, frozen=True, kw_only=True):
 
 
 UNNAMED = ".plan"
-"""The uid of a plan that names none; no name may start with a dot."""
+"""The uid of a plan that states none; no name may start with a dot."""
 
 
 class PlanRequest(Schema, frozen=True, kw_only=True):
-    """Would it fit: a request as in `CreateAllocation`, of which nothing is done; with `preempt`, who would go.
+    """A request as in `CreateAllocation` that is only planned: whether it fits, and the victims with `preempt`.
 
-    A `uid` that holds cards already is answered with them; the one that is set by default never does.
+    Nothing is changed. A `uid` that already holds cards gets those as the answer; the default uid never holds any.
     """
 
     resreq: str | ResourceMap
@@ -66,7 +66,7 @@ class PlanRequest(Schema, frozen=True, kw_only=True):
 
 
 class AdjustAllocation(Schema, frozen=True, kw_only=True):
-    """New amounts per card; without a limit it becomes the larger of the old one and the new request."""
+    """New amounts per card; without a limit it becomes the larger of the old limit and the new request."""
 
     request: PartMap
     limit: PartMap | None = None
@@ -74,16 +74,17 @@ class AdjustAllocation(Schema, frozen=True, kw_only=True):
 
 
 class ReleaseAllocation(Schema, frozen=True, kw_only=True):
-    """The owner was told to go. Its cards are free when `DELETE` confirms that it is gone.
+    """The owner was asked to stop. Its cards become free when `DELETE` confirms that it has stopped.
 
-    Or after `within_s` seconds, when by your word it is gone in any case. A repeat puts nothing off.
+    They also become free after `within_s` seconds, by which the caller guarantees that it has stopped. A repeat does
+    not extend the time.
     """
 
     within_s: float | None = None
 
 
 class QuotaTotal(Schema, frozen=True, kw_only=True):
-    """What all requests of a namespace may come to: amounts times cards, limits times cards, and their number."""
+    """Caps on the sum of all requests of a namespace: amounts times cards, limits times cards, and their number."""
 
     requests: PartMap = PartMap()
     limits: PartMap = PartMap()
@@ -91,7 +92,7 @@ class QuotaTotal(Schema, frozen=True, kw_only=True):
 
 
 class QuotaSingle(Schema, frozen=True, kw_only=True):
-    """What one request may ask, and have as its limit, of each card; its cards; and what it gets that it leaves out."""
+    """Caps on the request and the limit of one request per card, and on its cards; and defaults for what it omits."""
 
     max_requests: PartMap = PartMap()
     max_limits: PartMap = PartMap()
@@ -101,18 +102,18 @@ class QuotaSingle(Schema, frozen=True, kw_only=True):
 
 
 class PutQuota(Schema, frozen=True, kw_only=True):
-    """A namespace's whole quota; what is left out is unlimited, 0 allows nothing. Amounts as in requests."""
+    """The whole quota of a namespace; an omitted cap is unlimited, 0 allows nothing. Amounts as in requests."""
 
     total: QuotaTotal = QuotaTotal()
     single: QuotaSingle = QuotaSingle()
     alert_threshold_percent: int = ALERT_THRESHOLD_PERCENT
 
 
-# --- answers ---
+# --- responses ---
 
 
 class AllocatedGpu(View, frozen=True, kw_only=True):
-    """What an allocation holds of one card; amounts are None where the card's capacity is not known."""
+    """The amounts that an allocation holds of one card; None where the capacity of the card is not known."""
 
     uuid: str
     compute_gflops: int | None
@@ -125,11 +126,11 @@ class AllocatedGpu(View, frozen=True, kw_only=True):
 
 
 class AllocationBody(View, frozen=True, kw_only=True):
-    """What a request holds. `state` is assumed, bound or releasing; then it is free at `release_by` at the latest.
+    """An allocation. `state` is assumed, bound or releasing; when releasing, it is free by `release_by` at the latest.
 
-    `limit` is the most it may use of each card; without one it is its request. Without a `placement` nothing
-    is known of zones there, or nothing of it lies in them. `unconfirmed`: the node, which shows what it has, has
-    not shown this one in time.
+    `limit` is the most it may use of each card; without one it is its request. Without a `placement` the zones of the
+    node are not known, or nothing of the allocation lies in them. `unconfirmed`: the node reports its allocations, and
+    has not reported this one in time.
     """
 
     uid: str
@@ -152,9 +153,9 @@ class AllocationBody(View, frozen=True, kw_only=True):
 
 
 class FreedBody(View, frozen=True, kw_only=True):
-    """What a deallocation did: `gpus` are free. Of the cards that were named it did not hold those in `not_held`.
+    """The result of a deallocation: `gpus` are free. `not_held` are cards that were named, but that it did not hold.
 
-    Those in `not_named` it held, and they are free as well.
+    `not_named` are cards that it held without being named; they are free as well.
     """
 
     uid: str
@@ -173,7 +174,7 @@ class PairBody(View, frozen=True, kw_only=True):
 
 
 class AmountsBody(View, frozen=True, kw_only=True):
-    """Compute in GFLOPS and vram in bytes, per card; in percent of it where a card does not say what it has."""
+    """Compute in GFLOPS and vram in bytes, per card; in percent of the card where its capacity is not known."""
 
     compute_gflops: int | None = None
     compute_percent: float | None = None
@@ -182,7 +183,7 @@ class AmountsBody(View, frozen=True, kw_only=True):
 
 
 class AdjustmentBody(View, frozen=True, kw_only=True):
-    """What a change does to each card: what remains free on the tightest, and the differences."""
+    """The effect of a change on each card: what remains free on the tightest card, and the differences."""
 
     remain: AmountsBody
     delta_request: AmountsBody
@@ -191,7 +192,7 @@ class AdjustmentBody(View, frozen=True, kw_only=True):
 
 
 class StageBody(View, frozen=True, kw_only=True):
-    """What one step of the decision did; `kind` says what could cure a refusal (exclusion, capacity, node)."""
+    """The result of one step of the decision; `kind` says what could resolve a refusal (exclusion, capacity, node)."""
 
     name: str
     kind: str
@@ -202,11 +203,11 @@ class StageBody(View, frozen=True, kw_only=True):
 
 
 class RefusalBody(ErrorBody, frozen=True, kw_only=True):
-    """Why a request got nothing: the first rejection decides. `curable`: freed capacity could help.
+    """Why a request was refused: the first rejection decides. `curable`: freed capacity could help.
 
-    For a scaling that asks too much `remain` is what is free on the tightest card and `max_request` the
-    largest request that would pass. `attempts` say what preemption tried on each node, where it was asked for.
-    `warnings` say that no node could, even an empty one, and what to ask for instead.
+    For an adjustment that asks too much, `remain` is what is free on the tightest card and `max_request` the largest
+    request that would pass. `attempts` are the results of preemption on each node, where it was requested. `warnings`
+    say that no node could take the request, even an empty one, and what to ask for instead.
     """
 
     curable: bool
@@ -219,7 +220,7 @@ class RefusalBody(ErrorBody, frozen=True, kw_only=True):
 
 
 class ChoiceBody(View, frozen=True, kw_only=True):
-    """Where a request would go."""
+    """The node and cards on which a request would be placed."""
 
     node: str
     gpus: list[AllocatedGpu]
@@ -230,11 +231,11 @@ class ChoiceBody(View, frozen=True, kw_only=True):
 class PlanBody(View, frozen=True, kw_only=True):
     """The whole decision: `choice` or `refusal`, every stage, and the scores of nodes and cards by `strategy`.
 
-    `learned_from` is how many tasks the workload was learned from that `leftover` goes by, None for other
-    strategies and until there is one. `terms` are what its cost of the chosen node is made of, in thousandths
-    of a card: how the leftover grows, and the prices of what is taken. After a refusal `preemption` says who
-    would give way, and `room` who would move, if that was asked. `warnings` say where the answer is a weaker
-    prediction; those of a refusal are with it.
+    `learned_from` is the number of tasks from which the workload of `leftover` was learned. It is None for other
+    strategies and until there is a workload. `terms` are the parts of its cost of the chosen node, in thousandths of a
+    card: the growth of the leftover, and the prices of what is taken. After a refusal `preemption` names who would be
+    evicted, and `room` who would move, if that was requested. `warnings` say where the answer is a weaker prediction;
+    those of a refusal are in the refusal.
     """
 
     choice: ChoiceBody | None
@@ -251,9 +252,9 @@ class PlanBody(View, frozen=True, kw_only=True):
 
 
 class CapacityBody(View, frozen=True, kw_only=True):
-    """A node's cards in sum: `available` without bound charges, `effective` without assumed ones too.
+    """The sums of a node's cards: `available` without bound charges, `effective` without assumed charges either.
 
-    `virtual` is what limits may add up to, `deficit` how much more is held than the cards now have.
+    `virtual` is the most that limits may add up to, `deficit` how much more is held than the cards now have.
     """
 
     node: str
@@ -271,7 +272,7 @@ class CapacityBody(View, frozen=True, kw_only=True):
 
 
 class QuotaUse(View, frozen=True, kw_only=True):
-    """What the requests of a namespace, and of those below it, come to."""
+    """The usage of a namespace, and of the namespaces below it."""
 
     requests: PartMap
     limits: PartMap
@@ -279,11 +280,11 @@ class QuotaUse(View, frozen=True, kw_only=True):
 
 
 class QuotaBody(View, frozen=True, kw_only=True):
-    """A quota as it was put, and how its namespace stands. Amounts are exact: TFLOPS as text, vram in bytes.
+    """A quota as it was put, and its usage. Amounts are exact: TFLOPS as text, vram in bytes.
 
-    `used` is all that is held, `assumed` what of it is only reserved. `available_percent` is what is left
-    of each total, by name. The quota is `ready` while enough is left of everything, else `reason` and
-    `message` say what is short. `since` is when that last changed, `last_update` when anything of this did.
+    `used` is all that is held, `assumed` the part of it that is only reserved. `available_percent` is what is left of
+    each total, by name. The quota is `ready` while enough is left of everything, else `reason` and `message` name the
+    shortage. `since` is when that last changed, `last_update` when any field last changed.
     """
 
     namespace: str

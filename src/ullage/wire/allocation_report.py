@@ -1,7 +1,7 @@
-"""Cards, and who holds how much of them, as answers: `GET /api/allocation`.
+"""Cards and their allocations, as returned by `GET /api/allocation`.
 
-Compute is in TFLOPS and vram in bytes, both written as Kubernetes quantities; where a card does not say
-what it has, they are percentages of it. Cards are named by uuid, workers by the uid of their pod.
+Compute is in TFLOPS and vram in bytes, both written as Kubernetes quantities; where the capacity of a card is not
+known, they are percentages of it. Cards are named by uuid, workers by the uid of their pod.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.model.resources import show_milli
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Common settings."""
+    """Common settings of all entries."""
 
 
 class Quantities(_Entry, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,7 +31,7 @@ class Quantities(_Entry, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def on(cls, gpu: Gpu, compute: int, vram: int) -> Quantities:
-        """Amounts as the books have them: millionths where the card does not say what it has."""
+        """Return the amounts that the ledger has; millionths where the capacity of the card is not known."""
         return cls(
             tflops=show_milli(compute) if gpu.compute_gflops is not None else None,
             vram=format_bytes(vram) if gpu.vram_bytes is not None else None,
@@ -41,7 +41,7 @@ class Quantities(_Entry, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, amounts: Part) -> Quantities:
-        """Amounts as they are asked; what is not asked is left out."""
+        """Return requested amounts; an amount that is not requested is left out."""
         vram_ppm = amounts.vram_ppm if isinstance(amounts, Part) else 0
         return cls(
             tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
@@ -52,7 +52,7 @@ class Quantities(_Entry, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CardEntry(_Entry, frozen=True, kw_only=True):
-    """A card: `available` is its capacity less what is bound, `effectiveAvailable` less what is assumed too."""
+    """A card: `available` is its capacity less bound amounts, `effectiveAvailable` less assumed amounts too."""
 
     name: str
     node: str
@@ -72,7 +72,7 @@ class CardEntry(_Entry, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, gpu: Gpu, node: str, *, bound: tuple[int, int], assumed: tuple[int, int]) -> CardEntry:
-        """A card of which (compute, vram) is bound and assumed; a deficit shows as nothing."""
+        """Return a card of which (compute, vram) is bound and assumed; a deficit is shown as 0."""
         left = max(0, gpu.compute - bound[0]), max(0, gpu.vram - bound[1])
         effective = max(0, left[0] - assumed[0]), max(0, left[1] - assumed[1])
         known = gpu.compute_gflops is not None or gpu.vram_bytes is not None
@@ -96,7 +96,7 @@ class CardEntry(_Entry, frozen=True, kw_only=True):
 
 
 class Worker(_Entry, frozen=True, kw_only=True):
-    """Who holds something; one that no pod stands for, such as an executor, has no names."""
+    """The holder of an allocation; a holder without a pod, such as an executor, has no names."""
 
     uid: str
     state: str
@@ -106,13 +106,13 @@ class Worker(_Entry, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, allocation: Allocation) -> Worker:
-        """The holder of an allocation."""
+        """Return the holder of an allocation."""
         names = _names(allocation)
         return cls(uid=allocation.id, state=allocation.state.value, **names)
 
 
 class HeldCard(_Entry, frozen=True, kw_only=True):
-    """What is held of one card, and where its partition is; `amounts` null is the whole card."""
+    """What is held of one card, and where its partition is; `amounts` null means the whole card."""
 
     gpu: str
     amounts: Quantities | None = None
@@ -124,7 +124,7 @@ class HeldCard(_Entry, frozen=True, kw_only=True):
 
 
 class AllocationEntry(_Entry, frozen=True, kw_only=True):
-    """One allocation: what is asked of each card, the most it may use, and what it holds."""
+    """One allocation: its request and limit per card, and what it holds."""
 
     uid: str
     state: str
@@ -145,7 +145,7 @@ class AllocationEntry(_Entry, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, allocation: Allocation, cards: Mapping[str, Gpu]) -> AllocationEntry:
-        """An allocation; `cards` are those that are known, by uuid."""
+        """Return the entry of an allocation; `cards` are the known cards by uuid."""
         asked, claim = allocation.requirement, allocation.claim
         charges: tuple[Charge | None, ...] = allocation.charges or (None,) * len(allocation.gpus)
         return cls(
@@ -169,7 +169,7 @@ class AllocationEntry(_Entry, frozen=True, kw_only=True):
 
 
 class AllocationReport(_Entry, frozen=True, kw_only=True):
-    """Cards by uuid; workers per node and per card, also of those that have none; allocations by uid."""
+    """Cards by uuid; workers per node and per card, including those without workers; allocations by uid."""
 
     gpu_store: dict[str, CardEntry]
     node_worker_store: dict[str, tuple[Worker, ...]]
@@ -202,4 +202,4 @@ def _held(uuid: str, charge: Charge | None, gpu: Gpu | None) -> HeldCard:
 
 
 _KNOWN = Gpu("", 0, compute_gflops=0, vram_bytes=0)
-"""Stands for a card that is gone: its charges are taken for GFLOPS and bytes."""
+"""A stand-in for a card that no longer exists: its charges are read as GFLOPS and bytes."""

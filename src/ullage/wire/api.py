@@ -1,8 +1,8 @@
-"""Schemas of the HTTP API under `/v1`: what callers send and what they get.
+"""Schemas of the HTTP API under `/v1`: request and response bodies.
 
-Bodies are JSON; task inputs and results may also travel as MessagePack (`application/msgpack`), which
-carries bytes as they are, where JSON carries them as base64. Unknown fields are refused. Times are
-seconds since the epoch, amounts are in the unit of their name, a requirement is its text form.
+Bodies are JSON; task inputs and results may also be MessagePack (`application/msgpack`), which carries bytes
+unchanged, where JSON carries them as base64. Unknown fields are refused. Times are seconds since the epoch, amounts
+are in the unit of their name, a requirement is its text form.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ullage.model.queue import DEFAULT_QUEUE, ROOT
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
-    """Common settings of everything on the wire."""
+    """Common settings of all bodies."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server answers; a client ignores fields it does not know yet."""
+    """A response body; a client ignores fields it does not know yet."""
 
 
 # --- requests ---
@@ -29,14 +29,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class ResourceMap(Schema, frozen=True, kw_only=True):
     """A requirement as a mapping with the keys of its text; `mem` and `memory` mean the same, give one.
 
-    `cpu` counts cores: `2`, `0.5` or `"500m"`.
-
-    A part of a card is `gpu` below 1, or `vram`, `tflops` or `percent` of each card. Alternatives of
-    `gpu_model`, `gpu_vendor` and `gpu_index` are separated by `|`, and so are the cards of `gpu_uuid`, which
-    may be more than are asked, and the words of `gpu_model_like`, of which a model has one in its name in any
-    case; `not_gpu_uuid` and `not_gpu_model_like` are those that will not do. `numa` says how strictly CPUs and
-    cards are kept in the same zones, `pairs` what its cards are kept near to: `{"gpu~nic": "required"}`, or
-    `preferred`.
+    `cpu` counts cores: `2`, `0.5` or `"500m"`. A part of a card is `gpu` below 1, or `vram`, `tflops` or `percent` of
+    each card. Alternatives are separated by `|` in `gpu_model`, `gpu_vendor`, `gpu_index`, `gpu_uuid` and
+    `gpu_model_like`. `gpu_uuid` may list more cards than are requested. A model matches `gpu_model_like` if its name
+    contains one of the words, in any case. `not_gpu_uuid` and `not_gpu_model_like` exclude cards. `numa` says how
+    strictly CPUs and cards are kept in the same zones. `pairs` says which devices its cards are kept near:
+    `{"gpu~nic": "required"}`, or `preferred`.
     """
 
     cpu: int | float | str = 0
@@ -61,7 +59,7 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
 
 
 class SetupBody(Schema, frozen=True, kw_only=True):
-    """What workers of the session need beyond their application."""
+    """Settings of the workers of a session in addition to those of its application."""
 
     python: str | None = None
     working_directory: str | None = None
@@ -69,7 +67,7 @@ class SetupBody(Schema, frozen=True, kw_only=True):
 
 
 class CreateSession(Schema, frozen=True, kw_only=True):
-    """A new session. `id` None lets the server choose; `resreq` None takes the configured default."""
+    """A new session. With `id` None the server chooses an id; with `resreq` None the configured default applies."""
 
     application: str
     id: str | None = None
@@ -89,7 +87,7 @@ class CreateSession(Schema, frozen=True, kw_only=True):
 
 
 class UpdateSession(Schema, frozen=True, kw_only=True):
-    """Changes to an open session; a field left out stays."""
+    """Changes to an open session; an omitted field stays as it is."""
 
     priority: int | msgspec.UnsetType = msgspec.UNSET
     weight: int | msgspec.UnsetType = msgspec.UNSET
@@ -98,9 +96,9 @@ class UpdateSession(Schema, frozen=True, kw_only=True):
 
 
 class SubmitTasks(Schema, frozen=True, kw_only=True):
-    """New tasks in order. `key` makes a repeat of this submission known: it is answered, not repeated.
+    """New tasks in order. `key` identifies a repeat of this submission, which is answered and not submitted again.
 
-    `shared` is data that all of these tasks use, sent to an executor once.
+    `shared` is data that all of these tasks use; it is sent to an executor once.
     """
 
     inputs: list[bytes]
@@ -109,7 +107,7 @@ class SubmitTasks(Schema, frozen=True, kw_only=True):
 
 
 class PutApplication(Schema, frozen=True, kw_only=True):
-    """An application's whole specification; what is left out takes its default."""
+    """The whole specification of an application; an omitted field takes its default."""
 
     command: str = ""
     arguments: list[str] = []
@@ -127,7 +125,7 @@ class PutApplication(Schema, frozen=True, kw_only=True):
 
 
 class PutQueue(Schema, frozen=True, kw_only=True):
-    """A queue's whole specification. Guarantee and limit are requirement texts."""
+    """The whole specification of a queue. Guarantee and limit are requirement texts."""
 
     parent: str = ROOT
     weight: int = 1
@@ -135,11 +133,11 @@ class PutQueue(Schema, frozen=True, kw_only=True):
     limit: str | None = None
 
 
-# --- answers ---
+# --- responses ---
 
 
 class ErrorBody(View, frozen=True, kw_only=True):
-    """Every error: compare `code`, read `message`; `field` names the offending input."""
+    """The body of every error: compare `code`, read `message`; `field` names the offending input."""
 
     code: str
     message: str
@@ -154,7 +152,7 @@ class Submitted(View, frozen=True, kw_only=True):
 
 
 class Result(View, frozen=True, kw_only=True):
-    """How a task ended. `sequence` orders the endings of a session."""
+    """The result of a task. `sequence` orders the results of a session."""
 
     task: int
     sequence: int
@@ -168,7 +166,7 @@ class Result(View, frozen=True, kw_only=True):
 
 
 class Results(View, frozen=True, kw_only=True):
-    """Endings after a cursor. `next` is the cursor to go on from; `closed` says no more will come."""
+    """Results after a cursor. `next` is the cursor to continue from; `closed` says that no more will come."""
 
     results: list[Result]
     next: int
@@ -193,7 +191,7 @@ class TaskBody(View, frozen=True, kw_only=True):
 class SessionBody(View, frozen=True, kw_only=True):
     """A session with its counts, what it holds and what it deserves (both in executors).
 
-    `warnings` are of the answer to its creation: what no node can do, and what to ask for instead.
+    `warnings` are in the response to its creation: what no node can satisfy, and what to ask for instead.
     """
 
     id: str
@@ -224,10 +222,10 @@ class SessionBody(View, frozen=True, kw_only=True):
 
 
 class PlacementBody(View, frozen=True, kw_only=True):
-    """Where in its machine something lies: its zones, and the CPUs that it has alone, such as `0-3,8`.
+    """Where in its machine an allocation lies: its zones, and its exclusive CPUs, such as `0-3,8`.
 
-    `devices` has ids by resource, without cards; `memory_bytes` are by zone. `rank` says how well it is
-    known: observed, bound or predicted. `rule` is the rule of the least width that its zones were chosen by.
+    `devices` are ids by resource, without cards; `memory_bytes` are by zone. `rank` says how it is known: observed,
+    bound or predicted. `rule` is the rule of the smallest width by which its zones were chosen.
     """
 
     zones: list[int]
@@ -239,7 +237,7 @@ class PlacementBody(View, frozen=True, kw_only=True):
 
 
 class ExecutorBody(View, frozen=True, kw_only=True):
-    """A worker process. `note` says what of its `placement` it has to do without."""
+    """A worker process. `note` says which part of its `placement` could not be given."""
 
     id: str
     node: str
@@ -256,7 +254,7 @@ class ExecutorBody(View, frozen=True, kw_only=True):
 
 
 class PartBody(View, frozen=True, kw_only=True):
-    """A part of a card; amounts are None where the card's capacity is not known."""
+    """A part of a card; amounts are None where the capacity of the card is not known."""
 
     fraction: float
     vram_bytes: int | None
@@ -264,10 +262,10 @@ class PartBody(View, frozen=True, kw_only=True):
 
 
 class GpuHolderBody(View, frozen=True, kw_only=True):
-    """An executor and the part of a card that it holds; session and owner are None while it works for nobody.
+    """An executor and the part of a card that it holds; session and owner are None while it has no session.
 
-    `fraction` is the larger of those of compute and vram. `isolation` is `shared` where the card is its
-    alone. A card that its node shows with owners who are not known here has one holder, `foreign:` and the node.
+    `fraction` is the larger of those of compute and vram. `isolation` is `shared` where it has the whole card. A card
+    whose node reports owners that are not known here has one holder, `foreign:` and the node.
     """
 
     executor: str
@@ -280,9 +278,9 @@ class GpuHolderBody(View, frozen=True, kw_only=True):
 
 
 class GpuBody(View, frozen=True, kw_only=True):
-    """A card, what is free of it (`fraction`: the largest that fits) and everybody who holds some of it.
+    """A card, what is free of it (`fraction`: the largest that fits) and its holders.
 
-    `isolations` are the ways in which its users can be kept apart, None if that is not known.
+    `isolations` are the modes in which its users can be isolated, None if that is not known.
     """
 
     node: str
@@ -310,10 +308,10 @@ class AmountBody(View, frozen=True, kw_only=True):
 
 
 class NodeBody(View, frozen=True, kw_only=True):
-    """A machine: what it has, what work may hold of it, what is held.
+    """A machine: its capacity, what workloads may hold of it, and what is held.
 
-    `observed_at` is when it last showed who holds what there, in seconds since the epoch, None if it never did;
-    `strangers` are those of them that are not known here.
+    `observed_at` is when it last reported its allocations, in seconds since the epoch, None if it never did;
+    `strangers` are the reported owners that are not known here.
     """
 
     name: str
@@ -369,10 +367,10 @@ class ApplicationBody(View, frozen=True, kw_only=True):
 
 
 class RejectionBody(View, frozen=True, kw_only=True):
-    """Why one node said no: `needed` and `had` in the unit of the code's dimension.
+    """Why one node refused: `needed` and `had` in the unit of the code's dimension.
 
-    `gpu` is the uuid of the card that comes closest, where a card decides. `resource` names what is used up on
-    it, where the code does not.
+    `gpu` is the uuid of the card that comes closest, where a card decides. `resource` names the resource of it that is
+    used up, where the code does not.
     """
 
     node: str | None
@@ -386,7 +384,7 @@ class RejectionBody(View, frozen=True, kw_only=True):
 
 
 class HolderBody(View, frozen=True, kw_only=True):
-    """Who holds what is missing."""
+    """A holder of the resources that are missing."""
 
     session: str
     owner: str
@@ -396,10 +394,10 @@ class HolderBody(View, frozen=True, kw_only=True):
 
 
 class Explanation(View, frozen=True, kw_only=True):
-    """Why a session has what it has: one reason, its numbers, the nearest change that would help.
+    """Why a session has its present executors: one reason, its numbers, the nearest change that would help.
 
-    `warnings` are of nodes whose zones refuse it by a prediction that is weaker than others. `evicted` is the last
-    time that an executor of the session was ended for another session.
+    `warnings` are about nodes whose zones refuse it by a weaker prediction. `evicted` is the last time that an
+    executor of the session was ended for another session.
     """
 
     session: str
@@ -419,7 +417,7 @@ class Explanation(View, frozen=True, kw_only=True):
 
 
 class EventBody(View, frozen=True, kw_only=True):
-    """What happened."""
+    """An event."""
 
     number: int
     at: float
@@ -443,9 +441,10 @@ class ServerBody(View, frozen=True, kw_only=True):
 
 
 class IdleBody(View, frozen=True, kw_only=True):
-    """Thousandths of cards of one model: idle, and of these what no task of the learned workload can use, as expected.
+    """Idle thousandths of cards of one model, and the part of them that no expected task can use.
 
-    `model` is None where it is not known, `fragments_milli` while the workload is not.
+    `fragments_milli` is that part by the learned workload; it is None until the workload is known. `model` is None
+    where it is not known.
     """
 
     model: str | None
@@ -454,9 +453,10 @@ class IdleBody(View, frozen=True, kw_only=True):
 
 
 class RoomBody(View, frozen=True, kw_only=True):
-    """What is idle. `fits` says, per number of whole cards, how many requests for so many (and no cpu) fit now.
+    """Idle capacity. `fits` is, per number of whole cards, how many requests of that size (without cpu) fit now.
 
-    The workload is learned from the `tasks` that arrived; until there are `missing` more nothing is said of fragments.
+    The workload is learned from the `tasks` that arrived; fragments are reported only once `missing` more have
+    arrived.
     """
 
     idle_milli: int
@@ -468,7 +468,7 @@ class RoomBody(View, frozen=True, kw_only=True):
 
 
 class Overview(View, frozen=True, kw_only=True):
-    """One picture of everything, for live views."""
+    """The state of everything at one time, for live views."""
 
     at: float
     server: ServerBody

@@ -1,4 +1,4 @@
-"""Bodies that come to `/compute-resources` and `/gpus`, read and checked as a whole before anything is done."""
+"""Bodies of requests to `/compute-resources` and `/gpus`, read and checked completely before anything is changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATH = re.compile(r" - at `\$\.?(.*?)`")
 
 
 class _Question(msgspec.Struct, frozen=True, rename="camel"):
-    """A body; keys that are not known are ignored."""
+    """The base of all bodies; unknown keys are ignored."""
 
 
 class SelectionBody(_Question, frozen=True):
@@ -39,13 +39,13 @@ class SelectionBody(_Question, frozen=True):
 
 
 class BindingBody(_Question, frozen=True):
-    """Chosen cards, and for an installation the chosen way to run."""
+    """Chosen cards, and for an installation the chosen mode."""
 
     compute_binding: list[SelectionBody] | None = None
     mode: str = ""
 
     def picks(self) -> tuple[Pick, ...]:
-        """The choice.
+        """Return the chosen cards.
 
         Raises:
             InvalidRequest: a name is too long, or an amount out of range.
@@ -69,13 +69,13 @@ class SupportTypeBody(_Question, frozen=True):
 
 
 class UpkeepBody(_Question, frozen=True):
-    """Whether what would be done is only told."""
+    """Whether the changes are only reported, and not made."""
 
     dry_run: bool = True
 
 
 class DemandBody(msgspec.Struct, frozen=True):
-    """An application that somebody would install; amounts are quantities."""
+    """An application to be installed; amounts are quantities."""
 
     id: str
     application: str
@@ -92,7 +92,7 @@ class DemandBody(msgspec.Struct, frozen=True):
     support_multi_nodes: bool = msgspec.field(name="supportMultiNodes", default=False)
 
     def demand(self, path: str) -> Demand:
-        """It as a value.
+        """Return the demand as a value; `path` is where it stands in the body.
 
         Raises:
             InvalidRequest: a text is empty or too long, an amount no quantity, or a limit below what is required.
@@ -131,12 +131,12 @@ _UNITS = {
 
 
 class PreflightBody(_Question, frozen=True):
-    """Demands, to be placed one after the other."""
+    """Demands that are to be placed one after the other."""
 
     demands: list[DemandBody]
 
     def values(self) -> tuple[Demand, ...]:
-        """The demands.
+        """Return the demands.
 
         Raises:
             InvalidRequest: there are none or too many, two have one id, or one is invalid.
@@ -150,15 +150,15 @@ class PreflightBody(_Question, frozen=True):
 
 
 class ModeQuestion(_Question, frozen=True):
-    """How a card is to be shared, by number."""
+    """How a card is to be shared, as a number."""
 
     mode: int | str
 
     def share(self) -> str:
-        """The name of it.
+        """Return the name of the mode.
 
         Raises:
-            InvalidRequest: it is none of 0, 1 and 2.
+            InvalidRequest: the number is not 0, 1 or 2.
 
         """
         return share_mode_of(self.mode)
@@ -172,14 +172,14 @@ class CardQuestion(_Question, frozen=True):
 
 
 class AssignQuestion(_Question, frozen=True):
-    """An application that is to have a card, or not to; `memory` counts MiB."""
+    """An application that is to get a card, or to lose it; `memory` counts MiB."""
 
     app_name: str
     memory: int | str | None = None
 
 
 class BulkQuestion(_Question, frozen=True):
-    """Cards that an application is to have, and cards that it is to lose."""
+    """Cards that an application is to get, and cards that it is to lose."""
 
     app_name: str
     assign: list[CardQuestion] | None = None
@@ -187,20 +187,20 @@ class BulkQuestion(_Question, frozen=True):
 
 
 def card_bytes(memory: int | str | None) -> int:
-    """Bytes of an amount of memory in MiB; none and 0 are 0.
+    """Return the bytes of an amount of memory in MiB; None and 0 give 0.
 
     Raises:
-        InvalidRequest: it is no such amount.
+        InvalidRequest: it is not such an amount.
 
     """
     return 0 if memory in (None, 0, "", "0") else read_memory(memory, "memory") or 0
 
 
 def read(body: bytes, kind: type[T]) -> T:
-    """A body; an empty one is an empty object.
+    """Return a body of type `kind`; an empty body is read as an empty object.
 
     Raises:
-        InvalidRequest: it is no JSON of that shape.
+        InvalidRequest: it is not JSON, or does not match the type.
 
     """
     try:
@@ -216,10 +216,10 @@ def read(body: bytes, kind: type[T]) -> T:
 
 
 def check_text(text: str, field: str, *, needed: bool = False) -> str:
-    """The text, if it is not too long.
+    """Return the text if it is not too long.
 
     Raises:
-        InvalidRequest: it is, or it is empty and needed.
+        InvalidRequest: it is too long, or it is empty and `needed`.
 
     """
     if len(text.encode("utf-8", "replace")) > MAX_TEXT or (needed and not text):
@@ -228,10 +228,10 @@ def check_text(text: str, field: str, *, needed: bool = False) -> str:
 
 
 def check_count(items: Sized | None, field: str) -> None:
-    """Refuse more cards than an application could have.
+    """Refuse more cards than an application may have.
 
     Raises:
-        InvalidRequest: there are.
+        InvalidRequest: there are more.
 
     """
     if items is not None and len(items) > MAX_CARDS:
@@ -239,7 +239,7 @@ def check_count(items: Sized | None, field: str) -> None:
 
 
 def check_unique(texts: Iterable[str], field: str, key: str) -> None:
-    """Refuse what is there twice.
+    """Refuse duplicates.
 
     Raises:
         InvalidRequest: something is.

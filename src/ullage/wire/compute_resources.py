@@ -1,4 +1,4 @@
-"""What `/compute-resources` asks and answers, in the words of its clients: bytes everywhere, CPUs in thousandths."""
+"""Bodies of `/compute-resources`, with the names that its clients use: memory in bytes, CPUs in thousandths."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from ullage.model.quantity import MAX_INT64, check_amount
 
 
 class _Body(msgspec.Struct, frozen=True, rename="camel"):
-    """A body; what is optional in it is left out where there is none."""
+    """The base of all bodies; optional fields without a value are left out."""
 
 
 class _Sparse(_Body, frozen=True, omit_defaults=True):
-    """A body whose fields with a default are left out where they have it."""
+    """A body that leaves out fields that have their default."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """Around every answer; a failed check has the code 422 under the status 200."""
+    """The envelope of every response; a failed check has the code 422 with the HTTP status 200."""
 
     data: Any
     code: int = 200
 
 
 class FailedCheckBody(msgspec.Struct, frozen=True):
-    """Which check failed, and what helps to choose better."""
+    """Which check failed, and details that help to choose differently."""
 
     type: str
     data: Any = msgspec.field(name="Data")
 
 
 class RequirementBody(_Body, frozen=True):
-    """What an application asks."""
+    """The requirement of an application."""
 
     mode: str
     required_cpu: int = 0
@@ -63,11 +63,11 @@ class RequirementBody(_Body, frozen=True):
 
 
 class WrittenRequirement(RequirementBody, frozen=True, forbid_unknown_fields=True):
-    """What an application asks, as people write it: a field that is not known is an error."""
+    """The requirement of an application as a user writes it: an unknown field is an error."""
 
 
 class AllocationBody(_Sparse, frozen=True):
-    """An application on a card; `state` is there where it was told to leave."""
+    """An application on a card; `state` is present if it was asked to leave."""
 
     app_id: str
     app_name: str
@@ -81,7 +81,7 @@ class AllocationBody(_Sparse, frozen=True):
 
 
 class DeviceBody(_Body, frozen=True):
-    """A card; `available` is what one more application could be given of it."""
+    """A card; `available` is the amount that one more application could get of it."""
 
     id: str
     node_name: str
@@ -106,7 +106,7 @@ class NodeBody(_Body, frozen=True):
 
 
 class RoomBody(_Sparse, frozen=True):
-    """What a card has for an application."""
+    """The room of a card for an application."""
 
     node_name: str
     device_id: str
@@ -120,7 +120,7 @@ class RoomBody(_Sparse, frozen=True):
 
 
 class NodeRoomBody(_Body, frozen=True):
-    """What a node has for an application."""
+    """The room of a node for an application."""
 
     node_name: str
     gpu_type: str
@@ -150,14 +150,14 @@ class DimensionBody(_Body, frozen=True):
 
 
 class NodePressureBody(_Body, frozen=True):
-    """What an application would use of a node."""
+    """The amounts that an application would use of a node."""
 
     node_name: str
     dimensions: list[DimensionBody]
 
 
 class ValidationBody(_Sparse, frozen=True):
-    """Whether a choice will do."""
+    """Whether a choice is valid."""
 
     ok: bool
     code: str
@@ -166,7 +166,7 @@ class ValidationBody(_Sparse, frozen=True):
 
 
 class ValidatedBody(_Sparse, frozen=True):
-    """The answer to a dry run."""
+    """The response to a dry run."""
 
     status: str
     allocations: list[AllocationBody]
@@ -175,7 +175,7 @@ class ValidatedBody(_Sparse, frozen=True):
 
 
 class StoppedBody(_Sparse, frozen=True):
-    """An application that stops, or cannot."""
+    """An application that stops, or that cannot be stopped."""
 
     app_name: str
     owner: str
@@ -184,7 +184,7 @@ class StoppedBody(_Sparse, frozen=True):
 
 
 class SwitchBody(_Body, frozen=True):
-    """What comes of a switch."""
+    """The result of a change of the sharing mode."""
 
     status: str
     device: DeviceBody
@@ -193,7 +193,7 @@ class SwitchBody(_Body, frozen=True):
 
 
 class PressureBody(_Body, frozen=True):
-    """What is short, and of what kind that is."""
+    """Which resource is short, and the kind of the shortage."""
 
     source: str
     dimensions: list[DimensionBody]
@@ -209,7 +209,7 @@ class PreflightAnswer(_Sparse, frozen=True):
 
 
 class ModeBody(_Sparse, frozen=True):
-    """A way in which an application can run."""
+    """A mode in which an application can run."""
 
     compute_type: str
     status: str
@@ -217,14 +217,14 @@ class ModeBody(_Sparse, frozen=True):
 
 
 class ProblemBody(_Body, frozen=True):
-    """An item that could not be read, or stands for nothing any more."""
+    """An item that could not be read, or that refers to something that no longer exists."""
 
     item: str
     reason: str
 
 
 class MigrationBody(_Body, frozen=True):
-    """What becomes of bindings from before, by their names."""
+    """The result of the migration of older bindings, by their names."""
 
     kept: list[str]
     unchanged: list[str]
@@ -232,11 +232,11 @@ class MigrationBody(_Body, frozen=True):
     problems: list[ProblemBody]
 
 
-# --- from values ---
+# --- conversion ---
 
 
 def requirement_body(asked: ComputeRequirement) -> RequirementBody:
-    """What an application asks."""
+    """Return the body of a requirement."""
     return RequirementBody(
         asked.accelerator,
         asked.cpu_milli,
@@ -251,7 +251,7 @@ def requirement_body(asked: ComputeRequirement) -> RequirementBody:
 
 
 def requirement_of(body: RequirementBody) -> ComputeRequirement:
-    """What a body asks.
+    """Return the requirement in a body.
 
     Raises:
         InvalidRequest: an amount is negative, a limit is below what is required, or the mode contradicts the rest.
@@ -280,7 +280,7 @@ def requirement_of(body: RequirementBody) -> ComputeRequirement:
 
 
 def allocation_bodies(rows: Iterable[BoundCard]) -> list[AllocationBody]:
-    """Applications on cards."""
+    """Return the bodies of applications on cards."""
     return [
         AllocationBody(
             row.app_id,
@@ -298,7 +298,7 @@ def allocation_bodies(rows: Iterable[BoundCard]) -> list[AllocationBody]:
 
 
 def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) -> DeviceBody:
-    """A card, with what is left of it and who is on it."""
+    """Return the body of a card, with the amount that is left of it and its applications."""
     return DeviceBody(
         card.id,
         card.node,
@@ -314,14 +314,14 @@ def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) ->
 
 
 def node_body(node: ComputeNode, devices: list[DeviceBody]) -> NodeBody:
-    """A node with its cards; the one type that older clients read is that of its cards, if it has any."""
+    """Return the body of a node with its cards; the one type that older clients read is that of its cards."""
     kinds = list(node.accelerators)
     only = next((kind for kind in kinds if kind != CPU), next(iter(kinds), ""))
     return NodeBody(node.name, only, kinds, _yes(node.ready), devices)
 
 
 def availability_body(found: Availability) -> AvailabilityBody:
-    """Where an application could run."""
+    """Return the body of where an application could run."""
     nodes = [
         NodeRoomBody(node.node, node.accelerator, node.status, [_room_body(room) for room in node.cards])
         for node in found.nodes
@@ -331,7 +331,7 @@ def availability_body(found: Availability) -> AvailabilityBody:
 
 
 def validation_body(found: Validation) -> ValidationBody:
-    """Whether a choice will do."""
+    """Return the body of a validation."""
     pressure = None if found.pressure is None else _pressure_body(found.pressure)
     return ValidationBody(found.ok, found.code, "valid" if found.ok else "invalid", pressure)
 
@@ -339,26 +339,26 @@ def validation_body(found: Validation) -> ValidationBody:
 def validated_body(
     availability: Availability | None, validation: Validation | None, rows: Iterable[BoundCard]
 ) -> ValidatedBody:
-    """A choice that will do; without availability no card is needed."""
+    """Return the response to a valid dry run; without `availability` no card is needed."""
     if availability is None or validation is None:
         return ValidatedBody("not-required", [])
     return ValidatedBody("valid", allocation_bodies(rows), availability_body(availability), validation_body(validation))
 
 
 def switch_body(report: SwitchReport, device: DeviceBody) -> SwitchBody:
-    """What comes of a switch."""
+    """Return the body of a change of the sharing mode."""
     return SwitchBody(report.status, device, list(_stopped(report.stopped)), list(_stopped(report.blocked)))
 
 
 def preflight_answer(found: Preflight) -> PreflightAnswer:
-    """Whether all demands could be installed."""
+    """Return the body of a preflight: whether all demands could be installed."""
     reason = found.reason or ""
     pressure = [PressureBody(reason, _dimensions(found.dimensions))] if found.dimensions else []
     return PreflightAnswer(found.installable, found.failed or "", reason, pressure)
 
 
 def failed_check(found: FailedCheck, device: DeviceBody | None = None) -> Envelope:
-    """A check that failed; the one of a switch shows the card."""
+    """Return the response to a failed check; one of a change of mode includes the card."""
     data: Any
     if found.type is CheckType.MODE:
         data = [ModeBody(each.accelerator, each.status, each.reason) for each in found.options]
@@ -374,7 +374,7 @@ def failed_check(found: FailedCheck, device: DeviceBody | None = None) -> Envelo
 
 
 def problem_bodies(problems: Iterable[Problem]) -> list[ProblemBody]:
-    """What could not be read, or stands for nothing any more."""
+    """Return the bodies of items that could not be read, or that refer to something that no longer exists."""
     return [ProblemBody(each.item, each.reason) for each in problems]
 
 

@@ -1,4 +1,4 @@
-"""Schemas of making room: who would move where so that requests for whole cards fit, and what that costs."""
+"""Schemas of consolidation: which workloads move where so that requests for whole cards fit, and the cost."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ullage.wire.api import RejectionBody, ResourceMap, Schema, View
 
 
 class MakeRoom(Schema, frozen=True, kw_only=True):
-    """Room for `count` requests like this one, for whole cards. With `dry_run` nothing is done.
+    """Make room for `count` requests like this one, for whole cards. With `dry_run` nothing is changed.
 
-    Otherwise those who move are told to go, and the room is kept under `uids`, as many as there are requests
-    (without them `room-1`, `room-2`, ...). Nobody above the priority `up_to` moves. `priority` and `namespace`
-    are those of the requests to come.
+    Otherwise the workloads that move are asked to stop, and the room is reserved under `uids`, one per request
+    (without them `room-1`, `room-2`, ...). Workloads above the priority `up_to` do not move. `priority` and
+    `namespace` are those of the future requests.
     """
 
     resreq: str | ResourceMap
@@ -23,7 +23,7 @@ class MakeRoom(Schema, frozen=True, kw_only=True):
 
 
 class UnitBody(View, frozen=True, kw_only=True):
-    """Where one of the requests goes; `uid` is the one under which room is kept, None if nothing was done."""
+    """Where one of the requests goes; its room is reserved under `uid`, which is None if nothing was changed."""
 
     uid: str | None
     node: str
@@ -31,7 +31,7 @@ class UnitBody(View, frozen=True, kw_only=True):
 
 
 class MoveBody(View, frozen=True, kw_only=True):
-    """One who moves. With a `gap` it must leave before there is room for it at its next place."""
+    """A workload that moves. With a `gap` it must stop before there is room for it at its next place."""
 
     uid: str
     namespace: str
@@ -46,10 +46,10 @@ class MoveBody(View, frozen=True, kw_only=True):
 
 
 class MoveCostBody(View, frozen=True, kw_only=True):
-    """What the moves cost; the smallest is taken, compared from the first field on.
+    """The cost of the moves; the plan of the smallest cost is chosen, compared from the first field on.
 
-    The highest priority of those who move, how many they are, what they hold in thousandths of cards; and for
-    how many seconds the one of them runs that has run longest.
+    The fields are: the highest priority of the workloads that move, their number, what they hold in thousandths of
+    cards, and for how many seconds the one that has run longest has run.
     """
 
     highest: int
@@ -59,10 +59,11 @@ class MoveCostBody(View, frozen=True, kw_only=True):
 
 
 class RoomPlan(View, frozen=True, kw_only=True):
-    """Where the requests fit once the moves are made, in this order; without moves they fit as it is.
+    """The places of the requests after the moves, which are made in this order; without moves they fit now.
 
-    `least` says that no other plan costs less. `stays` counts those who may not be moved, by reason. With a
-    `refusal` moving makes room for fewer, as many as it `had`. `done` says that those who move were told to go.
+    `least` says that no other plan costs less. `stays` counts the workloads that may not be moved, by reason. With a
+    `refusal`, moves make room for fewer requests, as many as it `had`. `done` says that the workloads that move were
+    asked to stop.
     """
 
     units: list[UnitBody]

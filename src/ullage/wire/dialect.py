@@ -1,4 +1,4 @@
-"""Which words a pod uses to ask for cards, and its request whichever they are."""
+"""The annotations and resources with which a pod can request cards, and its request in any of these dialects."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ CARD_KEYS = (
     *("compute-percent-limit", "gpu-count", "gpu-indices", "vendor", "gpu-model", "isolation", "dedicated-gpu"),
     "container-gpu-count",
 )
-"""Annotations under a domain of ours by which a pod asks; those that are written at bind are not among them."""
+"""Annotations under our domain with which a pod requests cards, without those that are written at bind."""
 
-_BESIDE = "gpupool"
-"""It says nothing of cards, and goes with the words of others."""
+_POOL = "gpupool"
+"""The annotation of the pool: it requests no cards, and is compatible with every dialect."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """How pods are read. `hami` are vendors whose words are known, each by its own resources."""
+    """How pods are read. `hami` are the vendors whose HAMi resources and annotations are known."""
 
     domain: str = DOMAIN
     hami: tuple[Words, ...] = (NVIDIA,)
@@ -47,7 +47,7 @@ PLAIN_SETTINGS = PodSettings()
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One of the words of a pod, by the path of its field; `words` are those of HAMi for a vendor."""
+    """A key of a pod that belongs to a dialect, with the path of its field; `words` are those of HAMi for a vendor."""
 
     dialect: Dialect
     name: str
@@ -58,16 +58,19 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class PodReader:
-    """Reads pods by one set of settings. All parts of a process share one reader, so that no two read a pod apart."""
+    """Read pods with one set of settings.
+
+    All parts of a process share one reader, so that they read every pod the same way.
+    """
 
     settings: PodSettings = PLAIN_SETTINGS
 
     def __call__(self, pod: Document, *, replicas: int | None = None, now: float = 0.0) -> PodRequest | None:
-        """Return what a pod asks; None if it asks for no card. See `compose_request` for `replicas` and `now`.
+        """Return the request of a pod; None if it requests no card. See `compose_request` for `replicas` and `now`.
 
         Raises:
             InvalidAnnotation: an annotation is wrong, or two contradict each other.
-            InvalidRequest: another field is wrong, or the pod asks in the words of two.
+            InvalidRequest: another field is wrong, or the pod mixes two dialects.
 
         """
         settings, found = self.settings, _dialect(pod, self.settings)
@@ -81,23 +84,26 @@ class PodReader:
 
 
 def _counted(pod: Document, hami: tuple[Words, ...]) -> DeviceAsk | None:
-    """What the containers of a pod that asks in other words ask of a device plugin that HAMi's annotations direct."""
+    """Return the request of the containers to a device plugin that follows HAMi's annotations.
+
+    It is used for pods of other dialects.
+    """
     asked = (DeviceAsk(words, container_asks(pod, words)) for words in hami)
     return next((each for each in asked if each.counted), None)
 
 
 read_pod = PodReader()
-"""The reader of a cluster that is configured as it comes."""
+"""The reader of a cluster with the default configuration."""
 
 
 def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
-    """The first word of a pod, if all others go with it.
+    """Return the first key of a dialect in a pod, after a check that all other keys are compatible with it.
 
-    Resources of device plugins go with annotations of ours, and are HAMi's as well.
+    Resources of device plugins are compatible with our annotations, and belong to HAMi as well.
     """
     ours, resources = list(_annotated(pod, settings)), list(_resources(pod, settings))
-    asking = {word.dialect: word for word in reversed(ours) if word.name != f"{settings.domain}/{_BESIDE}"}
-    found = [*asking.values(), *_of_hami(pod, settings, resources, beside=bool(asking))]
+    asking = {word.dialect: word for word in reversed(ours) if word.name != f"{settings.domain}/{_POOL}"}
+    found = [*asking.values(), *_of_hami(pod, settings, resources, requested=bool(asking))]
     for other in found[1:]:
         fix = f"{found[0].field} asks in other words ({found[0].dialect}, not {other.dialect}); keep one of the two"
         raise invalid(other.field, other.value, fix)
@@ -108,10 +114,10 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
 
 
 def _check_one_vendor(resources: list[_Found]) -> None:
-    """Refuse a pod whose containers ask for cards of two vendors.
+    """Refuse a pod whose containers request cards of two vendors.
 
     Raises:
-        InvalidRequest: it does.
+        InvalidRequest: they do.
 
     """
     by_vendor = {_vendor_of(word): word for word in reversed(resources)}
@@ -126,7 +132,7 @@ def _vendor_of(word: _Found) -> str:
 
 
 def _annotated(pod: Document, settings: PodSettings) -> Iterator[_Found]:
-    """Annotations of ours, and of the scheduler whose annotations have the same names."""
+    """Yield our annotations, and those of the scheduler whose annotations have the same names."""
     annotations = _annotations(pod)
     for key, dialect in _card_keys(settings.domain).items():
         if key in annotations:
@@ -140,7 +146,7 @@ def _card_keys(domain: str) -> dict[str, Dialect]:
 
 
 def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
-    """Resources of containers that are cards, or parts of them."""
+    """Yield the resources of containers that are cards, or parts of cards."""
     amounts, counts = _card_resources(settings.hami)
     for _, path, container in containers_of(mapping(pod.get("spec"), "spec")):
         resources = mapping(container.get("resources"), f"{path}.resources")
@@ -155,13 +161,16 @@ def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
 
 @cache
 def _card_resources(hami: tuple[Words, ...]) -> tuple[dict[str, Words], dict[str, Words | None]]:
-    """Resources that are parts of cards, and those that count cards, with whose words they are."""
+    """Return the resources that are parts of cards, and those that count cards, with their vendor."""
     amounts = {name: words for words in hami for name in words.amounts}
     return amounts, {**dict.fromkeys(NATIVE_RESOURCES), **{words.count: words for words in hami}}
 
 
-def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, beside: bool) -> Iterator[_Found]:
-    """Per vendor a word that only HAMi knows. Its annotations count where there is something that they can be about."""
+def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, requested: bool) -> Iterator[_Found]:
+    """Yield one key per vendor that only HAMi knows.
+
+    Annotations of HAMi count only where the pod requests cards at all.
+    """
     annotations = _annotations(pod)
     for words in settings.hami:
         there = [word for word in resources if word.words == words]
@@ -169,7 +178,7 @@ def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, b
         notes = (
             _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", annotations[key], words)
             for key in words.annotations()
-            if key in annotations and (there or beside)
+            if key in annotations and (there or requested)
         )
         yield from islice(chain(amounts, notes), 1)
 

@@ -1,4 +1,4 @@
-"""Looking into a document from outside: plain mappings and lists, whose errors name the path of the field."""
+"""Access to untrusted documents: plain mappings and lists, with errors that name the path of the field."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ Document = Mapping[str, Any]
 
 
 def mapping(value: object, path: str) -> Document:
-    """The mapping at a path; an empty one if there is none."""
+    """Return the mapping at a path; an empty one if there is none."""
     if value is None:
         return {}
-    if type(value) is not dict and not isinstance(value, Mapping):  # dicts are told from others ten times as fast
+    if type(value) is not dict and not isinstance(value, Mapping):  # the check for `dict` is ten times as fast
         raise invalid(path, value, "a mapping is needed")
     return value
 
 
 def mappings(value: object, path: str) -> Iterator[tuple[str, Document]]:
-    """Each mapping in the list at a path, with its own path; none if there is no list."""
+    """Yield each mapping in the list at a path, with its own path; none if there is no list."""
     for position, item in enumerate(sequence(value, path)):
         here = f"{path}[{position}]"
         yield here, item if type(item) is dict else mapping(item, here)
 
 
 def sequence(value: object, path: str) -> Sequence[Any]:
-    """The list at a path; an empty one if there is none."""
+    """Return the list at a path; an empty one if there is none."""
     if value is None:
         return ()
     if type(value) is not list and (isinstance(value, str) or not isinstance(value, Sequence)):
@@ -36,10 +36,10 @@ def sequence(value: object, path: str) -> Sequence[Any]:
 
 
 def present(document: object, key: str, path: str) -> Any:
-    """The value of a key that the writer of a document always writes, be it null.
+    """Return the value of a key that the writer of a document always writes, even if it is null.
 
     Raises:
-        InvalidRequest: there is no such key, so that nobody can say what the document means.
+        InvalidRequest: there is no such key, so the meaning of the document is unknown.
 
     """
     if not isinstance(document, Mapping) or key not in document:
@@ -48,7 +48,7 @@ def present(document: object, key: str, path: str) -> Any:
 
 
 def named(value: object, path: str) -> str:
-    """The name at a path.
+    """Return the name at a path.
 
     Raises:
         InvalidRequest: there is none.
@@ -60,12 +60,12 @@ def named(value: object, path: str) -> str:
 
 
 def text(value: object) -> str:
-    """A value as text; "" if there is none."""
+    """Return a value as text; "" if there is none."""
     return "" if value is None else str(value)
 
 
 def whole(value: object, path: str, most: int) -> int:
-    """The whole number at a path, from 0 to `most`; 0 if there is none, as writers in Go leave zeros out."""
+    """Return the whole number at a path, from 0 to `most`; 0 if there is none, because writers in Go omit zeros."""
     if value is None:
         return 0
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:

@@ -1,8 +1,8 @@
-"""What kube-scheduler asks of its extender, and the answers: filter, prioritize, preempt and bind.
+"""Requests of kube-scheduler to its extender, and the responses: filter, prioritize, preempt and bind.
 
-The keys around pods and nodes are names of Go fields, which Go reads in any case and writes with a capital;
-so do we. Pods and nodes themselves are plain documents. A reader raises `InvalidRequest`: the caller is told
-with `Error` in an ordinary answer, except for a body that is not there (`EmptyBody`).
+The keys around pods and nodes are names of Go fields, which Go reads in any case and writes with a capital; so do we.
+Pods and nodes themselves are plain documents. A reader raises `InvalidRequest`, which is reported as `Error` in an
+ordinary response. The exception is a missing body (`EmptyBody`).
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.document import mapping, text
 
 MAX_BODY = 8 * 2**20
-"""Bytes of the largest body that is read unless the caller says otherwise; 5,000 names are 160 kB."""
+"""Bytes of the largest body unless the caller sets another limit; 5,000 names are 160 kB."""
 
 BEST_SCORE = 10
-"""Scores of nodes are whole numbers from 0 to this."""
+"""Scores of nodes are whole numbers from 0 to this number."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class EmptyBody(InvalidRequest):
-    """Nothing was sent: the one error that is no ordinary answer (HTTP 400)."""
+    """The body is empty: the only error that is not an ordinary response (HTTP 400)."""
 
     code = "empty-body"
 
 
-# --- questions ---
+# --- requests ---
 
 
 class _Question(msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True):
-    """Keys that are not spelled like this are looked at again in any case; those of later versions are ignored."""
+    """The base of requests. Keys in another case are matched in a second pass; keys of later versions are ignored."""
 
 
 class ExtenderArgs(_Question, frozen=True):
-    """A pod, and the nodes that are offered: by name, or in full, which is a simulation that changes nothing."""
+    """A pod and the offered nodes: by name, or in full, which is a simulation that changes nothing."""
 
     pod: dict[str, Any]
     nodes: dict[str, Any] | None = None
@@ -46,11 +46,11 @@ class ExtenderArgs(_Question, frozen=True):
 
     @property
     def simulated(self) -> bool:
-        """Whether the nodes came in full, as from an autoscaler: nothing may change for it."""
+        """Whether the nodes came in full, as from an autoscaler: the request must change nothing."""
         return self.nodes is not None
 
     def offered(self) -> list[str]:
-        """Names of the nodes, in the order in which they came.
+        """Return the names of the nodes in their order.
 
         Raises:
             InvalidRequest: neither form is there, or a node has no name.
@@ -63,9 +63,9 @@ class ExtenderArgs(_Question, frozen=True):
         return self.node_names
 
     def kept(self, names: list[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
-        """The answer in the form of the question; `names` are of the nodes that were offered.
+        """Return the response in the form of the request; `names` are the nodes that passed.
 
-        `why` says of the others why not, `never` of those where evicting somebody would not help either.
+        `why` has the reasons of the other nodes, `never` of those where preemption would not help.
         """
         if self.nodes is None:
             return FilterResult(None, names, why, never)
@@ -75,7 +75,7 @@ class ExtenderArgs(_Question, frozen=True):
 
 
 class BindArgs(_Question, frozen=True):
-    """A pod, by its identity, and the node that it is to run on."""
+    """A pod, by its identity, and the node to which it is to be bound."""
 
     pod_name: str
     pod_namespace: str
@@ -90,42 +90,42 @@ class MetaPod(_Question, frozen=True, rename={"uid": "UID"}):
 
 
 class Victims(_Question, frozen=True, rename={"pods": "Pods", "violations": "NumPDBViolations"}):
-    """Who would have to leave a node, and how many disruption budgets that would break."""
+    """The pods that would be evicted from a node, and how many disruption budgets that would violate."""
 
     pods: list[MetaPod] | None = None
     violations: int = 0
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """Their identities."""
+        """The uids of the pods."""
         return tuple(pod.uid for pod in self.pods or ())
 
 
 class PreemptionArgs(msgspec.Struct, frozen=True):
-    """A pod that fits nowhere, and per node who would have to leave for it."""
+    """A pod that fits nowhere, and the victims per node."""
 
     pod: dict[str, Any]
     victims: dict[str, Victims]
 
     @property
     def nominated(self) -> str:
-        """The node where others were told to make room for it before; "" if nowhere."""
+        """The node on which pods were evicted for this pod before; "" if there is none."""
         return text(mapping(self.pod.get("status"), "status").get("nominatedNodeName"))
 
 
-# --- answers ---
+# --- responses ---
 
 
 class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
-    """An answer; `encode` writes it."""
+    """The base of responses."""
 
     def encode(self) -> bytes:
-        """It as JSON."""
+        """Return the response as JSON."""
         return msgspec.json.encode(self)
 
 
 class FilterResult(_Answer, frozen=True):
-    """The nodes that will do, and of each other one why not; with an `error` nothing else counts."""
+    """The nodes that pass, and the reason for each other one; with an `error` nothing else counts."""
 
     nodes: dict[str, Any] | None = None
     node_names: list[str] | None = None
@@ -135,19 +135,19 @@ class FilterResult(_Answer, frozen=True):
 
 
 class BindResult(_Answer, frozen=True):
-    """Whether it was bound: without an `error` it was."""
+    """The result of a bind; "" as `error` is success."""
 
     error: str = ""
 
 
 class PreemptionResult(_Answer, frozen=True):
-    """Of the nodes in question those where it would help if these were gone."""
+    """The nodes of the request on which eviction of these victims would help."""
 
     node_name_to_meta_victims: dict[str, Victims] = {}
 
     @classmethod
     def of(cls, victims: Mapping[str, tuple[Iterable[str], int]]) -> PreemptionResult:
-        """Per node the uids of the victims, and how many budgets that breaks."""
+        """Return the response with the uids of the victims and the number of violated budgets per node."""
         return cls({node: Victims([MetaPod(uid) for uid in uids], broken) for node, (uids, broken) in victims.items()})
 
 
@@ -157,10 +157,10 @@ class _HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
 
 
 def encode_scores(scores: Mapping[str, int]) -> bytes:
-    """The answer to prioritize: each node with its score.
+    """Return the response to prioritize: each node with its score.
 
     Raises:
-        InvalidRequest: a score is not from 0 to `BEST_SCORE`; a scheduler would take it for more than others say.
+        InvalidRequest: a score is not from 0 to `BEST_SCORE`; it would outweigh those of other extenders.
 
     """
     for wrong in {*scores.values()}.difference(range(BEST_SCORE + 1)):
@@ -172,7 +172,7 @@ def encode_scores(scores: Mapping[str, int]) -> bytes:
 
 
 def read_args(body: bytes, *, most: int = MAX_BODY) -> ExtenderArgs:
-    """The question of filter and prioritize.
+    """Read the request of filter and prioritize.
 
     Raises:
         EmptyBody: there is no body.
@@ -183,7 +183,7 @@ def read_args(body: bytes, *, most: int = MAX_BODY) -> ExtenderArgs:
 
 
 def read_bind(body: bytes, *, most: int = MAX_BODY) -> BindArgs:
-    """The question of bind.
+    """Read the request of bind.
 
     Raises:
         EmptyBody: there is no body.
@@ -198,7 +198,7 @@ def read_bind(body: bytes, *, most: int = MAX_BODY) -> BindArgs:
 
 
 def read_preemption(body: bytes, *, most: int = MAX_BODY) -> PreemptionArgs:
-    """The question of preempt, whichever of the two forms of victims it has.
+    """Read the request of preempt, in either form of victims.
 
     Raises:
         EmptyBody: there is no body.
@@ -214,7 +214,7 @@ def read_preemption(body: bytes, *, most: int = MAX_BODY) -> PreemptionArgs:
 
 
 def _victims(victims: object, *, meta: bool) -> dict[str, Any]:
-    """Victims in the short form, whichever they came in."""
+    """Return victims in the short form."""
     found = _cased(victims, ("Pods", "NumPDBViolations"))
     pods = found.get("Pods")
     if isinstance(pods, list):
@@ -269,10 +269,10 @@ def _convert(value: object, kind: type[T]) -> T:
 
 
 def _cased(value: object, names: Iterable[str]) -> dict[str, Any]:
-    """What a mapping has of these keys, whatever their case; null is as good as nothing.
+    """Return the values that a mapping has for these keys in any case; null is the same as absent.
 
     Raises:
-        InvalidRequest: it is no mapping, or has one of them in two spellings.
+        InvalidRequest: it is not a mapping, or has one of the keys in two spellings.
 
     """
     known = {name.lower(): name for name in names}

@@ -1,12 +1,12 @@
 """Frames between an engine and its workers, over a stream socket.
 
-A frame is four bytes of length, big-endian, then one msgpack array whose first element is the
-number of the frame's kind. A worker says `Hello` first; the engine answers nothing and sends
-`Enter`, `Run`, `Leave` as the scheduler decides. The end of the stream ends the worker.
+A frame is four bytes of length, big-endian, then one msgpack array whose first element is the number of the frame's
+kind. A worker sends `Hello` first; the engine sends no response to it, and sends `Enter`, `Run` and `Leave` as the
+scheduler decides. The end of the stream ends the worker.
 
-Data shared by many tasks travels once: a task that carries `shared` also leaves it at the worker
-under `shared_id`, and the worker keeps the last `SHARED_KEPT` that arrived, whether or not the
-task that brought them was given back. `Enter` and `Leave` forget them all.
+Data shared by many tasks travels once: a task that carries `shared` also leaves it at the worker under `shared_id`.
+The worker keeps the last `SHARED_KEPT` that arrived, even if the task that brought them was given back. `Enter` and
+`Leave` drop them all.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MAX_FRAME = 1 << 30
 """Bytes in the largest frame, without its length."""
 
 MAX_PAYLOAD = MAX_FRAME - (1 << 20)
-"""Bytes of the largest task input or output: a frame's limit less room for what surrounds it."""
+"""Bytes of the largest task input or output: the limit of a frame less room for the rest of the frame."""
 
 MAX_HELLO = 4096
-"""Bytes a peer may send in a frame before it has proved who it is."""
+"""Bytes of the largest frame from a peer that is not yet authenticated."""
 
 _HEADER = 4
 
@@ -44,14 +44,14 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Entered(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """How entering a session ended: `code` is a `BindCode`."""
+    """The result of entering a session: `code` is a `BindCode`."""
 
     code: int
     message: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one task ended: `code` 0 is success; times are seconds since the epoch."""
+    """The result of one task: `code` 0 is success; times are seconds since the epoch."""
 
     task: int
     claim: int
@@ -69,17 +69,17 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class GaveBack(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Claims of tasks that were not started, because the one before them runs long."""
+    """Claims of tasks that were not started because the task before them takes long."""
 
     claims: list[int]
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The session was left; the worker is idle."""
+    """The worker has left the session and is idle."""
 
 
 class Membership(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The worker's place in a gang: `rank` 0..size-1."""
+    """The rank of the worker in a gang: `rank` 0..size-1."""
 
     id: str
     rank: int
@@ -87,7 +87,7 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Enter(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Enter a session: `Entered` answers. `logs` names the directory of its logs."""
+    """Enter a session; the response is `Entered`. `logs` is the directory of its logs."""
 
     session: str
     common_data: bytes | None = None
@@ -96,7 +96,7 @@ class Enter(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class HandOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One task: `claim` names this hand-out and comes back with its outcome."""
+    """One task: `claim` identifies this hand-out, and its outcome has the same claim."""
 
     task: int
     claim: int
@@ -106,13 +106,13 @@ class HandOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Run these one after the other: each claim comes back in `Done` or in `GaveBack`."""
+    """Run these tasks one after the other: each claim comes back in `Done` or in `GaveBack`."""
 
     tasks: list[HandOut]
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Leave the session once the tasks before this frame are done: `Left` answers."""
+    """Leave the session once the tasks before this frame are done; the response is `Left`."""
 
 
 FromWorker = Hello | Entered | Done | GaveBack | Left
@@ -125,7 +125,7 @@ _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker
 
 
 def encode(frame: FromWorker | ToWorker) -> bytearray:
-    """The bytes of one frame, length included.
+    """Return the bytes of one frame, length included.
 
     Raises:
         FrameError: the frame is larger than `MAX_FRAME`.
@@ -141,7 +141,7 @@ def encode(frame: FromWorker | ToWorker) -> bytearray:
 
 
 class FrameReader(Generic[T]):
-    """Turns a stream of bytes, cut anywhere, into frames. `limit` is in bytes and may be changed."""
+    """Split a stream of bytes, cut anywhere, into frames. `limit` is in bytes and may be changed."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[T], limit: int) -> None:
         self.limit = limit
@@ -151,19 +151,19 @@ class FrameReader(Generic[T]):
 
     @classmethod
     def from_worker(cls) -> FrameReader[FromWorker]:
-        """For the engine; small frames only, until `limit` is raised for a proven peer."""
+        """Return a reader for the engine; small frames only, until `limit` is raised for an authenticated peer."""
         return FrameReader(_from_worker, MAX_HELLO)
 
     @classmethod
     def to_worker(cls) -> FrameReader[ToWorker]:
-        """For the worker."""
+        """Return a reader for the worker."""
         return FrameReader(_to_worker, MAX_FRAME)
 
     def feed(self, data: bytes) -> list[T]:
-        """The frames that `data` completes.
+        """Return the frames that `data` completes.
 
         Raises:
-            FrameError: a frame above the limit or of unknown content; the stream is of no more use.
+            FrameError: a frame above the limit or of unknown content; the stream can no longer be used.
 
         """
         if not self._buffer:
@@ -171,14 +171,14 @@ class FrameReader(Generic[T]):
             self._buffer += data[rest:]
             return frames
         self._buffer += data
-        if len(self._buffer) < self._needed:  # a large frame comes in many pieces: do not look at each
+        if len(self._buffer) < self._needed:  # a large frame comes in many pieces: do not decode after each
             return []
         rest, frames = self._decode(self._buffer)
         del self._buffer[:rest]
         return frames
 
     def _decode(self, data: bytes | bytearray) -> tuple[int, list[T]]:
-        """Frames in `data`, and where the unfinished rest begins."""
+        """Return the frames in `data`, and the position of the unfinished rest."""
         frames: list[T] = []
         start, size = 0, len(data)
         with memoryview(data) as view:

@@ -7,13 +7,13 @@ from ullage.wire.api import Schema, View
 
 
 class PutGang(Schema, frozen=True, kw_only=True):
-    """Requests that are placed together, over several nodes if need be; `required` of them or none.
+    """Requests that are placed together, over several nodes if needed; at least `required` of them or none.
 
-    Without `required` all are. A wait longer than `timeout_s` ends in a back-off; 0 waits for ever. With
-    `domain`, a label of nodes, members are put where it has one value, or few, if they can be; it may name
-    several levels with commas, the outermost first (`block,rack`), and then the last that has one value for all
-    of them counts. With `within`, a label too, they are put where it has one value, or nowhere. With `preempt`
-    work of lower priority gives way: all that is needed leaves, or nobody; not together with `within`.
+    Without `required` all are required. A wait longer than `timeout_s` ends in a back-off; 0 waits without end.
+    `domain` is a label of nodes: the members are placed where it has one value, or few values, if possible. It may
+    name several levels with commas, the outermost first (`block,rack`); then the last level with one value for all
+    members counts. With `within`, a label too, the members are placed where it has one value, or not at all. With
+    `preempt` work of lower priority is evicted: all that is needed, or none; not together with `within`.
     """
 
     members: list[CreateAllocation]
@@ -25,7 +25,7 @@ class PutGang(Schema, frozen=True, kw_only=True):
 
 
 class GangMember(View, frozen=True, kw_only=True):
-    """One member: what it holds, or the code and message of why it holds nothing."""
+    """One member: what it holds, or the code and message of its refusal."""
 
     uid: str
     allocation: AllocationBody | None
@@ -36,8 +36,8 @@ class GangMember(View, frozen=True, kw_only=True):
 class GangBody(View, frozen=True, kw_only=True):
     """A gang. `phase` is pending, waiting, scheduling, running, timed-out or failed.
 
-    `domain` is the last level that says what is near, `domains` over how many of its values the members with
-    cards are spread.
+    `domain` is the last configured level, `domains` the number of its values over which the members with cards are
+    spread.
     """
 
     key: str

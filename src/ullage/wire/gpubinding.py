@@ -1,7 +1,7 @@
-"""GPUBinding, `gpu.bytetrade.io/v1alpha1`: which application may use which card; and the words around it.
+"""GPUBinding, `gpu.bytetrade.io/v1alpha1`: which application may use which card; and the labels and annotations of it.
 
-The object is read and written as it is defined; what it has no field for stands in annotations of ours.
-What cannot be meant is no error: the binding is invalid, binds nothing, and says why.
+The object is read and written as it is defined; what it has no field for is in our annotations. A binding with
+impossible values is not an error: it is invalid, binds no card, and states the reason.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ API_VERSION = "gpu.bytetrade.io/v1alpha1"
 KIND = "GPUBinding"
 MIB = 2**20
 MOST_BYTES = 2**50
-"""No card has that much; an amount above it was meant in another unit."""
+"""No card has as much; a larger amount was meant in another unit."""
 
 APP_LABEL = "applications.app.bytetrade.io/name"
 OWNER_LABEL = "applications.app.bytetrade.io/owner"
 CONSUME_LABEL = "hami.io/app-gpu-consume"
 MODE_LABEL = "gpu.bytetrade.io/mode"
 SHARE_MODE = "sharemode.gpu.bytetrade.io/"
-"""Before the uuid of a card, the annotation of its node that says how it is shared."""
+"""The prefix, followed by the uuid of a card, of the annotation of its node that says how it is shared."""
 
 _MODES = {"0": ShareMode.EXCLUSIVE, "1": ShareMode.MEMORY_SLICE, "2": ShareMode.TIME_SLICE}
 _MANAGED = {"app.bytetrade.io/managed-by": "app-service"}
 _LEGACY, STATE, REASON, ROW = (f"{DOMAIN}/{name}" for name in ("legacy", "binding-state", "binding-reason", "row"))
-"""Annotations of ours; `ROW` is the id of the row of which an object is only the picture."""
+"""Our annotations; `ROW` is the id of the ledger row that an object mirrors."""
 
 
 # --- objects ---
 
 
 def read_binding(document: Document) -> Binding:
-    """The binding of an object; one that names no owner or no namespace is legacy unless it says otherwise.
+    """Return the binding of an object; one without owner or namespace is legacy unless it states otherwise.
 
     Raises:
-        InvalidRequest: it is no GPUBinding, or has no name.
+        InvalidRequest: it is not a GPUBinding, or has no name.
 
     """
     if document.get("kind", KIND) != KIND or document.get("apiVersion", API_VERSION) != API_VERSION:
@@ -84,14 +84,14 @@ def read_binding(document: Document) -> Binding:
         memory = read_memory(spec.get("memory"))
     except InvalidRequest as error:
         return binding.invalid(error.message)
-    state, reason = _told_state(annotations)
+    state, reason = _recorded_state(annotations)
     return replace(binding, selector=selector, memory_bytes=memory, state=state, reason=reason)
 
 
 def write_binding(binding: Binding) -> dict[str, Any]:
-    """The object of a binding. Memory is a bare number of MiB: what is less than one is left out.
+    """Return the object of a binding. Memory is a bare number of MiB; a smaller amount is left out.
 
-    An invalid binding is written without what was invalid about it.
+    An invalid binding is written without its invalid parts.
     """
     spec: dict[str, Any] = {"uuid": binding.uuid, "appName": binding.app}
     if binding.owner:
@@ -113,9 +113,9 @@ def write_binding(binding: Binding) -> dict[str, Any]:
 
 
 def binding_name(app: str, owner: str, uuid: str) -> str:
-    """The name under which an application of an owner has a card, as app-service writes it.
+    """Return the name of the binding of an application of an owner to a card, as app-service writes it.
 
-    Where that would be no name of an object, as with two dots in a row, what is wrong becomes one `-`.
+    Where that is not a valid name of an object, as with two dots in a row, each invalid part becomes one `-`.
     """
     raw = f"{app}-{owner}-{uuid}"
     digest = hashlib.sha256(raw.encode()).hexdigest()[:_DIGITS]
@@ -128,12 +128,12 @@ _LONGEST_NAME = 63
 _DIGITS = 8
 
 
-def _told_state(annotations: Document) -> tuple[BindingState, str]:
-    """What was written of its state; whether it is invalid is seen from the object itself."""
-    told = annotations.get(STATE)
-    if told not in (BindingState.DRAINING, BindingState.CONFLICT):
+def _recorded_state(annotations: Document) -> tuple[BindingState, str]:
+    """Return the recorded state; whether the binding is invalid follows from the object itself."""
+    state = annotations.get(STATE)
+    if state not in (BindingState.DRAINING, BindingState.CONFLICT):
         return BindingState.BOUND, ""
-    return BindingState(str(told)), text(annotations.get(REASON))
+    return BindingState(str(state)), text(annotations.get(REASON))
 
 
 def _said(texts: dict[str, str]) -> dict[str, str]:
@@ -153,13 +153,13 @@ _FIX = "write MiB as a bare number such as 8192, or bytes with a unit such as 8G
 
 
 def read_memory(value: object, field: str = "spec.memory") -> int | None:
-    """Bytes of a cap on memory; None for none.
+    """Return the bytes of a cap on memory; None for no cap.
 
-    A bare number counts MiB, and so it does where a writer has shortened it to `k` or `Ki`. Larger units are
-    of bytes, as everywhere else.
+    A bare number counts MiB, also where a writer has shortened it with `k` or `Ki`. Larger units are of bytes, as
+    everywhere else.
 
     Raises:
-        InvalidRequest: it is 0, no whole number of its unit, of a unit below one, or absurd.
+        InvalidRequest: it is 0, not a whole number of its unit, of a unit below one, or above `MOST_BYTES`.
 
     """
     if value is None:
@@ -183,7 +183,7 @@ def read_memory(value: object, field: str = "spec.memory") -> int | None:
 
 
 def write_memory(memory_bytes: int) -> str:
-    """The same amount as a bare number of MiB; parts of one are dropped, as a cap is never raised by writing it."""
+    """Return the amount as a bare number of MiB, rounded down, so that writing never raises a cap."""
     return str(max(1, memory_bytes // MIB))
 
 
@@ -202,10 +202,10 @@ def _written(selector: Term) -> dict[str, Any]:
 
 
 def tenant_of(pod: Document) -> Tenant:
-    """Who a pod is to bindings.
+    """Return the tenant that a pod is for bindings.
 
     Raises:
-        InvalidRequest: its labels are no texts.
+        InvalidRequest: its labels are not strings.
 
     """
     metadata = mapping(pod.get("metadata"), "metadata")
@@ -218,20 +218,20 @@ def tenant_of(pod: Document) -> Tenant:
 
 
 def consume_of(tenant: Tenant) -> Consume:
-    """Whether a pod takes all cards that are bound for it.
+    """Return whether a pod takes all cards that are bound for it.
 
     Raises:
-        InvalidRequest: it says neither.
+        InvalidRequest: its label has another value.
 
     """
-    told = tenant.labels.get(CONSUME_LABEL) or Consume.ALL
-    if told not in [*Consume]:
-        raise invalid(f"metadata.labels.{CONSUME_LABEL}", told, f"choose one of {', '.join(Consume)}")
-    return Consume(told)
+    choice = tenant.labels.get(CONSUME_LABEL) or Consume.ALL
+    if choice not in [*Consume]:
+        raise invalid(f"metadata.labels.{CONSUME_LABEL}", choice, f"choose one of {', '.join(Consume)}")
+    return Consume(choice)
 
 
 def share_mode_of(number: object) -> ShareMode:
-    """How a card is to be shared, by the number of the mode.
+    """Return the sharing mode of a card by its number.
 
     Raises:
         InvalidRequest: there is no such mode.
@@ -244,13 +244,13 @@ def share_mode_of(number: object) -> ShareMode:
 
 
 def share_number(mode: ShareMode) -> str:
-    """The number of a mode."""
+    """Return the number of a sharing mode."""
     return next(number for number, each in _MODES.items() if each is mode)
 
 
 def share_mode(annotations: Document, uuid: str, accelerator: str) -> ShareMode:
-    """How a card is shared, by the annotation of its node; anything but a mode that its type has is the default."""
+    """Return the sharing mode of a card by the annotation of its node; the default if its type lacks that mode."""
     modes = supported_modes(accelerator)
-    told = annotations.get(f"{SHARE_MODE}{uuid}")
-    mode = _MODES.get(told) if isinstance(told, str) else None
+    number = annotations.get(f"{SHARE_MODE}{uuid}")
+    mode = _MODES.get(number) if isinstance(number, str) else None
     return mode if mode in modes else modes[0]

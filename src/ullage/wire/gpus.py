@@ -1,4 +1,4 @@
-"""The list of cards as the older `/gpus` shows it: memory in MiB, modes as numbers in text."""
+"""The list of cards that the older `/gpus` returns: memory in MiB, modes as numbers in text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _WHOLE_CORE = 100
 
 
 class GpuAppBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An application on a card; `memory` is there where memory is shared out."""
+    """An application on a card; `memory` is present where memory is divided."""
 
     app_name: str
     memory: int | None = None
 
 
 class GpuBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A card; the last two are there where memory is shared out. `count` is how many may be on it."""
+    """A card; the last two fields are present where memory is divided. `count` is how many applications it may have."""
 
     node_name: str
     id: str
@@ -41,7 +41,7 @@ class GpuBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def gpu_body(card: ComputeCard, rows: Sequence[BoundCard], available: int, tenants: int) -> GpuBody:
-    """A card with the applications that are on it, and what one more could be given."""
+    """Return a card with its applications, and the amount that one more application could get."""
     sliced = card.share is ShareMode.MEMORY_SLICE
     apps = [GpuAppBody(row.app.name, row.memory_bytes // MIB if sliced else None) for row in rows if not row.draining]
     return GpuBody(

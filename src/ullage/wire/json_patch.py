@@ -12,7 +12,7 @@ from ullage.wire.document import Document
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One change: `value` is put at `path`, a JSON pointer; what is removed has none."""
+    """One change: `value` is put at `path`, a JSON pointer; a removal has no value."""
 
     op: str
     path: str
@@ -20,7 +20,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Patch:
-    """Collects changes. What the document says already is no change, so that a second run over it finds none."""
+    """Collects changes. A value that the document already has is no change, so that a second run collects none."""
 
     def __init__(self, document: Document) -> None:
         self.document: dict[str, Any] = copy.deepcopy(dict(document))
@@ -28,7 +28,7 @@ class Patch:
         self.operations: list[Operation] = []
 
     def put(self, *path: str | int, value: Any) -> None:
-        """Have a value under a key, or at a position of a list; mappings on the way that are not there are made.
+        """Set a value under a key, or at a position of a list; missing mappings on the way are created.
 
         Raises:
             InvalidRequest: something on the way is neither a mapping nor a list with such a position.
@@ -46,10 +46,10 @@ class Patch:
             self._note(op, pointer(*path), value)
 
     def append(self, *path: str | int, value: Any) -> None:
-        """Have a value in a list, at its end unless it is there already; a list that is not there is made.
+        """Add a value to a list unless it is already there; a missing list is created.
 
         Raises:
-            InvalidRequest: as `put` says, or what is there is no list.
+            InvalidRequest: as for `put`, or the value at the path is not a list.
 
         """
         inside, last = self._inside(path), path[-1]
@@ -63,14 +63,14 @@ class Patch:
             self._note("add", f"{pointer(*path)}/-", value)
 
     def remove(self, *path: str | int) -> None:
-        """Have nothing under a key, or one less in a list; where there is nothing already, all stays."""
+        """Remove a key, or an item of a list; nothing happens if it is absent."""
         inside, last = self._there(path[:-1]), path[-1]
         if inside is not None and self._there(path) is not None:
             del inside[last]
             self.operations.append(Operation("remove", pointer(*path)))
 
     def _there(self, path: tuple[str | int, ...]) -> Any:
-        """What lies at a path; None if nothing does."""
+        """Return the value at a path; None if there is none."""
         inside: Any = self.document
         for step in path:
             if isinstance(inside, dict):
@@ -82,7 +82,7 @@ class Patch:
         return inside
 
     def _inside(self, path: tuple[str | int, ...]) -> Any:
-        """What has the last step of a path in it; empty mappings are made where there is nothing, or none of them."""
+        """Return the container of the last step of a path; missing mappings on the way are created."""
         inside: Any = self.document
         for depth, step in enumerate(path[:-1], 1):
             if isinstance(inside, dict) and isinstance(step, str):
@@ -102,7 +102,7 @@ class Patch:
 
 
 def pointer(*path: str | int) -> str:
-    """A path as a JSON pointer (RFC 6901)."""
+    """Return a path as a JSON pointer (RFC 6901)."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 

@@ -1,11 +1,9 @@
 """Kubernetes quantities as exact integers: `500m`, `1.5`, `2k`, `8Gi`, `1e3`.
 
-The grammar is that of `resource.Quantity`: an optional sign, digits with an optional point (`1.` and
-`.5` are numbers), and one suffix: decimal `n u m k M G T P E`, binary `Ki Mi Gi Ti Pi Ei`, or an
-exponent `e3`, `E-3`. Case counts: `K` is no suffix, `1E` is 10^18, `1E1` is 10. Blanks are refused.
-
-What is finer than the unit asked for rounds up. Kubernetes caps what is above 2^63-1; here it is refused,
-because a capped amount is not what was written.
+The grammar is that of `resource.Quantity`: an optional sign, digits with an optional point (`1.` and `.5` are
+numbers), and one suffix: decimal `n u m k M G T P E`, binary `Ki Mi Gi Ti Pi Ei`, or an exponent `e3`, `E-3`. Case
+counts: `K` is not a suffix, `1E` is 10^18, `1E1` is 10. Blanks are refused. A value finer than the requested unit
+rounds up. Kubernetes caps values above 2^63-1; here they are refused, because a capped amount is not what was written.
 """
 
 from __future__ import annotations
@@ -22,15 +20,15 @@ _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LONGEST = 512
 """Characters of the longest quantity that is read."""
 _FAR = 60
-"""Powers of ten beyond its own digits by which a number other than 0 is above every maximum, or below every unit."""
+"""Powers of ten beyond a number's own digits at which it exceeds every maximum, or is below every unit."""
 
 _FIX = "write a Kubernetes quantity such as 500m, 1.5, 2k or 8Gi"
 
 
 def parse_quantity(value: object, field: str, *, units: int = 1, maximum: int = MAX_INT64) -> int:
-    """How many units a quantity comes to, rounded up; `units` make one whole (1000: thousandths).
+    """Return a quantity in units, rounded up; `units` make one whole (1000: thousandths).
 
-    `maximum` is counted in units. A number is read as its text, as YAML and JSON may bring one.
+    `maximum` is counted in units. A number is read as its text, as it may come from YAML and JSON.
 
     Raises:
         InvalidRequest: not a quantity, below 0, or above `maximum`.
@@ -53,7 +51,7 @@ def parse_quantity(value: object, field: str, *, units: int = 1, maximum: int = 
 
 
 def is_nothing(value: object) -> bool:
-    """Return whether a value is none at all, or a quantity of 0 however it is written."""
+    """Return whether a value is None, or a quantity of 0 in any spelling."""
     if value in (None, 0, "0"):
         return True
     try:
@@ -63,7 +61,7 @@ def is_nothing(value: object) -> bool:
 
 
 def _scaled(mantissa: int, suffix: str, decimals: int, digits: int) -> int:
-    """The mantissa by the suffix and the place of its point, rounded up; far exponents are never computed."""
+    """Return the mantissa by the suffix and the place of its point, rounded up; far exponents are never computed."""
     factor, exponent = 1, 0
     if suffix in _BINARY:
         factor = 1024 ** _BINARY[suffix]

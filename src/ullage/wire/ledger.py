@@ -1,4 +1,4 @@
-"""The ledger of bindings as it is kept: JSON, made small, as rows of one cluster are much alike."""
+"""The stored form of the ledger of bindings: compressed JSON, because rows of one cluster repeat each other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ullage.model.compute_answer import SwitchReport
 from ullage.model.error import InvalidRequest
 
 MAX_BYTES = 1_000_000
-"""What one object of the API takes, with some room for the rest of it."""
+"""The size limit of one object of the API, less some room for the rest of it."""
 
 _MOST = 64 * 2**20
-"""Bytes of a ledger as JSON; more was not written by us."""
+"""Bytes of the largest ledger as JSON that is read; a larger one is not ours."""
 
 
 class AnsweredRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was asked under a key."""
+    """The request that was answered under a key."""
 
     key: str
     asked: str
@@ -29,7 +29,7 @@ class AnsweredRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LedgerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The ledger: its rows, how cards are shared where that was switched, and what repeats are answered."""
+    """The ledger: its rows, the cards whose sharing mode was changed, and the responses to repeated requests."""
 
     version: int = 0
     rows: tuple[BoundCard, ...] = ()
@@ -38,7 +38,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_ledger(ledger: LedgerRecord) -> str:
-    """It as base64; who keeps it counts the bytes before that.
+    """Return the ledger as compressed JSON in base64; the limit counts bytes before base64.
 
     Raises:
         InvalidRequest: it is larger than one object may be.
@@ -51,10 +51,10 @@ def encode_ledger(ledger: LedgerRecord) -> str:
 
 
 def decode_ledger(written: str) -> LedgerRecord:
-    """What was written.
+    """Return the ledger that `encode_ledger` wrote.
 
     Raises:
-        InvalidRequest: it is no ledger.
+        InvalidRequest: the text is not a ledger.
 
     """
     try:

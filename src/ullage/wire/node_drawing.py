@@ -1,4 +1,4 @@
-"""A node of the inventory as a body to draw: for the server, and for `ullage topo --local` without one."""
+"""The topology of a node as a body: for the server, and for `ullage topo --local` without one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ullage.wire.node_topology import (
 def topology_body(
     node: Node, cards: Iterable[PlacedCardBody], held_cpus: Collection[int] = frozenset()
 ) -> TopologyBody:
-    """The body of a machine with these cards; `held_cpus` are the CPUs that somebody has alone."""
+    """Return the body of a machine with these cards; `held_cpus` are the CPUs held exclusively."""
     known = node.topology or Topology()
     return TopologyBody(
         node=node.name,
@@ -53,7 +53,7 @@ def topology_body(
 
 
 def placed_card(gpu: Gpu, free: float | None = None, holders: Sequence[str] = ()) -> PlacedCardBody:
-    """A card as a body."""
+    """Return a card as a body."""
     return PlacedCardBody(
         index=gpu.index,
         uuid=gpu.uuid,

@@ -6,7 +6,7 @@ from ullage.wire.api import View
 
 
 class ZoneRoomBody(View, frozen=True, kw_only=True):
-    """An amount in a zone, in bytes or in devices: all there is, and how much of it work may have."""
+    """An amount in a zone, in bytes or in devices: the total, and how much of it work may have."""
 
     total: int
     allocatable: int
@@ -15,8 +15,8 @@ class ZoneRoomBody(View, frozen=True, kw_only=True):
 class ZoneBody(View, frozen=True, kw_only=True):
     """A NUMA node. `cpus` is a set such as `0-15,32-47`; `hugepages` are bytes by the size of a page in bytes.
 
-    `held_cpus` are those that somebody has alone; there are none where no books are kept. `amounts` come from
-    a source that knows how many of a resource there are, but not which.
+    `held_cpus` are the CPUs held exclusively; there are none where no ledger is kept. `amounts` come from a source
+    that knows how many of a resource there are, but not which.
     """
 
     id: int
@@ -32,8 +32,8 @@ class ZoneBody(View, frozen=True, kw_only=True):
 class PlacedCardBody(View, frozen=True, kw_only=True):
     """A card, and the zones that it is near; no zones means that they are not known.
 
-    `free` is the largest fraction that fits, None where no books are kept. `holders` are sessions, or
-    executors without one.
+    `free` is the largest fraction that fits, None where no ledger is kept. `holders` are sessions, or executors
+    without one.
     """
 
     index: int
@@ -59,7 +59,7 @@ class DeviceBody(View, frozen=True, kw_only=True):
 
 
 class LinkBody(View, frozen=True, kw_only=True):
-    """What joins two devices, by uuid: the number of bonded NVLinks, and the PCIe path beside them (`X`: not known)."""
+    """The link of two devices, by uuid: the number of bonded NVLinks, and the PCIe path (`X`: not known)."""
 
     a: str
     b: str
@@ -68,7 +68,7 @@ class LinkBody(View, frozen=True, kw_only=True):
 
 
 class KubeletBody(View, frozen=True, kw_only=True):
-    """How the kubelet of the machine aligns. `unmodelled` are options it has on that predictions do not follow."""
+    """How the kubelet of the machine aligns. `unmodelled` are enabled options that predictions do not follow."""
 
     policy: str
     scope: str
@@ -80,10 +80,10 @@ class KubeletBody(View, frozen=True, kw_only=True):
 
 
 class TopologyBody(View, frozen=True, kw_only=True):
-    """The topology of a machine. A `source` of None means that it is not known; then only the cards are here.
+    """The topology of a machine. A `source` of None means that it is not known; then there are only cards.
 
-    `distances` has a row and a column per zone, in their order, or is empty. `unplaced_cpus` are of unknown
-    zone. `reserved_cpus` are kept from work; where only their number is known it is `reserved_count`.
+    `distances` has a row and a column per zone, in their order, or is empty. `unplaced_cpus` are of unknown zone.
+    `reserved_cpus` are reserved from work; where only their number is known it is `reserved_count`.
     """
 
     node: str

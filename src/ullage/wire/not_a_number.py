@@ -1,4 +1,4 @@
-"""Values in a document that are called numbers and are none: no rule holds for them, and JSON has no word for them."""
+"""NaN values in a document: no comparison holds for them, and JSON has no value for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ullage.model.error import invalid
 
 
 def refuse_not_a_number(document: object, path: str = "") -> None:
-    """Refuse a NaN anywhere in what TOML or JSON gave.
+    """Refuse a NaN anywhere in a value from TOML or JSON.
 
     Raises:
         InvalidRequest: there is one; the error names its place.

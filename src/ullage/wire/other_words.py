@@ -1,4 +1,4 @@
-"""Annotations of a pod that are known, and that nobody reads on this pod: it asks in other words, or for no cards."""
+"""Known annotations of a pod that are not read on it, because it uses another dialect, or requests no cards."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _OF_CARDS = (
     *("partition-id", "eviction-protection", *TOPOLOGY_KEYS),
     *(name for name in ASKED if name.startswith("gang-")),
 )
-"""What means nothing on a pod without cards, and is no request for some."""
+"""Annotations that mean nothing on a pod without cards, and request none."""
 
-_NOT_BESIDE_HAMI = ("partition-id",)
-"""What is not read of a pod that asks in HAMi's words."""
+_NOT_WITH_HAMI = ("partition-id",)
+"""Annotations that are not read on a pod with a request in HAMi's dialect."""
 
 
 def other_words(pod: Document, asked: PodRequest | None, settings: PodSettings) -> Iterator[str]:
-    """Return a sentence per such annotation; `asked` is what the pod asks, None for no cards."""
+    """Yield a sentence per such annotation; `asked` is the request of the pod, None for no cards."""
     metadata = mapping(pod.get("metadata"), "metadata")
     there = mapping(metadata.get("annotations"), "metadata.annotations")
     for key, why in {**_of_hami(asked, settings), **_of_domains(asked, settings.domain)}.items():
@@ -60,7 +60,7 @@ def _of_domains(asked: PodRequest | None, domain: str) -> dict[str, str]:
     }
     if asked.dialect is Dialect.HAMI:
         why = "the pod asks in the words of HAMi, which name no partition"
-        found |= {asked.key(name): why for name in _NOT_BESIDE_HAMI}
+        found |= {asked.key(name): why for name in _NOT_WITH_HAMI}
     return found
 
 

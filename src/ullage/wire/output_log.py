@@ -1,13 +1,13 @@
-"""The files that hold what a program or a worker prints, on disk at most `LIMIT` bytes for each stream.
+"""The files of the output of a program or a worker, on disk at most `LIMIT` bytes for each stream.
 
-A log is a chain of segments in one directory. The first segment has the name of the log, such as `1.out`.
-A later segment has that name and the position of its first byte in the stream, such as `1.out.268435456`.
-A complete segment is read-only. Once there are more than `SEGMENTS`, the writer removes the oldest; the first
-segment is emptied instead of removed, so that its mode says what happened. A position never changes its meaning.
+A log is a chain of segments in one directory. The first segment has the name of the log, such as `1.out`. A later
+segment has that name and the position of its first byte in the stream, such as `1.out.268435456`. A complete segment
+is read-only. Once there are more than `SEGMENTS`, the writer removes the oldest; the first segment is emptied instead
+of removed, so that its mode shows the state of the log. A position never changes its meaning.
 
-User code runs as the same user and can replace any of these files. Writers and readers therefore open
-them relative to their directory, without following links and without blocking, and use regular files only.
-The writer runs outside of the process whose output it writes, so no program can pass the limit by printing.
+User code runs as the same user and can replace any of these files. Writers and readers therefore open them relative to
+their directory, without following links and without blocking, and use regular files only. The writer runs outside of
+the process whose output it writes, so no program can pass the limit by printing.
 
 This module uses the standard library only: the supervisor of the workers imports it.
 """
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIMIT = 1 << 30
-"""Bytes of one stream that are kept on disk at most."""
+"""The most bytes of one stream on disk."""
 
 SEGMENTS = 4
-"""Segments of a log; the last `LIMIT - LIMIT / SEGMENTS` bytes are always kept."""
+"""The most segments of a log; the last `LIMIT - LIMIT / SEGMENTS` bytes are always kept."""
 
 _MOST_STEPS = 4 * SEGMENTS
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,7 +60,10 @@ class LogWriter:
             raise
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data`. What cannot be written, as on a full disk, is lost: the log says how much once it can."""
+        """Append `data`.
+
+        Bytes that cannot be written, as on a full disk, are lost. The next successful write states their number first.
+        """
         left = memoryview(data)
         while left:
             try:
@@ -115,7 +118,7 @@ class LogWriter:
         os.rename(empty, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
 
     def _open(self) -> None:
-        """Go on where an earlier attempt stopped; what is not a file of ours is replaced."""
+        """Continue the log of an earlier writer; a file that is not ours is replaced."""
         with suppress(FileExistsError):
             self._file = self._create(self._name, replace=False)
             return
@@ -145,14 +148,14 @@ class LogWriter:
 
 
 class Piece(NamedTuple):
-    """Bytes of a stream: `skipped` is how many before them are not kept any more."""
+    """Bytes of a stream; `skipped` is the number of bytes before them that are no longer kept."""
 
     data: bytes
     skipped: int = 0
 
 
 class LogReader:
-    """Reads the log `name` in `directory` from `position` on; it holds nothing open between two reads."""
+    """Reads the log `name` in `directory` from `position` on; no file stays open between two reads."""
 
     def __init__(self, directory: Path, name: str, position: int = 0) -> None:
         self.position = position
@@ -162,10 +165,10 @@ class LogReader:
         self._end: int | None = None
 
     def read(self, most: int) -> Piece:
-        """The next bytes, at most `most`; none if no more are there now.
+        """Return the next bytes, at most `most`; none if there are no more yet.
 
         Raises:
-            NotALog: something else has taken the place of the log.
+            NotALog: the log was replaced by something else.
 
         """
         if self._end is not None:
@@ -181,7 +184,7 @@ class LogReader:
             return Piece(data, self.position - len(data) - before)
 
     def stop_at_end(self) -> None:
-        """Read no further than what is written by now: what still writes must not keep a reader for ever."""
+        """Read no further than the present end of the log, so that a writer cannot keep the reader reading."""
         with _opened(self._directory) as directory:
             self._end = 0 if directory is None else _end(directory, self._name)
 
@@ -205,14 +208,14 @@ class LogReader:
                 return b""  # nothing is written yet
             if facts is not None and facts.st_size and self.position == end:
                 if _facts(directory, _segment(self._name, end)) is None:
-                    return b""  # the next one is not begun yet
+                    return b""  # the next segment does not exist yet
                 self._start = end
             else:
                 self._start = None
         return b""
 
     def _find(self, directory: int) -> int | None:
-        """Where the segment begins that has the position; else the position moves to the first one after it."""
+        """Return the start of the segment with the position, or move the position to the first segment after it."""
         for start in _starts(directory, self._name):
             facts = _facts(directory, _segment(self._name, start))
             if facts is None:
@@ -226,7 +229,7 @@ class LogReader:
 
 
 def read_tail(path: Path, most: int) -> bytes:
-    """The last `most` bytes of the log at `path`; fewer if it has no more, none if there is no log."""
+    """Return the last `most` bytes of the log at `path`; fewer if it has no more, none if there is no log."""
     try:
         with _opened(path.parent) as directory:
             position = 0 if directory is None else max(0, _end(directory, path.name) - most)
@@ -241,7 +244,7 @@ def read_tail(path: Path, most: int) -> bytes:
 
 
 def log_bytes(path: Path) -> int:
-    """How many bytes the log at `path` has on disk; what has taken the place of a segment has none."""
+    """Return how many bytes the log at `path` has on disk, without files that replaced its segments."""
     total = 0
     for directory, name in _segments(path):
         with suppress(NotALog):
@@ -258,7 +261,7 @@ def remove_log(path: Path) -> None:
 
 
 def _segments(path: Path) -> Iterator[tuple[int, str]]:
-    """The segments of the log at `path`: each with the open directory that it is in."""
+    """Yield the segments of the log at `path`, each with the open directory that contains it."""
     with suppress(NotALog), _opened(path.parent) as directory:
         if directory is not None:
             for start in _starts(directory, path.name):
@@ -267,7 +270,7 @@ def _segments(path: Path) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def _opened(directory: Path) -> Iterator[int | None]:
-    """A descriptor of a directory; None if it is not there.
+    """Yield a descriptor of a directory; None if it does not exist.
 
     Raises:
         NotALog: it is a link, or not a directory.
@@ -291,7 +294,7 @@ def _segment(name: str, start: int) -> str:
 
 
 def _starts(directory: int, name: str) -> list[int]:
-    """Where the segments of a log begin, in order."""
+    """Return the positions where the segments of a log begin, in order."""
     starts = []
     for entry in os.listdir(directory):
         if entry == name:
@@ -302,7 +305,7 @@ def _starts(directory: int, name: str) -> list[int]:
 
 
 def _last_start(directory: int, name: str) -> int:
-    """Where the last segment begins; the directory is searched only if there can be more than one."""
+    """Return where the last segment begins; the directory is searched only if there may be more than one."""
     facts = _facts(directory, name)
     if facts is None or facts.st_mode & stat.S_IWUSR:
         return 0
@@ -316,7 +319,7 @@ def _end(directory: int, name: str) -> int:
 
 
 def _facts(directory: int, name: str) -> os.stat_result | None:
-    """The facts of a regular file; None if there is none of that name.
+    """Return the status of a regular file; None if there is no file of that name.
 
     Raises:
         NotALog: it is something else.

@@ -1,15 +1,15 @@
-"""Schemas of preemption: who gives way to a request, what that costs, and for whom room is kept."""
+"""Schemas of preemption: the victims of a request, their cost, and the reserved room."""
 
 from __future__ import annotations
 
 from ullage.wire.api import RejectionBody, View
 
 NOMINATED = "nominated"
-"""The `state` that tells a `NominationBody` from an `AllocationBody`."""
+"""The `state` that distinguishes a `NominationBody` from an `AllocationBody`."""
 
 
 class GivesBody(View, frozen=True, kw_only=True):
-    """What a victim gives back on one card; amounts are None where the card's capacity is not known."""
+    """The amounts that a victim frees on one card; None where the capacity of the card is not known."""
 
     uuid: str
     compute_gflops: int | None
@@ -17,7 +17,7 @@ class GivesBody(View, frozen=True, kw_only=True):
 
 
 class VictimBody(View, frozen=True, kw_only=True):
-    """One that gives way, what it gives, and why the request does not fit while it stays."""
+    """A victim, what it frees, and why the request does not fit while it stays."""
 
     uid: str
     namespace: str
@@ -28,10 +28,10 @@ class VictimBody(View, frozen=True, kw_only=True):
 
 
 class CostBody(View, frozen=True, kw_only=True):
-    """What a set of victims costs; the smallest is taken, compared from the first field on.
+    """The cost of a set of victims; the smallest is chosen, compared from the first field on.
 
-    The highest priority, the sum of the priorities, how many there are, for how many seconds the oldest
-    of the highest priority is bound, and the name of the node.
+    The fields are: the highest priority, the sum of the priorities, their number, for how many seconds the oldest of
+    the highest priority has been bound, and the name of the node.
     """
 
     highest: int
@@ -42,11 +42,11 @@ class CostBody(View, frozen=True, kw_only=True):
 
 
 class AttemptBody(View, frozen=True, kw_only=True):
-    """What was tried on one node: how many could be evicted, how many could not by reason, and the outcome.
+    """The attempt on one node: how many could be evicted, how many could not by reason, and the outcome.
 
-    `reason` says why the request does not fit there with all of them gone; otherwise `victims` are the uids
-    that it takes and `cost` what they cost. With `up_to` only those of at most that priority were tried: a
-    set with others would be dearer than that of another node.
+    `reason` says why the request does not fit there with all of them evicted; otherwise `victims` are the uids of the
+    needed victims and `cost` their cost. With `up_to` only those of at most that priority were tried: a set with
+    others would cost more than that of another node.
     """
 
     node: str
@@ -59,7 +59,7 @@ class AttemptBody(View, frozen=True, kw_only=True):
 
 
 class PreemptionBody(View, frozen=True, kw_only=True):
-    """Who would give way, dearest first, and where the request would go; without a `node` nobody helps."""
+    """The victims, most expensive first, and where the request would go; without a `node` no eviction helps."""
 
     node: str | None
     gpus: list[str]
@@ -69,9 +69,9 @@ class PreemptionBody(View, frozen=True, kw_only=True):
 
 
 class NominationBody(View, frozen=True, kw_only=True):
-    """Room that is kept for a request while the victims leave: ask again when they are freed.
+    """Room that is reserved for a request while its victims stop: repeat the request when they are gone.
 
-    `since` is when it was last asked for (seconds since the epoch); half an hour later nothing is kept.
+    `since` is when it was last requested (seconds since the epoch); half an hour later the reservation ends.
     """
 
     uid: str

@@ -1,4 +1,4 @@
-"""Files that only their owner may read, and that are whole at every moment, also after a crash of the machine."""
+"""Files that only their owner may read, and that are never partly written, even after a crash of the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PREFIX = ".new-"
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file through a draft: a reader finds the old content or the new one.
+    """Write a file through a temporary file: a reader finds the old content or the new one.
 
     Raises:
         OSError: the file cannot be written; the old one stays.

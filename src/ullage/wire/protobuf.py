@@ -1,7 +1,7 @@
-"""Messages in the binary form of protocol buffers, read by a table of their fields into plain mappings.
+"""Messages in the binary form of protocol buffers, decoded with a table of their fields into plain mappings.
 
-Source of the form: the encoding page of the protocol buffers documentation. Fields that a table lacks are passed
-over, so a newer writer is understood. As in proto3 a field that was left out is not in the mapping.
+Source of the form: the encoding page of the protocol buffers documentation. Fields that a table lacks are skipped, so
+messages of newer writers can be read. As in proto3 an omitted field is not in the mapping.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ullage.model.error import InvalidRequest
 
 
 class Scalar(Enum):
-    """What a field holds that is no message; whole numbers have 64 bits."""
+    """The type of a field that is not a message; whole numbers have 64 bits."""
 
     TEXT = "text"
     SIGNED = "signed"
@@ -24,7 +24,7 @@ class Scalar(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a message: its name, what it holds, and whether it is a list."""
+    """A field of a message: its name, its type, and whether it is a list."""
 
     name: str
     holds: Scalar | Mapping[int, Field]
@@ -41,10 +41,10 @@ _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
 
 def decode(data: bytes, table: Table) -> dict[str, Any]:
-    """The message that is all of `data`.
+    """Decode the message in `data`.
 
     Raises:
-        InvalidRequest: it is none (`protobuf-malformed`).
+        InvalidRequest: it is malformed (`protobuf-malformed`).
 
     """
     found: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def decode(data: bytes, table: Table) -> dict[str, Any]:
 
 
 def _values(field: Field, form: int, value: int | bytes) -> list[Any]:
-    """The values of one entry: one, or as many as a packed list has."""
+    """Return the values of one entry: one, or all of a packed list."""
     if isinstance(field.holds, Scalar) and field.holds is not Scalar.TEXT:
         if isinstance(value, int) and form == _VARINT:
             return [_number(value, field.holds)]
@@ -75,7 +75,7 @@ def _values(field: Field, form: int, value: int | bytes) -> list[Any]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Number, form and content of each field in order."""
+    """Yield number, form and content of each field in order."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -101,7 +101,7 @@ def _packed(data: bytes) -> Iterator[int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, seven bits to a byte from the lowest on, and where it ends."""
+    """Return a number, seven bits to a byte from the lowest on, and the position after it."""
     value = 0
     for place, byte in enumerate(data[at : at + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << 7 * place

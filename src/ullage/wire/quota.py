@@ -1,8 +1,8 @@
-"""Quotas as the objects that another GPU allocator keeps of them in Kubernetes (GPUResourceQuota).
+"""Quotas from the objects of another GPU allocator in Kubernetes (GPUResourceQuota).
 
-They differ from ours in one point: a zero among the caps on one request means that none was set.
-Quantities are those of Kubernetes, where `8G` is 8 * 10^9 and `8Gi` is 8 * 2^30; tflops have units of
-1 GFLOPS and vram of 1 byte, and what is finer rounds up.
+They differ from ours in one point: a zero among the caps on one request means that none was set. Quantities are those
+of Kubernetes, where `8G` is 8 * 10^9 and `8Gi` is 8 * 2^30; tflops have units of 1 GFLOPS and vram of 1 byte, and
+finer values round up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KIND = "GPUResourceQuota"
 
 
 def quota_namespace(document: Mapping[str, object]) -> str:
-    """The namespace of an object, also of one whose quota is invalid.
+    """Return the namespace of an object, even if its quota is invalid.
 
     Raises:
         InvalidRequest: it names none.
@@ -32,7 +32,7 @@ def quota_namespace(document: Mapping[str, object]) -> str:
 
 
 def parse_gpu_resource_quota(document: Mapping[str, object]) -> Quota:
-    """The quota of a GPUResourceQuota; its status is not read, since usage follows from the books.
+    """Return the quota of a GPUResourceQuota; its status is not read, since usage follows from the ledger.
 
     Raises:
         InvalidRequest: a value is malformed, or the quota contradicts itself.
@@ -98,7 +98,7 @@ def _count(section: Mapping[str, object], name: str, path: str) -> int | None:
 
 
 def _quantity(section: Mapping[str, object], name: str, path: str, units: int = 1, maximum: int = MAX_INT64) -> int:
-    """A quantity in `units` of one whole; 0 if it is not there."""
+    """Return a quantity in `units` of one whole; 0 if it is absent."""
     value = section.get(name)
     return 0 if value is None else parse_quantity(value, f"{path}.{name}", units=units, maximum=maximum)
 

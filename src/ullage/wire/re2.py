@@ -1,4 +1,4 @@
-"""Patterns as Kubernetes and its controllers read them: RE2, whose time is bounded by the length of the text."""
+"""Patterns as Kubernetes and its controllers read them: RE2, with time linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from ullage.model.error import InvalidRequest, Unavailable
 
 MAX_PATTERN = 1024
-"""Characters of a pattern."""
+"""Characters of the longest pattern."""
 
 
 class BadPattern(InvalidRequest):
-    """It is no pattern of RE2, or too long."""
+    """It is not an RE2 pattern, or too long."""
 
     code = "pattern-invalid"
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether a pattern is found anywhere in a text.
+    """Return whether a pattern is found anywhere in a text.
 
     Raises:
-        BadPattern: it is none. Unavailable: CEL is not installed, whose patterns these are.
+        BadPattern: it is malformed. Unavailable: CEL is not installed, which provides RE2.
 
     """
     if len(pattern) > MAX_PATTERN:

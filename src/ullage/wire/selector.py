@@ -8,10 +8,10 @@ from ullage.wire.document import Document, mapping, mappings, sequence
 
 
 def read_selector(document: object, field: str) -> Term | None:
-    """The conditions of a label selector; None for none at all, which is not the same as an empty one.
+    """Return the conditions of a label selector; None for no selector, which differs from an empty one.
 
     Raises:
-        InvalidRequest: it cannot be read; `field` is where it stands.
+        InvalidRequest: it cannot be read; `field` is its path.
 
     """
     if document is None:
@@ -45,10 +45,10 @@ _OPERATORS = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_E
 
 
 def check_text(value: object, path: str, *, empty: bool = False) -> None:
-    """Refuse what is no text, or an empty one.
+    """Refuse a value that is not a string, or is empty unless `empty`.
 
     Raises:
-        InvalidRequest: it is.
+        InvalidRequest: it is not a string, or is empty.
 
     """
     if not isinstance(value, str) or not (value or empty):

@@ -1,7 +1,7 @@
-"""`POST /api/simulate-schedule`: where a pod would go, and every step of why.
+"""`POST /api/simulate-schedule`: where a pod would go, and every step of the decision.
 
-The names of fields are those of the scheduler whose callers ask this. Ours stand beside them: per stage
-what it removed, per node its cpu, memory and workers, and what the quotas say. Cards are named by uuid.
+The names of fields are those of the scheduler whose clients use this endpoint. We add fields: per stage what it
+removed, per node its cpu, memory and workers, and the verdict of the quotas. Cards are named by uuid.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FILTER_NAMES = {
     "room": "GPUResourceFilter",
     "same-node": "SameNodeFilter",
 }
-"""What callers know our filters as; the others have their own name."""
+"""The names of filters that clients know; other filters have our name."""
 
 UNPLACEABLE = "FitError"
-"""The type of the error when no node will do."""
+"""The type of the error when no node fits."""
 
 
 class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """The node it would get ("" for none), of how many, and how many would do."""
+    """The chosen node ("" for none), the number of nodes, and how many of them fit."""
 
     suggested_host: str = ""
     evaluated_nodes: int = 0
@@ -41,7 +41,7 @@ class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True, rename="pascal")
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One card that a stage removed (`gpu` null: it spoke of all), in the dimension's own unit."""
+    """One card that a stage removed (`gpu` null: all of the node), in the dimension's own unit."""
 
     code: str
     cure: str
@@ -53,7 +53,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class FilterStage(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """What one filter did; `Filter` is our name of it. One that was not reached had nothing left to judge."""
+    """The result of one filter; `Filter` is our name of it. One that was not reached had no cards to check."""
 
     filter_name: str
     before: tuple[str, ...]
@@ -72,7 +72,7 @@ class FilterDetail(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why, per node; `unschedulablePlugins` are the filters that removed cards."""
+    """The reasons per node; `unschedulablePlugins` are the filters that removed cards."""
 
     pre_filter_msg: str = ""
     post_filter_msg: str = ""
@@ -82,7 +82,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SimulationError(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why it would go nowhere; `code` is for programs, `field` names what is wrong with the pod."""
+    """Why the pod would not be placed; `code` is for programs, `field` names what is wrong with the pod."""
 
     type: str
     message: str
@@ -93,7 +93,7 @@ class SimulationError(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class GpuSchedulerState(msgspec.Struct, frozen=True, kw_only=True):
-    """Cards that would do on nodes that would do, scores of them and of the other cards there, and the choice."""
+    """Cards that fit on nodes that fit, scores of them and of the other cards there, and the choice."""
 
     node_gpus: dict[str, tuple[CardEntry, ...]] = msgspec.field(name="NodeGPUs", default_factory=dict)
     valid_scores: dict[str, dict[str, int]] = msgspec.field(name="ValidNodeGPUScore", default_factory=dict)
@@ -113,13 +113,13 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, asked: int, free: int, total: int) -> Room:
-        """What is asked beside what is free; a deficit is no room."""
+        """Return the room for `asked` with `free` left; a deficit is 0."""
         free = max(0, free)
         return cls(asked=asked, free=free, total=total, enough=asked <= free)
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a node says beyond its cards; `maxWorkers` null is any number."""
+    """The verdict on a node apart from its cards; `maxWorkers` null is any number."""
 
     schedulable: bool
     cpu_milli: Room
@@ -131,7 +131,7 @@ class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QuotaRefusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One cap that would be passed, in GFLOPS, bytes, cards or workers."""
+    """One cap that would be exceeded, in GFLOPS, bytes, cards or workers."""
 
     code: str
     namespace: str
@@ -142,7 +142,7 @@ class QuotaRefusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QuotaVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the quotas of a namespace and of those above it (`levels`) say; the first refusal decides."""
+    """The verdict of the quotas of a namespace and of its parents (`levels`); the first refusal decides."""
 
     namespace: str
     levels: tuple[str, ...]
@@ -151,7 +151,7 @@ class QuotaVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SimulateSchedule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The whole answer."""
+    """The whole response."""
 
     schedule_result: ScheduleResult
     filter_detail: FilterDetail = FilterDetail()
@@ -163,14 +163,14 @@ class SimulateSchedule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 def filter_name(name: str) -> str:
-    """What callers know a filter as."""
+    """Return the name of a filter that clients know."""
     return FILTER_NAMES.get(name, name)
 
 
 def filter_stage(
     name: str, kind: str, before: Sequence[str], after: Sequence[str], removed: Sequence[Removal], *, reached: bool
 ) -> FilterStage:
-    """A stage from the cards before and after it; none of either if it was not reached."""
+    """Return a stage from the cards before and after it; both are empty if it was not reached."""
     left = tuple(before) if reached else ()
     return FilterStage(
         filter_name=filter_name(name),
@@ -185,7 +185,7 @@ def filter_stage(
 
 
 def removal(rejection: Rejection, message: str) -> Removal:
-    """A rejection with its words."""
+    """Return a rejection of a card with its message."""
     return Removal(
         code=rejection.code.value,
         cure=rejection.cure.value,
@@ -198,7 +198,7 @@ def removal(rejection: Rejection, message: str) -> Removal:
 
 
 def quota_refusal(rejection: Rejection, message: str) -> QuotaRefusal:
-    """A rejection by a quota with its words."""
+    """Return a rejection by a quota with its message."""
     figures = rejection.quota
     assert figures is not None, "only a quota refuses with figures"
     return QuotaRefusal(
@@ -212,7 +212,7 @@ def quota_refusal(rejection: Rejection, message: str) -> QuotaRefusal:
 
 
 def pod_error(error: UllageError, nodes: int) -> SimulationError:
-    """What is wrong with the pod, so that no node was looked at."""
+    """Return the error about a pod for which no node was checked."""
     return SimulationError(
         type=type(error).__name__, message=error.message, code=error.code, field=error.field, num_all_nodes=nodes
     )

@@ -1,4 +1,4 @@
-"""An unknown field of a document, with the known one that was meant."""
+"""An unknown field of a document, with the known one that was probably meant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEP = re.compile(r"\.([^.\[]+)|\[[^\]]*\]")
 
 
 def with_known_fields(error: msgspec.ValidationError, kind: Any) -> str:
-    """Return the text of an error about a document of this type; after an unknown field, what may be meant."""
+    """Return the text of an error about a document of this type; for an unknown field, with the likely one."""
     text = str(error)
     unknown = _UNKNOWN.search(text)
     if unknown is None:
@@ -27,7 +27,7 @@ def with_known_fields(error: msgspec.ValidationError, kind: Any) -> str:
 
 def _fields_at(kind: Any, path: str) -> list[str]:
     """Return the names of the fields at a path such as `.node.card[0]`."""
-    from msgspec import inspect  # noqa: PLC0415  # needed only where something is wrong
+    from msgspec import inspect  # noqa: PLC0415  # only errors need it
 
     here = _structs(inspect.type_info(kind))
     for step in _STEP.finditer(path):

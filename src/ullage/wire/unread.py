@@ -1,6 +1,6 @@
-"""Annotations and labels under our domain that nobody reads: a request that is misspelt would be none, without a word.
+"""Unknown annotations and labels under our domain: a misspelt request would otherwise be ignored silently.
 
-Whoever makes a pod may write thousands of keys: what is like a known key is looked for among the first of them.
+A pod may have thousands of keys: similar known keys are searched for the first of them only.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ ASKED = (
     *("gang-enabled", "gang-group-key", "gang-min-members", "gang-required-members", "gang-desired-members"),
     *("gang-timeout", "gang-domain", "gang-within"),
 )
-"""What whoever makes a pod may say of it."""
+"""Annotations of a request, which the author of a pod may write."""
 
 LABELS = (QUEUE, "workload")
-"""What is read of labels under a domain of ours."""
+"""Labels under our domain that are read."""
 
 _WRITTEN = (*OUTPUT, *NOTES, "fence", "bindings-changed", "topology")
-"""What is written on pods of a scheduler, and copied with them."""
+"""Annotations that a scheduler writes on its pods, and that are copied with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A key that nobody reads, and which one may have been meant ("": none is like it); `kind` is where it stands."""
+    """An unknown key, and the key that may have been meant ("": none is similar); `kind` is the section it is in."""
 
     key: str
     meant: str = ""
@@ -49,9 +49,9 @@ class Unread:
 
 
 def unread(annotations: Iterable[str], domain: str = DOMAIN) -> Iterator[Unread]:
-    """Each key under our domain and those of others whose words are read that is not known.
+    """Yield each unknown key under our domain and under those of other schedulers whose annotations are read.
 
-    Of any other domain, the keys that are like one that is read here.
+    Of any other domain, yield the keys that are similar to a known key.
     """
     own, others = _asked(domain), {*_asked(TENSOR_FUSION), *NVIDIA.annotations()}
     written = {f"{domain}/{name}" for name in _WRITTEN}
@@ -73,7 +73,7 @@ def unread(annotations: Iterable[str], domain: str = DOMAIN) -> Iterator[Unread]
 
 
 def unread_labels(labels: Iterable[str], domain: str = DOMAIN) -> Iterator[Unread]:
-    """Each label that would be a request if it were an annotation, and those that are like a label that is read."""
+    """Yield each label that would be a request as an annotation, or that is similar to a known label."""
     asked = {*_asked(domain), *_asked(TENSOR_FUSION), *NVIDIA.annotations()}
     known = {f"{whose}/{name}" for whose in (domain, TENSOR_FUSION) for name in LABELS}
     near = _Near()
@@ -87,21 +87,21 @@ def unread_labels(labels: Iterable[str], domain: str = DOMAIN) -> Iterator[Unrea
 
 
 class _Near:
-    """Looks for the known key that another one is like, so often and no more."""
+    """Looks for the known key that is similar to a key, in a limited number of searches."""
 
     def __init__(self) -> None:
         self._left = _SEARCHES
 
     def of(self, key: str, known: Iterable[str]) -> str:
-        """Return the known key that a key is like in any case of its letters; "" if none is."""
+        """Return the known key that is similar to a key in any case of its letters; "" if there is none."""
         if self._left <= 0:
             return ""
         self._left -= 1
-        alike = {each.casefold(): each for each in known if abs(len(each) - len(key)) <= _LONGER}
-        found = nearest(key.casefold(), alike, _LIKE)
+        candidates = {each.casefold(): each for each in known if abs(len(each) - len(key)) <= _LONGER}
+        found = nearest(key.casefold(), candidates, _LIKE)
         if found is None or nearest(_name(key).casefold(), [_name(found)], _NAME_LIKE) is None:
             return ""
-        return alike[found]
+        return candidates[found]
 
 
 def _name(key: str) -> str:
@@ -113,10 +113,10 @@ def _asked(domain: str) -> set[str]:
 
 
 _LIKE = 0.85
-"""How alike two keys are, of which one may be the other misspelt."""
+"""The least similarity of two keys of which one may be a misspelling of the other."""
 _NAME_LIKE = 0.65
-"""How alike they are without their domains, which all keys share."""
+"""The least similarity of the names without their domains, which all keys share."""
 _LONGER = 3
-"""By how many letters one of them is longer at most."""
+"""The largest difference of their lengths in characters."""
 _SEARCHES = 64
-"""Keys of one pod for which one is looked for that may have been meant."""
+"""The most keys of one pod for which a similar one is searched."""

@@ -1,4 +1,4 @@
-"""Words of a pod that are read and change nothing, because another word of the pod speaks against them."""
+"""Annotations and resources of a pod that have no effect because another one of the pod overrides them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ullage.wire.pod.containers import containers_of
 
 
 def without_effect(pod: Document, vendors: Iterable[Words], split: Iterable[str] = ()) -> Iterator[str]:
-    """Return a sentence per such word. `split` are the containers between which cards are to be split, by name."""
+    """Yield a sentence per such key. `split` are the containers between which cards are to be split, by name."""
     spec = mapping(pod.get("spec"), "spec")
     there = list(containers_of(spec))
     names = {text(container.get("name")) for _, _, container in there}
@@ -23,7 +23,7 @@ def without_effect(pod: Document, vendors: Iterable[Words], split: Iterable[str]
 
 
 def _amounts(words: Words, path: str, resources: Document) -> Iterator[str]:
-    """Return a sentence per amount of one container that changes nothing."""
+    """Yield a sentence per amount of one container that has no effect."""
     said: dict[str, object] = {}
     for kind in ("requests", "limits"):  # limits count before requests
         said |= mapping(resources.get(kind), f"{path}.{kind}")

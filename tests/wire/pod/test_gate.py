@@ -9,7 +9,7 @@ import pytest
 
 from tests.kube.patches import Unpatchable, apply_operations
 from ullage.wire.json_patch import Operation
-from ullage.wire.pod.gate import open_gate, place_of, reason_of, say_why
+from ullage.wire.pod.gate import open_gate, place_of, reason_of, set_reason
 
 
 def a_pod(*gates: str, version: str = "7", **annotations: str) -> dict[str, Any]:
@@ -40,15 +40,15 @@ def test_one_that_asks_for_no_card_has_no_place() -> None:
 
 def test_why_it_waits_is_written_once() -> None:
     pod = a_pod("ullage.io/queue")
-    done = after(pod, say_why(pod, "no room"))
+    done = after(pod, set_reason(pod, "no room"))
     assert reason_of(done["metadata"]["annotations"]) == "no room"
-    assert say_why(done, "no room") == []
+    assert set_reason(done, "no room") == []
 
 
 @pytest.mark.parametrize("change", [{"uid": "another"}, {"resourceVersion": "8"}])
 def test_it_holds_for_this_version_of_this_pod_alone(change: dict[str, str]) -> None:
     pod = a_pod("ullage.io/queue")
     other = {**pod, "metadata": pod["metadata"] | change}
-    for operations in (open_gate(pod, "a"), say_why(pod, "no room")):
+    for operations in (open_gate(pod, "a"), set_reason(pod, "no room")):
         with pytest.raises(Unpatchable):
             after(other, operations)

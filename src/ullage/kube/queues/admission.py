@@ -32,7 +32,7 @@ from ullage.service.gates import Gates
 from ullage.service.queue_holdings import QueueOf
 from ullage.wire.json_patch import Operation
 from ullage.wire.pod import DOMAIN, PodRequest, ReadPod
-from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, say_why
+from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, set_reason
 
 GATHER_S = 0.05
 """How long changes gather before turns are decided."""
@@ -328,7 +328,7 @@ class AdmissionController:
                 self._record(uid, Reason.WAITING, text.partition("; ")[0])
             self._reported[uid] = _Reported(code, text, self._clock())
             pod = self._pods[uid]
-            changes = say_why(pod.document, text, self._domain)
+            changes = set_reason(pod.document, text, self._domain)
             if changes and self._written.get(uid) != pod.metadata.resource_version:
                 try:
                     await self._candidate.write(epoch, _patch(pod, changes))

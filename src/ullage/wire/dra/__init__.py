@@ -1,1 +1,1 @@
-"""Claims to devices as the Kubernetes API has them (`resource.k8s.io/v1`), and the expressions that select devices."""
+"""Device claims of the Kubernetes API (`resource.k8s.io/v1`), and the expressions that select devices."""

@@ -1,4 +1,4 @@
-"""The status of a ResourceClaim that was allocated, as whoever schedules writes it."""
+"""The status of an allocated ResourceClaim, as the scheduler writes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.wire.document import Document, mapping, mappings, sequence, text
 Body = dict[str, Any]
 
 Pick = tuple[str, SliceDevice, bool, Mapping[str, int]]
-"""The name of a request, a device for it, whether for an administrator, and what of its capacities is consumed."""
+"""The name of a request, its device, whether it is for an administrator, and the consumed capacities."""
 
 
 def allocation_body(
@@ -25,11 +25,11 @@ def allocation_body(
     share_id: Callable[[], str],
     now: str,
 ) -> Body:
-    """`status.allocation` for a claim whose requests were given these devices on a node.
+    """Return `status.allocation` of a claim whose requests were given these devices on a node.
 
-    `classes` are DeviceClasses by name; their configuration comes before the claim's.
-    `now` is an RFC 3339 time. It is stated always: kube-scheduler, which adds a reservation to what has none, states
-    one where there is none, and the API server takes that for another allocation.
+    `classes` are DeviceClasses by name; their configuration comes before the claim's. `now` is an RFC 3339 time, which
+    is always written. kube-scheduler adds a time when it adds a reservation to a claim without one, and the API server
+    would take that for another allocation.
     """
     asked = dict(_requests(claim))
     results = [_result(asked.get(pick[0], {}), pick, share_id) for pick in picks]
@@ -44,12 +44,12 @@ def allocation_body(
 
 
 def reservation(name: str, uid: str) -> Body:
-    """An entry of `status.reservedFor` for a pod."""
+    """Return an entry of `status.reservedFor` for a pod."""
     return {"resource": "pods", "name": name, "uid": uid}
 
 
 def _requests(claim: Document) -> Iterator[tuple[str, Document]]:
-    """What is asked, by the names that results state."""
+    """Yield the requests of a claim, by the names that results state."""
     devices = mapping(mapping(claim.get("spec"), "spec").get("devices"), "spec.devices")
     for path, request in mappings(devices.get("requests"), "spec.devices.requests"):
         name = text(request.get("name"))
@@ -86,7 +86,7 @@ def _of_classes(
 
 
 def _of_claim(claim: Document, served: Sequence[str]) -> Iterator[Body]:
-    """The claim's own configuration, but what is for alternatives that were not taken."""
+    """Yield the claim's own configuration, without that of alternatives that were not chosen."""
     devices = mapping(mapping(claim.get("spec"), "spec").get("devices"), "spec.devices")
     for path, each in mappings(devices.get("config"), "spec.devices.config"):
         named = [text(name) for name in sequence(each.get("requests"), f"{path}.requests")]
@@ -95,7 +95,7 @@ def _of_claim(claim: Document, served: Sequence[str]) -> Iterator[Body]:
 
 
 def _nodes(devices: Sequence[SliceDevice], node: str) -> Body | None:
-    """The nodes on which these devices can be used together; None: all. Devices of one node bind to it."""
+    """Return the nodes on which these devices can be used together; None for all. A device of one node binds to it."""
     if any(device.node or device.binds_to_node for device in devices):
         only = {"key": "metadata.name", "operator": "In", "values": [node]}
         return {"nodeSelectorTerms": [{"matchFields": [only]}]}
@@ -107,7 +107,7 @@ def _nodes(devices: Sequence[SliceDevice], node: str) -> Body | None:
 
 
 def _only_term(nodes: NodeAffinity) -> tuple[Expression, ...]:
-    """Slices have selectors of exactly one term."""
+    """Return the expressions of the only term: selectors of slices have exactly one."""
     return nodes.required[0]
 
 

@@ -1,4 +1,4 @@
-"""ResourceClaims, DeviceClasses, and what pods say of their claims."""
+"""ResourceClaims, DeviceClasses, and the references of pods to their claims."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.affinity import node_selector
 
 EXTENDED = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation of a claim that a scheduler made for the extended resources of a pod."""
+"""The annotation of a claim that a scheduler created for the extended resources of a pod."""
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""It is on a claim before it is allocated, and keeps it until it is not any more."""
+"""The finalizer of a claim: added before it is allocated, removed after it is deallocated."""
 
 _MODES = ("ExactCount", "All")
 
@@ -35,8 +35,8 @@ _MODES = ("ExactCount", "All")
 class PodClaim:
     """One claim of a pod, by the name it has in the pod.
 
-    `claim` is the name of the object: "" while it is still to be made, None if the pod turned out to need none. One
-    that was `made` for the pod has it as its owner.
+    `claim` is the name of the object: "" while it has yet to be created, None if the pod needs none after all. A claim
+    that was `made` for the pod has the pod as its owner.
     """
 
     name: str
@@ -45,14 +45,14 @@ class PodClaim:
 
 
 def pod_claims(pod: Document) -> tuple[PodClaim, ...]:
-    """The claims of a pod, in its order.
+    """Return the claims of a pod, in its order.
 
     Raises:
-        InvalidRequest: a list is none.
+        InvalidRequest: a list has another type.
 
     """
     status = mapping(pod.get("status"), "status")
-    told = {
+    created = {
         text(each.get("name")): each.get("resourceClaimName")
         for _, each in mappings(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses")
     }
@@ -62,25 +62,25 @@ def pod_claims(pod: Document) -> tuple[PodClaim, ...]:
         if direct is not None:
             found.append(PodClaim(name, text(direct), made=False))
         else:
-            claim = None if name in told and told[name] is None else text(told.get(name))
+            claim = None if name in created and created[name] is None else text(created.get(name))
             found.append(PodClaim(name, claim, made=True))
     return tuple(found)
 
 
 def extended_claim(pod: Document) -> str:
-    """The name of the claim that was made for the pod's extended resources; "" if there is none."""
+    """Return the name of the claim that was created for the pod's extended resources; "" if there is none."""
     status = mapping(pod.get("status"), "status")
     made = mapping(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
     return text(made.get("resourceClaimName"))
 
 
 def tolerations_of(spec: Document) -> tuple[Toleration, ...]:
-    """The tolerations of a pod, or of a request."""
+    """Return the tolerations of a pod, or of a request."""
     return tuple(_toleration(each) for _, each in mappings(spec.get("tolerations"), "tolerations"))
 
 
 def read_device_class(found: Document) -> DeviceClass:
-    """A DeviceClass.
+    """Read a DeviceClass.
 
     Raises:
         InvalidRequest: it cannot be read.
@@ -92,10 +92,10 @@ def read_device_class(found: Document) -> DeviceClass:
 
 
 def read_claim(found: Document) -> DeviceClaim:
-    """A ResourceClaim.
+    """Read a ResourceClaim.
 
     Raises:
-        InvalidRequest: it cannot be read, or asks in a way that is not known.
+        InvalidRequest: it cannot be read, or has a form of request that is not known.
 
     """
     metadata = mapping(found.get("metadata"), "metadata")
@@ -125,26 +125,26 @@ def read_claim(found: Document) -> DeviceClaim:
 
 
 def read_allocation(value: object) -> ClaimAllocation | None:
-    """What a claim was allocated; None if it is not."""
+    """Return the allocation of a claim; None if it is not allocated."""
     if value is None:
         return None
-    told = mapping(value, "status.allocation")
-    devices = mapping(told.get("devices"), "status.allocation.devices")
+    allocation = mapping(value, "status.allocation")
+    devices = mapping(allocation.get("devices"), "status.allocation.devices")
     results = mappings(devices.get("results"), "status.allocation.devices.results")
     return ClaimAllocation(
         tuple(_result(each, path) for path, each in results),
-        node_selector(told.get("nodeSelector"), "status.allocation.nodeSelector"),
+        node_selector(allocation.get("nodeSelector"), "status.allocation.nodeSelector"),
     )
 
 
-def _result(told: Document, path: str) -> DeviceResult:
-    driver = text(told.get("driver"))
-    consumed = mapping(told.get("consumedCapacity"), f"{path}.consumedCapacity")
+def _result(raw: Document, path: str) -> DeviceResult:
+    driver = text(raw.get("driver"))
+    consumed = mapping(raw.get("consumedCapacity"), f"{path}.consumedCapacity")
     return DeviceResult(
-        text(told.get("request")),
-        DeviceId(driver, text(told.get("pool")), text(told.get("device"))),
-        told.get("adminAccess") is True,
-        text(told.get("shareID")),
+        text(raw.get("request")),
+        DeviceId(driver, text(raw.get("pool")), text(raw.get("device"))),
+        raw.get("adminAccess") is True,
+        text(raw.get("shareID")),
         {
             name if "/" in name else f"{driver}/{name}": _milli(amount, f"{path}.consumedCapacity.{name}")
             for name, amount in consumed.items()
@@ -152,9 +152,9 @@ def _result(told: Document, path: str) -> DeviceResult:
     )
 
 
-def _request(told: Document, path: str) -> DeviceRequest:
-    name = text(told.get("name"))
-    exactly, several = told.get("exactly"), told.get("firstAvailable")
+def _request(raw: Document, path: str) -> DeviceRequest:
+    name = text(raw.get("name"))
+    exactly, several = raw.get("exactly"), raw.get("firstAvailable")
     if exactly is not None:
         return DeviceRequest(name, (_wanted(name, mapping(exactly, f"{path}.exactly"), f"{path}.exactly"),))
     if several is None:
@@ -168,29 +168,29 @@ def _request(told: Document, path: str) -> DeviceRequest:
     )
 
 
-def _wanted(name: str, told: Document, path: str) -> Wanted:
-    mode = told.get("allocationMode") or _MODES[0]
+def _wanted(name: str, raw: Document, path: str) -> Wanted:
+    mode = raw.get("allocationMode") or _MODES[0]
     if mode not in _MODES:
         raise invalid(f"{path}.allocationMode", mode, f"{' and '.join(_MODES)} are known")
-    if told.get("derivedAttributes"):
+    if raw.get("derivedAttributes"):
         raise invalid(
             f"{path}.derivedAttributes", "...", "attributes that are derived are not known here; leave it out"
         )
-    capacity = mapping(mapping(told.get("capacity"), f"{path}.capacity").get("requests"), f"{path}.capacity.requests")
+    capacity = mapping(mapping(raw.get("capacity"), f"{path}.capacity").get("requests"), f"{path}.capacity.requests")
     return Wanted(
         name,
-        text(told.get("deviceClassName")),
-        _selectors(told, path),
-        None if mode == "All" else whole(told.get("count"), f"{path}.count", MAX_INT32) or 1,
-        told.get("adminAccess") is True,
-        tolerations_of(told),
+        text(raw.get("deviceClassName")),
+        _selectors(raw, path),
+        None if mode == "All" else whole(raw.get("count"), f"{path}.count", MAX_INT32) or 1,
+        raw.get("adminAccess") is True,
+        tolerations_of(raw),
         {str(key): _milli(amount, f"{path}.capacity.requests.{key}") for key, amount in capacity.items()},
     )
 
 
-def _selectors(told: Document, path: str) -> tuple[str, ...]:
+def _selectors(raw: Document, path: str) -> tuple[str, ...]:
     found = []
-    for here, each in mappings(told.get("selectors"), f"{path}.selectors"):
+    for here, each in mappings(raw.get("selectors"), f"{path}.selectors"):
         expression = mapping(each.get("cel"), f"{here}.cel").get("expression")
         if not isinstance(expression, str):
             raise invalid(f"{here}.cel.expression", expression, "an expression is needed; nothing else is known here")
@@ -198,17 +198,17 @@ def _selectors(told: Document, path: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _constraint(told: Document, path: str) -> Constraint:
-    requests = tuple(text(each) for each in sequence(told.get("requests"), f"{path}.requests"))
-    match, distinct = text(told.get("matchAttribute")), text(told.get("distinctAttribute"))
+def _constraint(raw: Document, path: str) -> Constraint:
+    requests = tuple(text(each) for each in sequence(raw.get("requests"), f"{path}.requests"))
+    match, distinct = text(raw.get("matchAttribute")), text(raw.get("distinctAttribute"))
     if bool(match) == bool(distinct):
         raise invalid(path, match, "one of matchAttribute and distinctAttribute is needed; no other way is known here")
     return Constraint(match or distinct, requests, bool(distinct))
 
 
-def _toleration(told: Document) -> Toleration:
-    operator = text(told.get("operator")) or "Equal"
-    return Toleration(text(told.get("key")), operator, text(told.get("value")), text(told.get("effect")))
+def _toleration(raw: Document) -> Toleration:
+    operator = text(raw.get("operator")) or "Equal"
+    return Toleration(text(raw.get("key")), operator, text(raw.get("value")), text(raw.get("effect")))
 
 
 def _milli(value: object, path: str) -> int:

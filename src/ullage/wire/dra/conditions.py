@@ -1,7 +1,8 @@
-"""Whether the devices of claims are ready for a pod, as their drivers say.
+"""Whether the devices of claims are ready for a pod, as their drivers report it.
 
-A device may have conditions that all have to be True before a pod is bound, and others of which none may be. Where
-one of these is, or the first take longer than ten minutes, the claim is to be allocated anew.
+A device may have binding conditions, which all have to be True before a pod is bound, and failure conditions, of which
+none may be True. If a failure condition is True, or the binding conditions take longer than ten minutes, the claim has
+to be allocated again.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from enum import Enum, auto
 from ullage.wire.document import Document, mapping, mappings, sequence, text
 
 PATIENCE = timedelta(minutes=10)
-"""From the time of the allocation."""
+"""The longest wait for binding conditions, from the time of the allocation."""
 
 
 class Readiness(Enum):
-    """How devices stand."""
+    """The readiness of devices."""
 
     READY = auto()
     WAITING = auto()
@@ -25,7 +26,7 @@ class Readiness(Enum):
 
 
 def readiness(claims: Iterable[Document], now: datetime) -> Readiness:
-    """How all devices stand that were allocated to these claims."""
+    """Return the readiness of all devices that were allocated to these claims."""
     found = [_of(claim, now) for claim in claims]
     return next((each for each in (Readiness.FAILED, Readiness.WAITING) if each in found), Readiness.READY)
 

@@ -1,4 +1,4 @@
-"""Expressions by which classes and requests select devices, in CEL as the Kubernetes API defines it for devices.
+"""Expressions with which classes and requests select devices, in CEL as the Kubernetes API defines it for devices.
 
 `device` has `driver`, `attributes` and `capacity` by domain, and `allowMultipleAllocations`. Quantities and versions
 have the functions that they have in Kubernetes. CEL itself comes from `cel-expr-python` (`ullage[k8s]`).
@@ -18,7 +18,7 @@ from ullage.model.resources import MILLI
 from ullage.model.slice_device import Attribute, SliceDevice, ValueKind
 
 MAX_LENGTH = 10 * 1024
-"""Characters of an expression, as the API bounds it."""
+"""Characters of the longest expression, as in the API."""
 
 _QUANTITY, _VERSION = "@quantity", "@semver"
 _DOMAIN = re.compile(r"""\.(attributes|capacity)\s*\[\??\s*(["'])([^"'\\]*)\2\s*\]""")
@@ -35,10 +35,10 @@ class SelectorFailed(InvalidRequest):
 
 
 def selects(expression: str, device: SliceDevice) -> bool:
-    """Whether an expression takes a device.
+    """Return whether an expression selects a device.
 
     Raises:
-        SelectorFailed: it is none, takes too long, or has no answer for this device, as when that lacks an attribute.
+        SelectorFailed: it is invalid, takes too long, or has no result, such as for a device without an attribute.
         Unavailable: CEL is not installed.
 
     """
@@ -54,17 +54,17 @@ def _short(expression: str) -> str:
 
 
 _SHOWN = 100
-"""Characters of an expression in a message."""
+"""Characters of an expression that a message quotes."""
 
 
 _BURST_S, _EACH_S = 1.0, 0.001
-"""Seconds of computing that all devices together may take, and what each of them adds; most take 0.00005."""
+"""Seconds of computing that all devices together may take, and what each device adds; most take 0.00005."""
 
 
 class _Compiled:
-    """A program, and the domains it looks into: where a device has none of that name, it is an empty one.
+    """A compiled expression, and the domains it reads: where a device has no such domain, it is an empty one.
 
-    Nobody else is served meanwhile. One that takes too long is not asked about any other device.
+    Evaluation blocks the server. An expression that takes too long is not evaluated for any other device.
     """
 
     def __init__(self, expression: str, program: Any) -> None:
@@ -73,7 +73,7 @@ class _Compiled:
         self.domains = tuple((kind, domain) for kind, _, domain in _DOMAIN.findall(expression))
 
     def value(self, facts: dict[str, Any]) -> object:
-        """Return what it comes to; an error of the expression is a value.
+        """Return the value of the expression; an error of the expression is a value.
 
         Raises:
             SelectorFailed: it takes too long.
@@ -112,16 +112,16 @@ def _compiled(expression: str) -> _Compiled:
 
 
 def _facts(device: SliceDevice, domains: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    told: dict[str, dict[str, dict[str, object]]] = {"attributes": {}, "capacity": {}}
+    fields: dict[str, dict[str, dict[str, object]]] = {"attributes": {}, "capacity": {}}
     for kind, domain in domains:
-        told[kind].setdefault(domain, {})
+        fields[kind].setdefault(domain, {})
     for name, attribute in device.attributes.items():
         domain, _, own = name.rpartition("/")
-        told["attributes"].setdefault(domain, {})[own] = _value(attribute)
+        fields["attributes"].setdefault(domain, {})[own] = _value(attribute)
     for name, capacity in device.capacity.items():
         domain, _, own = name.rpartition("/")
-        told["capacity"].setdefault(domain, {})[own] = _of(Fraction(capacity.amount, MILLI))
-    return {"driver": device.driver, "allowMultipleAllocations": device.shareable, **told}
+        fields["capacity"].setdefault(domain, {})[own] = _of(Fraction(capacity.amount, MILLI))
+    return {"driver": device.driver, "allowMultipleAllocations": device.shareable, **fields}
 
 
 def _value(attribute: Attribute) -> object:
@@ -204,7 +204,7 @@ def _quantity(said: str) -> Fraction:
 
 
 def _of(amount: Fraction) -> dict[str, str]:
-    """An amount in CEL: equal amounts are equal texts."""
+    """Return an amount in CEL: equal amounts are equal texts."""
     return {_QUANTITY: str(amount)}
 
 
@@ -239,7 +239,7 @@ def _semver(said: str, lenient: bool = False) -> dict[str, str]:
 
 
 def _order(value: object) -> tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]:
-    """What versions are ordered by: one without a pre-release comes after those with one."""
+    """Return the sort key of a version: a version without a pre-release comes after those with one."""
     found = _SEMVER.fullmatch(value[_VERSION]) if isinstance(value, Mapping) and _VERSION in value else None
     if found is None:
         raise TypeError("no version")

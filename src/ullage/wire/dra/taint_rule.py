@@ -11,10 +11,10 @@ _KNOWN = ("driver", "pool", "device")
 
 
 def read_taint_rule(found: Document) -> TaintRule | None:
-    """What a rule taints, and how; None for one without a selector, which is about no device.
+    """Return what a rule taints, and with which taint; None for a rule without a selector, which matches no device.
 
     Raises:
-        InvalidRequest: it selects in a way that is not known, as the first versions could by class or expression.
+        InvalidRequest: it has an unknown selector, such as those by class or expression of the first versions.
 
     """
     spec = mapping(found.get("spec"), "spec")
@@ -25,5 +25,5 @@ def read_taint_rule(found: Document) -> TaintRule | None:
     for name, value in named.items():
         if name not in _KNOWN and value:
             raise invalid(f"spec.deviceSelector.{name}", value, f"{', '.join(_KNOWN)} are known; use these")
-    told = Taint(text(taint.get("key")), text(taint.get("value")), text(taint.get("effect")))
-    return TaintRule(told, *(text(named.get(name)) for name in _KNOWN))
+    applied = Taint(text(taint.get("key")), text(taint.get("value")), text(taint.get("effect")))
+    return TaintRule(applied, *(text(named.get(name)) for name in _KNOWN))

@@ -1,4 +1,4 @@
-"""What is known of a ResourceClaim whose devices cannot be read: whose they are, where, and who uses them."""
+"""The known parts of a ResourceClaim whose devices cannot be read: its devices, nodes and pods."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ullage.wire.pod.affinity import node_selector
 
 
 def read_held(found: Document) -> DeviceClaim:
-    """Return a claim with its devices alone, of which nothing but their names has to be readable.
+    """Return a claim with the names of its devices only; nothing else of them has to be readable.
 
-    What it asks and on which nodes it can be used is left out: what a claim has counts, whatever else it says.
+    Its requests and node selector are left out: the devices are held whatever the rest of the claim says.
 
     Raises:
         InvalidRequest: its devices cannot be read.
@@ -43,13 +43,13 @@ def users_of(found: Document) -> list[tuple[str, str]]:
 
 
 def _nodes(found: Document) -> frozenset[str]:
-    """The nodes that an allocation names in its node selector; none where it names none that can be read.
+    """Return the nodes that an allocation names in its node selector; none where it names none that can be read.
 
-    Each term has to name some: one that names none is true on any node.
+    Every term has to name nodes: a term that names none matches any node.
     """
     try:
-        told = mapping(mapping(found.get("status"), "status").get("allocation"), "status.allocation")
-        terms = node_selector(told.get("nodeSelector"), "status.allocation.nodeSelector").required
+        allocation = mapping(mapping(found.get("status"), "status").get("allocation"), "status.allocation")
+        terms = node_selector(allocation.get("nodeSelector"), "status.allocation.nodeSelector").required
     except InvalidRequest:
         return frozenset()
     named = [[each.values for each in term if each.key == NODE_NAME and each.operator is Operator.IN] for term in terms]
@@ -57,10 +57,10 @@ def _nodes(found: Document) -> frozenset[str]:
 
 
 def _pools(found: Document) -> frozenset[tuple[str, str]]:
-    """The drivers and pools of the devices; none where one of them cannot be read."""
+    """Return the drivers and pools of the devices; none where one of them cannot be read."""
     try:
-        told = mapping(mapping(found.get("status"), "status").get("allocation"), "status.allocation")
-        devices = mapping(told.get("devices"), "status.allocation.devices")
+        allocation = mapping(mapping(found.get("status"), "status").get("allocation"), "status.allocation")
+        devices = mapping(allocation.get("devices"), "status.allocation.devices")
         results = [each for _, each in mappings(devices.get("results"), "status.allocation.devices.results")]
     except InvalidRequest:
         return frozenset()

@@ -1,1 +1,1 @@
-"""HAMi's words: what its pods ask, what its agents report of cards, and what it writes on pods; all pure."""
+"""HAMi's annotations and resources: requests of pods, cards of its agents, and its output on pods; all pure."""

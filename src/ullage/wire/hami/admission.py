@@ -1,4 +1,4 @@
-"""What HAMi's webhook refuses of pods that ask for cards, and which pods it leaves alone."""
+"""Pods with cards that HAMi's webhook refuses, and pods that it ignores."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ullage.wire.hami.words import ANNOTATIONS
 from ullage.wire.pod.containers import containers_of
 
 IGNORED = f"{ANNOTATIONS}/webhook"
-"""The label by which a pod or its namespace is left alone: `ignore`."""
+"""The label with which a pod or its namespace is ignored: `ignore`."""
 
 
 def ignores(labels: Document) -> bool:
-    """Whether a pod, or all pods of a namespace, are left alone, by its labels."""
+    """Return whether a pod, or all pods of a namespace, are ignored, by the labels."""
     return labels.get(IGNORED) == "ignore"
 
 
 def check_pod(pod: Document, *, scheduler: str = "") -> None:
-    """Refuse a pod with cards that could reach past them, or is on a node already; `scheduler` would place it.
+    """Refuse a pod with cards that could access other cards, or that has a node; `scheduler` would place it.
 
     Raises:
         InvalidRequest: it has no containers, one of them is privileged, or a node is named.

@@ -1,8 +1,8 @@
-"""What a pod still holds when its init containers have ended.
+"""The allocation that a pod still holds when its init containers have ended.
 
-The record on the pod says what was granted at bind and never changes. What is left of it follows from the record and
-the status of the pod, so that a process that starts again finds the same. If the kubelet runs the init containers
-again, the pod holds all of its record again.
+The record on the pod has what was granted at bind and never changes. What is still held follows from the record and
+the status of the pod, so that a restarted process finds the same. If the kubelet runs the init containers again, the
+pod holds all of its record again.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _SHARES = (Isolation.SOFT, Isolation.HARD)
 def still_held(
     pod: Document, held: Allocation, read: ReadPod, charge_of: Callable[[ResourceRequirement, str], Charge]
 ) -> Allocation:
-    """Return what a pod holds of an allocation that was read from it; one without cards if nothing is left.
+    """Return the part of a pod's allocation that it still holds; one without cards if nothing is left.
 
-    Each card holds what sidecars and app containers ask of it, and never more than was granted. Cards that only init
-    containers had are free if a device plugin hands out the cards that the scheduler names; the kubelet keeps the
+    Each card holds what sidecars and app containers request of it, and never more than was granted. Cards that only
+    init containers had are free if a device plugin hands out the cards that the scheduler names; the kubelet keeps the
     cards of any other plugin until the pod ends. Cards by bindings of applications, and slices, stay as they are.
 
     Raises:
@@ -51,8 +51,8 @@ def still_held(
     for ask, given in zip(asks, share_out(asks, held.gpus), strict=True):
         for card in given if ask.stage is not Stage.INIT else ():
             staying.setdefault(card, []).append(ask)
-    told = Keys(pod, ANNOTATIONS).text(_ALLOCATED) is not None
-    kept = tuple(card for card in held.gpus if card in staying or not told)
+    by_plugin = Keys(pod, ANNOTATIONS).text(_ALLOCATED) is not None
+    kept = tuple(card for card in held.gpus if card in staying or not by_plugin)
     if not kept:
         return replace(held, gpus=(), charges=(), placement=None)
     rest = read(_without_init(pod)) if asked.dialect is Dialect.HAMI else None
@@ -82,7 +82,7 @@ def _shrinks(pod: Document, held: Allocation, asked: PodRequest) -> bool:
 
 
 def _in_parts(rest: PodRequest) -> bool:
-    """Return whether containers say what they need of each card, and need less than all of it."""
+    """Return whether containers state what they need of each card, and need less than all of it."""
     return rest.dialect is Dialect.HAMI and rest.requirement.cards.isolation in _SHARES
 
 
@@ -100,7 +100,7 @@ def _sum(asks: Sequence[ContainerAsk]) -> Part:
 
 
 def _reduced(charge: Charge, part: Part) -> Charge:
-    """Return what a part takes of a card that was granted so; a charge of which the basis is not known stays."""
+    """Return what a part takes of a granted card; a charge of unknown basis stays."""
     basis = charge.basis
     if basis is None or basis.vram_bytes is None:
         return charge

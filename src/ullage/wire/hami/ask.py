@@ -1,4 +1,4 @@
-"""What the containers of a pod ask of cards in the resources of one vendor, as values."""
+"""The requests of a pod's containers for the resources of one vendor, as values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ WHOLE = 100
 
 @dataclass(frozen=True, slots=True)
 class ContainerAsk:
-    """What one container asks: cards, and of each of them bytes or millionths of its memory, and percent of its cores.
+    """The request of one container: cards, their memory in bytes or millionths, and percent of their cores.
 
-    `task_priority` is 0 or 1 (lower), None if nothing is said. `counted`: the cards are a resource of the container,
-    so that its kubelet asks the device plugin for them.
+    `task_priority` is 0 or 1 (lower), None if it is not stated. `counted`: the cards are a resource of the container,
+    so that its kubelet requests them from the device plugin.
     """
 
     name: str
@@ -31,22 +31,22 @@ class ContainerAsk:
     counted: bool = False
 
     def all_of_it(self) -> ContainerAsk:
-        """The same cards, and all of each."""
+        """Return a request for the same number of cards, and all of each."""
         return replace(self, vram_bytes=0, vram_ppm=PPM, cores=WHOLE)
 
     def vram_on(self, total_bytes: int) -> int:
-        """Bytes of a card of that many."""
+        """Return the requested bytes of a card of that size."""
         return self.vram_bytes or self.vram_ppm * total_bytes // PPM
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceAsk:
-    """What all containers of a pod ask under the names of one vendor, also those that ask for nothing."""
+    """The requests of all containers of a pod for the resources of one vendor, including empty requests."""
 
     words: Words
     containers: tuple[ContainerAsk, ...]
 
     @property
     def counted(self) -> bool:
-        """Whether the kubelet asks a device plugin for cards of a container."""
+        """Whether the kubelet requests cards from a device plugin for any container."""
         return any(ask.counted for ask in self.containers)

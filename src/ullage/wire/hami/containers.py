@@ -1,4 +1,4 @@
-"""What each container of a pod asks of cards in HAMi's words."""
+"""The requests of each container of a pod for cards in HAMi's resources."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.containers import containers_of
 
 _MOST_MIB = 2**24
-"""16 TiB: more than a card has, and less than any amount in bytes that is meant."""
+"""16 TiB: more than a card has, and less than any plausible amount in bytes."""
 
 _OF_BYTES = re.compile(r"[KMGTPE]i?$")
-"""Units in which nobody counts MiB; `k` and `Ki` may be how an API server writes a plain number."""
+"""Units that are not used for MiB; `k` and `Ki` may be how an API server writes a plain number."""
 
 _NANO = 10**9
 
 
 def container_asks(pod: Document, words: Words) -> tuple[ContainerAsk, ...]:
-    """What all containers ask, also those that ask for nothing; init containers come first, as in their pod.
+    """Return the requests of all containers, including empty ones; init containers come first, as in their pod.
 
     Raises:
-        InvalidRequest: an amount is no whole number, or out of range; upstream would take it for no request.
+        InvalidRequest: an amount is not a whole number, or out of range; HAMi would treat it as no request.
 
     """
     spec = mapping(pod.get("spec"), "spec")
@@ -35,12 +35,12 @@ def container_asks(pod: Document, words: Words) -> tuple[ContainerAsk, ...]:
 
 
 def _ask(stage: Stage, path: str, container: Document, words: Words) -> ContainerAsk:
-    name, told = text(container.get("name")), _Told(container, f"{path}.resources")
-    count = told.whole(words.count, MAX_CARDS)
-    memory = told.mib(words.memory)
-    percentage = told.whole(words.memory_percentage, WHOLE)
-    cores = told.whole(words.cores, MAX_INT32)
-    priority = told.whole(words.priority, 1)
+    name, amounts = text(container.get("name")), _Amounts(container, f"{path}.resources")
+    count = amounts.whole(words.count, MAX_CARDS)
+    memory = amounts.mib(words.memory)
+    percentage = amounts.whole(words.memory_percentage, WHOLE)
+    cores = amounts.whole(words.cores, MAX_INT32)
+    priority = amounts.whole(words.priority, 1)
     counted = bool(count)
     if count is None:
         count = 0 if memory is None and percentage is None and cores is None else words.default_count
@@ -53,7 +53,7 @@ def _ask(stage: Stage, path: str, container: Document, words: Words) -> Containe
     return ContainerAsk(name, stage, count, mib * MIB, ppm, min(cores, WHOLE), priority, counted)
 
 
-class _Told:
+class _Amounts:
     """The amounts of one container, limits before requests."""
 
     def __init__(self, container: Document, path: str) -> None:
@@ -62,7 +62,7 @@ class _Told:
         self._kinds = [(kind, mapping(resources.get(kind), f"{path}.{kind}")) for kind in ("limits", "requests")]
 
     def mib(self, resource: str) -> int | None:
-        """The MiB that are asked; an amount in bytes is refused with what it comes to."""
+        """Return the requested MiB; an amount in bytes is refused, with its value in MiB in the message."""
         for kind, amounts in self._kinds:
             value, field = amounts.get(resource), f"{self._path}.{kind}.{resource}"
             if isinstance(value, str) and _OF_BYTES.search(value) and not value.endswith("Ki"):
@@ -74,7 +74,7 @@ class _Told:
             raise InvalidRequest(f"{error.message} (it counts MiB)", field=error.field) from None
 
     def whole(self, resource: str, most: int) -> int | None:
-        """The whole number that is asked of a resource; None if nothing is said of it."""
+        """Return the requested whole number of a resource; None if it is not stated."""
         for kind, amounts in self._kinds:
             value = amounts.get(resource)
             if value is not None:

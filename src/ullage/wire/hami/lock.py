@@ -1,8 +1,8 @@
-"""The lock of a node: whose devices its plugin hands out next. It stands in an annotation, and whoever binds takes it.
+"""The lock of a node: the pod whose devices its plugin hands out next. It is an annotation that the binder sets.
 
-A kubelet tells a device plugin how many devices a container needs, but not whose container it is. HAMi's plugin
-takes the pod that the lock names. So there is one such pod at a time on a node, from its binding until the plugin
-has handed out its devices, told so on the pod (`results.BIND_PHASE`) and taken the lock away.
+A kubelet passes a device plugin the number of devices of a container, but not its pod. HAMi's plugin takes the pod
+that the lock names. So only one pod at a time can be in this state on a node. The state lasts from the bind until the
+plugin has handed out the devices, reported it on the pod (`results.BIND_PHASE`) and removed the lock.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ullage.wire.hami.words import ANNOTATIONS
 LOCK = f"{ANNOTATIONS}/mutex.lock"
 
 EXPIRES_S = 300.0
-"""So long a lock counts if nobody takes it away; everyone who takes one must go by the same time."""
+"""Seconds after which a lock that was not removed expires; all writers of locks must use the same time."""
 
 RETRY_S = 28.0
-"""How long a pod waits for its turn; then kube-scheduler, which waits a little longer, tries again later."""
+"""Seconds that a pod waits for the lock; then kube-scheduler, which waits a little longer, tries again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLock:
-    """Since when, in seconds since 1970 (None: it cannot be read), and for which pod ("": nobody says)."""
+    """The time of the lock in seconds since 1970 (None: unreadable), and its pod ("": not stated)."""
 
     at: float | None
     namespace: str = ""
@@ -31,11 +31,11 @@ class NodeLock:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The pod, by namespace and name."""
+        """The namespace and name of the pod."""
         return self.namespace, self.pod
 
     def expired(self, now: float, expires_s: float = EXPIRES_S) -> bool:
-        """Whether it no longer counts. One that nobody can read never did: no plugin finds a pod by it."""
+        """Return whether the lock has expired. An unreadable lock always has: no plugin finds a pod by it."""
         return self.at is None or now - self.at > expires_s
 
     def encode(self) -> str:
@@ -45,7 +45,7 @@ class NodeLock:
 
 
 def read_lock(text: str) -> NodeLock:
-    """The lock that an annotation holds: `time,namespace,pod`, or of older writers the time alone."""
+    """Return the lock in an annotation: `time,namespace,pod`, or the time alone from older writers."""
     moment, *named = text.split(",")
     try:
         at = datetime.fromisoformat(moment)

@@ -1,4 +1,4 @@
-"""Which slice of which card each container of a pod has: `hami.io/vgpu-mig-allocations`, written at bind."""
+"""The slices of each container of a pod: `hami.io/vgpu-mig-allocations`, written at bind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MigPlace(msgspec.Struct, frozen=True):
 
 
 class Reservation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A slice that is held for a container; the three ids are those that it has once it is made."""
+    """A slice that is reserved for a container; the three ids are set once the slice exists."""
 
     container_index: _Number
     device_index: _Number
@@ -41,12 +41,12 @@ class Reservation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     @property
     def made(self) -> bool:
-        """Whether there is such a slice by now."""
+        """Whether the slice exists."""
         return self.mig_uuid is not None
 
 
 def reservations_of(asks: Sequence[ContainerAsk], allocation: Allocation) -> tuple[Reservation, ...]:
-    """What is reserved for the containers of a pod; nothing on cards of which it has no slice with a place."""
+    """Return the slices of the containers of a pod; none on cards of which it has no slice with a place."""
     slots = dict(zip(allocation.gpus, (charge.slot for charge in allocation.charges), strict=False))
     found = []
     for container, gpus in enumerate(share_out(asks, allocation.gpus)):
@@ -59,15 +59,15 @@ def reservations_of(asks: Sequence[ContainerAsk], allocation: Allocation) -> tup
 
 
 def encode_reservations(reservations: Sequence[Reservation]) -> str:
-    """They as JSON."""
+    """Return the reservations as JSON."""
     return msgspec.json.encode(reservations).decode()
 
 
 def read_reservations(text: str, *, key: str = RESERVATIONS) -> tuple[Reservation, ...]:
-    """The reservations of a pod.
+    """Return the reservations of a pod.
 
     Raises:
-        InvalidAnnotation: they cannot be read, are too many, or a slice has some of its ids only.
+        InvalidAnnotation: they cannot be read, are too many, or a slice has only some of its ids.
 
     """
     try:

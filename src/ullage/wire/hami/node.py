@@ -1,4 +1,4 @@
-"""What HAMi's agents write on a node: its cards, their links, which take nothing new, and whether anybody is there."""
+"""The annotations that HAMi's agents write on a node: its cards, links, cordoned cards and the agent's handshake."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ REGISTER = f"{ANNOTATIONS}/node-nvidia-register"
 SCORE = f"{ANNOTATIONS}/node-nvidia-score"
 HANDSHAKE = f"{ANNOTATIONS}/node-handshake"
 CORDON = f"{ANNOTATIONS}/device-cordon"
-"""Keys of annotations of a node; those of other vendors have their name in place of `nvidia`."""
+"""Keys of annotations of a node; for other vendors they have the vendor's name in place of `nvidia`."""
 
 MAX_DEVICES = 1024
 _MOST_MIB = 2**30
 _MIG = "mig"
 _SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
 _ISOLATIONS = {_MIG: frozenset({Isolation.PARTITIONED}), "mps": _SOFTLY | {Isolation.HARD}}
-"""How a card keeps its users apart, by its mode; in any other by a library in their containers."""
+"""The isolation modes of a card by its mode; in any other mode a library in the containers isolates users."""
 
 _FIELDS = (7, 9, 10)
 
 
 class _Registered(msgspec.Struct, frozen=True):
-    """A card as its agent writes it; Go leaves no field out, so that one that is missing is its zero."""
+    """A card as its agent writes it; Go omits no field here, so a missing field is its zero."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
     index: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)] = 0
@@ -57,10 +57,10 @@ class RegisteredCard:
 
 
 def read_register(text: str, words: Words = NVIDIA, *, key: str = REGISTER) -> tuple[RegisteredCard, ...]:
-    """The cards of a node: JSON, or the older `uuid,count,MiB,cores,type,numa,health[,index,mode]:` of each.
+    """Return the cards of a node: JSON, or the older `uuid,count,MiB,cores,type,numa,health[,index,mode]:` of each.
 
     Raises:
-        InvalidAnnotation: it cannot be read, a card is there twice, or there are too many.
+        InvalidAnnotation: it cannot be read, has a card twice, or has too many cards.
 
     """
     written = text.strip()
@@ -117,11 +117,11 @@ class _Scored(msgspec.Struct, frozen=True):
 
 _PER_NVLINK = 100
 _PATHS = {10: Path.SYS, 20: Path.NODE, 30: Path.PHB, 40: Path.PXB, 50: Path.PIX, 60: Path.BOARD}
-"""What joins two cards, by its score; from 100 on each hundred is an NVLink."""
+"""The path between two cards by its score; from 100 on each hundred is an NVLink."""
 
 
 def read_scores(text: str, *, key: str = SCORE) -> tuple[Link, ...]:
-    """The links between the cards of a node. Where the two ends differ, the lower score counts.
+    """Return the links between the cards of a node. Where the two ends differ, the lower score counts.
 
     Raises:
         InvalidAnnotation: it cannot be read, or there are too many cards.
@@ -148,7 +148,7 @@ def _link(a: str, b: str, score: int) -> Link:
 
 
 def read_cordon(text: str, *, key: str = CORDON) -> frozenset[str]:
-    """Cards that take no new work: a JSON list of uuids, or uuids with commas between them.
+    """Return the cards that take no new work: a JSON list of uuids, or uuids with commas between them.
 
     Raises:
         InvalidAnnotation: it cannot be read, or there are too many.
@@ -163,44 +163,47 @@ def read_cordon(text: str, *, key: str = CORDON) -> frozenset[str]:
 
 
 def cordoned(cards: Iterable[Gpu], uuids: frozenset[str]) -> tuple[Gpu, ...]:
-    """The cards, with those cordoned that are named."""
+    """Return the cards, with the named ones cordoned."""
     return tuple(replace(card, cordoned=card.uuid in uuids) for card in cards)
 
 
 ANSWER_S = 60.0
-"""How long an agent has to answer."""
+"""Seconds in which an agent has to respond."""
 
 _ASKING = "Requesting"
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """The last word between scheduler and agent, `Requesting` or another, and when (None: it cannot be read)."""
+    """The last state between scheduler and agent, `Requesting` or another, and its time (None: unreadable)."""
 
     word: str
     at: float | None = None
 
     @classmethod
     def ask(cls, now: float) -> Handshake:
-        """The question; an agent that is there puts its own word in its place."""
+        """Return the request; a live agent replaces it by its own state."""
         return cls(_ASKING, now)
 
     @property
     def asking(self) -> bool:
-        """Whether the agent has not answered yet."""
+        """Whether the agent has not responded yet."""
         return self.word == _ASKING
 
     def overdue(self, now: float, within_s: float = ANSWER_S) -> bool:
-        """Whether the agent has not answered in time. Only then, and if the kubelet offers none, its cards are gone."""
+        """Return whether the agent has not responded in time.
+
+        Only then, and if the kubelet offers no cards, its cards are gone.
+        """
         return self.asking and self.at is not None and now - self.at > within_s
 
     def encode(self) -> str:
-        """The word and the time, as `read_handshake` reads them."""
+        """Return the state and the time, as `read_handshake` reads them."""
         return f"{self.word}_{datetime.fromtimestamp(self.at or 0.0, UTC).strftime('%Y-%m-%d %H:%M:%S')}"
 
 
 def read_handshake(text: str) -> Handshake:
-    """The handshake of a node, such as `Requesting_2026.01.31 12:00:00`; any text is one."""
+    """Return the handshake of a node, such as `Requesting_2026.01.31 12:00:00`; any text is a handshake."""
     word, _, moment = text.strip().partition("_")
     try:
         at = datetime.fromisoformat(moment.replace(".", "-", 2))

@@ -1,4 +1,4 @@
-"""What a pod holds that HAMi's scheduler placed: the cards that its annotations name, and how much of each."""
+"""The allocation of a pod that HAMi's scheduler placed: the cards in its annotations, and the amounts of each."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ChargeOf = Callable[[ResourceRequirement, str], Charge]
 
 
 def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf) -> Allocation | None:
-    """Return what a pod on a node holds by HAMi's annotations; None where it has none of them, or is on no node.
+    """Return what a pod on a node holds by HAMi's annotations; None without such annotations, or without a node.
 
-    `asked` is what the pod asks, None where that cannot be read. `charge_of` returns what a requirement takes of a
-    card, by the uuid of the card. A device of which no memory is named, and a slice, hold their card whole. Init
-    containers that have ended hold nothing; an allocation without cards says that nobody else had any.
+    `asked` is the request of the pod, None where that cannot be read. `charge_of` returns what a requirement takes of
+    a card, by the uuid of the card. A device without stated memory, and a slice, hold their card whole. Init
+    containers that have ended hold nothing; an allocation without cards says that no other container had any.
 
     Raises:
-        InvalidRequest: the annotations cannot be read, are of another node, or name a card that no machine has.
+        InvalidRequest: the annotations cannot be read, are for another node, or name an unknown card.
 
     """
     keys, spec = Keys(pod, ANNOTATIONS), mapping(pod.get("spec"), "spec")
@@ -72,14 +72,14 @@ def _claim(keys: Keys, asked: PodRequest | None) -> Claim:
 
 
 def _peaks(spec: Document, written: Sequence[Sequence[Device]], *, over: bool) -> dict[str, Part]:
-    """The most that the containers of a pod have of each card at a time.
+    """Return the most that the containers of a pod have of each card at a time.
 
-    Init containers run one after the other, sidecars and the others together. With `over` the init containers have
+    Init containers run one after the other, sidecars and app containers together. With `over` the init containers have
     ended and have nothing. Where the annotation has another number of containers than the pod, all of them count
     together.
     """
     stages = [stage for stage, _, _ in containers_of(spec)]
-    if len(written) != len(stages):  # such as where init containers are left out
+    if len(written) != len(stages):  # init containers may be left out
         stages = [Stage.APP] * len(written)
     staying: dict[str, Counter[str]] = {}
     peaks: dict[str, Counter[str]] = {}
@@ -105,7 +105,7 @@ def _part(amounts: Counter[str]) -> Part:
 
 
 def _requirement(asked: PodRequest | None, count: int, part: Part) -> ResourceRequirement:
-    """What was asked, as it was granted: of these cards, softly kept apart."""
+    """Return the request as it was granted: these cards, softly isolated."""
     cards = CardSelector(isolation=Isolation.SOFT)
     if asked is None:
         return ResourceRequirement(gpu_count=count, part=part, cards=cards)

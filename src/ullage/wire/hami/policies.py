@@ -1,4 +1,4 @@
-"""Which nodes and cards a HAMi pod prefers, as a strategy and conditions of ours."""
+"""The preferences of a HAMi pod for nodes and cards, as one of our strategies and conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRATEGIES = {
     ("spread", "spread"): "low-load-first",
     ("spread", "binpack"): "node-low-load-gpu-compact",
 }
-"""Strategies by what is said of nodes and of cards."""
+"""Strategies by the policies for nodes and for cards."""
 
 _SORTING = ("binpack", "spread")
 _OTHERS = ("mutex", "topology-aware", "numa")
@@ -25,7 +25,7 @@ _WEIGHTS = ("slot", "core", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """`strategy` is None where the pod says nothing. `alone`: on cards that nobody else has; `near`: of one zone."""
+    """`strategy` is None where the pod states none. `alone`: on cards without other users; `near`: in one zone."""
 
     strategy: str | None = None
     alone: bool = False
@@ -34,10 +34,10 @@ class Policies:
 
 
 def policies_of(pod: Document, words: Words) -> Policies:
-    """The policies of a pod.
+    """Return the policies of a pod.
 
     Raises:
-        InvalidAnnotation: one of them is not known, or cannot be read.
+        InvalidAnnotation: a policy is not known, or cannot be read.
 
     """
     keys = Keys(pod, ANNOTATIONS)
@@ -61,14 +61,14 @@ def _chain(keys: Keys) -> tuple[str, ...]:
 
 
 def _links(keys: Keys, chain: tuple[str, ...]) -> tuple[str, ...]:
-    """A warning that links of cards decide nothing, if the pod asks for that."""
+    """Return a warning that links between cards have no effect, if the pod asks for them."""
     if "topology-aware" not in chain:
         return ()
     return (f"{keys.key('gpu-scheduler-policy')}: topology-aware has no effect yet: links between cards are not read",)
 
 
 def _weights(keys: Keys) -> tuple[str, ...]:
-    """A warning about weights: strategies have their own. Those that cannot be read are refused all the same."""
+    """Return a warning that weights have no effect: strategies have their own. Unreadable weights are still refused."""
     written = keys.text("device-scoring-weights")
     if written is None:
         return ()

@@ -1,7 +1,7 @@
-"""Why a node gets no pod, in HAMi's words: `2/4 CardInsufficientMemory, 1/4 CardCordoned`.
+"""The refusal of a pod by a node, in HAMi's texts: `2/4 CardInsufficientMemory, 1/4 CardCordoned`.
 
-Schedulers count equal texts over nodes, so that they are few, and have no names and no amounts in them. A code
-of ours for which HAMi has no word stands for itself. Details are told by `why`.
+Schedulers count equal texts over nodes, so there are few texts, without names and amounts. A code of ours for which
+HAMi has no text stands for itself. `ullage why` and the events of a pod have the details.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Rejection
 
 UNREGISTERED = "node unregistered"
-"""A node of which no cards are known."""
+"""A node without known cards."""
 
 TOO_FEW = "NodeInsufficientDevice"
 TOO_FEW_LEFT = "AllocatedCardsInsufficientRequest"
@@ -48,20 +48,20 @@ _OF_CARDS: dict[str, tuple[Code, ...]] = {
         *(Code.NO_PARTITION_SLOT, Code.NO_ISOLATION_GROUP),
     ),
 }
-"""HAMi's texts about cards in the order in which they are told, and what of ours they stand for."""
+"""HAMi's texts about cards in the order in which they are reported, and our codes for each."""
 
 _TEXT = {code: text for text, codes in _OF_CARDS.items() for code in codes}
 _ORDER = {text: place for place, text in enumerate(_OF_CARDS)}
 _OF_NODES = frozenset(
     {Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED, Code.NODE_AFFINITY, Code.NODE_UNKNOWN, Code.OVERSUBSCRIPTION}
 )
-"""Told without numbers of cards, as all cards of a node share them."""
+"""Codes that are reported without numbers of cards, as they apply to all cards of a node."""
 
 
 def refusal_text(rejections: Sequence[Rejection], cards: int, asked: int = 1, *, mutex: bool = False) -> str:
-    """What is told of one node with so many cards, against a request for `asked` of them.
+    """Return the text for one node with `cards` cards, for a request of `asked` cards.
 
-    Each card counts once, by what was said of it first. With `mutex` a pod wanted idle cards only.
+    Each card counts once, by its first rejection. With `mutex` the pod requested idle cards only.
     """
     if not cards:
         return UNREGISTERED
@@ -72,11 +72,11 @@ def refusal_text(rejections: Sequence[Rejection], cards: int, asked: int = 1, *,
         if rejection.code not in (Code.NOT_ENOUGH_CARDS, *_OF_NODES):
             first.setdefault(rejection.gpu, rejection)
     counts = Counter(_text(rejection, mutex=mutex) for rejection in first.values())
-    told = [f"{counts[text]}/{cards} {text}" for text in sorted(counts, key=lambda text: (_ORDER.get(text, 99), text))]
-    told += dict.fromkeys(rejection.code.value for rejection in rejections if rejection.code in _OF_NODES)
+    texts = [f"{counts[text]}/{cards} {text}" for text in sorted(counts, key=lambda text: (_ORDER.get(text, 99), text))]
+    texts += dict.fromkeys(rejection.code.value for rejection in rejections if rejection.code in _OF_NODES)
     if any(rejection.code is Code.NOT_ENOUGH_CARDS for rejection in rejections):
-        told.append(f"{cards - len(first)}/{cards} {TOO_FEW_LEFT}")
-    return ", ".join(told)
+        texts.append(f"{cards - len(first)}/{cards} {TOO_FEW_LEFT}")
+    return ", ".join(texts)
 
 
 def _text(rejection: Rejection, *, mutex: bool) -> str:

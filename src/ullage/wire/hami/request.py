@@ -1,4 +1,4 @@
-"""The request of a pod that asks in HAMi's words."""
+"""The request of a pod in HAMi's resources and annotations."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from ullage.wire.pod.owner import claim_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 
 _NATIVE = "nvidia.com/gpu"
-"""A resource that alignment knows as cards, whatever their vendor."""
+"""A resource that alignment reads as cards, for any vendor."""
 
 
 class Mode(StrEnum):
-    """How parts of a card are kept apart: by a library in the container, or cut by hardware."""
+    """How parts of a card are isolated: by a library in the container, or by hardware partitions."""
 
     SOFT = "hami-core"
     PARTITIONED = "mig"
@@ -48,9 +48,10 @@ def read_hami(
     replicas: int | None = None,
     now: float = 0.0,
 ) -> PodRequest | None:
-    """The request of a pod; None if no container asks for a card. What is not about cards is read under `domain`.
+    """Return the request of a pod; None if no container requests a card.
 
-    All cards of a request are asked alike: where containers differ, each card is asked for the most of them.
+    Annotations that are not about cards are read under `domain`. All cards of a request have the same amounts: where
+    containers differ, each card has the largest of them.
 
     Raises:
         InvalidAnnotation: an annotation is wrong, or two contradict each other.
@@ -81,7 +82,7 @@ def read_hami(
     spec = mapping(pod.get("spec"), "spec")
     asked = Asked(count, part, cards, None, guaranteed=True)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas, now)
-    if isolation is Isolation.SHARED and part != WHOLE_CARD:  # cores, or a policy, take the rest of its cards
+    if isolation is Isolation.SHARED and part != WHOLE_CARD:  # all cores or a policy: the cards are taken whole
         claim = replace(claim, limit=part, counts_as_written=True)
     cpu_milli = pod_amount(spec, "cpu", MILLI)
     requirement = ResourceRequirement(
@@ -100,7 +101,7 @@ def read_hami(
         claim=claim,
         domain=domain,
         container_gpu_counts=_split(asks, count),
-        warnings=(*_told_apart(asking), *policies.warnings, *warnings),
+        warnings=(*_differing_amounts(asking), *policies.warnings, *warnings),
         strategy=policies.strategy,
         idle_only=policies.alone,
         dialect=Dialect.HAMI,
@@ -109,7 +110,7 @@ def read_hami(
 
 
 def _part(asking: Sequence[ContainerAsk], words: Words) -> tuple[Part, bool]:
-    """The most that a container asks of each card, and whether one of them asks for all cores."""
+    """Return the largest request of a container per card, and whether one of them requests all cores."""
     vram = max(ask.vram_bytes for ask in asking)
     ppm = max(ask.vram_ppm for ask in asking)
     if vram and ppm == PPM:
@@ -122,7 +123,7 @@ def _part(asking: Sequence[ContainerAsk], words: Words) -> tuple[Part, bool]:
 
 
 def _together(asks: Sequence[ContainerAsk], apart: ResourceRequirement) -> tuple[ResourceRequirement, ...]:
-    """What is asked where containers share cards, most cards first; nothing where cards are held whole."""
+    """Return the requests for containers that share cards, most cards first; none where cards are held whole."""
     if apart.part is None or apart.cards.isolation not in (Isolation.SOFT, Isolation.HARD):
         return ()
     return tuple(
@@ -132,7 +133,10 @@ def _together(asks: Sequence[ContainerAsk], apart: ResourceRequirement) -> tuple
 
 
 def _isolation(mode: Mode | None, defaults: PodDefaults, *, alone: bool) -> Isolation:
-    """All cores, and cards that nobody else has, hold a card whole; a slice of hardware is nobody else's anyway."""
+    """Return the isolation mode of the cards.
+
+    All cores, and cards without other users, hold a card whole; a hardware slice is exclusive anyway.
+    """
     if mode is Mode.PARTITIONED:
         return Isolation.PARTITIONED
     if alone:
@@ -140,15 +144,17 @@ def _isolation(mode: Mode | None, defaults: PodDefaults, *, alone: bool) -> Isol
     return Isolation.SOFT if mode is Mode.SOFT else defaults.isolation
 
 
-def _told_apart(asking: Sequence[ContainerAsk]) -> tuple[str, ...]:
+def _differing_amounts(asking: Sequence[ContainerAsk]) -> tuple[str, ...]:
     if len({(ask.vram_bytes, ask.vram_ppm, ask.cores) for ask in asking}) == 1:
         return ()
-    told = "a place is looked for with the most of them on every card, and each card then holds what its container asks"
-    return (f"containers ask for different parts of cards: {told}",)
+    meaning = (
+        "a place is looked for with the most of them on every card, and each card then holds what its container asks"
+    )
+    return (f"containers ask for different parts of cards: {meaning}",)
 
 
 def _listed(keys: Keys, name: str) -> tuple[str, ...]:
-    """Entries of a comma list, without blanks around them; none for a list that has none."""
+    """Return the entries of a comma list, without blanks around them; none for an empty list."""
     found = listed(keys.text(name) or "")
     try:
         return CardSelector(uuids=found).uuids
@@ -158,7 +164,7 @@ def _listed(keys: Keys, name: str) -> tuple[str, ...]:
 
 
 def _split(asks: Sequence[ContainerAsk], count: int) -> dict[str, int]:
-    """Cards of the containers that stay, if they are all of them and more than one container has some."""
+    """Return the cards per app container and sidecar, if these have all cards and more than one of them has some."""
     staying = {ask.name: ask.count for ask in asks if ask.count and ask.stage is not Stage.INIT}
     return staying if len(staying) > 1 and sum(staying.values()) == count else {}
 
@@ -176,7 +182,10 @@ class _Cards:
 
 
 def _alignment(pod: Document, keys: Keys, own: Keys, cards: _Cards) -> Alignment:
-    """As the pod says of zones; `numa-bind` has the cards of each container in one zone, and `numa` tries to."""
+    """Return the alignment of the pod.
+
+    `numa-bind` requires the cards of a container to be in one zone, and `numa` prefers it.
+    """
     bind = (own.text("numa-bind") or "false").casefold()
     if bind not in ("true", "false"):
         raise own.wrong("numa-bind", "write true or false")
@@ -192,7 +201,7 @@ def _alignment(pod: Document, keys: Keys, own: Keys, cards: _Cards) -> Alignment
 
 
 def _as_plain(pod: Document, cards: _Cards) -> Document:
-    """The pod with nothing but cards, as a device plugin offers them, where HAMi's words were."""
+    """Return the pod with whole cards of a device plugin in place of HAMi's resources."""
     spec, left = dict(mapping(pod.get("spec"), "spec")), iter(cards.asks)
     hidden = {cards.words.count, *cards.words.amounts}
     for kind in ("initContainers", "containers"):

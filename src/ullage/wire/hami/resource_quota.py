@@ -1,4 +1,4 @@
-"""A ResourceQuota of Kubernetes, as far as it is about parts of cards: what API servers themselves do not count."""
+"""The limits of a Kubernetes ResourceQuota on parts of cards, which API servers do not count."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _MOST_MIB = 2**30
 
 
 def quota_of(hard: Iterable[Mapping[str, str]], words: Iterable[Words]) -> Quota | None:
-    """The quota that these come to together: of each amount the smallest; None if none is about parts of cards.
+    """Return the quota of several ResourceQuotas: of each amount the smallest; None if none limits parts of cards.
 
-    `hard` are those of the quotas of one namespace. `limits.nvidia.com/gpumem` (and the like of other vendors) is in
-    MiB, `limits.nvidia.com/gpucores` in percent of a card; 0 allows nothing. Whole cards (`requests.nvidia.com/gpu`)
-    are counted by the API server when a pod is created.
+    `hard` are the amounts of the quotas of one namespace. `limits.nvidia.com/gpumem` (and those of other vendors) is
+    in MiB, `limits.nvidia.com/gpucores` in percent of a card; 0 allows nothing. Whole cards
+    (`requests.nvidia.com/gpu`) are counted by the API server when a pod is created.
 
     Raises:
         InvalidRequest: an amount cannot be read.
 
     """
-    told, words = list(hard), list(words)
-    memory = _smallest(told, {f"limits.{one.memory}": one.memory_factor * MIB for one in words}, _MOST_MIB)
-    cores = _smallest(told, dict.fromkeys((f"limits.{one.cores}" for one in words), PPM // WHOLE), MAX_INT32)
+    limits, words = list(hard), list(words)
+    memory = _smallest(limits, {f"limits.{one.memory}": one.memory_factor * MIB for one in words}, _MOST_MIB)
+    cores = _smallest(limits, dict.fromkeys((f"limits.{one.cores}" for one in words), PPM // WHOLE), MAX_INT32)
     if memory is None and cores is None:
         return None
     return Quota(total_limits=Caps(vram_bytes=memory), max_workers=None, max_cores_ppm=cores)
@@ -50,7 +50,7 @@ def readable(hard: Mapping[str, str], words: Sequence[Words]) -> tuple[dict[str,
 
 
 class Figures(NamedTuple):
-    """How a namespace stands with one amount of its quota, by the name of the resource and in its unit."""
+    """The hard limit and usage of one amount of a namespace, by the name of the resource and in its unit."""
 
     resource: str
     limit: int
@@ -58,7 +58,10 @@ class Figures(NamedTuple):
 
 
 def figures_of(quota: Quota, vram_bytes: int, cores_ppm: int, words: Words) -> Iterator[Figures]:
-    """What of a quota is used in the words of one vendor; these bytes of cards and millionths of cards are held."""
+    """Yield the limits and usage of a quota in the resources of one vendor.
+
+    `vram_bytes` and `cores_ppm` (millionths of cards) are held.
+    """
     for resource, cap, held, unit in (
         (words.memory, quota.total_limits.vram_bytes, vram_bytes, words.memory_factor * MIB),
         (words.cores, quota.max_cores_ppm, cores_ppm, PPM // WHOLE),
@@ -67,11 +70,11 @@ def figures_of(quota: Quota, vram_bytes: int, cores_ppm: int, words: Words) -> I
             yield Figures(resource, cap // unit, -(-held // unit))
 
 
-def _smallest(told: Iterable[Mapping[str, str]], units: Mapping[str, int], most: int) -> int | None:
-    """The smallest amount that is told under any of these keys, each in its unit; None if none is."""
+def _smallest(limits: Iterable[Mapping[str, str]], units: Mapping[str, int], most: int) -> int | None:
+    """Return the smallest amount under any of these keys, each in its unit; None if there is none."""
     amounts = [
         parse_quantity(each[key], key, maximum=most) * unit
-        for each in told
+        for each in limits
         for key, unit in units.items()
         if key in each
     ]

@@ -1,4 +1,4 @@
-"""What HAMi writes on a pod that has cards. It is output: on pods that were not placed here it is never believed."""
+"""The annotations that HAMi writes on a pod with cards. On pods that were not placed here they are not trusted."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ BIND_TIME = f"{ANNOTATIONS}/bind-time"
 MIG = f"{ANNOTATIONS}/vgpu-mig-allocations"
 
 OUTPUT = (TO_ALLOCATE, ALLOCATED, NODE, TIME, BIND_PHASE, BIND_TIME, MIG)
-"""What only whoever places a pod writes on it."""
+"""Annotations that only the scheduler of a pod writes."""
 
 _SLICE = re.compile(r"\[[^\]]*\]$")
 _FIELDS = (4, 5)
 _MOST = 4096
-"""Containers, or devices of one, that are read."""
+"""The most containers, or devices of one container, that are read."""
 
 
 class BindPhase(StrEnum):
-    """How far a pod is that was given cards."""
+    """The phase of a pod after it was given cards."""
 
     ALLOCATING = "allocating"
     SUCCESS = "success"
@@ -44,7 +44,7 @@ class BindPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What one container has of a card: MiB, and percent of its cores. `share_mode` is one that a fork adds."""
+    """The share of one container in a card: MiB, and percent of its cores. `share_mode` is from a fork of HAMi."""
 
     uuid: str
     kind: str
@@ -54,7 +54,7 @@ class Device:
 
     @property
     def card(self) -> str:
-        """The uuid without the place of a slice."""
+        """The uuid without the suffix of a slice."""
         return _SLICE.sub("", self.uuid)
 
 
@@ -65,12 +65,13 @@ def devices_of(
     words: Words = NVIDIA,
     charges: Sequence[Charge] = (),
 ) -> tuple[tuple[Device, ...], ...]:
-    """What each container of a pod has, in its order; nothing for one whose kubelet asks for nothing.
+    """Return the devices of each container of a pod, in its order; none for one whose kubelet requests none.
 
-    `gpus` are the pod's, `charges` what it was given of each (none: all of them). No container has more than that.
+    `gpus` are the pod's cards, `charges` what it was given of each (empty: all of them). No container has more than
+    that.
 
     Raises:
-        InvalidRequest: there are fewer cards than the containers ask for, or one is not known.
+        InvalidRequest: there are fewer cards than the containers request, or one is not known.
 
     """
     shared, found = list(share_out(asks, gpus)), []
@@ -93,15 +94,15 @@ def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, words: Words) -
 
 
 def encode_devices(containers: Iterable[Iterable[Device]]) -> str:
-    """Devices as `UUID,TYPE,MiB,cores:` each, and a `;` after every container."""
+    """Return devices as `UUID,TYPE,MiB,cores:` each, and a `;` after every container."""
     return "".join("".join(f"{_encoded(device)}:" for device in devices) + ";" for devices in containers)
 
 
 def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[Device, ...], ...]:
-    """The devices of each container.
+    """Return the devices of each container.
 
     Raises:
-        InvalidAnnotation: it cannot be read, or is too long.
+        InvalidAnnotation: the text cannot be read, or is too long.
 
     """
     containers = written.split(";", _MOST + 1)
@@ -115,17 +116,17 @@ def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[Device,
 def to_allocate(
     node: str, containers: Iterable[Iterable[Device]], now: float, *, phase: BindPhase = BindPhase.ALLOCATING
 ) -> dict[str, str]:
-    """The annotations of a pod that was given cards and is being bound; `now` in seconds since the epoch."""
+    """Return the annotations of a pod that was given cards and is being bound; `now` in seconds since the epoch."""
     written, seconds = encode_devices(containers), str(int(now))
     placed = {NODE: node, TIME: seconds, TO_ALLOCATE: written, ALLOCATED: written}
     return placed | {BIND_PHASE: phase.value, BIND_TIME: seconds}
 
 
 def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[Device, ...], ...] | None:
-    """What the containers of a pod have, if it was placed here; None for any other pod, whatever stands on it.
+    """Return the devices of the containers of a pod if it was placed here; None for any other pod.
 
     Raises:
-        InvalidAnnotation: it cannot be read, or names cards that the pod was not given.
+        InvalidAnnotation: the annotation cannot be read, or names cards that the pod was not given.
 
     """
     keys = Keys(pod, domain)

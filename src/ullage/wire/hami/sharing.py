@@ -1,8 +1,8 @@
-"""Which cards of a pod each of its containers has, and what its containers ask of one card together.
+"""The cards of each container of a pod, and the sums of what its containers request of one card.
 
 HAMi's device plugin gives one card to as many containers as its memory and cores suffice for. A pod gets a card for
-each container where a node has so many, else its containers share cards. Init containers run one after the other and
-leave their cards to the containers that start later; a sidecar keeps its cards from its turn on.
+each container where a node has enough cards, else its containers share cards. Init containers run one after the other
+and leave their cards to the containers that start later; a sidecar keeps its cards from its start on.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ullage.model.topology import CARD
 from ullage.wire.hami.ask import WHOLE, ContainerAsk
 
 _MOST_LAYOUTS = 8
-"""Numbers of cards that are tried for one pod."""
+"""The most numbers of cards that are tried for one pod."""
 
 
 class Amounts(NamedTuple):
-    """What is asked of one card: its memory in millionths or in bytes, and percent of its cores."""
+    """The request for one card: its memory in millionths or in bytes, and percent of its cores."""
 
     vram_ppm: int = 0
     vram_bytes: int = 0
@@ -35,25 +35,25 @@ class Amounts(NamedTuple):
         return Amounts(self.vram_ppm + other.vram_ppm, self.vram_bytes + other.vram_bytes, self.cores + other.cores)
 
     def most(self, other: Amounts) -> Amounts:
-        """Return the larger of each amount."""
+        """Return the larger of the two for each amount."""
         return Amounts(*map(max, self, other))
 
     @property
     def fits(self) -> bool:
-        """Whether a card may have that much: amounts in both units of memory cannot be compared with a card."""
+        """Whether a card may have this much. Memory in both units cannot be compared with a card."""
         return self.vram_ppm <= PPM and self.cores <= WHOLE and not (self.vram_ppm and self.vram_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The cards of each container, as positions among those of the pod, and the peak of what is asked of each card."""
+    """The cards of each container, as positions among those of the pod, and the peak request for each card."""
 
     containers: tuple[tuple[int, ...], ...]
     peaks: tuple[Amounts, ...]
 
     @property
     def part(self) -> Part | None:
-        """The most that is asked of any card; None if a card cannot have that much."""
+        """The largest request for a card; None if a card cannot have that much."""
         if not all(peak.fits for peak in self.peaks):
             return None
         ppm, vram, cores = (max(amounts) for amounts in zip(*self.peaks, strict=True))
@@ -63,7 +63,7 @@ class Layout:
 
 
 def most_cards(asks: Sequence[ContainerAsk]) -> int:
-    """Return how many cards the pod has at its peak: sidecars and app containers together, init ones in their turn."""
+    """Return the peak number of cards of the pod: sidecars and app containers together, init containers in turn."""
     staying = peak = 0
     for ask in asks:
         if ask.stage is Stage.INIT:
@@ -76,8 +76,8 @@ def most_cards(asks: Sequence[ContainerAsk]) -> int:
 def layout(asks: Sequence[ContainerAsk], count: int) -> Layout:
     """Return which of `count` cards each container has; with fewer than `most_cards` containers share them.
 
-    The largest container comes first, and each gets the cards of which the least is asked so far. The result depends
-    on nothing but the arguments, so that a pod that is read again has the same cards in the same containers.
+    The largest container comes first, and each gets the cards with the smallest request so far. The result depends
+    only on the arguments, so that a pod that is read again has the same cards in the same containers.
     """
     containers = tuple(_apart(asks) if count >= most_cards(asks) else _spread(asks, count))
     staying = peaks = [Amounts()] * count
@@ -89,9 +89,9 @@ def layout(asks: Sequence[ContainerAsk], count: int) -> Layout:
 
 
 def shared_cards(asks: Sequence[ContainerAsk]) -> dict[int, Part]:
-    """Return the numbers of cards on which containers can share, the largest first, and what is asked of each card.
+    """Return the numbers of cards on which containers can share, the largest first, with the request for each card.
 
-    Of two numbers with the same part only the smaller is there, as it fits wherever the other does.
+    Of two numbers with the same part only the smaller is returned, as it fits wherever the other does.
     """
     total, widest = most_cards(asks), max((ask.count for ask in asks), default=0)
     counts = sorted({max(widest, -(-total // users)) for users in range(2, total + 1)} - {total}, reverse=True)
@@ -112,7 +112,7 @@ def share_out(asks: Sequence[ContainerAsk], gpus: Sequence[str]) -> Iterator[tup
 def parts_by_card(
     asks: Sequence[ContainerAsk], gpus: Sequence[str], totals: Mapping[str, int | None]
 ) -> dict[str, Part]:
-    """Return the most that the containers of each card ask of it at a time; nothing of a card of unknown size.
+    """Return the most that the containers of each card request of it at a time; without cards of unknown size.
 
     `totals` are the bytes of the cards by uuid. Memory is in bytes, cores in millionths.
     """
@@ -125,9 +125,9 @@ def parts_by_card(
 
 
 def as_one_container(alignment: Alignment, cards: int) -> Alignment:
-    """Return the alignment of containers that share `cards` cards: as one container that has all that they have.
+    """Return the alignment of containers that share `cards` cards, as of one container that has all that they have.
 
-    Which of them has which card in which zone cannot be said apart. What lies in the zones of one container together
+    It is not known which container has which card in which zone. What lies together in the zones of one container also
     does so for each of several.
     """
     staying, peak = Counter[tuple[str, str | int]](), Counter[tuple[str, str | int]]()

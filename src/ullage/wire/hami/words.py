@@ -1,4 +1,4 @@
-"""The names under which HAMi's pods ask for cards of a vendor, and what counts where a pod says nothing."""
+"""The names with which HAMi's pods request cards of a vendor, and the defaults."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ POLICY_ANNOTATIONS = ("node-scheduler-policy", "gpu-scheduler-policy", "device-s
 class Words:
     """One vendor's names of resources, the domain of its annotations, and the defaults of its configuration.
 
-    `memory` counts MiB (times `memory_factor`), `memory_percentage` and `cores` percent, each per card.
-    Without default memory a card's is taken whole; without default cores nothing is held of its compute.
+    `memory` counts MiB (times `memory_factor`), `memory_percentage` and `cores` percent, each per card. Without
+    default memory the memory of a card is taken whole; without default cores no compute is held.
     """
 
     vendor: str = "NVIDIA"
@@ -39,11 +39,11 @@ class Words:
 
     @property
     def amounts(self) -> tuple[str, ...]:
-        """Resources that nobody but HAMi knows."""
+        """Resources that only HAMi knows."""
         return self.memory, self.memory_percentage, self.cores, self.priority
 
     def annotations(self) -> tuple[str, ...]:
-        """Keys of annotations by which a pod asks, in full."""
+        """Keys of annotations of requests, in full."""
         return _annotations(self.domain)
 
 

@@ -1,11 +1,11 @@
-"""A Kubernetes Pod as a request, and an allocation as annotations of its pod.
+"""A Kubernetes pod as a request, and an allocation as annotations of its pod.
 
-A pod is a plain mapping, as parsed from YAML or JSON. What it asks of cards stands in annotations under
-a configured domain; `tensor-fusion.ai` reads pods written for that scheduler. Everything here is pure.
+A pod is a plain mapping, as parsed from YAML or JSON. Its request for cards is in annotations under a configured
+domain; `tensor-fusion.ai` reads pods written for that scheduler. Everything here is pure.
 
-An error in an annotation is an `InvalidAnnotation` (code `invalid-annotation`) that names the key in
-full, its value and the fix, and both keys where two contradict each other. An error elsewhere in the
-pod is an `InvalidRequest` that names the path of the field.
+An error in an annotation is an `InvalidAnnotation` (code `invalid-annotation`) with the full key, its value and the
+fix, and both keys where two contradict each other. An error elsewhere in the pod is an `InvalidRequest` that names the
+path of the field.
 """
 
 from ullage.model.part import WHOLE_CARD

@@ -1,4 +1,4 @@
-"""What is refused at admission: what can be read but not be served, and pods of other schedulers."""
+"""Checks at admission: pods that can be read but cannot be served, and pods of other schedulers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.wire.pod.vendors import LIMITER_VENDORS
 
 
 def check_admission(request: PodRequest, *, replicas: int | None = None, pools: bool = True) -> None:
-    """Refuse a pod that could not be served; one that already runs is not asked this. `pools`: it has to be in one.
+    """Refuse a pod that cannot be served; running pods are not checked. `pools`: it has to be in a pool.
 
     Raises:
         InvalidAnnotation: no pool; no amount; soft isolation on a vendor without a limiter; a limit below
@@ -45,10 +45,10 @@ def _asks_nothing(request: PodRequest, isolation: Isolation) -> InvalidAnnotatio
 
 
 def check_scheduler(pod: Document, names: Iterable[str]) -> None:
-    """Refuse a pod that names a scheduler other than these; one that names none will do.
+    """Refuse a pod that names a scheduler other than these; one that names none is accepted.
 
     Raises:
-        InvalidRequest: it does.
+        InvalidRequest: it names another scheduler.
 
     """
     name = mapping(pod.get("spec"), "spec").get("schedulerName")

@@ -1,6 +1,6 @@
-"""Which nodes a pod may go to: its nodeSelector and nodeAffinity as terms over labels.
+"""The nodeSelector and nodeAffinity of a pod, as terms over labels.
 
-How it stands to other pods (podAffinity, podAntiAffinity) is for kube-scheduler, which knows them.
+podAffinity and podAntiAffinity are left to kube-scheduler, which knows all pods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _QUOTES = "texts are needed; put it in quotes"
 
 
 def node_affinity(spec: Document) -> NodeAffinity:
-    """The terms of a pod; what its nodeSelector says holds in each required one.
+    """Return the terms of a pod; its nodeSelector is part of each required one.
 
     Raises:
         InvalidRequest: a part of them cannot be read; the path is named.
@@ -33,7 +33,7 @@ def node_affinity(spec: Document) -> NodeAffinity:
 
 
 def node_selector(selector: object, path: str) -> NodeAffinity:
-    """The terms of a node selector such as those of volumes and devices; any node if there is none.
+    """Return the terms of a node selector, such as those of volumes and devices; any node if there is none.
 
     Raises:
         InvalidRequest: a part of it cannot be read; the path is named.
@@ -54,7 +54,7 @@ def _selector(labels: object) -> Term:
 
 
 def _required(selector: object, path: str, also: Term) -> tuple[Term, ...]:
-    """The terms with what holds in each; an empty one matches nothing, and stays empty."""
+    """Return the terms with `also` in each; an empty term matches nothing, and stays empty."""
     if selector is None:
         return (also,) if also else ()
     listed = mapping(selector, path).get("nodeSelectorTerms")
@@ -87,7 +87,7 @@ def _label(condition: Document, path: str) -> Expression:
 
 
 def _check_label(key: object, path: str) -> None:
-    """A label of that name would be taken for the field."""
+    """Refuse a label whose name would be taken for the field."""
     if key == NODE_NAME:
         raise invalid(path, key, "the name of a node is no label; put it under matchFields")
 

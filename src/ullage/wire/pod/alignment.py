@@ -1,8 +1,8 @@
-"""What a pod asks of zones: its policy, and what each of its containers is aligned by.
+"""The alignment that a pod requests: its policy, and what each of its containers is aligned by.
 
-The kubelet's rules: devices are aligned in pods of every class, by the limits; CPUs for containers of
-Guaranteed pods that request a whole number; memory and huge pages in Guaranteed pods. Everything else comes
-from what the pods of a node share, and is not aligned.
+The rules are the kubelet's: devices are aligned in pods of every class, by the limits; CPUs for containers of
+Guaranteed pods that request a whole number; memory and huge pages in Guaranteed pods. Everything else comes from the
+shared pool of the node, and is not aligned.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.vendors import as_resource
 
 VOLCANO = "volcano.sh"
-"""The domain of Volcano's annotations, which pods of its jobs carry."""
+"""The domain of Volcano's annotations, which are on the pods of its jobs."""
 
 
 def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split: Mapping[str, int]) -> Alignment:
-    """How a pod that asks for these amounts is aligned; `split` has the cards of each container, if it is told.
+    """Return the alignment of a pod with these amounts; `split` has the cards of each container, if stated.
 
-    Pods that are aligned alike get equal values: a single container has no name, and it is left out if it is
-    aligned by all the cards and CPUs of the pod and by nothing else, as any request of these amounts is.
+    Pods with the same alignment get equal values. A single container has no name. It is left out if it is aligned by
+    exactly the cards and CPUs of the pod, as any request of these amounts is.
 
     Raises:
         InvalidAnnotation: a policy is not one of the four, or the two annotations differ.
@@ -66,7 +66,7 @@ def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
 
 
 def zone_words(pod: Document, domain: str) -> tuple[str, ...]:
-    """Return the keys of the annotations by which a pod asks to lie in zones."""
+    """Return the keys of the annotations with which a pod requests zones."""
     known = (
         (Keys(pod, domain), "numa-policy"),
         (Keys(pod, domain), "numa-pairs"),
@@ -76,7 +76,7 @@ def zone_words(pod: Document, domain: str) -> tuple[str, ...]:
 
 
 def _pairs(value: str, key: str) -> tuple[Pair, ...]:
-    """What cards are kept near to, by the names that pods have for it: `gpu~intel.com/sriov=required`, by commas."""
+    """Return what cards are kept near, from pod resource names such as `gpu~intel.com/sriov=required`, by commas."""
     pairs: dict[str, Pair] = {}
     for entry in value.split(","):
         sides, _, level = entry.partition("=")
@@ -105,7 +105,7 @@ def _containers(pod: Document) -> Iterator[ContainerNeeds]:
 
 
 def _devices(container: Document, path: str) -> dict[str, int]:
-    """How many devices of each resource are in the limits; cards of all vendors count as one resource."""
+    """Return how many devices of each resource are in the limits; cards of all vendors count as one resource."""
     found: dict[str, int] = {}
     for name in limited_resources(container, path):
         if "/" in name and "kubernetes.io/" not in name:
@@ -115,7 +115,7 @@ def _devices(container: Document, path: str) -> dict[str, int]:
 
 
 def _hugepages(container: Document, path: str) -> dict[int, int]:
-    """Bytes of huge pages by page size in bytes."""
+    """Return bytes of huge pages by page size in bytes."""
     found: dict[int, int] = {}
     for name in limited_resources(container, path):
         if name.startswith(HUGEPAGES):
@@ -127,10 +127,10 @@ def _hugepages(container: Document, path: str) -> dict[int, int]:
 def _with_cards(
     keys: Keys, containers: list[ContainerNeeds], cards: int, split: Mapping[str, int]
 ) -> Iterator[ContainerNeeds]:
-    """The containers with the cards of the pod.
+    """Yield the containers with the cards of the pod.
 
-    Cards that annotations ask for, and no container, are split as the pod says. All containers see those that
-    are not split; here they are given to the first app container.
+    Cards that annotations request, and no container, are split as the pod states. All containers see cards that are
+    not split; here they are given to the first app container.
     """
     if keys.text("gpu-count") is None and any(CARD in dict(needs.devices) for needs in containers):
         yield from containers

@@ -1,4 +1,4 @@
-"""What is written on a pod at bind."""
+"""The annotations that are written on a pod at bind."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ullage.wire.pod.record import Record
 from ullage.wire.pod.split import split_container_gpus
 
 BINDINGS = "gpu-bindings"
-"""By which bindings a pod has its cards, with commas."""
+"""The bindings that gave the pod its cards, with commas."""
 
 OUTPUT = (
     *("gpu-ids", "allocation", "index", "effective-hard-sm-percent", "container-gpus", "numa-placement"),
     BINDINGS,
 )
-"""What only whoever places a pod writes on it, under its domain. A `partition-id` may be asked for as well."""
+"""Annotations under its domain that only the scheduler of a pod writes. A `partition-id` may be requested as well."""
 
 
 def bind_annotations(
@@ -33,14 +33,14 @@ def bind_annotations(
     container_gpu_counts: Mapping[str, int] | None = None,
     index: int | None = None,
 ) -> dict[str, str]:
-    """The annotations of a pod that is bound: `gpu-ids`, and what else there is to say; none without cards.
+    """Return the annotations of a pod that is bound: `gpu-ids` and the others that apply; none without cards.
 
-    `capacities` are GFLOPS by card, needed for a hard limit in GFLOPS; `index` is the device index. The
-    keys `allocation` and `numa-placement` keep the charges, slots and times and the place in the machine, so
-    that `read_allocation` gives the same again.
+    `capacities` are GFLOPS by card, needed for a hard limit in GFLOPS; `index` is the device index. The keys
+    `allocation` and `numa-placement` keep the charges, slots and times and the place in the machine, so that
+    `read_allocation` returns the same allocation.
 
     Raises:
-        InvalidRequest: a capacity that is needed is missing, or the split does not come to the cards.
+        InvalidRequest: a needed capacity is missing, or the split does not add up to the cards.
 
     """
     if not allocation.gpus:
@@ -64,14 +64,14 @@ def bind_annotations(
 
 
 def effective_hard_sm_percent(limit_gflops: int, capacity_gflops: int) -> int:
-    """The percentage of a card's cores that a hard limit comes to: rounded up, from 1 to 100."""
+    """Return the percentage of a card's cores of a hard limit: rounded up, from 1 to 100."""
     if capacity_gflops <= 0:
         raise invalid("capacity_gflops", capacity_gflops, "a card of known capacity is needed")
     return min(max(-(-limit_gflops * 100 // capacity_gflops), 1), 100)
 
 
 def _hard_percent(allocation: Allocation, capacities: Mapping[str, int]) -> int | None:
-    """What a hard limit comes to on the smallest card, where it is most; None without one on compute."""
+    """Return the percentage of a hard limit on the smallest card, where it is largest; None without one on compute."""
     asked, limit = allocation.requirement, allocation.claim.limit if allocation.claim else None
     if asked.cards.isolation is not Isolation.HARD or asked.part is None:
         return None

@@ -1,4 +1,4 @@
-"""How near the cards of a pod have to be to each other, in the words of TensorFusion.
+"""How near the cards of a pod have to be to each other, in TensorFusion's annotations.
 
 Tiers: 0 the same interconnect, 1 the same NUMA node, 2 several NUMA nodes, 3 not known.
 """
@@ -18,7 +18,7 @@ _LINKED, _SAME_NUMA, _KNOWN, _ANY = range(4)
 
 
 class Source(StrEnum):
-    """Where tiers are taken from: what is known, NUMA nodes only, or the interconnects of the vendor."""
+    """The source of tiers: what is known, NUMA nodes only, or the interconnects of the vendor."""
 
     AUTO = "auto"
     NUMA = "numa"
@@ -26,11 +26,11 @@ class Source(StrEnum):
 
 
 def needs_one_zone(keys: Keys) -> bool:
-    """Whether all cards of the pod must lie in one NUMA node.
+    """Return whether all cards of the pod must lie in one NUMA node.
 
     Raises:
-        InvalidAnnotation: a value cannot be read, a demand stands without `require-gpu-topology`, or it is one that
-            no placement here can keep: the same interconnect, or tiers of the vendor.
+        InvalidAnnotation: a value cannot be read, a demand has no `require-gpu-topology`, or cannot be satisfied
+            by any placement here: the same interconnect, or tiers of the vendor.
 
     """
     required = keys.flag(_REQUIRED)

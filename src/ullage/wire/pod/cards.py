@@ -1,4 +1,4 @@
-"""What a pod asks of cards: how many, which, and how much of each."""
+"""The cards that a pod requests: how many, which, and how much of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PPM_PER_PERCENT = PPM // 100
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The answer; `guaranteed` is whether every amount has a limit that equals it."""
+    """The requested cards; `guaranteed` is whether every amount has a limit that equals it."""
 
     count: int
     part: Part | None
@@ -33,9 +33,9 @@ class Asked:
 
 
 def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> Asked:
-    """What the annotations say, else the limits of device plugins, else the pool.
+    """Return the request in the annotations, else in the limits of device plugins, else of the pool.
 
-    Cards of which no amount is asked are whole ones.
+    Cards without a requested amount are whole.
     """
     isolation = keys.choice("isolation", Isolation) or defaults.isolation
     models, vendors = keys.names("gpu-model"), _vendors(keys, defaults.vendors)
@@ -70,7 +70,7 @@ def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """What the keys of one kind (request or limit) say; None where they say nothing. A limit of 0 is none."""
+    """The amounts in the keys of one kind (request or limit); None where none is stated. A limit of 0 is none."""
 
     compute: tuple[int, int] | None
     """GFLOPS and millionths of a card; at most one of them is not 0."""
@@ -94,10 +94,10 @@ def _stated(keys: Keys, kind: str) -> _Stated:
 
 
 def _part(request: _Stated, limit: _Stated) -> tuple[Part, Part | None, bool]:
-    """The part, its limit, and whether every amount has a limit that equals it.
+    """Return the part, its limit, and whether every amount has a limit that equals it.
 
-    A request that is not stated is the limit. A limit of which nothing is stated is None; where only one
-    of compute and vram is, the other is the request: nobody may use less than is held for it.
+    A request that is not stated is the limit. If no limit is stated, the limit is None; if only one of compute and
+    vram is, the other is the request, because a limit is never below the request.
     """
     compute = request.compute or limit.compute or (0, 0)
     vram = request.vram if request.vram is not None else limit.vram or 0
@@ -111,7 +111,7 @@ def _part(request: _Stated, limit: _Stated) -> tuple[Part, Part | None, bool]:
 
 
 def _fractions_of_bytes(keys: Keys) -> tuple[str, ...]:
-    """A warning per amount of vram in parts of a byte: `500m` is half a byte, and was meant to be `500M`."""
+    """Return a warning per amount of vram in fractions of a byte: `500m` is half a byte, `500M` was probably meant."""
     return tuple(
         f"{keys.key(name)}: {text!r} is less than a byte in each of its units; M and Mi are megabytes"
         for name in ("vram-request", "vram-limit")
@@ -119,7 +119,7 @@ def _fractions_of_bytes(keys: Keys) -> tuple[str, ...]:
     )
 
 
-# --- which ---
+# --- selection ---
 
 
 def _dedicated(keys: Keys, models: tuple[str, ...], isolation: Isolation) -> bool:
@@ -132,7 +132,7 @@ def _dedicated(keys: Keys, models: tuple[str, ...], isolation: Isolation) -> boo
 
 
 def _template(keys: Keys, isolation: Isolation) -> str | None:
-    """The partition that is pinned; one that was chosen at bind is none."""
+    """Return the requested partition template; one that was chosen at bind is not a request."""
     template = keys.text("partition-id")
     if template is None:
         return None
@@ -158,11 +158,11 @@ def _indices(text: str, key: str) -> tuple[int, ...]:
     return indices
 
 
-# --- how many ---
+# --- counts ---
 
 
 def _count(keys: Keys, spec: Document, indices: tuple[int, ...]) -> tuple[int, str]:
-    """How many cards are asked, and their vendor if the containers' own limits say so."""
+    """Return the number of requested cards, and their vendor if the containers' own limits state it."""
     count, source = keys.count("gpu-count"), keys.key("gpu-count")
     if count is not None and not 1 <= count <= MAX_CARDS:
         raise keys.wrong("gpu-count", f"ask for 1 to {MAX_CARDS} cards")
@@ -180,7 +180,7 @@ def _count(keys: Keys, spec: Document, indices: tuple[int, ...]) -> tuple[int, s
 
 
 def _native_cards(spec: Document) -> tuple[str, int]:
-    """The resource of a device plugin that the containers limit, and how many cards; "" and 0 if there is none."""
+    """Return the device plugin's resource that the containers limit, and the cards; "" and 0 if there is none."""
     named = {name for _, path, container in containers_of(spec) for name in limited_resources(container, path)}
     kinds = [name for name in NATIVE_RESOURCES if name in named]
     found = {name: count for name in kinds if (count := containers_amount(spec, name, 1, "limits"))}

@@ -1,4 +1,4 @@
-"""The request of a pod, put together."""
+"""The whole request of a pod."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def compose_request(
     replicas: int | None = None,
     now: float = 0.0,
 ) -> PodRequest:
-    """The request of a pod.
+    """Return the request of a pod.
 
-    `replicas` is the size of its workload, for a gang that admission has not stamped yet; `now` (seconds
-    since the epoch) stands for the time of creation of a pod that has none yet.
+    `replicas` is the size of its workload, for a gang that admission has not stamped yet; `now` (seconds since the
+    epoch) is the time of creation of a pod that has none yet.
 
     Raises:
         InvalidAnnotation: a key is wrong, or two contradict each other.

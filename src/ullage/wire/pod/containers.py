@@ -1,4 +1,4 @@
-"""What the containers of a pod need, counted as Kubernetes does."""
+"""The resources of a pod's containers, counted as Kubernetes does."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _RESIZED = ("cpu", "memory")
 
 
 def containers_of(spec: Document) -> Iterator[tuple[Stage, str, Document]]:
-    """Each container with when it runs and its path, in the order of their start.
+    """Yield each container with its stage and its path, in the order of their start.
 
-    Sidecars are init containers that always restart: they stay beside all that start after them.
+    Sidecars are init containers that always restart: they run together with all that start after them.
     """
     for path, container in mappings(spec.get("initContainers"), "spec.initContainers"):
         yield (Stage.SIDECAR if container.get("restartPolicy") == "Always" else Stage.INIT), path, container
@@ -24,10 +24,10 @@ def containers_of(spec: Document) -> Iterator[tuple[Stage, str, Document]]:
 
 
 def init_is_over(pod: Document) -> bool:
-    """Return whether all init containers of a pod have ended well, sidecars aside, so that none starts again.
+    """Return whether all init containers of a pod, except sidecars, have succeeded, so that none starts again.
 
     A container that is waiting, runs, or ended with another exit code than 0 may start again, whatever the condition
-    `Initialized` says. The condition decides where no status of an init container is reported.
+    `Initialized` is. The condition decides where no status of an init container is reported.
     """
     spec, status = mapping(pod.get("spec"), "spec"), mapping(pod.get("status"), "status")
     init = {text(container.get("name")) for stage, _, container in containers_of(spec) if stage is Stage.INIT}
@@ -44,7 +44,7 @@ def init_is_over(pod: Document) -> bool:
 
 
 def pod_amount(spec: Document, resource: str, units: int) -> int:
-    """What the pod as a whole requests, else its containers, else its own limit; with the overhead."""
+    """Return the request of the pod as a whole, else of its containers, else its own limit; with the overhead."""
     own = mapping(spec.get("resources"), "spec.resources")
     overhead = _amount_in(spec.get("overhead"), "spec.overhead", resource, units) or 0
     stated = _amount_in(own.get("requests"), "spec.resources.requests", resource, units)
@@ -56,10 +56,10 @@ def pod_amount(spec: Document, resource: str, units: int) -> int:
 
 
 def bound_spec(pod: Document) -> Document:
-    """The spec of a pod that is on a node, it and its containers asking for what they have where that is more.
+    """Return the spec of a pod on a node, with the given resources of pod and containers where they are larger.
 
-    They are resized in place: what was asked is not given yet, and what was given is not taken back yet. A resize that
-    the kubelet has called infeasible does not count.
+    Such a pod is being resized in place: the requested resources are not given yet, or the given ones not taken back.
+    A resize that the kubelet has called infeasible does not count.
     """
     spec, status = mapping(pod.get("spec"), "spec"), mapping(pod.get("status"), "status")
     given = {
@@ -79,9 +79,9 @@ def bound_spec(pod: Document) -> Document:
     )
     changed: dict[str, list[Document]] = {}
     for name in ("containers", "initContainers"):
-        told = [each for _, each in mappings(spec.get(name), f"spec.{name}")]
-        now = [_with_given(each, given.get(each.get("name"), {}), refused=refused) for each in told]
-        changed |= {name: now} if now != told else {}
+        containers = [each for _, each in mappings(spec.get(name), f"spec.{name}")]
+        now = [_with_given(each, given.get(each.get("name"), {}), refused=refused) for each in containers]
+        changed |= {name: now} if now != containers else {}
     spec = _with_given(spec, own, refused=refused)
     return {**spec, **changed} if changed else spec
 
@@ -89,8 +89,8 @@ def bound_spec(pod: Document) -> Document:
 def _with_given(container: Document, status: Document, *, refused: bool) -> Document:
     resources = mapping(container.get("resources"), "resources")
     asked = mapping(resources.get("requests"), "requests")
-    told = mapping(status.get("resources"), "resources").get("requests"), status.get("allocatedResources")
-    given = [found for each in told if (found := mapping(each, "resources"))]
+    reported = mapping(status.get("resources"), "resources").get("requests"), status.get("allocatedResources")
+    given = [found for each in reported if (found := mapping(each, "resources"))]
     if all(each.get(name) == asked.get(name) for each in given for name in _RESIZED):
         return container
     ways = given if refused else [asked, *given]
@@ -103,7 +103,7 @@ def _with_given(container: Document, status: Document, *, refused: bool) -> Docu
 
 
 def containers_amount(spec: Document, resource: str, units: int, *kinds: str) -> int:
-    """What the containers need at their peak; the first of `kinds` that names the resource counts."""
+    """Return the peak request of the containers; the first of `kinds` that names the resource counts."""
     staying = peak = 0
     for stage, path, container in containers_of(spec):
         amount = container_amount(container, path, resource, units, kinds)
@@ -115,7 +115,7 @@ def containers_amount(spec: Document, resource: str, units: int, *kinds: str) ->
 
 
 def container_amount(container: Document, path: str, resource: str, units: int, kinds: Iterable[str]) -> int:
-    """What one container says of a resource, in `units` of one whole; 0 if it says nothing."""
+    """Return the amount of a resource of one container, in `units` of one whole; 0 if it is not stated."""
     resources = mapping(container.get("resources"), f"{path}.resources")
     for kind in kinds:
         amount = _amount_in(resources.get(kind), f"{path}.resources.{kind}", resource, units)
@@ -125,7 +125,7 @@ def container_amount(container: Document, path: str, resource: str, units: int, 
 
 
 def limited_resources(container: Document, path: str) -> list[str]:
-    """Names of the resources that a container limits."""
+    """Return the names of the resources that a container limits."""
     resources = mapping(container.get("resources"), f"{path}.resources")
     return [name for name in mapping(resources.get("limits"), f"{path}.resources.limits") if isinstance(name, str)]
 

@@ -1,4 +1,4 @@
-"""A pod as the body of a request: JSON or YAML, bounded."""
+"""A pod as the body of a request: JSON or YAML, of limited size."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _DEEPEST = 100
 
 
 def parse_pod(raw: bytes | str) -> Document:
-    """The pod that a body holds, JSON or YAML.
+    """Return the pod in a body, JSON or YAML.
 
     Raises:
-        InvalidRequest: it is neither, or no pod.
+        InvalidRequest: the body is neither, or not a pod.
 
     """
     try:
@@ -47,12 +47,12 @@ def _decode(raw: bytes) -> object:
 
 
 def _check_events(raw: bytes) -> None:
-    """Refuse YAML that is long, as reading it takes the server's time, or nested deeply.
+    """Refuse YAML that is long, as it takes the server's time, or nested deeply.
 
-    The reader follows nesting by recursion in C, which would end the process.
+    The YAML reader follows nesting by recursion in C, which would end the process.
     """
     try:
-        import yaml  # noqa: PLC0415 - PyYAML comes with a server, and clients import this package
+        import yaml  # noqa: PLC0415 - only servers have PyYAML, and clients import this package
     except ImportError:
         fix = "it is no JSON, and reading YAML needs PyYAML, which ullage[server] brings; send JSON"
         raise InvalidRequest(f"body: {fix}", field="body") from None

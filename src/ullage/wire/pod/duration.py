@@ -24,7 +24,7 @@ _LONGEST = 128
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of a duration; None if it is none, below 0, or above 2^63 ns."""
+    """Return a duration in seconds; None if it is malformed, below 0, or above 2^63 ns."""
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if rest == "0":
         return 0.0

@@ -1,4 +1,4 @@
-"""The gang of a pod: members as admission stamped them, else as the pod and its workload say."""
+"""The gang of a pod: members as admission stamped them, else as the pod and its workload state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEAST = 2
 
 
 def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> GangClaim | None:
-    """The gang that a pod is a member of; `replicas` is the size of its workload, where that is known."""
+    """Return the gang of a pod; `replicas` is the size of its workload, where that is known."""
     enabled = keys.text("gang-enabled")
     if enabled is not None and not keys.flag("gang-enabled"):
         return None
@@ -38,7 +38,7 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
 
 
 def gang_annotations(request: PodRequest) -> dict[str, str]:
-    """What admission stamps on a member of a gang, so that it is read alike ever after; nothing on other pods."""
+    """Return the annotations that admission stamps on a member of a gang, to fix its size; none for other pods."""
     gang = request.claim.gang
     if gang is None:
         return {}

@@ -1,4 +1,4 @@
-"""The gate of a pod that waits for its turn, and what is written on it meanwhile and when it opens."""
+"""The scheduling gate of a pod that waits to be admitted, and the annotations about it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from ullage.wire.json_patch import Operation, Patch
 from ullage.wire.pod.keys import DOMAIN
 
 QUEUE = "queue"
-"""Under the domain: the name of the gate, and the label by which a pod, or a namespace, names its queue."""
+"""Under the domain: the name of the gate, and the label with which a pod or a namespace names its queue."""
 
 PLACE, WAITS = "queue-place", "queue-waits"
-"""Annotations: the node on which a place was promised when the gate opened; and why a pod waits, for people."""
+"""Annotations: the node where a place was promised when the gate opened; and why a pod waits, for people."""
 
 ROOM = "room-on"
-"""Annotation: the node on which others gave way to the pod, where room is kept for it until it is placed."""
+"""Annotation: the node where other pods were evicted for the pod; its room is reserved until the pod is placed."""
 
 NOTES = (PLACE, WAITS, ROOM)
-"""What nobody says of a pod that is just made: it had its turn, or waits."""
+"""Annotations of a pod that waits or was admitted; a new pod has none of them."""
 
 
 def gate_of(domain: str = DOMAIN) -> str:
-    """The name of the gate."""
+    """Return the name of the gate."""
     return f"{domain}/{QUEUE}"
 
 
 def open_gate(pod: Document, node: str = "", domain: str = DOMAIN) -> list[Operation]:
-    """What makes of a pod one whose gate is open, with a place on a node; nothing if it is one already.
+    """Return the patch that opens the gate of a pod, with a place on a node; nothing if it is open already.
 
-    It holds for exactly this version of the pod. Without a `node` nothing is said of a place.
+    The patch applies to exactly this version of the pod. Without a `node` no place is written.
     """
     patch = Patch(pod)
     spec = mapping(pod.get("spec"), "spec")
@@ -43,25 +43,25 @@ def open_gate(pod: Document, node: str = "", domain: str = DOMAIN) -> list[Opera
     return _exactly(pod, patch)
 
 
-def say_why(pod: Document, sentence: str, domain: str = DOMAIN) -> list[Operation]:
-    """What writes on a pod why it waits; nothing if it says so already."""
+def set_reason(pod: Document, sentence: str, domain: str = DOMAIN) -> list[Operation]:
+    """Return the patch that writes on a pod why it waits; nothing if that is already there."""
     patch = Patch(pod)
     patch.put("metadata", "annotations", f"{domain}/{WAITS}", value=sentence)
     return _exactly(pod, patch)
 
 
 def place_of(annotations: Mapping[str, str], domain: str = DOMAIN) -> str:
-    """The node on which a place was promised; "" if none was."""
+    """Return the node on which a place was promised; "" if none was."""
     return annotations.get(f"{domain}/{PLACE}", "")
 
 
 def reason_of(annotations: Mapping[str, str], domain: str = DOMAIN) -> str:
-    """Why a pod waits, as it says itself; "" if it says nothing."""
+    """Return why a pod waits, from its annotation; "" if there is none."""
     return annotations.get(f"{domain}/{WAITS}", "")
 
 
 def _exactly(pod: Document, patch: Patch) -> list[Operation]:
-    """The patch, which holds for this pod alone, as it is now."""
+    """Return the patch with tests that it applies to this version of the pod only."""
     if not patch.operations:
         return []
     metadata = mapping(pod.get("metadata"), "metadata")

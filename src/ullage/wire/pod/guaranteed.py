@@ -1,4 +1,4 @@
-"""Which pods a kubelet gives CPUs and memory of their own: those of the class Guaranteed."""
+"""Pods that a kubelet gives exclusive CPUs and memory: those of the class Guaranteed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from ullage.wire.pod.containers import container_amount, containers_of
 
 
 def has_own_cpus(pod: Document) -> bool:
-    """Whether the kubelet's static CPU and memory managers serve the containers of a pod.
+    """Return whether the kubelet's static CPU and memory managers serve the containers of a pod.
 
-    They serve pods of the class Guaranteed, except those that state their resources for the pod as a whole.
-    The class is the one that the API server wrote; a pod that has none yet is Guaranteed if every container
-    limits its CPU and its memory and requests no less.
+    They serve pods of the class Guaranteed, except those that state their resources for the pod as a whole. The class
+    is the one that the API server wrote; a pod that has none yet is Guaranteed if every container limits its CPU and
+    its memory and requests no less.
     """
     spec = mapping(pod.get("spec"), "spec")
     own = mapping(spec.get("resources"), "spec.resources")
     if own.get("requests") or own.get("limits"):
         return False
-    told = mapping(pod.get("status"), "status").get("qosClass")
-    if told:
-        return bool(told == "Guaranteed")
+    qos = mapping(pod.get("status"), "status").get("qosClass")
+    if qos:
+        return bool(qos == "Guaranteed")
     return all(
         0 < limit == container_amount(container, path, resource, units, ("requests", "limits"))
         for _, path, container in containers_of(spec)

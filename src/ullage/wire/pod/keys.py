@@ -23,7 +23,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Keys:
-    """Annotations by their name without the domain. Every reader answers None for one that is not there."""
+    """Annotations by their name without the domain. Every reader returns None for an absent annotation."""
 
     def __init__(self, pod: Document, domain: str) -> None:
         self._domain = domain
@@ -32,22 +32,22 @@ class Keys:
         self._annotations = mapping(self.metadata.get("annotations"), "metadata.annotations")
 
     def key(self, name: str) -> str:
-        """The key in full."""
+        """Return the full key."""
         return f"{self._domain}/{name}"
 
     def text(self, name: str, *, blank: bool = False) -> str | None:
-        """The value without blanks around it, and None if that leaves nothing. With `blank`, as it stands."""
+        """Return the value without surrounding blanks, None if nothing is left; with `blank` return it unchanged."""
         value = self._annotations.get(self.key(name))
         if value is not None and not isinstance(value, str):
             raise invalid_annotation(self.key(name), value, "annotations are texts; put it in quotes")
         return value if blank or value is None else value.strip() or None
 
     def label(self, name: str) -> str:
-        """The label of that name, or ""."""
+        """Return the label of that name, or ""."""
         return text(self.labels.get(self.key(name)))
 
     def parse(self, name: str, read: Callable[[str, str], T]) -> T | None:
-        """What `read` makes of the value and the key."""
+        """Return the result of `read` for the value and the key."""
         value = self.text(name)
         if value is None:
             return None
@@ -55,7 +55,7 @@ class Keys:
             return read(value, self.key(name))
 
     def amount(self, name: str, *, units: int = 1, maximum: int = MAX_INT64) -> int | None:
-        """A quantity. An empty one is an error, never 0."""
+        """Return a quantity. An empty one is an error, never 0."""
         value = self.text(name, blank=True)
         if value is None:
             return None
@@ -63,7 +63,7 @@ class Keys:
             return parse_quantity(value, self.key(name), units=units, maximum=maximum)
 
     def choice(self, name: str, among: type[Choice]) -> Choice | None:
-        """One of the values of `among`."""
+        """Return one of the values of `among`."""
         value = self.text(name)
         if value is None:
             return None
@@ -72,22 +72,22 @@ class Keys:
         return among(value)
 
     def count(self, name: str) -> int | None:
-        """A plain count."""
+        """Return a whole number."""
         return self.parse(name, lambda value, key: parse_count(value, key, MAX_INT32))
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Different names, separated by commas or bars; a name may have blanks inside."""
+        """Return different names, separated by commas or bars; a name may have blanks inside."""
         return self.parse(name, _names) or ()
 
     def flag(self, name: str) -> bool:
-        """Whether the value is `true`; false if there is none."""
+        """Return whether the value is `true`; false if there is none."""
         value = self.text(name)
         if value not in (None, "true", "false"):
             raise self.wrong(name, "write true or false")
         return value == "true"
 
     def json(self, name: str, kind: type[T], fix: str) -> T | None:
-        """A value written as JSON."""
+        """Return a value written as JSON."""
         value = self.text(name)
         if value is None:
             return None
@@ -99,18 +99,18 @@ class Keys:
             raise self.wrong(name, f"{fix} (it is nested too deeply)") from None
 
     def wrong(self, name: str, fix: str) -> InvalidAnnotation:
-        """The error of a key."""
+        """Return the error about a key."""
         return invalid_annotation(self.key(name), self.text(name), fix)
 
     def conflict(self, name: str, other: str, fix: str) -> InvalidAnnotation:
-        """The error of a key that does not go with another."""
+        """Return the error about a key that contradicts another."""
         against = self.text(other) or self.label(other) or None
         return self.wrong(name, f"{self.key(other)} is {against!r}; {fix}")
 
 
 @contextmanager
 def as_annotation() -> Iterator[None]:
-    """Turns an input error into one of an annotation; it names the key already."""
+    """Turn an input error into one about an annotation; it names the key already."""
     try:
         yield
     except InvalidRequest as error:
@@ -118,7 +118,7 @@ def as_annotation() -> Iterator[None]:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Return the entries of a comma list that was written before: each once, without blanks and empty entries."""
+    """Return the entries of a stored comma list: each once, without blanks and empty entries."""
     return tuple(dict.fromkeys(entry.strip() for entry in text.split(",") if entry.strip()))
 
 

@@ -1,4 +1,4 @@
-"""Whose a pod is, and how it stands: its claim."""
+"""The claim of a pod: its owner, priority and protection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ullage.wire.pod.request import PodDefaults
 def claim_of(
     keys: Keys, spec: Document, asked: Asked, defaults: PodDefaults, replicas: int | None, now: float
 ) -> tuple[Claim, tuple[str, ...]]:
-    """The claim of a pod, and warnings."""
+    """Return the claim of a pod, and warnings."""
     metadata = keys.metadata
     namespace = text(metadata.get("namespace")) or "default"
     workload = keys.label("workload") or keys.text("workload") or ""
@@ -43,7 +43,7 @@ def claim_of(
 
 
 def plain_claim(keys: Keys, spec: Document) -> Claim:
-    """That of a pod which asks for no cards of its own."""
+    """Return the claim of a pod that requests no cards of its own."""
     metadata = keys.metadata
     return Claim(
         namespace=text(metadata.get("namespace")) or "default",
@@ -56,10 +56,10 @@ def plain_claim(keys: Keys, spec: Document) -> Claim:
 
 
 def _priority(spec: Document, said: Qos | None) -> int:
-    """The pod's own priority, as its scheduler has it; without a class that of the quality of service it asks for.
+    """Return the pod's own priority, as kube-scheduler reads it, else that of the quality of service it states.
 
-    One that is only inferred gives none: Kubernetes, which writes 0 where no class is named, would evict for others
-    a pod that counted as more here.
+    A quality of service that is only inferred gives no priority. Kubernetes writes 0 for a pod without a class, and
+    would evict for others a pod that counted as more here.
     """
     priority = spec.get("priority")
     if priority is None or (priority == 0 and not spec.get("priorityClassName")):
@@ -70,7 +70,10 @@ def _priority(spec: Document, said: Qos | None) -> int:
 
 
 def _protection(keys: Keys) -> tuple[float, tuple[str, ...]]:
-    """Seconds after its creation in which a pod is shielded; what cannot be read shields nothing, and is told."""
+    """Return the seconds after its creation in which a pod is protected, and warnings.
+
+    A value that cannot be read protects nothing, and is a warning.
+    """
     value = keys.text("eviction-protection")
     seconds = 0.0 if value is None else parse_duration(value)
     if seconds is not None:
@@ -79,7 +82,7 @@ def _protection(keys: Keys) -> tuple[float, tuple[str, ...]]:
 
 
 def _moment(value: object, now: float) -> float:
-    """Seconds since the epoch of a time as Kubernetes writes it; YAML may have made it a datetime."""
+    """Return the seconds since the epoch of a Kubernetes timestamp; YAML may have made it a datetime."""
     if value is None:
         return now
     try:

@@ -1,4 +1,4 @@
-"""Where in its machine a pod was placed, as annotations of the pod: after a restart the ledger is rebuilt from them.
+"""The place of a pod in its machine, as annotations of the pod; after a restart the ledger is rebuilt from them.
 
 Ours is `numa-placement`, under the domain of the pod's other annotations; it has ids. Volcano's is
 `volcano.sh/topology-decision`; it has amounts by zone: `{"numa": {"0": {"cpu": "4", "nvidia.com/gpu": "2"}}}`.
@@ -31,7 +31,7 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_ZONE_BYTES)]
 
 
 class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`numa-placement`: `cpus` is a set such as 0-3,8; all else is as in the placement."""
+    """`numa-placement`: `cpus` is a set such as 0-3,8; all other fields are as in the placement."""
 
     zones: tuple[_Zone, ...] = ()
     cpus: str = ""
@@ -43,7 +43,7 @@ class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 def placement_annotations(placement: ZonePlacement, domain: str = DOMAIN) -> dict[str, str]:
-    """The annotation `numa-placement` of a pod, under its full key."""
+    """Return the annotation `numa-placement` of a pod, under its full key."""
     placed = _Placed(
         zones=placement.zones,
         cpus=format_ids(placement.cpus),
@@ -59,7 +59,7 @@ def placement_annotations(placement: ZonePlacement, domain: str = DOMAIN) -> dic
 def decision_annotations(
     placement: ZonePlacement, machine: Topology, cards: Iterable[Gpu], card_resource: str
 ) -> dict[str, str]:
-    """Volcano's `topology-decision` for a pod; `card_resource` is what its cluster calls a card.
+    """Return Volcano's `topology-decision` for a pod; `card_resource` is the resource of cards in its cluster.
 
     A device in several zones counts in the first of them that the placement has; one of unknown zone is left out.
     """
@@ -72,7 +72,9 @@ def decision_annotations(
 
 
 def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
-    """Where a pod was placed, by our annotation or else by Volcano's, which has amounts only; None without either.
+    """Return where a pod was placed, by our annotation or else by Volcano's; None without either.
+
+    Volcano's has amounts only.
 
     Raises:
         InvalidAnnotation: what was written cannot be read.
@@ -95,7 +97,7 @@ def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
 
 
 def _counted(placement: ZonePlacement, machine: Topology, cards: Iterable[Gpu]) -> Iterator[tuple[int, str, int]]:
-    """(zone, resource, amount) of each thing that is held."""
+    """Yield (zone, resource, amount) of everything that is held."""
     yield from placement.amounts
     yield from ((zone, MEMORY, amount) for zone, amount in placement.memory)
     home = {cpu.id: cpu.zone for cpu in machine.cpus}

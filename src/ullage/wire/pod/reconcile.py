@@ -1,4 +1,4 @@
-"""The allocation of a pod, read back from what was written at bind."""
+"""The allocation of a pod, read back from the annotations that were written at bind."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ullage.wire.pod.request import PodRequest
 ChargeOf = Callable[[ResourceRequirement, str], Charge]
 
 ReadPod = Callable[[Document], PodRequest | None]
-"""What a pod asks of cards; None if it asks for none.
+"""Return the request of a pod for cards; None if it requests none.
 
 Raises:
-    InvalidRequest: it says so in words that cannot be.
+    InvalidRequest: the request is invalid.
 
 """
 
@@ -33,11 +33,11 @@ Raises:
 def read_allocation(
     pod: Document, domain: str = DOMAIN, *, charge_of: ChargeOf, read: ReadPod | None = None
 ) -> Allocation | None:
-    """The allocation of a pod that is on a node and has cards, bound; None for any other pod.
+    """Return the allocation of a pod that is on a node and has cards, bound; None for any other pod.
 
-    `read` says what it asked, for pods that ask in other words than those of `domain`. `charge_of` says what a
-    request takes of a card, by its uuid: it is asked only for pods whose charges were not kept, as those of other
-    schedulers. Whether the pod still runs is for the caller to look at.
+    `read` returns its request, for pods of other dialects than that of `domain`. `charge_of` returns what a request
+    takes of a card, by its uuid. It is called only for pods without recorded charges, as those of other schedulers.
+    The caller checks whether the pod still runs.
 
     Raises:
         InvalidAnnotation: what was written cannot be read, or does not match what the pod asks.
@@ -79,7 +79,7 @@ def read_allocation(
 
 
 def _as_granted(asked: ResourceRequirement, count: int, charges: tuple[Charge, ...]) -> ResourceRequirement:
-    """What was asked, as it was granted: where bindings of applications count, that may be other amounts."""
+    """Return the request as it was granted; where bindings of applications count, amounts may differ."""
     if count == asked.gpu_count and bool(charges) is not asked.whole:
         return asked
     part, selector = asked.part, replace(asked.cards, indices=())
@@ -93,10 +93,10 @@ def _as_granted(asked: ResourceRequirement, count: int, charges: tuple[Charge, .
 
 
 def given_cards(keys: Keys) -> tuple[str, ...]:
-    """The cards that a pod names as its own; blanks and empty entries between them name none.
+    """Return the cards that a pod names as its own, without blanks and empty entries.
 
     Raises:
-        InvalidAnnotation: a card is named twice: it stands where another one stood.
+        InvalidAnnotation: a card is named twice, so it replaced another one.
 
     """
     text = keys.text("gpu-ids") or ""
@@ -107,10 +107,10 @@ def given_cards(keys: Keys) -> tuple[str, ...]:
 
 
 def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
-    """The cards that a pod on a node names as its own, where what else it says cannot be read.
+    """Return the cards that a pod on a node names as its own, where its other annotations cannot be read.
 
-    It holds of each what its record says, and all of it where that does not say enough, or is a slice. None for a
-    pod that names none, or so that it cannot be read: then nothing is known of it.
+    It holds of each card what its record states. It holds all of a card whose record is incomplete, or a slice. The
+    result is None for a pod that names no cards, or whose list cannot be read: then nothing is known of it.
     """
     try:
         keys = Keys(pod, domain)
@@ -128,7 +128,7 @@ def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
 
 
 def _whose(keys: Keys, pod: Document) -> Claim:
-    """Whose a pod is, and its priority where that can be read."""
+    """Return the claim of a pod, with its priority where that can be read."""
     try:
         return plain_claim(keys, mapping(pod.get("spec"), "spec"))
     except InvalidRequest:
@@ -137,9 +137,10 @@ def _whose(keys: Keys, pod: Document) -> Claim:
 
 
 def _recorded(keys: Keys, count: int) -> tuple[Charge, ...]:
-    """What the record of a pod says of that many cards; nothing where they are held whole, or it does not say enough.
+    """Return the charges in the record of a pod with `count` cards.
 
-    A charge of which nobody wrote what it is made of means nothing without the request.
+    There are none if the cards are held whole, or the record is incomplete. A charge without its basis means nothing
+    without the request.
     """
     try:
         record = record_of(keys)

@@ -1,4 +1,4 @@
-"""What of an allocation does not follow from its pod: the annotation `allocation`, written at bind."""
+"""The parts of an allocation that do not follow from its pod: the annotation `allocation`, written at bind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.model.quantity import PPM
 from ullage.wire.pod.keys import Keys
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=2**50)]
-"""More than any card has, and so little that sums over the pods of a machine stay in 64 bits."""
+"""More than any card has, and small enough that sums over the pods of a machine fit into 64 bits."""
 
 
 _Share = Annotated[int, msgspec.Meta(ge=0, le=PPM)]
@@ -21,7 +21,7 @@ _Share = Annotated[int, msgspec.Meta(ge=0, le=PPM)]
 
 
 class BasisRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a charge is made of: amounts or millionths of the card, and what the card had when it was granted."""
+    """The basis of a charge: amounts or millionths of the card, and what the card had when it was granted."""
 
     gflops: _Amount = 0
     bytes: _Amount = 0
@@ -32,17 +32,17 @@ class BasisRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
     @classmethod
     def of(cls, basis: Basis) -> BasisRecord:
-        """The record of what a charge is made of."""
+        """Return the record of the basis of a charge."""
         part = basis.part
         asked = part.compute_gflops, part.vram_bytes, part.compute_ppm, part.vram_ppm
         return cls(*asked, basis.compute_gflops, basis.vram_bytes)
 
     @property
     def basis(self) -> Basis:
-        """What the charge is made of again.
+        """Return the recorded basis of a charge.
 
         Raises:
-            InvalidRequest: it has one thing in two units.
+            InvalidRequest: it has one amount in two units.
 
         """
         part = Part(self.gflops, self.bytes, self.compute_ppm, self.vram_ppm)
@@ -50,7 +50,7 @@ class BasisRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
 
 class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One charge: what it was when the pod was bound, the place of its partition, and what it is made of."""
+    """One charge: its amounts when the pod was bound, the place of its partition, and its basis."""
 
     compute: _Amount
     vram: _Amount
@@ -63,7 +63,7 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
     @classmethod
     def of(cls, charge: Charge) -> CardRecord:
-        """The record of a charge."""
+        """Return the record of a charge."""
         basis = None if charge.basis is None else BasisRecord.of(charge.basis)
         record = cls(charge.compute, charge.vram, charge.isolation, basis=basis)
         slot = charge.slot
@@ -73,10 +73,10 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
     @property
     def charge(self) -> Charge:
-        """The charge again.
+        """Return the recorded charge.
 
         Raises:
-            InvalidRequest: its basis has one thing in two units.
+            InvalidRequest: its basis has one amount in two units.
 
         """
         slot = None if self.template is None else Slot(self.template, self.start, self.end, self.group)
@@ -85,7 +85,7 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Charges in the order of `gpu-ids`; `pinned` is whether `partition-id` was asked for, and not chosen here."""
+    """Charges in the order of `gpu-ids`; `pinned` is whether `partition-id` was requested, and not chosen here."""
 
     cards: tuple[CardRecord, ...] = ()
     pinned: bool = False
@@ -94,7 +94,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     @classmethod
     def of(cls, allocation: Allocation) -> Record:
-        """The record of an allocation."""
+        """Return the record of an allocation."""
         return cls(
             tuple(CardRecord.of(charge) for charge in allocation.charges),
             pinned=allocation.requirement.cards.template is not None,
@@ -104,5 +104,5 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 def record_of(keys: Keys) -> Record | None:
-    """The record of a pod that was bound here; None for any other."""
+    """Return the record of a pod that was bound here; None for any other."""
     return keys.json("allocation", Record, "it is written at bind, leave it")

@@ -1,4 +1,4 @@
-"""What reading a pod gives, and what its pool says where it says nothing."""
+"""The request of a pod, and the defaults of its pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ullage.wire.pod.vendors import VENDORS
 
 
 class Dialect(StrEnum):
-    """Whose words a pod uses; plain ones are the resources of device plugins alone."""
+    """The dialect of a pod's request; a plain one uses the resources of device plugins alone."""
 
     OURS = "ullage"
     TENSOR_FUSION = "tensor-fusion"
@@ -25,7 +25,7 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodDefaults:
-    """What the pool, or the cluster, says where a pod says nothing; `vendors` are those a pod may name."""
+    """The defaults of the pool, or of the cluster, for a pod; `vendors` are those a pod may name."""
 
     pool: str | None = None
     isolation: Isolation = Isolation.SOFT
@@ -38,12 +38,12 @@ PLAIN_DEFAULTS = PodDefaults()
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """What a pod asks for and whose it is; `uid` is "" before the pod has one.
+    """The request of a pod and its claim; `uid` is "" before the pod has one.
 
-    `container_gpu_counts` says how its cards are split between containers (empty: all see all), `strategy`
-    goes before that of the pool, `warnings` are for the one who wrote the pod. `idle_only`: it wants cards that
-    nobody else has, as refusals say. `dialect` says whose words it uses, `devices` what its containers ask of a
-    device plugin that hands out the cards that a scheduler names (None: nothing).
+    `container_gpu_counts` says how its cards are split between containers (empty: all see all). `strategy` overrides
+    that of the pool, `warnings` are for the author of the pod. `idle_only`: it requests cards without other users, as
+    refusals say. `devices` are the requests of its containers to a device plugin that hands out the cards that a
+    scheduler names (None: there are none).
     """
 
     uid: str
@@ -57,16 +57,16 @@ class PodRequest:
     dialect: Dialect = Dialect.OURS
     devices: DeviceAsk | None = None
     together: tuple[ResourceRequirement, ...] = ()
-    """What it asks where its containers share cards, most cards first: for nodes without a card for each container."""
+    """The requests where its containers share cards, most cards first: for nodes without a card for each container."""
 
     @property
     def shared(self) -> tuple[PodRequest, ...]:
-        """The same pod with containers that share cards, most cards first; none if they cannot."""
+        """Return the same request with containers that share cards, most cards first; none if they cannot."""
         return tuple(replace(self, requirement=each, container_gpu_counts={}, together=()) for each in self.together)
 
     @property
     def request(self) -> Request:
-        """The request that is placed.
+        """Return the request for the allocator.
 
         Raises:
             InvalidRequest: the pod has no uid yet.
@@ -77,5 +77,5 @@ class PodRequest:
         return Request(self.uid, self.requirement, self.claim, self.strategy)
 
     def key(self, name: str) -> str:
-        """A key of this pod in full."""
+        """Return the full key of an annotation of this pod."""
         return f"{self.domain}/{name}"

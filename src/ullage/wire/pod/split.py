@@ -14,7 +14,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 def container_gpu_counts(keys: Keys, count: int) -> dict[str, int]:
-    """Cards per container, which come to `count`; nothing if they are not split."""
+    """Return the cards per container, which add up to `count`; nothing if they are not split."""
     counts = keys.json("container-gpu-count", dict[str, _Count], 'write JSON such as {"main": 2, "helper": 1}')
     if counts and sum(counts.values()) != count:
         fix = f"the counts come to {sum(counts.values())}, {keys.key('gpu-count')} is {count}; make them equal"
@@ -23,10 +23,10 @@ def container_gpu_counts(keys: Keys, count: int) -> dict[str, int]:
 
 
 def split_container_gpus(counts: Mapping[str, int], gpus: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The cards of each container, by name: handed out in the order of `gpus` to the names as sorted.
+    """Return the cards of each container by name: in the order of `gpus`, to the sorted names.
 
     Raises:
-        InvalidRequest: a count is negative, or they do not come to the number of cards.
+        InvalidRequest: a count is negative, or they do not add up to the number of cards.
 
     """
     if any(count < 0 for count in counts.values()) or sum(counts.values()) != len(gpus):

@@ -1,4 +1,4 @@
-"""Vendors of cards, and what resources are called in Kubernetes."""
+"""Vendors of cards, and the names of their resources in Kubernetes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VENDORS = (
 """Vendors that a pod may name, in any case."""
 
 LIMITER_VENDORS = frozenset({"NVIDIA", "Ascend", "MooreThreads", "PPU"})
-"""Vendors with a limiter, which is what keeps parts apart softly."""
+"""Vendors with a limiter, which isolates parts softly."""
 
 NATIVE_RESOURCES = {
     "nvidia.com/gpu": "NVIDIA",
@@ -34,5 +34,5 @@ NATIVE_RESOURCES = {
 
 
 def as_resource(name: str) -> str:
-    """What a resource of Kubernetes is called here: cards are cards, whatever their vendor calls them."""
+    """Return our name of a Kubernetes resource: the cards of every vendor have the same name."""
     return CARD if name in NATIVE_RESOURCES else name

@@ -1,7 +1,7 @@
-"""The file in which a kubelet's CPU manager keeps its state (`cpu_manager_state`).
+"""The state file of a kubelet's CPU manager (`cpu_manager_state`).
 
-It is written only when something changes, so what it says is shown as stale. A document that names no policy says
-nothing of who has CPUs: it is refused, for what is unknown is not free.
+The kubelet writes it only when something changes, so its content is shown as stale. A document without a policy does
+not say which CPUs are held. It is refused, because unknown CPUs must not count as free.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ullage.wire.topology.dropped import Dropped
 
 @dataclass(frozen=True, slots=True)
 class CpuState:
-    """Whether the policy is static, the CPUs that all share, and by uid of the pod who has the others."""
+    """Whether the policy is static, the shared CPUs, and the exclusive CPUs by uid of the pod."""
 
     static: bool
     shared: tuple[int, ...]
@@ -23,19 +23,19 @@ class CpuState:
 
 
 def read_cpu_state(document: object) -> tuple[CpuState, tuple[str, ...]]:
-    """The state, and a sentence for each entry that was dropped.
+    """Return the state, and a sentence for each entry that was dropped.
 
     Raises:
-        InvalidRequest: it has not the form of such a state.
+        InvalidRequest: it does not have the form of such a state.
 
     """
     found, dropped = mapping(document, "cpu_manager_state"), Dropped()
     policy = named(present(found, "policyName", "cpu_manager_state"), "policyName")
     shared = dropped.read(lambda: dropped.ids(text(found.get("defaultCpuSet")), "defaultCpuSet"), ())
     pods = []
-    for uid, told in dropped.section(found.get("entries"), "entries").items():
+    for uid, raw in dropped.section(found.get("entries"), "entries").items():
         containers = []
-        for name, ids in dropped.section(told, f"entries.{uid}").items():
+        for name, ids in dropped.section(raw, f"entries.{uid}").items():
             with dropped.entry():
                 containers.append(Holding(text(name), dropped.ids(ids, f"entries.{uid}.{name}")))
         pods.append(PodHolding(uid=text(uid), containers=tuple(containers)))

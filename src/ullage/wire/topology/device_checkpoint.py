@@ -1,8 +1,8 @@
-"""The file in which a kubelet keeps the devices it gave out (`kubelet_internal_checkpoint`).
+"""The file in which a kubelet records the devices that it allocated (`kubelet_internal_checkpoint`).
 
-It is written only at an allocation, so pods stay in it after their end, and what it says is shown as stale.
-The ids of an entry are listed by zone; "-1" is an unknown one. A document without the keys that a kubelet always
-writes says nothing of who holds what: it is refused, for what is unknown is not free.
+The kubelet writes it only at an allocation, so pods stay in it after their end, and its content is shown as stale. The
+ids of an entry are listed by zone; "-1" is an unknown zone. A document without the keys that a kubelet always writes
+does not say which devices are held. It is refused, because unknown devices must not count as free.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ullage.wire.topology.zone_id import read_zones
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """Who holds which devices, by uid of the pod; the zones of these devices; and all ids of each resource, sorted."""
+    """The devices by uid of the pod that holds them; their zones; and all ids of each resource, sorted."""
 
     use: Use
     zones: Mapping[str, tuple[int, ...]]
@@ -27,10 +27,10 @@ class DeviceState:
 
 
 def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
-    """The state, and a sentence for each entry that was dropped.
+    """Return the state, and a sentence for each entry that was dropped.
 
     Raises:
-        InvalidRequest: it has not the form of a checkpoint.
+        InvalidRequest: it does not have the form of a checkpoint.
 
     """
     dropped = Dropped()
@@ -60,14 +60,14 @@ def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
     return DeviceState(Use(pods, stale=True), placed, registered), dropped.warnings
 
 
-def _ids_by_zone(told: object, path: str) -> dict[str, set[int]]:
-    """The zones of each id; kubelets before 1.20 wrote a list, of no zone."""
-    if isinstance(told, list):
-        return {named(id_, path): set() for id_ in told}
-    if told is None:
-        raise invalid(path, told, "the ids of the devices are needed")
+def _ids_by_zone(raw: object, path: str) -> dict[str, set[int]]:
+    """Return the zones of each id; kubelets before 1.20 wrote a list, without zones."""
+    if isinstance(raw, list):
+        return {named(id_, path): set() for id_ in raw}
+    if raw is None:
+        raise invalid(path, raw, "the ids of the devices are needed")
     ids: dict[str, set[int]] = {}
-    for key, listed in mapping(told, path).items():
+    for key, listed in mapping(raw, path).items():
         for id_ in sequence(listed, f"{path}.{key}"):
             ids.setdefault(named(id_, f"{path}.{key}"), set()).update(read_zones([key]))
     return ids

@@ -1,4 +1,4 @@
-"""What a kubelet calls the devices of a node, in the names that the record of the node has for them.
+"""Conversion of the kubelet's names of devices into the names in the record of a node.
 
 Device plugins name the devices that they hand out: NVIDIA's by uuid, AMD's by PCI address (`0000:19:00.0`), Huawei's
 by the resource and the place in the order of the cards (`Ascend910-0`).
@@ -19,10 +19,10 @@ _PART = "::"
 
 
 def in_names_of_record(use: Use, cards: Iterable[Gpu], card_resource: str, devices: Iterable[Device]) -> Use:
-    """Return who holds what, with the cards as `gpu` and with the uuids of cards and devices as ids.
+    """Return the holdings with the cards as `gpu` and with the uuids of cards and devices as ids.
 
-    `card_resource` is what the cluster calls the cards; the uuid of one means it under any resource
-    (`nvidia.com/gpu.shared`). An id that names none of them stays as it is.
+    `card_resource` is the resource of the cards in the cluster; the uuid of a card means it under any resource
+    (`nvidia.com/gpu.shared`). An id that names no known card or device stays as it is.
     """
     cards = tuple(cards)
     known: dict[str, dict[str, str]] = {}
@@ -49,7 +49,7 @@ def in_names_of_record(use: Use, cards: Iterable[Gpu], card_resource: str, devic
 
 
 def _names(resource: str, end: Gpu | Device) -> Iterator[str]:
-    """Yield what a device plugin may call a card or device, apart from its uuid."""
+    """Yield the names that a device plugin may use for a card or device, apart from its uuid."""
     yield f"{resource.rpartition('/')[2]}-{end.index}"
     if end.bus_id:
         yield end.bus_id
@@ -57,6 +57,6 @@ def _names(resource: str, end: Gpu | Device) -> Iterator[str]:
 
 
 def _in_names(id_: str, names: Mapping[str, str]) -> str:
-    """Return the id with the uuid of what it names; that of a part of it keeps its number (`GPU-1::2`)."""
+    """Return the id with the uuid of the device it names; the id of a part keeps its number (`GPU-1::2`)."""
     whole, part, number = id_.partition(_PART)
     return f"{names.get(whole) or names.get(whole.lower(), whole)}{part}{number}"

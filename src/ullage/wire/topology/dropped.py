@@ -1,4 +1,4 @@
-"""Entries of a document that cannot be read: dropped one by one, each with a sentence that says why."""
+"""Entries of a document that cannot be read: dropped one by one, each with a sentence that states the reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ullage.model.idset import parse_ids
 from ullage.wire.document import Document, mapping
 
 _MOST_IDS = 2**18
-"""Ids that the sets of one document may name: those of the largest machine, many times over."""
+"""Ids that the sets of one document may have: several times those of the largest machine."""
 
 _MOST_SENTENCES = 100
-"""Sentences on one document: enough to see what is wrong with it, too few to fill a log."""
+"""Sentences about one document: enough to see what is wrong with it, too few to fill a log."""
 _LONGEST = 400
-"""Characters of a sentence; a document may bring words of any length."""
+"""Characters of a sentence; a document may have strings of any length."""
 
 Read = TypeVar("Read")
 Other = TypeVar("Other")
@@ -32,11 +32,11 @@ class Dropped:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each entry that was dropped, in order; of very many the first, and how many more."""
+        """Return a sentence for each dropped entry, in order; of very many the first, and how many more."""
         more = [f"and {self._more} more"] if self._more else []
         return (*self._warnings, *more)
 
-    def say(self, warning: str) -> None:
+    def warn(self, warning: str) -> None:
         """Add a sentence."""
         if len(self._warnings) == _MOST_SENTENCES:
             self._more += 1
@@ -45,30 +45,32 @@ class Dropped:
 
     @contextmanager
     def entry(self) -> Iterator[None]:
-        """The block adds one entry, or none if the entry is malformed, or nobody can say what it means."""
+        """Run a block that adds one entry; drop the entry if it is malformed or has an unknown meaning."""
         try:
             yield
         except UllageError as error:
-            self.say(error.message)
+            self.warn(error.message)
 
     def read(self, read: Callable[[], Read], otherwise: Other) -> Read | Other:
-        """What `read` gives, and `otherwise` where it cannot."""
+        """Return the result of `read`, or `otherwise` if it fails."""
         try:
             return read()
         except InvalidRequest as error:
-            self.say(error.message)
+            self.warn(error.message)
             return otherwise
 
     def choice(self, word: object, path: str, known: Sequence[str]) -> str:
-        """One of the known words. What is missing or not known is read as the first of them, the default."""
+        """Return a known word; a missing or unknown one is read as the first of `known`, the default."""
         if word in known:
             return str(word)
         if word not in (None, ""):
-            self.say(invalid(path, word, f"{', '.join(known)} are known; it is read as {known[0]}").message)
+            self.warn(invalid(path, word, f"{', '.join(known)} are known; it is read as {known[0]}").message)
         return known[0]
 
     def ids(self, text: object, path: str) -> tuple[int, ...]:
-        """The ids of a set. Ranges are short to write, so the ids of all sets of a document are bounded together.
+        """Return the ids of a set.
+
+        Ranges are short to write, so there is a common limit on the ids of all sets of a document.
 
         Raises:
             InvalidRequest: it is not a set, or it is too long.
@@ -79,27 +81,27 @@ class Dropped:
         return ids
 
     def section(self, value: object, path: str) -> Document:
-        """The mapping at a path; an empty one if there is none or it is something else."""
+        """Return the mapping at a path; an empty one if there is none or it has another type."""
         if value is None or isinstance(value, Mapping):
             return value or {}
-        self.say(invalid(path, value, "a mapping is needed").message)
+        self.warn(invalid(path, value, "a mapping is needed").message)
         return {}
 
     def rows(self, value: object, path: str) -> Iterator[tuple[str, Document]]:
-        """Each mapping in the list at a path, with its own path; other items are dropped."""
+        """Yield each mapping in the list at a path, with its own path; other items are dropped."""
         if value is not None and not isinstance(value, list | tuple):
-            self.say(invalid(path, value, "a list is needed").message)
+            self.warn(invalid(path, value, "a list is needed").message)
             return
         for position, item in enumerate(value or ()):
             here = f"{path}[{position}]"
             if isinstance(item, Mapping):
                 yield here, item
             else:
-                self.say(invalid(here, item, "a mapping is needed").message)
+                self.warn(invalid(here, item, "a mapping is needed").message)
 
 
 def as_object(document: object, kind: str) -> tuple[Document, str]:
-    """A document as an object of this kind, and its name.
+    """Return a document as an object of this kind, and its name.
 
     Raises:
         InvalidRequest: it is not such an object, or it has no name.

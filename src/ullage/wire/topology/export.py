@@ -1,4 +1,4 @@
-"""The record that an exporter writes of the machine it runs on: what was found there, as its kubelet manages it."""
+"""The record that an exporter writes of its machine: the discovered hardware, with the settings of its kubelet."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def record_of(
     names: Mapping[str, str] = _NO_NAMES,
     use: Use | None = None,
 ) -> NodeRecord:
-    """The record of a machine as it was discovered, with what its kubelet keeps from pods.
+    """Return the record of a discovered machine, less what its kubelet reserves.
 
-    `card_resource` is what the cluster calls its cards, "" where the machine has none; `names` is what it calls other
-    resources. CPUs that the process who looked may not use itself are not kept from pods: only the kubelet says what
-    is. `use` is who holds what, in the kubelet's names; None where nobody was asked, and then everything is free.
+    `card_resource` is the resource of the cards in the cluster, "" where the machine has none; `names` are those of
+    other resources. CPUs that the discovering process may not use itself are not reserved from pods: only the kubelet
+    knows the reserved ones. `use` are the holdings, in the kubelet's names; None where the kubelet was not asked, and
+    then everything is free.
     """
     found = node.topology or Topology()
     devices = tuple(replace(each, resource=names.get(each.resource, each.resource)) for each in found.devices)
@@ -51,7 +52,7 @@ def record_of(
 
 
 def _zone(zone: Zone, settings: KubeletSettings) -> Zone:
-    """A zone less what the memory manager keeps of it."""
+    """Return a zone less what the memory manager reserves of it."""
     if not settings.kubelet.static_memory:
         return zone
     kept = settings.reserved_memory.get(zone.id, {})
@@ -67,9 +68,9 @@ def _less(room: Room, kept: int) -> Room:
 
 
 def _stock_of(devices: tuple[Device, ...], use: Use) -> dict[str, Stock]:
-    """By resource, how many devices there are and the indices of the free ones.
+    """Return, by resource, how many devices there are and the indices of the free ones.
 
-    Of cards, one more counts as held for each id that none of them has.
+    Of cards, one more counts as held for each id that matches none of them.
     """
     held = {
         (resource, id_)

@@ -1,8 +1,8 @@
 """HyperNode (`topology.volcano.sh/v1alpha1`): domains above the node, in tiers of which the lowest is the fastest.
 
-Written by Volcano's network topology controllers, or by hand; cluster-scoped. One has nodes as its members, by name,
-pattern or label, or HyperNodes of lower tiers by name or pattern. Here each tier is a label of its nodes, like every
-other level above the node.
+HyperNodes are written by Volcano's network topology controllers, or by hand; they are cluster-scoped. The members of
+one are nodes, by name, pattern or label, or HyperNodes of lower tiers by name or pattern. Here each tier is a label of
+its nodes, like every other level above the node.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ullage.wire.topology.dropped import Dropped, as_object
 KIND = "HyperNode"
 
 TIER_LABEL = "topology.volcano.sh/tier-"
-"""Followed by the number of a tier: the label whose value is the HyperNode of that tier that a node is in."""
+"""The prefix, followed by the number of a tier, of the label with the node's HyperNode of that tier."""
 
 MAX_TIER = 64
 
 Matches = Callable[[str, str], bool]
-"""Whether a pattern is found in a name. Raises UllageError: it is no pattern, or that cannot be said."""
+"""Return whether a pattern is found in a name. Raises UllageError: it is malformed, or patterns are unavailable."""
 
 
 class Of(Enum):
-    """What a member is."""
+    """The kind of a member."""
 
     NODE = "Node"
     HYPERNODE = "HyperNode"
@@ -35,7 +35,7 @@ class Of(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who is a member: whoever has this name, this pattern in its name, or all of these labels; one of the three."""
+    """A selector of members: a name, a pattern in the name, or all of these labels; exactly one of the three."""
 
     of: Of
     name: str = ""
@@ -53,10 +53,10 @@ class HyperNode:
 
 
 def read_hypernode(document: object) -> tuple[HyperNode, tuple[str, ...]]:
-    """A HyperNode, and a sentence for each member that was dropped.
+    """Return a HyperNode, and a sentence for each member that was dropped.
 
     Raises:
-        InvalidRequest: it is not a HyperNode, or its tier is none.
+        InvalidRequest: it is not a HyperNode, or its tier is invalid.
 
     """
     found, name = as_object(document, KIND)
@@ -90,10 +90,10 @@ def _member(member: Document, path: str) -> Member:
 def tiers_of(
     hypernodes: Iterable[HyperNode], nodes: Mapping[str, Mapping[str, str]], matches: Matches
 ) -> tuple[dict[str, dict[str, str]], tuple[str, ...]]:
-    """Per node that is in some HyperNode its labels of tiers, and a sentence for each thing that cannot be.
+    """Return the tier labels of each node that is in a HyperNode, and a sentence for each contradiction.
 
-    `nodes` are the labels of all nodes by name. A node is in one HyperNode of a tier: of several the first by name
-    has it. A HyperNode that has one of its own or a higher tier for a member has not.
+    `nodes` are the labels of all nodes by name. A node is in one HyperNode of a tier: of several, in the first by
+    name. A member of the same or a higher tier is not counted.
     """
     in_order = sorted(hypernodes, key=lambda each: (each.tier, each.name))
     tiers = {each.name: each.tier for each in in_order}
@@ -107,12 +107,12 @@ def tiers_of(
                     continue
                 lower = [name for name in _named(member, tiers, matches) if tiers[name] < each.tier]
                 if member.name in tiers and not lower:
-                    dropped.say(f"{each.name}: {member.name} is of tier {tiers[member.name]}, not below {each.tier}")
+                    dropped.warn(f"{each.name}: {member.name} is of tier {tiers[member.name]}, not below {each.tier}")
                 names.update(*(inside[name] for name in lower))
         for name in sorted(names):
             first = labels.setdefault(name, {}).setdefault(f"{TIER_LABEL}{each.tier}", each.name)
             if first != each.name:
-                dropped.say(f"{each.name}: node {name} is in {first} already, of the same tier")
+                dropped.warn(f"{each.name}: node {name} is in {first} already, of the same tier")
     return labels, dropped.warnings
 
 

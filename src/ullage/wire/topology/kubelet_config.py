@@ -1,4 +1,4 @@
-"""How a kubelet is configured: its file (KubeletConfiguration), or its `configz` answer, which knows flags too."""
+"""The configuration of a kubelet: its file (KubeletConfiguration), or its `configz` answer, which has flags too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.topology.dropped import Dropped
 
 _EVICTION_DEFAULT = "100Mi"
-"""What the kubelet keeps of memory where `evictionHard` is not set."""
+"""Memory that the kubelet keeps free where `evictionHard` is not set."""
 
 _ALL = 100
 """Percent."""
@@ -22,10 +22,10 @@ _ALL = 100
 
 @dataclass(frozen=True, slots=True)
 class KubeletSettings:
-    """How a kubelet aligns, and what it keeps from pods.
+    """How a kubelet aligns, and what it reserves from pods.
 
-    `reserved` are amounts; `reserved_cpus` are CPUs by id, if they are named; `reserved_memory` are bytes by
-    zone and kind (`memory`, `hugepages-2Mi`).
+    `reserved` are amounts; `reserved_cpus` are CPUs by id, if the configuration names them; `reserved_memory` are
+    bytes by zone and kind (`memory`, `hugepages-2Mi`).
     """
 
     kubelet: Kubelet
@@ -35,10 +35,10 @@ class KubeletSettings:
 
 
 def read_kubelet_config(document: object, memory_bytes: int = 0) -> tuple[KubeletSettings, tuple[str, ...]]:
-    """The settings, and a sentence for each one that was left out.
+    """Return the settings, and a sentence for each one that was left out.
 
-    `memory_bytes` is the memory of the node, for percentages. CPUs that are named (`reservedSystemCPUs`)
-    take the place of the CPU amounts of `kubeReserved` and `systemReserved`.
+    `memory_bytes` is the memory of the node, for percentages. CPUs by id (`reservedSystemCPUs`) replace the CPU
+    amounts of `kubeReserved` and `systemReserved`.
 
     Raises:
         InvalidRequest: it is not a mapping.
@@ -48,8 +48,8 @@ def read_kubelet_config(document: object, memory_bytes: int = 0) -> tuple[Kubele
     config = dropped.section(found.get("kubeletconfig", found), "kubeletconfig")
     cpus = dropped.read(lambda: dropped.ids(text(config.get("reservedSystemCPUs")), "reservedSystemCPUs"), ())
     kept = [dropped.section(config.get(name), name) for name in ("kubeReserved", "systemReserved")]
-    cpu_milli = sum(_amount(told, "cpu", MILLI, MAX_INT32, dropped) for told in kept)
-    memory = sum(_amount(told, "memory", 1, MAX_INT64, dropped) for told in kept)
+    cpu_milli = sum(_amount(raw, "cpu", MILLI, MAX_INT32, dropped) for raw in kept)
+    memory = sum(_amount(raw, "memory", 1, MAX_INT64, dropped) for raw in kept)
     return KubeletSettings(
         kubelet=_kubelet(config, dropped),
         reserved=Resources(len(cpus) * MILLI or cpu_milli, memory + _eviction(config, memory_bytes, dropped)),
@@ -70,7 +70,7 @@ def _kubelet(config: Document, dropped: Dropped) -> Kubelet:
 
 
 def _choice(config: Document, name: str, known: list[str], dropped: Dropped) -> str:
-    """The value of a key; the first that is known is the kubelet's own default."""
+    """Return the value of a key; the first known value is the kubelet's own default."""
     return dropped.choice(config.get(name), name, known)
 
 
@@ -80,18 +80,18 @@ def _options(config: Document, name: str, dropped: Dropped) -> dict[str, str]:
         if isinstance(key, str) and isinstance(value, str):
             options[key] = value
         else:
-            dropped.say(invalid(f"{name}.{key}", value, "a text is needed; it is left out").message)
+            dropped.warn(invalid(f"{name}.{key}", value, "a text is needed; it is left out").message)
     return options
 
 
-def _amount(told: Document, name: str, units: int, most: int, dropped: Dropped) -> int:
-    return dropped.read(lambda: parse_quantity(told.get(name, 0), name, units=units, maximum=most * units), 0)
+def _amount(raw: Document, name: str, units: int, most: int, dropped: Dropped) -> int:
+    return dropped.read(lambda: parse_quantity(raw.get(name, 0), name, units=units, maximum=most * units), 0)
 
 
 def _eviction(config: Document, memory_bytes: int, dropped: Dropped) -> int:
-    """Bytes that stay free (`memory.available`): an amount, or a percentage of the node's memory."""
-    told = config.get("evictionHard")
-    limits = {"memory.available": _EVICTION_DEFAULT} if told is None else dropped.section(told, "evictionHard")
+    """Return the bytes that stay free (`memory.available`): an amount, or a percentage of the node's memory."""
+    raw = config.get("evictionHard")
+    limits = {"memory.available": _EVICTION_DEFAULT} if raw is None else dropped.section(raw, "evictionHard")
     value, path = limits.get("memory.available", 0), "evictionHard.memory.available"
     if not isinstance(value, str) or not value.endswith("%"):
         return dropped.read(lambda: parse_quantity(value, path), 0)
@@ -101,10 +101,10 @@ def _eviction(config: Document, memory_bytes: int, dropped: Dropped) -> int:
 
 def _reserved_memory(config: Document, dropped: Dropped) -> dict[int, dict[str, int]]:
     zones: dict[int, dict[str, int]] = {}
-    for path, told in dropped.rows(config.get("reservedMemory"), "reservedMemory"):
+    for path, raw in dropped.rows(config.get("reservedMemory"), "reservedMemory"):
         with dropped.entry():
-            zone = whole(told.get("numaNode"), f"{path}.numaNode", MAX_ZONES - 1)
-            limits = mapping(told.get("limits"), f"{path}.limits")
+            zone = whole(raw.get("numaNode"), f"{path}.numaNode", MAX_ZONES - 1)
+            limits = mapping(raw.get("limits"), f"{path}.limits")
             zones[zone] = {
                 text(kind): parse_quantity(amount, f"{path}.limits.{kind}", maximum=MAX_ZONE_BYTES)
                 for kind, amount in limits.items()

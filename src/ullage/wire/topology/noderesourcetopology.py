@@ -1,8 +1,7 @@
-"""NodeResourceTopology (`topology.node.k8s.io/v1alpha2`): what a zone has, in amounts alone.
+"""NodeResourceTopology (`topology.node.k8s.io/v1alpha2`): the amounts of each zone, without ids.
 
-Written by node-feature-discovery or the resource topology exporter; cluster-scoped, named after its node.
-It has no ids, so amounts stay amounts. Its `available` is not read: what is free is what is allocatable
-less what the ledger says is held.
+It is written by node-feature-discovery or the resource topology exporter; it is cluster-scoped and named after its
+node. `available` is not read: the free amount is the allocatable amount less what the ledger holds.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SOURCE = "noderesourcetopology"
 _NODE = re.compile(r"node-([0-9]{1,9})", re.ASCII)
 
 _OPTION = "topologyManagerOption"
-"""Attributes of the options of the topology manager begin so: `topologyManagerOptionPreferClosestNumaNodes`."""
+"""The prefix of attributes of the topology manager's options: `topologyManagerOptionPreferClosestNumaNodes`."""
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])", re.ASCII)
 
 _POLICIES = {
@@ -48,11 +47,11 @@ _POLICIES = {
     "SingleNUMANode": ZonePolicy.SINGLE_ZONE,
 }
 _LEGACY = re.compile(rf"({'|'.join(_POLICIES)})(?:(Container|Pod)Level)?", re.ASCII)
-"""Names of `topologyPolicies`, which attributes took the place of."""
+"""Names of `topologyPolicies`, which attributes have replaced."""
 
 
 def read_noderesourcetopology(document: object) -> tuple[NodeRecord, tuple[str, ...]]:
-    """The record of a node, and a sentence for each entry that was dropped.
+    """Return the record of a node, and a sentence for each entry that was dropped.
 
     The document does not say whether the CPU and the memory manager are static. They are taken to be so where
     zones have CPUs and memory.
@@ -76,14 +75,14 @@ def read_noderesourcetopology(document: object) -> tuple[NodeRecord, tuple[str, 
 
 
 def _zone_rows(document: Document, dropped: Dropped) -> dict[int, tuple[str, Document]]:
-    """The path and the entry of each NUMA node, by its id; zones of other types are passed over."""
+    """Return the path and the entry of each NUMA node, by its id; zones of other types are skipped."""
     rows: dict[int, tuple[str, Document]] = {}
     for path, entry in dropped.rows(document.get("zones"), "zones"):
         if text(entry.get("type")) != "Node":
             continue
         match = _NODE.fullmatch(text(entry.get("name")))
         if match is None:
-            dropped.say(invalid(f"{path}.name", entry.get("name"), "a name such as node-0 is needed").message)
+            dropped.warn(invalid(f"{path}.name", entry.get("name"), "a name such as node-0 is needed").message)
             continue
         id_ = int(match[1])
         if id_ in rows or id_ >= MAX_ZONES:
@@ -99,64 +98,64 @@ def _zone(id_: int, path: str, entry: Document, dropped: Dropped) -> Zone:
     hugepages: dict[int, Room] = {}
     amounts: dict[str, Room] = {}
     seen: set[str] = set()
-    for here, told in dropped.rows(entry.get("resources"), f"{path}.resources"):
+    for here, raw in dropped.rows(entry.get("resources"), f"{path}.resources"):
         with dropped.entry():
-            name = text(told.get("name"))
+            name = text(raw.get("name"))
             if not name or name in seen:
                 raise invalid(f"{here}.name", name, "each resource of a zone is named once")
             seen.add(name)
             if name == MEMORY:
-                memory = _room(told, here, 1, MAX_ZONE_BYTES)
+                memory = _room(raw, here, 1, MAX_ZONE_BYTES)
             elif name.startswith(HUGEPAGES):
                 size = parse_quantity(name.removeprefix(HUGEPAGES), f"{here}.name")
-                hugepages[size] = _room(told, here, 1, MAX_ZONE_BYTES)
+                hugepages[size] = _room(raw, here, 1, MAX_ZONE_BYTES)
             else:
-                resource, room = as_resource(name), _room(told, here, MILLI, MAX_INT32)
+                resource, room = as_resource(name), _room(raw, here, MILLI, MAX_INT32)
                 known = amounts.get(resource, Room(0, 0))
                 amounts[resource] = Room(known.total + room.total, known.allocatable + room.allocatable)
     return Zone(id_, memory, hugepages, amounts)
 
 
-def _room(told: Document, path: str, parts: int, most: int) -> Room:
-    """What the zone has of a resource, in whole units: nobody can have a part of a CPU alone."""
-    total = parse_quantity(told.get("capacity", 0), f"{path}.capacity", units=parts, maximum=most * parts)
-    allocatable = told.get("allocatable", told.get("capacity", 0))
+def _room(raw: Document, path: str, parts: int, most: int) -> Room:
+    """Return the amount of a resource in the zone, in whole units, because a part of a CPU is never exclusive."""
+    total = parse_quantity(raw.get("capacity", 0), f"{path}.capacity", units=parts, maximum=most * parts)
+    allocatable = raw.get("allocatable", raw.get("capacity", 0))
     usable = parse_quantity(allocatable, f"{path}.allocatable", units=parts, maximum=most * parts)
     return Room(total // parts, usable // parts)
 
 
 def _distances(rows: dict[int, tuple[str, Document]], dropped: Dropped) -> tuple[tuple[int, ...], ...]:
-    """A row and a column per zone, ascending; nothing at all if one of the distances is missing."""
+    """Return a row and a column per zone, ascending; nothing if one of the distances is missing."""
     matrix = []
     for id_ in sorted(rows):
         path, entry = rows[id_]
         costs = {}
-        for here, told in dropped.rows(entry.get("costs"), f"{path}.costs"):
+        for here, raw in dropped.rows(entry.get("costs"), f"{path}.costs"):
             with dropped.entry():
-                costs[text(told.get("name"))] = whole(told.get("value"), f"{here}.value", MAX_DISTANCE)
+                costs[text(raw.get("name"))] = whole(raw.get("value"), f"{here}.value", MAX_DISTANCE)
         matrix.append(tuple(costs[f"node-{other}"] for other in sorted(rows) if f"node-{other}" in costs))
     if all(len(row) == len(rows) for row in matrix):
         return tuple(matrix)
     if any(matrix):
-        dropped.say("zones.costs: a distance between two zones is missing; the distances are left out")
+        dropped.warn("zones.costs: a distance between two zones is missing; the distances are left out")
     return ()
 
 
 def _kubelet(document: Document, zones: tuple[Zone, ...], dropped: Dropped) -> Kubelet:
-    """How the kubelet aligns: by the attributes, which older writers do not have, else by `topologyPolicies`."""
-    told = {
+    """Return how the kubelet aligns: by the attributes, else by `topologyPolicies`, as older writers have it."""
+    raw = {
         text(entry.get("name")): text(entry.get("value"))
         for _, entry in dropped.rows(document.get("attributes"), "attributes")
     }
     old_policy, old_scope = _by_name(document.get("topologyPolicies"), dropped)
-    policy = told.get("topologyManagerPolicy", old_policy)
-    scope = told.get("topologyManagerScope", old_scope)
+    policy = raw.get("topologyManagerPolicy", old_policy)
+    scope = raw.get("topologyManagerScope", old_scope)
     return Kubelet(
         policy=ZonePolicy(dropped.choice(policy, "attributes.topologyManagerPolicy", [*ZonePolicy])),
         scope=Scope(dropped.choice(scope, "attributes.topologyManagerScope", [*Scope])),
         options={
             _CAPITAL.sub("-", name.removeprefix(_OPTION)).lower(): value
-            for name, value in told.items()
+            for name, value in raw.items()
             if name.startswith(_OPTION)
         },
         static_cpus=any(CPU in zone.amounts for zone in zones),
@@ -165,15 +164,18 @@ def _kubelet(document: Document, zones: tuple[Zone, ...], dropped: Dropped) -> K
 
 
 def _by_name(listed: object, dropped: Dropped) -> tuple[str | None, str | None]:
-    """Policy and scope by the first name of the list, such as `SingleNUMANodePodLevel`; None where it names none."""
+    """Return policy and scope from the first name of the list, None where it has none.
+
+    Such a name is `SingleNUMANodePodLevel`.
+    """
     if not listed:
         return None, None
     path = "topologyPolicies"
     names = listed if isinstance(listed, list | tuple) else ()
     match = _LEGACY.fullmatch(text(names[0])) if names else None
     if match is None:
-        dropped.say(invalid(path, listed, f"a list with one of {', '.join(_POLICIES)} is needed").message)
+        dropped.warn(invalid(path, listed, f"a list with one of {', '.join(_POLICIES)} is needed").message)
         return None, None
     if len(names) > 1:
-        dropped.say(f"{path}: {match[0]} counts, and the other {len(names) - 1} do not")
+        dropped.warn(f"{path}: {match[0]} counts, and the other {len(names) - 1} do not")
     return _POLICIES[match[1]], match[2] and match[2].lower()

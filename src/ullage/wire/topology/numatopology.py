@@ -1,7 +1,7 @@
-"""Numatopology (`nodeinfo.volcano.sh/v1alpha1`): what an exporter on a node tells of it, read into a record.
+"""Numatopology (`nodeinfo.volcano.sh/v1alpha1`): the report of an exporter on a node, read into a record.
 
-Cluster-scoped, named after its node. All fields are optional. Writers in Go leave zeros out: a missing
-number is 0, and a missing set is empty. A card of unknown zone is not in `gpuDetail`.
+It is cluster-scoped and named after its node. All fields are optional. Writers in Go omit zeros: a missing number is
+0, and a missing set is empty. A card of unknown zone is not in `gpuDetail`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ullage.wire.topology.supplement import Supplement, read_supplement
 KIND = "Numatopology"
 SOURCE = "numatopology"
 SHORT_CARD = "gpu"
-"""What one exporter calls the cards; all other resources go by their full names."""
+"""The name that one exporter uses for cards; all other resources have their full names."""
 
 _MOST_CARDS = 4096
 
@@ -35,10 +35,9 @@ _MOST_CARDS = 4096
 def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecord, tuple[str, ...]]:
     """Return the record of a node, and a sentence for each entry that was dropped.
 
-    Cards go by their index in one resource of cards, be it the short name `gpu`. Where `numares` has several,
-    it is the one that our own annotation names, else the only one that counts as many cards as `gpuDetail`
-    has. If none is, only the cards of `gpuDetail` are read. The full name of the resource says of which
-    vendor they are.
+    Cards are listed by their index in one card resource, or in the short name `gpu`. Where `numares` has several card
+    resources, the right one is the one in our own annotation, else the only one with as many cards as `gpuDetail`. If
+    there is none, only the cards of `gpuDetail` are read. The full name of the resource states their vendor.
 
     Raises:
         InvalidRequest: it is not a Numatopology, or it contradicts itself (`topology-invalid`,
@@ -53,8 +52,8 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
     supplement = found_supplement or Supplement()
     card_name, stock = _stock(spec, found_supplement, dropped)
     vendor = NATIVE_RESOURCES.get(card_name)
-    told = _cards(spec, found_supplement, stock.get(CARD, Stock(0)), dropped)
-    cards = tuple(replace(card, vendor=vendor) for card in told)
+    raw = _cards(spec, found_supplement, stock.get(CARD, Stock(0)), dropped)
+    cards = tuple(replace(card, vendor=vendor) for card in raw)
     cpus = (*_cpus(spec, dropped), *supplement.cpus)
     reserved = _reserved(spec, dropped)
     reserved_cpus = frozenset(dropped.read(lambda: dropped.ids(supplement.reserved_cpus, "reserved_cpus"), ()))
@@ -89,17 +88,17 @@ def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecor
 
 
 def _stock(spec: Document, own: Supplement | None, dropped: Dropped) -> tuple[str, dict[str, Stock]]:
-    """Return what the resource of the cards is called ("" if that is unknown), and the stock of each resource."""
+    """Return the name of the card resource ("" if unknown), and the stock of each resource."""
     numares = dropped.section(spec.get("numares"), "spec.numares")
     card_name = _card_name(spec, numares, own, dropped)
     stock = {}
-    for name, told in numares.items():
+    for name, raw in numares.items():
         path = f"spec.numares.{name}"
         if name == SHORT_CARD and not card_name:
-            dropped.say(f"{path}: left out, as other resources of cards are named in full")
+            dropped.warn(f"{path}: left out, as other resources of cards are named in full")
             continue
         with dropped.entry():
-            entry = _entry(told, path)
+            entry = _entry(raw, path)
             free = dropped.ids(entry.get("allocatable") or "", f"{path}.allocatable")
             total = whole(entry.get("capacity"), f"{path}.capacity", MAX_INT32)
             stock[CARD if name == card_name else text(name)] = Stock(total, free)
@@ -118,17 +117,17 @@ def _card_name(spec: Document, numares: Document, own: Supplement | None, droppe
     counted = [name for name in names if isinstance(numares[name], Mapping) and numares[name].get("capacity") == count]
     if len(counted) == 1:
         return str(counted[0])
-    dropped.say(f"spec.gpuDetail: it is unknown which of {', '.join(names)} its {count} cards are")
+    dropped.warn(f"spec.gpuDetail: it is unknown which of {', '.join(names)} its {count} cards are")
     return ""
 
 
 def _reserved(spec: Document, dropped: Dropped) -> Resources:
     path = "spec.resReserved"
-    told = dropped.section(spec.get("resReserved"), path)
+    raw = dropped.section(spec.get("resReserved"), path)
     amounts = {"cpu": 0, "memory": 0}
     for name, units, most in (("cpu", MILLI, MAX_INT32 * MILLI), ("memory", 1, MAX_INT64)):
         with dropped.entry():
-            amounts[name] = parse_quantity(told.get(name, 0), f"{path}.{name}", units=units, maximum=most)
+            amounts[name] = parse_quantity(raw.get(name, 0), f"{path}.{name}", units=units, maximum=most)
     return Resources(amounts["cpu"], amounts["memory"])
 
 
@@ -137,10 +136,10 @@ def _reserved(spec: Document, dropped: Dropped) -> Resources:
 
 def _cpus(spec: Document, dropped: Dropped) -> list[Cpu]:
     cpus = []
-    for key, told in dropped.section(spec.get("cpuDetail"), "spec.cpuDetail").items():
+    for key, raw in dropped.section(spec.get("cpuDetail"), "spec.cpuDetail").items():
         path = f"spec.cpuDetail.{key}"
         with dropped.entry():
-            entry = _entry(told, path)
+            entry = _entry(raw, path)
             socket = whole(entry.get("socket"), f"{path}.socket", MAX_INT32)
             core = whole(entry.get("core"), f"{path}.core", MAX_INT32)
             cpus.append(Cpu(_index(key, path), _zone(entry, path), socket, core))
@@ -148,7 +147,10 @@ def _cpus(spec: Document, dropped: Dropped) -> list[Cpu]:
 
 
 def _cards(spec: Document, supplement: Supplement | None, stock: Stock, dropped: Dropped) -> tuple[Gpu, ...]:
-    """The cards by index. Without a supplement those that `numares` counts and `gpuDetail` lacks are there too."""
+    """Return the cards by index.
+
+    Without a supplement they include those that `numares` counts and `gpuDetail` lacks.
+    """
     cards = {}
     for key, detail in dropped.section(spec.get("gpuDetail"), "spec.gpuDetail").items():
         path = f"spec.gpuDetail.{key}"
@@ -179,24 +181,24 @@ def _index(key: object, path: str) -> int:
 
 
 def _zone(entry: Document, path: str) -> int | None:
-    """The zone of an entry: 0 if it is left out; None, which is unknown, if it is negative."""
-    told = entry.get("numa")
-    if isinstance(told, int) and told < 0:
+    """Return the zone of an entry: 0 if it is omitted; None, which is unknown, if it is negative."""
+    raw = entry.get("numa")
+    if isinstance(raw, int) and raw < 0:
         return None
-    return whole(told, f"{path}.numa", MAX_INT32)
+    return whole(raw, f"{path}.numa", MAX_INT32)
 
 
-def _entry(told: object, path: str) -> Document:
-    if not isinstance(told, Mapping):
-        raise invalid(path, told, "a mapping is needed")
-    return told
+def _entry(raw: object, path: str) -> Document:
+    if not isinstance(raw, Mapping):
+        raise invalid(path, raw, "a mapping is needed")
+    return raw
 
 
-# --- the kubelet, and when ---
+# --- kubelet and time ---
 
 
 def _kubelet(spec: Document, supplement: Supplement | None, dropped: Dropped) -> Kubelet | None:
-    """How the kubelet aligns; None only if we wrote the object, for a node without a kubelet."""
+    """Return how the kubelet aligns; None only if we wrote the object for a node without a kubelet."""
     if spec.get("policies") is None and supplement is not None:
         return supplement.kubelet
     policies = dropped.section(spec.get("policies"), "spec.policies")
@@ -208,8 +210,8 @@ def _kubelet(spec: Document, supplement: Supplement | None, dropped: Dropped) ->
 
 
 def _moment(annotations: Document, dropped: Dropped) -> float | None:
-    """Seconds since the epoch, as the writer noted them."""
-    told = annotations.get("timestamp")
-    if told is None:
+    """Return the seconds since the epoch of the writer's timestamp."""
+    raw = annotations.get("timestamp")
+    if raw is None:
         return None
-    return dropped.read(lambda: float(parse_count(text(told), "metadata.annotations.timestamp", MAX_INT64)), None)
+    return dropped.read(lambda: float(parse_count(text(raw), "metadata.annotations.timestamp", MAX_INT64)), None)

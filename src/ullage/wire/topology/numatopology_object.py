@@ -19,11 +19,10 @@ API_VERSION = "nodeinfo.volcano.sh/v1alpha1"
 
 
 def numatopology_object(record: NodeRecord, domain: str = DOMAIN, *, node_uid: str = "") -> dict[str, Any]:
-    """The object that describes a node; with `node_uid` it is deleted together with its Node.
+    """Return the object that describes a node; with `node_uid` it is deleted together with its Node.
 
-    The same record in another order gives the same object, so an object that differs is one that has to be
-    written. Cards of unknown zone are in `numares` only. What the schema cannot hold is in the annotation
-    `topology`.
+    The same record in another order gives the same object, so a different object means that it has to be written.
+    Cards of unknown zone are in `numares` only. Values without a field in the schema are in the annotation `topology`.
     """
     record = _in_order(record)
     annotations = {f"{domain}/topology": supplement_of(record)}

@@ -18,9 +18,9 @@ _NO_IDS = ContainerIds("")
 
 
 def read_use(listed: object, card_name: str, supplement: Supplement, dropped: Dropped) -> Use | None:
-    """Return who holds what, with the ids of devices where the supplement has them.
+    """Return the holdings, with the ids of devices where the supplement has them.
 
-    None if the object does not say, or has an entry that cannot be read: what that holds is not free.
+    The result is None if the object lacks them, or has an unreadable entry: what that entry holds is not free.
     """
     if listed is None:
         return None
@@ -34,15 +34,15 @@ def read_use(listed: object, card_name: str, supplement: Supplement, dropped: Dr
     for path, entry in dropped.rows(listed, "spec.podAllocations"):
         uid, namespace, name = (text(entry.get(key)) for key in ("uid", "namespace", "name"))
         containers = tuple(
-            _holding(here, told, ids.get((uid, namespace, name, text(told.get("name"))), _NO_IDS), card_name, dropped)
-            for here, told in dropped.rows(entry.get("containerAllocations"), f"{path}.containerAllocations")
+            _holding(here, raw, ids.get((uid, namespace, name, text(raw.get("name"))), _NO_IDS), card_name, dropped)
+            for here, raw in dropped.rows(entry.get("containerAllocations"), f"{path}.containerAllocations")
         )
         pods.append(PodHolding(namespace, name, uid, containers))
     return None if len(dropped.warnings) > before else Use(tuple(pods), stale=supplement.stale)
 
 
 def write_use(use: Use, card_name: str) -> list[dict[str, Any]]:
-    """`podAllocations` of who holds what."""
+    """Return the `podAllocations` of these holdings."""
     return [
         {
             "uid": pod.uid,
@@ -57,11 +57,11 @@ def write_use(use: Use, card_name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _holding(path: str, told: Document, ids: ContainerIds, card_name: str, dropped: Dropped) -> Holding:
+def _holding(path: str, raw: Document, ids: ContainerIds, card_name: str, dropped: Dropped) -> Holding:
     cpus: tuple[int, ...] = ()
     counts: dict[str, int] = {}
     memory: list[MemoryHolding] = []
-    for name, amount in dropped.section(told.get("allocations"), f"{path}.allocations").items():
+    for name, amount in dropped.section(raw.get("allocations"), f"{path}.allocations").items():
         here = f"{path}.allocations.{name}"
         with dropped.entry():
             if name == CPU:
@@ -71,7 +71,7 @@ def _holding(path: str, told: Document, ids: ContainerIds, card_name: str, dropp
             else:
                 counts[CARD if name == card_name else text(name)] = parse_quantity(amount, here, maximum=MAX_INT32)
     return Holding(
-        container=text(told.get("name")),
+        container=text(raw.get("name")),
         cpus=cpus,
         devices=tuple(sorted(ids.devices.items())),
         counts=tuple(sorted((name, count) for name, count in counts.items() if count and name not in ids.devices)),

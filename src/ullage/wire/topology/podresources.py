@@ -1,7 +1,7 @@
-"""A kubelet's PodResources API (v1): who holds which devices, CPUs and memory, and what pods may have.
+"""A kubelet's PodResources API (v1): the devices, CPUs and memory of pods, and what pods may have.
 
-Answers are plain mappings with the names of the protocol, whose writers leave zeros out: a node of a topology
-without an `ID` is zone 0, but no topology at all is an unknown zone.
+Answers are plain mappings with the names of the protocol, whose writers omit zeros: a node of a topology without an
+`ID` is zone 0, but a missing topology is an unknown zone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Allocatable:
 
 
 def read_pod_resources(answer: object) -> tuple[Use, tuple[str, ...]]:
-    """Who holds what, by the answer to `List`, and a sentence for each entry that was dropped.
+    """Return the holdings from the answer to `List`, and a sentence for each entry that was dropped.
 
-    Resources and ids are as the kubelet has them. A device of a claim has its driver as the resource, and
-    `pool/device` as its id.
+    Resources and ids are those of the kubelet. A device of a claim has its driver as the resource, and `pool/device`
+    as its id.
 
     Raises:
         InvalidRequest: it is not a mapping.
@@ -52,7 +52,9 @@ def read_pod_resources(answer: object) -> tuple[Use, tuple[str, ...]]:
 
 
 def read_allocatable(answer: object) -> tuple[Allocatable, tuple[str, ...]]:
-    """What pods may have, by the answer to `GetAllocatableResources`, and a sentence for each entry that was dropped.
+    """Return what pods may have, and a sentence for each entry that was dropped.
+
+    `answer` is that to `GetAllocatableResources`.
 
     Raises:
         InvalidRequest: it is not a mapping.
@@ -61,25 +63,25 @@ def read_allocatable(answer: object) -> tuple[Allocatable, tuple[str, ...]]:
     dropped = Dropped()
     found = mapping(answer, "answer")
     devices: dict[str, dict[str, tuple[int, ...]]] = {}
-    for path, told in dropped.rows(found.get("devices"), "devices"):
+    for path, raw in dropped.rows(found.get("devices"), "devices"):
         with dropped.entry():
-            zones = _zones(told, path)
-            for id_ in _ids(told, path):
-                known = devices.setdefault(text(told.get("resource_name")), {})
+            zones = _zones(raw, path)
+            for id_ in _ids(raw, path):
+                known = devices.setdefault(text(raw.get("resource_name")), {})
                 known[id_] = tuple(sorted({*known.get(id_, ()), *zones}))
     return Allocatable(_cpus(found, "cpu_ids", dropped), devices, _memory(found, "memory", dropped)), dropped.warnings
 
 
 def _holding(container: Document, path: str, dropped: Dropped) -> Holding:
     devices: dict[str, list[str]] = {}
-    for here, told in dropped.rows(container.get("devices"), f"{path}.devices"):
+    for here, raw in dropped.rows(container.get("devices"), f"{path}.devices"):
         with dropped.entry():
-            ids = _ids(told, here)
-            devices.setdefault(text(told.get("resource_name")), []).extend(ids)
+            ids = _ids(raw, here)
+            devices.setdefault(text(raw.get("resource_name")), []).extend(ids)
     for here, claim in dropped.rows(container.get("dynamic_resources"), f"{path}.dynamic_resources"):
-        for _, told in dropped.rows(claim.get("claim_resources"), f"{here}.claim_resources"):
-            name = f"{text(told.get('pool_name'))}/{text(told.get('device_name'))}"
-            devices.setdefault(text(told.get("driver_name")), []).append(name)
+        for _, raw in dropped.rows(claim.get("claim_resources"), f"{here}.claim_resources"):
+            name = f"{text(raw.get('pool_name'))}/{text(raw.get('device_name'))}"
+            devices.setdefault(text(raw.get("driver_name")), []).append(name)
     return Holding(
         container=text(container.get("name")),
         cpus=_cpus(container, f"{path}.cpu_ids", dropped),
@@ -88,32 +90,32 @@ def _holding(container: Document, path: str, dropped: Dropped) -> Holding:
     )
 
 
-def _ids(told: Document, path: str) -> list[str]:
-    return [text(id_) for id_ in sequence(told.get("device_ids"), f"{path}.device_ids")]
+def _ids(raw: Document, path: str) -> list[str]:
+    return [text(id_) for id_ in sequence(raw.get("device_ids"), f"{path}.device_ids")]
 
 
-def _cpus(told: Document, path: str, dropped: Dropped) -> tuple[int, ...]:
+def _cpus(raw: Document, path: str, dropped: Dropped) -> tuple[int, ...]:
     return dropped.read(
-        lambda: tuple(sorted({_number(id_, path, MAX_ID) for id_ in sequence(told.get("cpu_ids"), path)})), ()
+        lambda: tuple(sorted({_number(id_, path, MAX_ID) for id_ in sequence(raw.get("cpu_ids"), path)})), ()
     )
 
 
-def _memory(told: Document, path: str, dropped: Dropped) -> tuple[MemoryHolding, ...]:
+def _memory(raw: Document, path: str, dropped: Dropped) -> tuple[MemoryHolding, ...]:
     blocks = []
-    for here, block in dropped.rows(told.get("memory"), path):
+    for here, block in dropped.rows(raw.get("memory"), path):
         with dropped.entry():
             size = _number(block.get("size"), f"{here}.size", MAX_INT64)
             blocks.append(MemoryHolding(text(block.get("memory_type")), _zones(block, here), size))
     return tuple(blocks)
 
 
-def _zones(told: Document, path: str) -> tuple[int, ...]:
-    """The zones of an entry; none where it has no topology, or one with no valid zone."""
-    topology = mapping(told.get("topology"), f"{path}.topology")
+def _zones(raw: Document, path: str) -> tuple[int, ...]:
+    """Return the zones of an entry; none where it has no topology, or one with no valid zone."""
+    topology = mapping(raw.get("topology"), f"{path}.topology")
     nodes = sequence(topology.get("nodes"), f"{path}.topology.nodes")
     return read_zones([mapping(node, f"{path}.topology.nodes").get("ID", 0) for node in nodes])
 
 
 def _number(value: object, path: str, most: int) -> int:
-    """A number, which JSON may write as a string; 0 if it was left out."""
+    """Return a number, which JSON may have as a string; 0 if it was omitted."""
     return parse_count(text(0 if value is None else value), path, most)

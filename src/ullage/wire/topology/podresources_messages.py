@@ -1,4 +1,4 @@
-"""Answers of a kubelet's PodResources API (v1) as they are sent: which fields their messages have.
+"""Answers of a kubelet's PodResources API (v1) in binary form: the fields of their messages.
 
 Names and numbers are those of the kubelet's `podresources/v1`; fields that are not read are left out.
 """
@@ -11,7 +11,7 @@ from ullage.wire.protobuf import Field, Scalar, Table, decode
 
 LIST = "/v1.PodResourcesLister/List"
 GET_ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
-"""The methods; both are asked with an empty message."""
+"""The methods; the request of both is an empty message."""
 
 _TOPOLOGY: Table = {1: Field("nodes", {1: Field("ID", Scalar.SIGNED)}, repeated=True)}
 _DEVICES: Table = {
@@ -55,7 +55,7 @@ _ALLOCATABLE: Table = {
 
 
 def decode_list(message: bytes) -> dict[str, Any]:
-    """The answer to `List`, for `read_pod_resources`.
+    """Decode the answer to `List`, for `read_pod_resources`.
 
     Raises:
         InvalidRequest: it cannot be read (`protobuf-malformed`).
@@ -65,7 +65,7 @@ def decode_list(message: bytes) -> dict[str, Any]:
 
 
 def decode_allocatable(message: bytes) -> dict[str, Any]:
-    """The answer to `GetAllocatableResources`, for `read_allocatable`.
+    """Decode the answer to `GetAllocatableResources`, for `read_allocatable`.
 
     Raises:
         InvalidRequest: it cannot be read (`protobuf-malformed`).

@@ -1,4 +1,4 @@
-"""Entries about alignment as an operator writes them: by the names that a cluster has for resources."""
+"""Settings of alignment per resource, with the names that resources have in a cluster."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ullage.wire.pod.vendors import NATIVE_RESOURCES
 
 
 def read_provider(resource: str, kind: str | None, align: bool, path: str) -> Provider:
-    """The entry for a name such as `nvidia.com/gpu`, `intel.com/*` or `hugepages-2Mi`.
+    """Return the provider for a name such as `nvidia.com/gpu`, `intel.com/*` or `hugepages-2Mi`.
 
-    The kind follows from the name; `*` alone is all devices, or all of the kind that is given. Cards are
-    `gpu`, or have the name that the device plugin of their vendor gives them.
+    The kind follows from the name; `*` alone is all devices, or all of the given kind. Cards are `gpu`, or have the
+    name that the device plugin of their vendor uses.
 
     Raises:
-        InvalidRequest: the name or the kind cannot be.
+        InvalidRequest: the name or the kind is invalid.
 
     """
     name = resource.removesuffix(REST)

@@ -1,7 +1,7 @@
 """ResourceSlices (`resource.k8s.io/v1`): the devices that drivers offer, and where in their nodes they lie.
 
-Of a pool only the newest generation counts, and only when all its slices are there: an older or an incomplete
-one may offer devices that are gone.
+Of a pool only the newest generation counts, and only if all its slices exist: an older or an incomplete one may offer
+devices that no longer exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 BUS_ID = "resource.kubernetes.io/pciBusID"
 
 OLDER_NUMA_NODES = ("numa", "numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID", "dra.cpu/numaNode")
-"""What drivers called the zone before there was a common name; a name without a domain is in the driver's own."""
+"""Attributes with the zone from before there was a common name; one without a domain is in the driver's own."""
 
 _UUID = "uuid"
 _NOWHERE = NodeAffinity(((),))
@@ -37,7 +37,7 @@ _MOST_MILLI = MAX_INT64 * MILLI
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """One slice of a pool, of which only what says whether it counts has been read."""
+    """One slice of a pool, of which only the fields that decide whether it counts have been read."""
 
     name: str
     generation: int
@@ -48,10 +48,10 @@ class _Slice:
 def read_resource_slices(
     documents: Iterable[object], older_names: Sequence[str] = OLDER_NUMA_NODES
 ) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
-    """All pools, by driver and name, and a sentence for each entry that was dropped.
+    """Return all pools, by driver and name, and a sentence for each entry that was dropped.
 
-    The zones are those of `numaNode`, a number or a list, or else of the first of `older_names` that the
-    device has; without any of them they are unknown.
+    The zones are those of `numaNode`, a number or a list, or else of the first of `older_names` that the device has;
+    without any of them they are unknown.
     """
     dropped = Dropped()
     pools: dict[tuple[str, str], list[_Slice]] = {}
@@ -63,32 +63,32 @@ def read_resource_slices(
 
 
 def pool_of(document: object) -> tuple[str, str]:
-    """The driver and the name of the pool that a slice is of.
+    """Return the driver and the name of the pool of a slice.
 
     Raises:
-        InvalidRequest: it is no slice.
+        InvalidRequest: it is not a slice.
 
     """
     return _slice(document)[0]
 
 
 def _pool(driver: str, name: str, slices: Sequence[_Slice], older_names: Sequence[str], dropped: Dropped) -> Pool:
-    """The pool; one that cannot be used has no devices."""
+    """Return the pool; one that cannot be used has no devices."""
     generation = max(one.generation for one in slices)
     newest = {one.name: one for one in slices if one.generation == generation}
     if any(one.expected != len(newest) for one in newest.values()):
         seen, expected = len(newest), max(one.expected for one in newest.values())
-        dropped.say(f"pool {driver}/{name}: {seen} of {expected} slices are there; its devices are left out")
+        dropped.warn(f"pool {driver}/{name}: {seen} of {expected} slices are there; its devices are left out")
         return Pool(driver, name, complete=False)
     try:
         counters: dict[str, Mapping[str, int]] = {}
         for slice_name in sorted(newest):
             path = f"{slice_name}.spec.sharedCounters"
-            for here, told in mappings(newest[slice_name].spec.get("sharedCounters"), path):
-                counters[text(told.get("name"))] = _counters(told.get("counters"), here)
+            for here, raw in mappings(newest[slice_name].spec.get("sharedCounters"), path):
+                counters[text(raw.get("name"))] = _counters(raw.get("counters"), here)
         devices = _devices(driver, name, newest, older_names, dropped)
     except InvalidRequest as error:
-        dropped.say(f"pool {driver}/{name}: {error.message}; its devices are left out")
+        dropped.warn(f"pool {driver}/{name}: {error.message}; its devices are left out")
         return Pool(driver, name, complete=False)
     return Pool(driver, name, tuple(devices), counters)
 
@@ -108,39 +108,39 @@ def _slice(document: object) -> tuple[tuple[str, str], _Slice]:
 def _devices(
     driver: str, pool: str, slices: Mapping[str, _Slice], older_names: Sequence[str], dropped: Dropped
 ) -> list[SliceDevice]:
-    """The devices of a pool in the order of their names.
+    """Return the devices of a pool in the order of their names.
 
     Raises:
-        InvalidRequest: the pool has two of one name.
+        InvalidRequest: the pool has two devices of one name.
 
     """
     devices: dict[str, SliceDevice] = {}
     for slice_name in sorted(slices):
         spec = slices[slice_name].spec
-        for path, told in dropped.rows(spec.get("devices"), f"{slice_name}.spec.devices"):
-            name = text(told.get("name"))
+        for path, raw in dropped.rows(spec.get("devices"), f"{slice_name}.spec.devices"):
+            name = text(raw.get("name"))
             if not name:
-                dropped.say(invalid(f"{path}.name", told.get("name"), "a name is needed").message)
+                dropped.warn(invalid(f"{path}.name", raw.get("name"), "a name is needed").message)
                 continue
             if name in devices:
                 raise invalid(f"{path}.name", name, "it is there twice")
             with dropped.entry():
-                reach = told if spec.get("perDeviceNodeSelection") else spec
-                devices[name] = _device(SliceDevice(driver, pool, name), told, path, reach, older_names)
+                reach = raw if spec.get("perDeviceNodeSelection") else spec
+                devices[name] = _device(SliceDevice(driver, pool, name), raw, path, reach, older_names)
     return [devices[name] for name in sorted(devices)]
 
 
-def _device(device: SliceDevice, told: Document, path: str, reach: Document, older_names: Sequence[str]) -> SliceDevice:
+def _device(device: SliceDevice, raw: Document, path: str, reach: Document, older_names: Sequence[str]) -> SliceDevice:
     attributes = {
         device.qualified(name): _attribute(value, f"{path}.attributes.{name}")
-        for name, value in mapping(told.get("attributes"), f"{path}.attributes").items()
+        for name, value in mapping(raw.get("attributes"), f"{path}.attributes").items()
         if isinstance(name, str)
     }
     known = {name: value for name, value in attributes.items() if value is not None}
     names = (NUMA_NODE, *(device.qualified(name) for name in older_names))
     zone = next((attributes[name] for name in names if name in attributes), None)
-    capacity = mapping(told.get("capacity"), f"{path}.capacity")
-    consumes = mappings(told.get("consumesCounters"), f"{path}.consumesCounters")
+    capacity = mapping(raw.get("capacity"), f"{path}.capacity")
+    consumes = mappings(raw.get("consumesCounters"), f"{path}.consumesCounters")
     return SliceDevice(
         driver=device.driver,
         pool=device.pool,
@@ -156,35 +156,35 @@ def _device(device: SliceDevice, told: Document, path: str, reach: Document, old
         counters={text(each.get("counterSet")): _counters(each.get("counters"), here) for here, each in consumes},
         taints=tuple(
             Taint(text(each.get("key")), text(each.get("value")), text(each.get("effect")))
-            for _, each in mappings(told.get("taints"), f"{path}.taints")
+            for _, each in mappings(raw.get("taints"), f"{path}.taints")
         ),
-        shareable=told.get("allowMultipleAllocations") is True,
-        binds_to_node=told.get("bindsToNode") is True,
-        binding_conditions=_texts(told, "bindingConditions", path),
-        failure_conditions=_texts(told, "bindingFailureConditions", path),
+        shareable=raw.get("allowMultipleAllocations") is True,
+        binds_to_node=raw.get("bindsToNode") is True,
+        binding_conditions=_texts(raw, "bindingConditions", path),
+        failure_conditions=_texts(raw, "bindingFailureConditions", path),
     )
 
 
-def _reach(told: Document, path: str) -> NodeAffinity:
-    """The nodes that can reach a device which is not that of one node; none if nothing is said."""
-    if told.get("nodeSelector") is not None:
-        return node_selector(told["nodeSelector"], f"{path}.nodeSelector")
-    return ANY_NODE if told.get("allNodes") is True or told.get("nodeName") else _NOWHERE
+def _reach(raw: Document, path: str) -> NodeAffinity:
+    """Return the nodes that can reach a device that is not local to one node; none if no field states them."""
+    if raw.get("nodeSelector") is not None:
+        return node_selector(raw["nodeSelector"], f"{path}.nodeSelector")
+    return ANY_NODE if raw.get("allNodes") is True or raw.get("nodeName") else _NOWHERE
 
 
 def _capacity(value: object, path: str) -> Capacity:
-    told = mapping(value, path)
-    policy = told.get("requestPolicy")
-    return Capacity(_milli(told.get("value"), f"{path}.value"), None if policy is None else _policy(policy, path))
+    raw = mapping(value, path)
+    policy = raw.get("requestPolicy")
+    return Capacity(_milli(raw.get("value"), f"{path}.value"), None if policy is None else _policy(policy, path))
 
 
 def _policy(value: object, path: str) -> RequestPolicy:
-    told = mapping(value, f"{path}.requestPolicy")
-    within = mapping(told.get("validRange"), f"{path}.requestPolicy.validRange")
+    raw = mapping(value, f"{path}.requestPolicy")
+    within = mapping(raw.get("validRange"), f"{path}.requestPolicy.validRange")
     least, most, step = (_optional(within.get(name), f"{path}.{name}") for name in ("min", "max", "step"))
-    values = sequence(told.get("validValues"), f"{path}.requestPolicy.validValues")
+    values = sequence(raw.get("validValues"), f"{path}.requestPolicy.validValues")
     return RequestPolicy(
-        _optional(told.get("default"), f"{path}.requestPolicy.default"),
+        _optional(raw.get("default"), f"{path}.requestPolicy.default"),
         tuple(_milli(each, f"{path}.requestPolicy.validValues") for each in values),
         least if least is not None or not within else 0,
         most,
@@ -211,7 +211,7 @@ _TYPES = {ValueKind.INT: int, ValueKind.BOOL: bool, ValueKind.STRING: str, Value
 
 
 def _attribute(attribute: object, path: str) -> Attribute | None:
-    """An attribute such as `{int: 0}`, `{ints: [0, 1]}` or `{string: x}`; None for what is none."""
+    """Return an attribute such as `{int: 0}`, `{ints: [0, 1]}` or `{string: x}`; None for other types."""
     if not isinstance(attribute, Mapping):
         return None
     for kind, type_ in _TYPES.items():
@@ -237,5 +237,5 @@ def _first(attribute: Attribute) -> object:
     return None if attribute.listed else attribute.values[0]
 
 
-def _texts(told: Document, name: str, path: str) -> tuple[str, ...]:
-    return tuple(text(each) for each in sequence(told.get(name), f"{path}.{name}"))
+def _texts(raw: Document, name: str, path: str) -> tuple[str, ...]:
+    return tuple(text(each) for each in sequence(raw.get(name), f"{path}.{name}"))

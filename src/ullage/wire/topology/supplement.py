@@ -1,7 +1,7 @@
-"""What the schema of Numatopology cannot hold: the annotation `topology` of such an object, as JSON.
+"""The annotation `topology` of a Numatopology, as JSON: the values for which the schema has no field.
 
-Scope and options, distances, memory, links, uuids and sizes of cards, and the ids of the devices that pods hold.
-Only objects that Ullage wrote have it; without it a record has what the schema can hold.
+Scope and options, distances, memory, links, uuids and sizes of cards, and the ids of the devices that pods hold. Only
+objects that Ullage wrote have it; without it a record has what the schema can hold.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Zones = tuple[Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)], ...]
 
 
 class CardFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A card by its index: its uuid, all zones that it is near, and how large it is, in bytes and GFLOPS."""
+    """A card by its index: its uuid, all zones that it is near, and its size in bytes and GFLOPS."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
     uuid: str = ""
@@ -44,7 +44,7 @@ class ContainerIds(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PodIds(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The containers of a pod that hold anything of that."""
+    """The containers of a pod that hold any such devices or memory."""
 
     namespace: str = ""
     name: str = ""
@@ -55,8 +55,8 @@ class PodIds(msgspec.Struct, frozen=True, omit_defaults=True):
 class Supplement(msgspec.Struct, frozen=True, omit_defaults=True):
     """The annotation. `cpus` are those of unknown zone; `reserved_cpus` is a set such as 0-3,8.
 
-    `card_resource` is the resource of `numares` whose entries in `gpuDetail` the cards are: a machine may have
-    devices under the name of another vendor's cards too, such as the adapter of its display.
+    `card_resource` is the resource of `numares` whose entries in `gpuDetail` are the cards. A machine may have devices
+    under the name of another vendor's cards too, such as the adapter of its display.
     """
 
     card_resource: str = ""
@@ -73,7 +73,7 @@ class Supplement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def supplement_of(record: NodeRecord) -> str:
-    """The text of the annotation for a record."""
+    """Return the text of the annotation for a record."""
     machine, use = record.topology, record.use or Use()
     supplement = Supplement(
         card_resource=record.card_resource,
@@ -93,18 +93,18 @@ def supplement_of(record: NodeRecord) -> str:
 
 
 def read_supplement(text: object, field: str, dropped: Dropped) -> Supplement | None:
-    """The annotation of an object; one that cannot be read is dropped, as if it were not there."""
+    """Return the annotation of an object; an unreadable one is dropped, as if it were absent."""
     if text is None:
         return None
     try:
         return msgspec.json.decode(text if isinstance(text, str) else b"", type=Supplement)
     except (msgspec.MsgspecError, RecursionError, InvalidRequest) as error:
-        dropped.say(f"{field}: it cannot be read and is left out: {error}")
+        dropped.warn(f"{field}: it cannot be read and is left out: {error}")
         return None
 
 
 def _facts(card: Gpu) -> CardFacts:
-    """What gpuDetail does not have of a card. Bus id and model are there unless the zone is unknown."""
+    """Return the facts of a card that `gpuDetail` lacks. Bus id and model are omitted unless the zone is unknown."""
     unplaced = not card.zones
     return CardFacts(
         index=card.index,
@@ -119,8 +119,8 @@ def _facts(card: Gpu) -> CardFacts:
 
 
 def _pod_ids(pod: PodHolding) -> PodIds:
-    told = [container for container in map(_container_ids, pod.containers) if container.devices or container.memory]
-    return PodIds(pod.namespace, pod.name, pod.uid, tuple(told))
+    holding = [container for container in map(_container_ids, pod.containers) if container.devices or container.memory]
+    return PodIds(pod.namespace, pod.name, pod.uid, tuple(holding))
 
 
 def _container_ids(container: Holding) -> ContainerIds:
