@@ -9,7 +9,7 @@ from ullage.storage.history import is_database, read_history
 
 
 def export_journal(journal: Path, folder: Path) -> Path:
-    """A file of events as it is; the events of a server's database as a file in `folder`.
+    """Return a file of events as it is; the events of a server's database as a file in `folder`.
 
     Raises:
         InvalidRequest: the journal cannot be read.

@@ -307,7 +307,7 @@ def _rules(settings: Settings, section: KubeSection) -> Rules:
 
 
 def terms_of(section: KubeSection) -> Terms:
-    """The terms of its Lease: a leader stops deciding well before another one leads."""
+    """Return the terms of its Lease: a leader stops deciding well before another one leads."""
     return Terms(section.lease_s, section.renew_s, section.lease_s * 2 / 3)
 
 

@@ -98,7 +98,7 @@ def make_front(
     now: Callable[[], float] = time.time,
     on_error: OnError = lambda _kind, _name, _error: None,
 ) -> Front:
-    """A front that runs nothing yet. `clock` counts seconds and never goes back; `now` is the time since 1970.
+    """Return a front that runs nothing yet. `clock` counts seconds and never goes back; `now` is the time since 1970.
 
     Who is told of an object first is who was made first: the mirror comes before all that look at its books.
     """
@@ -252,7 +252,7 @@ def make_front(
 
 
 def _requesting(read: ReadPod) -> Callable[[Document], Request | None]:
-    """What a pod asks of cards, as a request."""
+    """Return what a pod asks of cards, as a request."""
 
     def requested(pod: Document) -> Request | None:
         found = read(pod)
@@ -262,7 +262,7 @@ def _requesting(read: ReadPod) -> Callable[[Document], Request | None]:
 
 
 def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:
-    """What follows when nodes are in other domains."""
+    """Return what follows when nodes are in other domains."""
 
     def moved(names: Collection[str]) -> None:
         for name in names:
@@ -273,7 +273,7 @@ def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], No
 
 
 def _describing(mirror: Mirror, bindings: FrontBindings | None) -> Callable[[str], None]:
-    """What follows when a driver tells of other cards of a node."""
+    """Return what follows when a driver tells of other cards of a node."""
 
     def described(node: str) -> None:
         mirror.describe_again(node)
@@ -290,7 +290,7 @@ def _beginning(
     mirror: Mirror,
     claims: FrontClaims | None,
 ) -> Callable[[], None]:
-    """What follows when a term begins."""
+    """Return what follows when a term begins."""
 
     def begun() -> None:
         admission.begin()

@@ -61,7 +61,7 @@ class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     memory: str | None = None
 
     def quota(self, owner: str) -> OwnerQuota:
-        """It as a value.
+        """Return it as a value.
 
         Raises:
             InvalidRequest: an amount is none.
@@ -367,7 +367,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, field: str) -> Address:
-        """The address that `HOST:PORT`, `[HOST]:PORT` or `:PORT` names.
+        """Return the address that `HOST:PORT`, `[HOST]:PORT` or `:PORT` names.
 
         Raises:
             InvalidRequest: it is none.

@@ -12,7 +12,7 @@ BACKLOG = 512
 
 
 def listen(host: str, port: int, fix: str) -> socket.socket:
-    """A socket that takes connections from now on, so that an address that is told is open.
+    """Return a socket that takes connections from now on, so that an address that is told is open.
 
     Raises:
         InvalidRequest: there is no such host, or it is another machine.

@@ -74,7 +74,7 @@ class RequestsSection(_Section, frozen=True, kw_only=True):
     pools: dict[str, PoolSection] = {}
 
     def rules(self, disks: dict[str, int], protected_s: float) -> Rules:
-        """How requests for cards are judged; `disks` are the bytes that vram may spill to, by node.
+        """Return how requests for cards are judged; `disks` are the bytes that vram may spill to, by node.
 
         A winner of an eviction is shielded for `protected_s` seconds.
         """

@@ -167,7 +167,7 @@ class _Server:
         return 1 if self._failure is not None else 0
 
     def _discover(self) -> Machine:
-        """The machine as it is now; what its topology lacks is logged once."""
+        """Return the machine as it is now; what its topology lacks is logged once."""
         machine = discover(self._machine, os.environ, self._cards, topology=self._topology)
         note = machine.node.topology_note
         if note and note != self._topology_note:
@@ -322,7 +322,7 @@ def _override(settings: Settings, host: str | None, port: int | None, gpus: str 
 
 
 def _cards(text: str) -> int | list[str]:
-    """How many cards, or which."""
+    """Return how many cards, or which."""
     if _COUNT.fullmatch(text.strip()):
         return int(text)
     ids = [entry.strip() for entry in text.split(",")]
@@ -342,6 +342,6 @@ def _listen(host: str, port: int | None) -> socket.socket:
 
 
 def _steady_clock() -> Callable[[], float]:
-    """Seconds since the epoch that never jump: the wall clock once, then monotonic time."""
+    """Return seconds since the epoch that never jump: the wall clock once, then monotonic time."""
     start = time.time() - time.monotonic()
     return lambda: start + time.monotonic()

@@ -220,7 +220,7 @@ class Settings(_Section, frozen=True, kw_only=True):
         )
 
     def sharing(self) -> Sharing:
-        """What holds workers to parts of cards.
+        """Return what holds workers to parts of cards.
 
         Raises:
             InvalidRequest: the directory or the library that it needs is not there, or not named.
@@ -244,7 +244,7 @@ class Settings(_Section, frozen=True, kw_only=True):
         return Unenforced()
 
     def rules(self) -> Policy:
-        """The policy of the cycle."""
+        """Return the policy of the cycle."""
         section = self.policy
         if section.order not in {order.value for order in Order}:
             raise invalid("policy.order", section.order, f"use one of {', '.join(order.value for order in Order)}")
@@ -259,13 +259,13 @@ class Settings(_Section, frozen=True, kw_only=True):
         )
 
     def requests(self, node: str = "") -> Rules:
-        """How requests for cards are judged on this machine, whose name as a node is `node`."""
+        """Return how requests for cards are judged on this machine, whose name as a node is `node`."""
         disk = self.node.disk
         disks = {} if disk is None else {node: parse_bytes(disk, "node.disk")}
         return self.requests_.rules(disks, self.policy.protected_s)
 
     def card_profiles(self) -> Profiles:
-        """What partitions cards can be cut into; the operator's own go before those that come with Ullage.
+        """Return what partitions cards can be cut into; the operator's own go before those that come with Ullage.
 
         Raises:
             InvalidRequest: a file cannot be read, or an entry of it is wrong; the file is named.
@@ -282,11 +282,11 @@ class Settings(_Section, frozen=True, kw_only=True):
         return SHIPPED.with_(own)
 
     def share_tree(self) -> tuple[Queue, ...]:
-        """The configured queues."""
+        """Return the configured queues."""
         return tuple(queue.read(name) for name, queue in self.queues.items())
 
     def default_requirement(self) -> ResourceRequirement | None:
-        """What a session gets that asks for nothing, if the operator says so."""
+        """Return what a session gets that asks for nothing, if the operator says so."""
         if self.resreq is None:
             return None
         try:
@@ -297,11 +297,11 @@ class Settings(_Section, frozen=True, kw_only=True):
         return requirement
 
     def zone_policy(self) -> ZonePolicy | None:
-        """How strictly those are aligned who do not say, if the operator does."""
+        """Return how strictly those are aligned who do not say, if the operator does."""
         return None if self.numa is None else parse_zone_policy(self.numa)
 
     def zone_rules(self) -> ZoneRules:
-        """How zones are looked at."""
+        """Return how zones are looked at."""
         section = self.topology
         rule = section.width_rule
         if rule not in ("auto", *WidthRule):
@@ -319,7 +319,7 @@ class Settings(_Section, frozen=True, kw_only=True):
 
 
 def read_settings(path: Path | None) -> Settings:
-    """The settings in a file; the defaults if there is none.
+    """Return the settings in a file; the defaults if there is none.
 
     Raises:
         InvalidRequest: the file cannot be read, or a key or value is not known.

@@ -19,7 +19,7 @@ GROUP = "ullage.strategies"
 
 
 def installed_strategies() -> list[str]:
-    """Names of the strategies that installed distributions bring; none of them is loaded."""
+    """Return names of the strategies that installed distributions bring; none of them is loaded."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 

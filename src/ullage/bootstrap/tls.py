@@ -58,7 +58,7 @@ class TlsFiles:
             raise invalid("tls", str(self._cert), f"certificate, key and client CA cannot be used: {error}") from None
 
     def _stamp(self) -> Stamp:
-        """What tells a file from the one that is there later under its name."""
+        """Return what tells a file from the one that is there later under its name."""
         found = []
         for path in filter(None, (self._cert, self._key, self._client_ca)):
             try:

@@ -37,7 +37,7 @@ class _Mount:
 
 
 def read_limits(root: Path) -> Limits:
-    """The limits of the process whose /proc/self lies under `root`; what cannot be read does not limit."""
+    """Return the limits of the process whose /proc/self lies under `root`; what cannot be read does not limit."""
     groups = tuple(_own_groups(root))
     cpu = [quota for group in groups for quota in (_quota_v2(group), _quota_v1(group)) if quota is not None]
     names = ("memory.max", "memory.limit_in_bytes")
@@ -104,7 +104,7 @@ def _milli(quota: int | None, period: int | None) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    """The amount, or None for `max`, `-1` and what is not there."""
+    """Return the amount, or None for `max`, `-1` and what is not there."""
     return int(text) if text.isascii() and text.isdigit() else None
 
 

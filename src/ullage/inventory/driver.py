@@ -26,7 +26,7 @@ class DriverCard:
 
 
 def read_driver(root: Path) -> dict[str, DriverCard]:
-    """The cards that the driver has, by uuid. One that it has not started yet has no uuid, and is left out."""
+    """Return the cards that the driver has, by uuid. One that it has not started yet has no uuid, and is left out."""
     found = {}
     for name in list_names(root / _CARDS, MAX_DEVICES) or ():
         facts = dict(_LINE.findall(read_text(root / _CARDS / name / "information") or ""))
@@ -37,7 +37,7 @@ def read_driver(root: Path) -> dict[str, DriverCard]:
 
 
 def tell_place(gpu: Gpu, told: DriverCard | None) -> Gpu:
-    """The card with its address and model, where only the driver knows them."""
+    """Return the card with its address and model, where only the driver knows them."""
     if told is None:
         return gpu
     return replace(gpu, bus_id=gpu.bus_id or told.address, model=gpu.model or told.model)

@@ -41,7 +41,7 @@ class CardFacts:
 
 
 def tell(cards: Sequence[Gpu], facts: Sequence[CardFacts]) -> tuple[Gpu, ...]:
-    """The cards with these facts; where two speak of one card, the later one counts.
+    """Return the cards with these facts; where two speak of one card, the later one counts.
 
     Raises:
         InvalidRequest: more vram is said than the driver knows of.
@@ -58,7 +58,7 @@ def tell(cards: Sequence[Gpu], facts: Sequence[CardFacts]) -> tuple[Gpu, ...]:
 
 
 def absent(cards: Sequence[Gpu], facts: Sequence[CardFacts]) -> list[str]:
-    """Ids that name no card here."""
+    """Return ids that name no card here."""
     return [text for fact in facts for text in fact.ids if not match_cards(text, cards)]
 
 

@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}|0x[0-9a-f]{1,15}", re.ASCII)
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a regular file without blanks around it; None if there is none to be read."""
+    """Return the text of a regular file without blanks around it; None if there is none to be read."""
     try:
         # A pipe would keep an open that blocks waiting for somebody who writes.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -28,13 +28,13 @@ def read_text(path: Path) -> str | None:
 
 
 def read_number(path: Path) -> int | None:
-    """The whole number in a file, decimal or as `0x10de`; None if there is no such number."""
+    """Return the whole number in a file, decimal or as `0x10de`; None if there is no such number."""
     text = read_text(path)
     return int(text, 0 if "x" in text else 10) if text is not None and _NUMBER.fullmatch(text) else None
 
 
 def list_names(directory: Path, most: int) -> list[str] | None:
-    """Names in a directory, sorted; None if it cannot be read or holds more than `most`."""
+    """Return names in a directory, sorted; None if it cannot be read or holds more than `most`."""
     names: list[str] = []
     try:
         with os.scandir(directory) as entries:

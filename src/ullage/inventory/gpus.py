@@ -46,7 +46,7 @@ class _Answer:
 
 
 def detect(override: Override, environment: Mapping[str, str], nvml: CardReader, *, node: str) -> Detection:
-    """The cards of the node called `node`, whose name makes the names of declared cards unique.
+    """Return the cards of the node called `node`, whose name makes the names of declared cards unique.
 
     Raises:
         InvalidRequest: `override` is not a count of 0..1024 or a list of distinct card ids, or an id
@@ -101,7 +101,7 @@ def _named_twice(ids: tuple[str, ...]) -> InvalidRequest:
 
 
 def _counted(count: int, answer: _Answer, node: str) -> Detection:
-    """The first `count` cards; the operator's word makes up for those NVML does not list."""
+    """Return the first `count` cards; the operator's word makes up for those NVML does not list."""
     known = (answer.cards or ())[:count]
     missing = range(len(known), count)
     gpus = known + tuple(declare(str(index), node, index) for index in missing)
@@ -114,7 +114,7 @@ def _counted(count: int, answer: _Answer, node: str) -> Detection:
 
 
 def _listed(ids: tuple[str, ...], answer: _Answer, node: str) -> Detection:
-    """The cards named by the operator; one that NVML misses is kept, but gets no work."""
+    """Return the cards named by the operator; one that NVML misses is kept, but gets no work."""
     gpus = tuple(_configured(text, position, answer.cards, node) for position, text in enumerate(ids))
     if len({gpu.uuid for gpu in gpus}) < len(gpus):
         raise _named_twice(ids)
@@ -137,7 +137,7 @@ def _configured(text: str, position: int, cards: tuple[Gpu, ...] | None, node: s
 
 
 def _visible(value: str, answer: _Answer, node: str) -> Detection:
-    """The cards of CUDA_VISIBLE_DEVICES, read as CUDA reads it.
+    """Return the cards of CUDA_VISIBLE_DEVICES, read as CUDA reads it.
 
     Blanks around an entry do not count. The first invalid entry ends the list: one that is empty or
     -1, or, when NVML answers, one that means no card or several. An empty value shows no cards. A
@@ -165,7 +165,7 @@ def _visible(value: str, answer: _Answer, node: str) -> Detection:
 
 
 def _shown(text: str, position: int, cards: tuple[Gpu, ...] | None, node: str) -> Gpu | None:
-    """The one card an entry means, or None if it is invalid."""
+    """Return the one card an entry means, or None if it is invalid."""
     if cards is None:
         return declare(text, node, position) if is_card(text) else None
     found = match_cards(text, cards)

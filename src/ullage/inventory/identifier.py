@@ -24,12 +24,12 @@ _UUID = re.compile(r"GPU-[0-9A-Fa-f][0-9A-Fa-f-]*", re.ASCII)
 
 
 def is_card(text: str) -> bool:
-    """Whether `text` has the form of a whole card's index or UUID."""
+    """Return whether `text` has the form of a whole card's index or UUID."""
     return _index(text) is not None or _UUID.fullmatch(text) is not None
 
 
 def match_cards(text: str, cards: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """The cards that `text` may mean: none, the one, or several when a UUID is cut too short."""
+    """Return the cards that `text` may mean: none, the one, or several when a UUID is cut too short."""
     if not is_card(text):
         return ()
     index = _index(text)
@@ -39,7 +39,7 @@ def match_cards(text: str, cards: Sequence[Gpu]) -> tuple[Gpu, ...]:
 
 
 def declare(text: str, node: str, position: int, *, healthy: bool = True) -> Gpu:
-    """A card known only by the name it was given: all facts None, the same identity every time.
+    """Return a card known only by the name it was given: all facts None, the same identity every time.
 
     A UUID stays what it is, and `index` is then its `position` in the list. A card named by index
     is `declared-<node>-<index>`, so a worker must be shown it by its index.

@@ -26,7 +26,7 @@ class DeviceKind:
     adapters: frozenset[int] = frozenset()
 
     def fits(self, device: PciDevice) -> bool:
-        """Whether `device` is one of them."""
+        """Return whether `device` is one of them."""
         return (
             self.vendor in (None, device.vendor)
             and (not self.kinds or device.kind in self.kinds)
@@ -35,12 +35,12 @@ class DeviceKind:
 
 
 def kind_of(device: PciDevice) -> DeviceKind | None:
-    """The kind of a device; None if it is of no use to work."""
+    """Return the kind of a device; None if it is of no use to work."""
     return next((kind for kind in SHIPPED if kind.fits(device)), None)
 
 
 def load_kinds(text: str) -> tuple[DeviceKind, ...]:
-    """The kinds of a table in TOML, in its order."""
+    """Return the kinds of a table in TOML, in its order."""
     return tuple(
         DeviceKind(
             entry["resource"],

@@ -67,7 +67,7 @@ def discover(
     root: Path = Path("/"),
     topology: TopologyReader | None = None,
 ) -> Machine:
-    """The machine as it is now; cheap enough to be repeated at each heartbeat.
+    """Return the machine as it is now; cheap enough to be repeated at each heartbeat.
 
     `topology` remembers what it has read of this machine; without one everything is read anew.
 
@@ -104,13 +104,13 @@ def discover(
 
 
 def _shareable(gpu: Gpu, settings: MachineSettings) -> Gpu:
-    """The card with the ways in which its users can be kept apart; hardware slices are not made here."""
+    """Return the card with the ways in which its users can be kept apart; hardware slices are not made here."""
     enforced = {Isolation.HARD} if settings.holds(gpu) else set()
     return replace(gpu, isolations=frozenset({Isolation.SOFT} | enforced))
 
 
 def clean_name(text: str) -> str:
-    """A host name bent to the rule of `model.name`: `-` for foreign characters, `node` if nothing is left."""
+    """Return a host name bent to the rule of `model.name`: `-` for foreign characters, `node` if nothing is left."""
     cleaned = re.sub(r"\.{2,}", ".", _OUTSIDE.sub("-", text)).lstrip(".-")[:MAX_NAME]
     return cleaned or "node"
 

@@ -42,7 +42,7 @@ def read_ends(library: Any, handle: Any, uuid: str) -> tuple[NvLinkEnd, ...]:
 
 
 def _end(library: Any, handle: Any, uuid: str, link: int) -> NvLinkEnd:
-    """Where an active link leads. Older libraries do not tell what kind of device is there."""
+    """Return where an active link leads. Older libraries do not tell what kind of device is there."""
     switch, remote = False, None
     kind = getattr(library, "nvmlDeviceGetNvLinkRemoteDeviceType", None)
     if kind is not None:

@@ -34,7 +34,7 @@ class CardReader(Protocol):
     """Tells which cards the machine has, and what joins them."""
 
     def cards(self) -> tuple[Gpu, ...]:
-        """All cards this process may use, in PCI order, `index` counting from 0 without gaps.
+        """Return all cards this process may use, in PCI order, `index` counting from 0 without gaps.
 
         Raises:
             CardsUnreadable: it cannot be known; no cards at all is an empty tuple instead.
@@ -63,7 +63,7 @@ class NvmlCards:
         self._last: tuple[Gpu, ...] = ()
 
     def cards(self) -> tuple[Gpu, ...]:
-        """All cards this process may use; one that fails is not healthy and keeps its last known facts.
+        """Return all cards this process may use; one that fails is not healthy and keeps its last known facts.
 
         When NVML stops answering after it has answered, all cards are reported so: running programs
         may survive that, as they do when a driver is upgraded under them, but new ones do not start.
@@ -137,7 +137,7 @@ class _Card:
         return uuid
 
     def read(self, index: int) -> Gpu | None:
-        """The card's facts, or None if it does not say who it is. `zones` are NVML's word alone."""
+        """Return the card's facts, or None if it does not say who it is. `zones` are NVML's word alone."""
         uuid = self.uuid
         if uuid is None:
             return None
@@ -167,7 +167,7 @@ class _Card:
         return tuple(zone for zone in range(MAX_ZONES) if bits >> zone & 1)
 
     def _ask(self, question: str) -> Any:
-        """The answer, or None; a failure that is not merely a missing answer marks the card as not working."""
+        """Return the answer, or None; a failure that is not merely a missing answer marks the card as not working."""
         try:
             return getattr(self._library, question)(self._handle)
         except self._library.NVMLError as error:

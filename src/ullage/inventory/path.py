@@ -14,7 +14,7 @@ Place = tuple[PciDevice, tuple[int, ...]]
 
 
 def find_path(one: Place, other: Place, *, one_zone: bool) -> Path:
-    """What a copy from one device to the other crosses; `one_zone` says that the machine has only one.
+    """Return what a copy from one device to the other crosses; `one_zone` says that the machine has only one.
 
     Devices of one slot, or of one bus below a bridge, are on one board: a PCIe slot takes one device.
     """
@@ -33,7 +33,7 @@ def find_path(one: Place, other: Place, *, one_zone: bool) -> Path:
 
 
 def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """How many bridges, from the host bridge down, are above both."""
+    """Return how many bridges, from the host bridge down, are above both."""
     same = 0
     for above, beside in zip(one, other, strict=False):
         if above != beside:

@@ -63,20 +63,20 @@ def list_addresses(root: Path) -> tuple[str, ...] | None:
 
 
 def address_order(address: str) -> tuple[int, ...]:
-    """What addresses are sorted by: domain, bus, slot, function as numbers."""
+    """Return what addresses are sorted by: domain, bus, slot, function as numbers."""
     match = _ADDRESS.fullmatch(address)
     assert match is not None, "an address of sysfs"
     return tuple(int(part, 16) for part in match.groups())
 
 
 def read_devices(root: Path, addresses: Iterable[str]) -> dict[str, PciDevice]:
-    """The devices by address, without those that do not say what they are."""
+    """Return the devices by address, without those that do not say what they are."""
     found = (_read_device(root, address) for address in addresses)
     return {device.address: device for device in found if device is not None}
 
 
 def is_host_bridge(parent: str) -> bool:
-    """Whether one of `parents` is the host bridge, where a PCI hierarchy begins."""
+    """Return whether one of `parents` is the host bridge, where a PCI hierarchy begins."""
     return _HOST_BRIDGE.fullmatch(parent) is not None
 
 

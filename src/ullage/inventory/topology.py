@@ -25,7 +25,7 @@ MAX_PAIRS = 1 << 16
 
 
 def place_cards(cards: Sequence[Gpu], devices: Mapping[str, PciDevice], record: ZoneRecord | None) -> tuple[Gpu, ...]:
-    """The cards with their zones. Their `zones` before are what NVML says of them.
+    """Return the cards with their zones. Their `zones` before are what NVML says of them.
 
     Without a record the kernel's word on a device stands by itself.
     """
@@ -40,7 +40,7 @@ def compose_topology(
     nvlinks: Mapping[tuple[str, str], int],
     usable_cpus: Collection[int],
 ) -> Topology:
-    """The record of a machine with `cards`, placed, and `devices` by address in their order.
+    """Return the record of a machine with `cards`, placed, and `devices` by address in their order.
 
     CPUs that are not `usable_cpus` are reserved: this process and all it starts are kept off them.
     """
@@ -92,7 +92,7 @@ def _links(
     *,
     one_zone: bool,
 ) -> Iterable[Link]:
-    """What joins each card to every other card, then to every other device; what is not known is left out."""
+    """Return what joins each card to every other card, then to every other device; what is not known is left out."""
     pairs: Iterable[tuple[Gpu, Gpu | Device]] = chain(combinations(cards, 2), product(cards, others))
     for a, b in islice(pairs, MAX_PAIRS):
         one, other = _at(a, devices), _at(b, devices)

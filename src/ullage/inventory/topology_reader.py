@@ -72,7 +72,7 @@ class TopologyReader:
         self._ends: tuple[NvLinkEnd, ...] = ()
 
     def read(self, cards: Sequence[Gpu], nvml: CardReader, usable_cpus: Collection[int]) -> Reading:
-        """The topology of a machine that offers `cards`, and whose work may use `usable_cpus`.
+        """Return the topology of a machine that offers `cards`, and whose work may use `usable_cpus`.
 
         Nothing that is found below the root is an error: at worst the record is None.
         """

@@ -43,7 +43,7 @@ class ZoneRecord:
 
 
 def read_zones(root: Path) -> ZoneRecord | None:
-    """What the kernel tells below `root`; None if it tells of no zones at all.
+    """Return what the kernel tells below `root`; None if it tells of no zones at all.
 
     Raises:
         InvalidRequest: the list of zones is empty or is not a list of ids, or a CPU lies in two zones.
@@ -62,7 +62,7 @@ def read_zones(root: Path) -> ZoneRecord | None:
 
 
 def _zone_of_cpus(root: Path, ids: tuple[int, ...], notes: list[str]) -> dict[int, int]:
-    """The zone of each CPU that is online. A zone of memory alone has an empty list, not none."""
+    """Return the zone of each CPU that is online. A zone of memory alone has an empty list, not none."""
     zone_of: dict[int, int] = {}
     for id_ in ids:
         try:
@@ -78,7 +78,7 @@ def _zone_of_cpus(root: Path, ids: tuple[int, ...], notes: list[str]) -> dict[in
 
 
 def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
-    """A zone; of its memory work may have what is not set aside for huge pages."""
+    """Return a zone; of its memory work may have what is not set aside for huge pages."""
     total = read_total(directory / "meminfo")
     if total is None or total > MAX_ZONE_BYTES:
         notes.append(f"node{id_}/meminfo does not say how much memory there is")
@@ -92,7 +92,7 @@ def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
 
 
 def _believed(zones: Sequence[Zone], root: Path, notes: list[str]) -> tuple[Zone, ...]:
-    """The zones, but without their memory where together they have much less of it than the machine.
+    """Return the zones, but without their memory where together they have much less of it than the machine.
 
     Some virtual machines are given more memory without being told in which zone it lies.
     """
@@ -105,13 +105,13 @@ def _believed(zones: Sequence[Zone], root: Path, notes: list[str]) -> tuple[Zone
 
 
 def read_total(path: Path) -> int | None:
-    """Bytes of memory by a file such as /proc/meminfo; None if it does not say."""
+    """Return bytes of memory by a file such as /proc/meminfo; None if it does not say."""
     found = _TOTAL.search(read_text(path) or "")
     return int(found[1]) * _KIB if found else None
 
 
 def _hugepages(directory: Path) -> Mapping[int, Room]:
-    """Bytes of huge pages per size of page in bytes; sizes without pages are left out."""
+    """Return bytes of huge pages per size of page in bytes; sizes without pages are left out."""
     pages = {}
     for name in list_names(directory, _MAX_PAGE_SIZES) or ():
         match = _PAGES.fullmatch(name)
@@ -123,7 +123,7 @@ def _hugepages(directory: Path) -> Mapping[int, Room]:
 
 
 def _distances(root: Path, ids: tuple[int, ...], notes: list[str]) -> tuple[tuple[int, ...], ...]:
-    """The firmware's table (ACPI SLIT), whole or not at all."""
+    """Return the firmware's table (ACPI SLIT), whole or not at all."""
     rows = []
     for id_ in ids:
         words = (read_text(root / _NODES / f"node{id_}/distance") or "").split()

@@ -47,7 +47,7 @@ class Expression:
             raise invalid(f"affinity.{self.key}", self.values, f"{self.operator} takes one whole number")
 
     def holds(self, name: str | None, labels: Mapping[str, str]) -> bool:
-        """Whether a node of that name with these labels meets it; an absent label is in no set.
+        """Return whether a node of that name with these labels meets it; an absent label is in no set.
 
         Without a name the key of names is a label like any other.
         """
@@ -78,16 +78,16 @@ class NodeAffinity:
     preferred: tuple[tuple[int, Term], ...] = ()
 
     def allows(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether work may go to that node."""
+        """Return whether work may go to that node."""
         return not self.required or any(_matches(term, name, labels) for term in self.required)
 
     def without(self, names: Iterable[str]) -> NodeAffinity:
-        """The same, but none of these nodes."""
+        """Return the same, but none of these nodes."""
         others = (Expression(NODE_NAME, Operator.NOT_IN, tuple(sorted(names))),)
         return replace(self, required=tuple(term and term + others for term in self.required) or (others,))
 
     def bonus(self, name: str, labels: Mapping[str, str]) -> int:
-        """What the preferred terms add to the node's score."""
+        """Return what the preferred terms add to the node's score."""
         return sum(weight for weight, term in self.preferred if _matches(term, name, labels))
 
 

@@ -134,7 +134,7 @@ AS_THE_NODE_SAYS = Alignment()
 
 
 def read_pair(key: str, level: str) -> Pair:
-    """The pair that a key such as `gpu~nic` says, whichever of the two stands first.
+    """Return the pair that a key such as `gpu~nic` says, whichever of the two stands first.
 
     Raises:
         InvalidRequest: it is no pair with cards, or there is no such level.
@@ -150,7 +150,7 @@ def read_pair(key: str, level: str) -> Pair:
 
 
 def parse_zone_policy(text: str, field: str = "numa") -> ZonePolicy:
-    """The policy of that name.
+    """Return the policy of that name.
 
     Raises:
         InvalidRequest: there is none.

@@ -107,11 +107,11 @@ class Binding:
         return self.selector is not None and all(each.holds(None, tenant.labels) for each in self.selector)
 
     def invalid(self, reason: str) -> Binding:
-        """The same as one that binds nothing, and why."""
+        """Return the same as one that binds nothing, and why."""
         return replace(self, state=BindingState.INVALID, reason=reason)
 
     def on(self, vram_bytes: int) -> Binding:
-        """The same against a card of that many bytes: invalid if it promises more than there is."""
+        """Return the same against a card of that many bytes: invalid if it promises more than there is."""
         if self.memory_bytes is None or self.memory_bytes <= vram_bytes or self.state is BindingState.INVALID:
             return self
         asked, there = format_bytes(self.memory_bytes), format_bytes(vram_bytes)
@@ -145,6 +145,6 @@ class Matched:
 
 
 def matched(bindings: Iterable[Binding], tenant: Tenant, *, strict: bool = False) -> Matched:
-    """The bindings that are for a pod, by name."""
+    """Return the bindings that are for a pod, by name."""
     found = (binding for binding in bindings if binding.against(tenant, strict=strict) is None)
     return Matched(tuple(sorted(found, key=lambda binding: binding.name)))

@@ -30,17 +30,17 @@ class CardDriver:
     zone: str = ""
 
     def is_card(self, device: SliceDevice) -> bool:
-        """Whether the device is a whole card of a node."""
+        """Return whether the device is a whole card of a node."""
         if device.driver != self.driver or not device.node or not device.text(self.uuid):
             return False
         return device.text(self.kind) == self.card if self.kind else not device.text(self.parent)
 
     def parent_of(self, device: SliceDevice) -> str:
-        """The uuid of the card that the device is part of, as it says itself; "" if it does not."""
+        """Return the uuid of the card that the device is part of, as it says itself; "" if it does not."""
         return device.text(self.parent) if device.driver == self.driver else ""
 
     def gpu(self, device: SliceDevice, index: int) -> Gpu:
-        """The card that a device is. Its taints are for claims to tolerate: the books of cards know of none."""
+        """Return the card that a device is. Its taints are for claims to tolerate: the books of cards know of none."""
         memory = device.capacity.get(device.qualified(self.memory))
         return Gpu(
             device.text(self.uuid),
@@ -61,7 +61,7 @@ NVIDIA = CardDriver()
 
 
 def index_of(device: SliceDevice) -> tuple[int, str, str]:
-    """What the cards of a node are numbered by: their own number, else their address, else their name."""
+    """Return what the cards of a node are numbered by: their own number, else their address, else their name."""
     number = device.attributes.get(device.qualified("index")) or device.attributes.get(device.qualified("minor"))
     known = number is not None and number.kind is ValueKind.INT and not number.listed
     return int(number.values[0]) if number is not None and known else -1, device.bus_id or "", device.name

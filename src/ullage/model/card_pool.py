@@ -21,7 +21,7 @@ class PoolRule:
     models: tuple[str, ...] = ()
 
     def has(self, labels: Mapping[str, str], gpu: Gpu) -> bool:
-        """Whether a card of a node with these labels is in the pool."""
+        """Return whether a card of a node with these labels is in the pool."""
         if any(labels.get(key) != value for key, value in self.labels.items()):
             return False
         model = "" if gpu.model is None else f"{model_key(gpu.model)}-"

@@ -146,7 +146,7 @@ class ComputeRequirement:
         return Scope.CARDS if self.accelerator == NVIDIA and self.several_cards else Scope.CARD
 
     def room(self, *, install: bool = False) -> Room:
-        """What it takes of a node; of its disk only while it is installed."""
+        """Return what it takes of a node; of its disk only while it is installed."""
         return Room(self.cpu_milli, self.memory_bytes, self.disk_bytes if install else 0)
 
 

@@ -71,7 +71,7 @@ class Constraint:
     distinct: bool = False
 
     def is_about(self, name: str) -> bool:
-        """Whether it holds for the devices of that alternative."""
+        """Return whether it holds for the devices of that alternative."""
         return not self.requests or name in self.requests or name.partition("/")[0] in self.requests
 
 
@@ -105,7 +105,7 @@ class UnreadDevices:
     pools: frozenset[tuple[str, str]] = frozenset()
 
     def is_about(self, driver: str, pool: str) -> bool:
-        """Whether they can be of a pool; a pool of which no name could be read is any of its driver."""
+        """Return whether they can be of a pool; a pool of which no name could be read is any of its driver."""
         return not self.pools or not self.pools.isdisjoint({(driver, pool), (driver, "")})
 
     def __str__(self) -> str:

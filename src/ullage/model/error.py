@@ -85,7 +85,7 @@ class DiskFull(Unavailable):
 
 
 def invalid(field: str, value: object, fix: str) -> InvalidRequest:
-    """The one form of an input error: which field, which value, how to mend it."""
+    """Return the one form of an input error: which field, which value, how to mend it."""
     shown = repr(value)
     if len(shown) > _SHOWN:
         shown = shown[: _SHOWN - 3] + "..."
@@ -99,5 +99,5 @@ class InvalidAnnotation(InvalidRequest):
 
 
 def invalid_annotation(key: str, value: object, fix: str) -> InvalidAnnotation:
-    """The same form for a key of a pod; `key` is written in full, with its domain."""
+    """Return the same form for a key of a pod; `key` is written in full, with its domain."""
     return InvalidAnnotation(invalid(key, value, fix).message, field=key)

@@ -73,7 +73,7 @@ TRANSITIONS: dict[tuple[ExecutorState, Operation], ExecutorState] = {
 
 
 def apply(state: ExecutorState, operation: Operation, session: str | None = None) -> ExecutorState:
-    """The state after `operation`.
+    """Return the state after `operation`.
 
     Raises:
         Conflict: the table has no such move, or a bind completes without a session.

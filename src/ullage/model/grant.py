@@ -28,14 +28,14 @@ class Grant:
 
     @classmethod
     def of(cls, gpu: Gpu, charge: Charge | None) -> Grant:
-        """What `charge` takes of the card; None is all of it."""
+        """Return what `charge` takes of the card; None is all of it."""
         if charge is None:
             return cls(PPM, PPM, gpu.compute_gflops, gpu.vram_bytes)
         return cls.amounts(gpu, charge.compute, charge.vram, charge.isolation)
 
     @classmethod
     def amounts(cls, gpu: Gpu, compute: int, vram: int, isolation: Isolation = Isolation.SHARED) -> Grant:
-        """That much of the card, in the units of its books (see `Charge`)."""
+        """Return that much of the card, in the units of its books (see `Charge`)."""
         return cls(
             -(-compute * PPM // max(1, gpu.compute)),
             -(-vram * PPM // max(1, gpu.vram)),

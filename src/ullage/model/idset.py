@@ -20,7 +20,7 @@ _FIX = "write ids and ranges such as 0-3,8"
 
 
 def parse_ids(text: object, field: str, *, most: int = MAX_ID, count: int = MAX_ID + 1) -> tuple[int, ...]:
-    """The ids of a set, ascending, each once; an empty text is the empty set. Ranges may overlap.
+    """Return the ids of a set, ascending, each once; an empty text is the empty set. Ranges may overlap.
 
     Raises:
         InvalidRequest: it is not a set, a range runs backwards, an id is above `most`, or there are more
@@ -42,7 +42,7 @@ def parse_ids(text: object, field: str, *, most: int = MAX_ID, count: int = MAX_
 
 
 def format_ids(ids: Iterable[int]) -> str:
-    """The set as text, ranges joined: 0, 1, 2, 3 and 8 are `0-3,8`; "" is the empty set."""
+    """Return the set as text, ranges joined: 0, 1, 2, 3 and 8 are `0-3,8`; "" is the empty set."""
     ranges: list[list[int]] = []
     for id_ in sorted(set(ids)):
         if ranges and id_ == ranges[-1][1] + 1:

@@ -31,7 +31,7 @@ _MOVES = {
 
 
 def move_node(state: NodeState, to: NodeState) -> NodeState:
-    """The state after a move; a move to the present state is a no-op.
+    """Return the state after a move; a move to the present state is a no-op.
 
     Raises:
         Conflict: the move is not allowed (a Ready node must be Unknown before it is NotReady).

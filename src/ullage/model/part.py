@@ -90,7 +90,7 @@ class Part:
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, str], fraction_ppm: int) -> Part | None:
-        """The part that a request text names; `fraction_ppm` is the decimal of `gpu=0.5`. None: whole cards."""
+        """Return the part that a request text names; `fraction_ppm` is the decimal of `gpu=0.5`. None: whole cards."""
         tflops, percent, vram = entries.get("tflops"), entries.get("percent"), entries.get("vram")
         if fraction_ppm and (tflops or percent):
             raise invalid("gpu", entries["gpu"], "a fraction says the compute already; leave out tflops and percent")
@@ -166,7 +166,7 @@ _SEPARATORS = frozenset(",|=")
 
 
 def _is_name(text: str) -> bool:
-    """Whether a text can say it so that it is read again."""
+    """Return whether a text can say it so that it is read again."""
     return 1 <= len(text) <= MAX_NAME and text == text.strip() and not _SEPARATORS.intersection(text)
 
 
@@ -207,7 +207,7 @@ class CardSelector:
                 raise invalid(key, texts, fix)
 
     def takes_model(self, model: str | None) -> bool:
-        """Whether cards of that model will do; of one that is not known nobody can say that it has a word."""
+        """Return whether cards of that model will do; of one that is not known nobody can say that it has a word."""
         if self.models and model not in self.models:
             return False
         name = "" if model is None else model.casefold()
@@ -216,12 +216,12 @@ class CardSelector:
         return not any(word.casefold() in name for word in self.not_model_words)
 
     def takes_uuid(self, uuid: str) -> bool:
-        """Whether the card of that identity will do."""
+        """Return whether the card of that identity will do."""
         return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, str], *, whole: bool) -> CardSelector:
-        """The conditions that a request text names; parts are kept apart softly unless it says how."""
+        """Return the conditions that a request text names; parts are kept apart softly unless it says how."""
         partition = entries.get("partition")
         usual = Isolation.SHARED if whole else Isolation.PARTITIONED if partition else Isolation.SOFT
         return cls(
@@ -279,7 +279,7 @@ def parse_percent(text: str, field: str = "percent") -> int:
 
 
 def parse_isolation(text: str, field: str = "isolation") -> Isolation:
-    """The isolation of that name.
+    """Return the isolation of that name.
 
     Raises:
         InvalidRequest: there is none.

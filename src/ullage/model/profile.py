@@ -47,12 +47,12 @@ _VENDOR_NAMES = {
 
 @lru_cache(maxsize=4096)
 def name_key(name: str) -> str:
-    """What names of models, templates and vendors are compared by: any case, `.` `_` blank as `-`, no `mig-`."""
+    """Return what names of models, templates and vendors are compared by: any case, `.` `_` blank as `-`, no `mig-`."""
     return name.strip().lower().translate(_TO_DASH).removeprefix("mig-")
 
 
 def vendor_named(name: str) -> Vendor | None:
-    """The vendor of that name; None if its partitions cannot be placed."""
+    """Return the vendor of that name; None if its partitions cannot be placed."""
     return _VENDOR_NAMES.get(name_key(name))
 
 
@@ -169,7 +169,7 @@ class Profile:
         return frozenset(name_key(name) for name in (self.name, *self.aliases))
 
     def template(self, name: str) -> Template | None:
-        """The template of that name or id."""
+        """Return the template of that name or id."""
         return self._by_key.get(name_key(name))
 
     def usage(self, template: Template, compute_total: int, vram_total: int) -> tuple[int, int]:
@@ -182,7 +182,7 @@ class Profile:
         return template.compute_ppm * compute_total // PPM, min(template.memory_bytes, vram)
 
     def choose(self, part: Part, pinned: str | None, compute_total: int, vram_total: int) -> Template | None:
-        """The template that covers a part of such a card with the least waste, or the pinned one if it does.
+        """Return the template that covers a part of such a card with the least waste, or the pinned one if it does.
 
         A template is taken at the vram it is named for. Waste is 0.6 times that of compute (in TFLOPS)
         plus 0.4 times that of vram (in bytes), each by what is asked; ties go by name.
@@ -215,7 +215,7 @@ class Profiles:
         object.__setattr__(self, "_by_key", by_key)
 
     def of(self, gpu: Gpu) -> Profile | None:
-        """The profile of a card; None if its model has none, or the card says it is of another vendor."""
+        """Return the profile of a card; None if its model has none, or the card says it is of another vendor."""
         if gpu.model is None:
             return None
         profile = self._by_key.get(name_key(gpu.model))
@@ -224,7 +224,7 @@ class Profiles:
         return profile
 
     def choose(self, gpu: Gpu, part: Part, pinned: str | None) -> tuple[Profile, Template] | None:
-        """The profile of a card and its template for a part; None if it has none or its vram is not known."""
+        """Return the profile of a card and its template for a part; None if it has none or its vram is not known."""
         key = (gpu.model, gpu.vendor, gpu.compute, gpu.vram_bytes, part, pinned)
         if key not in self._chosen:
             if len(self._chosen) >= _MAX_CHOSEN:

@@ -39,7 +39,7 @@ _PER_SHARED_GROUP = 2
 
 
 def load_profiles(text: str) -> Profiles:
-    """The profiles of a table in TOML.
+    """Return the profiles of a table in TOML.
 
     Raises:
         InvalidRequest: anything is wrong with any entry; model, template, field, value and fix are named.
@@ -135,29 +135,29 @@ class _Entry:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text, as it stands."""
+        """Return a text, as it stands."""
         value = self._take(key, default)
         if not isinstance(value, str):
             raise invalid(key, value, "write a text in quotes")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts, empty if left out."""
+        """Return a list of texts, empty if left out."""
         return tuple(_Entry({key: value}).text(key) for value in self._list(key))
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A whole number."""
+        """Return a whole number."""
         value = self._take(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise invalid(key, value, "write a plain whole number such as 2")
         return value
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """A list of whole numbers."""
+        """Return a list of whole numbers."""
         return tuple(_Entry({key: value}).integer(key) for value in self._list(key))
 
     def number(self, key: str) -> Decimal:
-        """An exact decimal above 0."""
+        """Return an exact decimal above 0."""
         value = self._take(key, None)
         if not isinstance(value, int | Decimal) or isinstance(value, bool):
             raise invalid(key, value, "write a plain number such as 2 or 0.5")
@@ -167,7 +167,7 @@ class _Entry:
         return number
 
     def amounts(self, key: str) -> tuple[tuple[str, int], ...]:
-        """A table of whole numbers by name, in the order of the names; empty if left out."""
+        """Return a table of whole numbers by name, in the order of the names; empty if left out."""
         value = self._take(key, {})
         if not isinstance(value, dict):
             raise invalid(key, value, "write a table such as { AICORE = 8 }")
@@ -175,7 +175,7 @@ class _Entry:
         return tuple((name, entry.integer(name)) for name in sorted(value))
 
     def entries(self, key: str) -> tuple[_Entry, ...]:
-        """A list of tables."""
+        """Return a list of tables."""
         values = self._list(key)
         tables = [value for value in values if isinstance(value, dict)]
         if len(tables) != len(values):

@@ -39,7 +39,7 @@ class Provider:
     vendors: frozenset[str] = frozenset()
 
     def fits(self, kind: Kind, name: str, vendor: str | None = None) -> bool:
-        """Whether the entry is about a resource; `vendor` is that of a card."""
+        """Return whether the entry is about a resource; `vendor` is that of a card."""
         if kind is not self.kind:
             return False
         if vendor in self.vendors or name == self.resource:
@@ -58,12 +58,12 @@ SHIPPED = (
 
 
 def pages_of(size: int | str) -> str:
-    """The resource that huge pages of a size in bytes are, or of all that a pattern fits."""
+    """Return the resource that huge pages of a size in bytes are, or of all that a pattern fits."""
     return HUGEPAGES + (size if isinstance(size, str) else format_bytes(size))
 
 
 def label_of(kind: Kind, name: str) -> str:
-    """The label of a node that says whether a resource is aligned there."""
+    """Return the label of a node that says whether a resource is aligned there."""
     return ALIGN_LABEL + (name.replace("/", "_") if kind is Kind.DEVICE else kind.value)
 
 

@@ -25,7 +25,7 @@ _SIZE_FIX = "write a whole number of bytes such as 1048576, 512m or 16g"
 
 
 def parse_bytes(text: str, field: str = "memory") -> int:
-    """Bytes of a size text such as `16g`, `1.5Gi` or `1048576`.
+    """Return bytes of a size text such as `16g`, `1.5Gi` or `1048576`.
 
     Raises:
         InvalidRequest: not a size, not a whole number of bytes, or above 2^63-1.
@@ -48,7 +48,7 @@ def parse_bytes(text: str, field: str = "memory") -> int:
 
 
 def format_bytes(amount: int) -> str:
-    """The shortest exact text: the largest suffix that divides `amount` (1536 MiB is `1536Mi`)."""
+    """Return the shortest exact text: the largest suffix that divides `amount` (1536 MiB is `1536Mi`)."""
     power = 0
     while amount and amount % 1024 == 0 and power < len(_UNITS):
         amount //= 1024
@@ -57,7 +57,7 @@ def format_bytes(amount: int) -> str:
 
 
 def parse_count(text: str, field: str, maximum: int) -> int:
-    """A plain count in ASCII digits, at most `maximum`.
+    """Return a plain count in ASCII digits, at most `maximum`.
 
     Raises:
         InvalidRequest: anything else, also a sign, a fraction or a unit suffix.

@@ -24,11 +24,11 @@ class Limit:
     gpu_milli: int | None = None
 
     def allows(self, held: Resources) -> bool:
-        """Whether `held` stays within the limit in every dimension."""
+        """Return whether `held` stays within the limit in every dimension."""
         return self.exceeded(held) is None
 
     def exceeded(self, held: Resources) -> str | None:
-        """The first dimension in which `held` is over the limit."""
+        """Return the first dimension in which `held` is over the limit."""
         limits = (self.cpu_milli, self.memory_bytes, self.gpu_milli)
         for name, limit, amount in zip(DIMENSIONS, limits, held, strict=True):
             if limit is not None and amount > limit:
@@ -67,13 +67,13 @@ def check_weight(field: str, weight: object) -> None:
 
 
 def parse_queue(name: str, parent: str, weight: int, guarantee: str | None, limit: str | None) -> Queue:
-    """A queue whose guarantee and limit are requirement texts; a limit binds only what it names."""
+    """Return a queue whose guarantee and limit are requirement texts; a limit binds only what it names."""
     promised = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
     return Queue(name, parent, weight, promised, parse_limit(limit) if limit else Limit())
 
 
 def parse_limit(text: str) -> Limit:
-    """A limit from a text such as `gpu=8,mem=1t`; what it does not name is unlimited, `gpu=0` allows none.
+    """Return a limit from a text such as `gpu=8,mem=1t`; what it does not name is unlimited, `gpu=0` allows none.
 
     Raises:
         InvalidRequest: with the offending entry named.

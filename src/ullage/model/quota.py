@@ -82,7 +82,7 @@ class Quota:
         return (*_both(self.total_requests), *_both(self.total_limits), self.max_workers, self.max_cores_ppm)
 
     def with_defaults(self, request: Part, limit: Part | None) -> tuple[Part, Part | None]:
-        """A request as it is admitted: what it leaves at zero is filled, and never against what it says.
+        """Return a request as it is admitted: what it leaves at zero is filled, and never against what it says.
 
         A filled request is at most the limit that was given, a filled limit at least the request. Call it
         once, when a request is admitted: a quota that changes later changes no request.

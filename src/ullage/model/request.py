@@ -40,7 +40,7 @@ _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 
 
 def parse_amounts(text: str) -> dict[str, int]:
-    """What a text names of cpu (thousandths of a core), memory (bytes) and gpu (thousandths of a card).
+    """Return what a text names of cpu (thousandths of a core), memory (bytes) and gpu (thousandths of a card).
 
     Raises:
         InvalidRequest: with the offending entry named; anything else than these three is refused.
@@ -158,7 +158,7 @@ class ResourceRequirement:
 
     @classmethod
     def of(cls, cpu: int = 0, memory: int | str = 0, gpu: int = 0) -> ResourceRequirement:
-        """A request of whole cores, bytes (or a size text) and whole cards."""
+        """Return a request of whole cores, bytes (or a size text) and whole cards."""
         for field, value in (("cpu", cpu), ("gpu", gpu)):
             if not isinstance(value, int) or isinstance(value, bool):
                 raise invalid(field, value, "a whole number is needed")
@@ -241,7 +241,7 @@ class ResourceRequirement:
         return Resources(self.cpu_milli, self.memory_bytes, self.gpu_count * share)
 
     def aligned(self, policy: ZonePolicy | None) -> ResourceRequirement:
-        """The same under a policy of zones, unless it names one itself."""
+        """Return the same under a policy of zones, unless it names one itself."""
         if policy is None or self.alignment.policy is not None or (policy is ZonePolicy.NONE and self.alignment.pairs):
             return self
         return replace(self, alignment=replace(self.alignment, policy=policy))

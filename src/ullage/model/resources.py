@@ -37,7 +37,7 @@ class Resources:
         return Resources(*(a + b for a, b in zip(self, other, strict=True)))
 
     def __sub__(self, other: Resources) -> Resources:
-        """The difference.
+        """Return the difference.
 
         Raises:
             Conflict: a field would fall below zero; both operands are in the message.
@@ -66,11 +66,11 @@ class Resources:
         return any(self)
 
     def min(self, other: Resources) -> Resources:
-        """The smaller amount in each field."""
+        """Return the smaller amount in each field."""
         return Resources(*map(min, self, other))
 
     def max(self, other: Resources) -> Resources:
-        """The larger amount in each field."""
+        """Return the larger amount in each field."""
         return Resources(*map(max, self, other))
 
     def __str__(self) -> str:

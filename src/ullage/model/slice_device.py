@@ -53,7 +53,7 @@ class RequestPolicy:
     step: int | None = None
 
     def rounded(self, asked: int) -> int | None:
-        """The least amount that may be taken and is enough; None if there is none."""
+        """Return the least amount that may be taken and is enough; None if there is none."""
         if self.values:
             return min((value for value in self.values if value >= asked), default=None)
         if self.least is None:
@@ -72,7 +72,7 @@ class Capacity:
     policy: RequestPolicy | None = None
 
     def taken(self, asked: int | None) -> int | None:
-        """What a share takes that asks for so much, or says nothing; None if that cannot be."""
+        """Return what a share takes that asks for so much, or says nothing; None if that cannot be."""
         if asked is None:
             default = None if self.policy is None else self.policy.default
             return self.amount if default is None else default
@@ -126,15 +126,15 @@ class SliceDevice:
         return DeviceId(self.driver, self.pool, self.name)
 
     def reaches(self, node: str, labels: Mapping[str, str]) -> bool:
-        """Whether work on that node can use it."""
+        """Return whether work on that node can use it."""
         return self.node == node if self.node else self.nodes.allows(node, labels)
 
     def qualified(self, name: str) -> str:
-        """A name of an attribute or a capacity with its domain."""
+        """Return a name of an attribute or a capacity with its domain."""
         return name if "/" in name else f"{self.driver}/{name}"
 
     def text(self, name: str) -> str:
-        """The text that an attribute has; "" if there is none."""
+        """Return the text that an attribute has; "" if there is none."""
         found = self.attributes.get(self.qualified(name))
         return str(found.values[0]) if found and found.kind is ValueKind.STRING and not found.listed else ""
 
@@ -163,13 +163,13 @@ class TaintRule:
     device: str = ""
 
     def is_about(self, device: SliceDevice) -> bool:
-        """Whether it taints a device."""
+        """Return whether it taints a device."""
         named = (self.driver, device.driver), (self.pool, device.pool), (self.device, device.name)
         return all(name in ("", own) for name, own in named)
 
 
 def common_zones(devices: Iterable[SliceDevice]) -> tuple[int, ...]:
-    """The zones that all of these devices lie in, ascending.
+    """Return the zones that all of these devices lie in, ascending.
 
     The constraint of a claim that zones match holds if there is one. A device of unknown zone matches nothing.
     """

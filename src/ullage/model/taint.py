@@ -28,7 +28,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether that taint does not matter."""
+        """Return whether that taint does not matter."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         if self.operator == "Exists":
@@ -37,6 +37,6 @@ class Toleration:
 
 
 def tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
-    """Whether none of these taints keeps new work off."""
+    """Return whether none of these taints keeps new work off."""
     known = tuple(tolerations)
     return all(any(each.tolerates(taint) for each in known) for taint in taints if taint.effect in KEEPS_OFF)

@@ -263,7 +263,7 @@ class Topology:
 
 
 def zones_of(told: object) -> tuple[int, ...]:
-    """The zones, ascending, of a device that a source gives one zone or several.
+    """Return the zones, ascending, of a device that a source gives one zone or several.
 
     What is negative, too large or not a number is an unknown zone, and left out.
     """

@@ -77,7 +77,7 @@ class AllocationApi:
         return self._service.state.fleet
 
     def endpoints(self) -> list[Endpoint]:
-        """Every route of requests for cards."""
+        """Return every route of requests for cards."""
         a = "/v1/allocations"
         return [
             Endpoint("GET", a, self.allocations, "requests that hold cards", list[wire.AllocationBody]),
@@ -155,7 +155,7 @@ class AllocationApi:
         return outcome
 
     def _trap(self, asked: Request) -> list[str]:
-        """What no node can do of a request that was refused."""
+        """Return what no node can do of a request that was refused."""
         trap = width_trap(self._fleet, self._service.policy, asked.requirement)
         return [] if trap is None else [trap]
 
@@ -218,7 +218,7 @@ class AllocationApi:
     # --- conversion ---
 
     def request(self, body: wire.CreateAllocation) -> Request:
-        """What a body asks for."""
+        """Return what a body asks for."""
         qos, now = _qos(body.qos), time.time()
         claim = Claim(
             namespace=check_name("namespace", body.namespace),
@@ -236,7 +236,7 @@ class AllocationApi:
         return self._service.quotas.admit(Request(check_name("uid", body.uid), resreq, claim, body.strategy))
 
     def body(self, allocation: Allocation) -> wire.AllocationBody:
-        """An allocation as it is shown."""
+        """Return an allocation as it is shown."""
         claim = allocation.claim
         assert claim is not None
         return wire.AllocationBody(
@@ -285,7 +285,7 @@ class AllocationApi:
 
 
 def freed_body(freed: Freed) -> wire.FreedBody:
-    """What a deallocation did."""
+    """Return what a deallocation did."""
     return wire.FreedBody(
         uid=freed.uid,
         gpus=list(freed.gpus),
@@ -297,7 +297,7 @@ def freed_body(freed: Freed) -> wire.FreedBody:
 
 
 def refusal_body(refusal: Refusal, warnings: Iterable[str] = ()) -> wire.RefusalBody:
-    """A refusal for people and programs."""
+    """Return a refusal for people and programs."""
     scaling = refusal if isinstance(refusal, ScalingRefusal) else None
     return wire.RefusalBody(
         code=refusal.code.value,
@@ -395,14 +395,14 @@ def _qos(text: str) -> Qos:
 
 
 def seconds_of(field: str, value: float) -> float:
-    """A duration that a body gives, in seconds."""
+    """Return a duration that a body gives, in seconds."""
     if not 0 <= value <= MAX_SECONDS:
         raise invalid(field, value, f"0 to {MAX_SECONDS} seconds are needed")
     return value
 
 
 def amounts_of(field: str, part: wire.PartMap) -> Part:
-    """What a body says of each card; `field` names it in errors."""
+    """Return what a body says of each card; `field` names it in errors."""
     tflops, percent, vram = part.tflops, part.percent, part.vram
     if tflops and percent:
         raise invalid(f"{field}.percent", percent, "tflops are given too; keep one of the two")
@@ -414,7 +414,7 @@ def amounts_of(field: str, part: wire.PartMap) -> Part:
 
 
 def amounts_or_none(field: str, part: wire.PartMap | None) -> Part | None:
-    """The same, where nothing may be said."""
+    """Return the same, where nothing may be said."""
     return None if part is None else amounts_of(field, part)
 
 

@@ -47,11 +47,11 @@ class Answers:
         self._notes = notes
 
     def server(self) -> api.ServerBody:
-        """The server itself."""
+        """Return the server itself."""
         return self._server
 
     def session(self, record: SessionRecord) -> api.SessionBody:
-        """A session; a request that can never be placed says so from the start."""
+        """Return a session; a request that can never be placed says so from the start."""
         spec, counts = record.session.spec, record.counts
         reason, message = self._reason(record)
         fleet = self._service.state.fleet
@@ -83,7 +83,7 @@ class Answers:
         )
 
     def opened(self, record: SessionRecord) -> api.SessionBody:
-        """A session as it is told to whoever opens it."""
+        """Return a session as it is told to whoever opens it."""
         warnings = session_warnings(self._service, record.session.spec)
         return msgspec.structs.replace(self.session(record), warnings=warnings)
 
@@ -132,7 +132,7 @@ class Answers:
         ]
 
     def gpus(self) -> list[api.GpuBody]:
-        """Cards by node and index, with who holds them."""
+        """Return cards by node and index, with who holds them."""
         fleet = self._service.state.fleet
         return [
             self._gpu(card)
@@ -182,7 +182,7 @@ class Answers:
         return [self.node(node) for node in sorted(self._service.state.nodes.values(), key=lambda node: node.name)]
 
     def node(self, node: Node) -> api.NodeBody:
-        """A machine and what is held of it."""
+        """Return a machine and what is held of it."""
         fleet = self._service.state.fleet
         here = [executor for executor in self._service.state.executors.values() if executor.node == node.name]
         held = sum((executor.requirement.resources for executor in here), Resources())
@@ -207,7 +207,7 @@ class Answers:
         )
 
     def topology(self, name: str) -> TopologyBody:
-        """What is near what in a machine.
+        """Return what is near what in a machine.
 
         Raises:
             NotFound: no such node.
@@ -228,7 +228,7 @@ class Answers:
         return placed_card(self._service.state.fleet.cards[card], body.free.fraction, tuple(holders))
 
     def queues(self) -> list[api.QueueBody]:
-        """The share tree, parents before children; a queue counts what the queues below it hold."""
+        """Return the share tree, parents before children; a queue counts what the queues below it hold."""
         state = self._service.state
         held: dict[str, Holding] = {}
         members: dict[str, list[SessionRecord]] = {}
@@ -268,12 +268,12 @@ class Answers:
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
     def _weaker(self, reasons: Reasons) -> list[str]:
-        """What is less sure of the refusals by zones."""
+        """Return what is less sure of the refusals by zones."""
         refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
         return list(weaker_predictions(self._service.state.fleet, refusing))
 
     def explanation(self, reasons: Reasons, evicted: Event | None) -> api.Explanation:
-        """The answer to why; `evicted` is the newest eviction of the session."""
+        """Return the answer to why; `evicted` is the newest eviction of the session."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
         return api.Explanation(
             session=reasons.session,
@@ -313,7 +313,7 @@ class Answers:
         )
 
     def overview(self, at: float) -> api.Overview:
-        """Everything at once, for live views; closed sessions are left out."""
+        """Return everything at once, for live views; closed sessions are left out."""
         return api.Overview(
             at=at,
             server=self._server,
@@ -325,7 +325,7 @@ class Answers:
         )
 
     def room(self) -> api.RoomBody:
-        """What is idle, how much of it is fragments, and what fits."""
+        """Return what is idle, how much of it is fragments, and what fits."""
         fleet, learning = self._service.state.fleet, self._service.learning
         found = fragments_of(fleet, learning.workload or NOTHING)
         known = learning.workload is not None and not learning.missing
@@ -348,7 +348,7 @@ class Answers:
 
 
 def result_body(result: TaskResult) -> api.Result:
-    """How a task ended."""
+    """Return how a task ended."""
     return api.Result(
         task=result.task,
         sequence=result.sequence,
@@ -363,7 +363,7 @@ def result_body(result: TaskResult) -> api.Result:
 
 
 def task_body(view: TaskView, state: TaskState) -> api.TaskBody:
-    """One task."""
+    """Return one task."""
     result = view.result
     return api.TaskBody(
         session=view.session,
@@ -380,7 +380,7 @@ def task_body(view: TaskView, state: TaskState) -> api.TaskBody:
 
 
 def application_body(application: Application) -> api.ApplicationBody:
-    """An application."""
+    """Return an application."""
     values = {
         name: getattr(application, name)
         for name in api.ApplicationBody.__struct_fields__
@@ -396,18 +396,18 @@ def application_body(application: Application) -> api.ApplicationBody:
 
 
 def event_body(event: Event) -> api.EventBody:
-    """What happened."""
+    """Return what happened."""
     return msgspec.convert(event, api.EventBody, from_attributes=True)
 
 
 def _free(fleet: Fleet, card: int) -> Grant:
-    """What nobody holds of a card; nothing where more is held than there is."""
+    """Return what nobody holds of a card; nothing where more is held than there is."""
     compute, vram = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
     return Grant.amounts(fleet.cards[card], compute, vram)
 
 
 def _free_ppm(fleet: Fleet, card: int) -> int:
-    """The largest fraction of a card that is free, in millionths, rounded down."""
+    """Return the largest fraction of a card that is free, in millionths, rounded down."""
     if None in fleet.holders[card].values():
         return 0
     pairs = (
@@ -422,7 +422,7 @@ def _amount(amount: Resources) -> api.AmountBody:
 
 
 def _limit_text(limit: Limit) -> str | None:
-    """A limit as the text that made it; an unlimited dimension is left out."""
+    """Return a limit as the text that made it; an unlimited dimension is left out."""
     amounts = (limit.cpu_milli, limit.memory_bytes, limit.gpu_milli)
     whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
     named = [text for text, amount in zip(whole, amounts, strict=True) if amount is not None]

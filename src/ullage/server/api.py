@@ -41,7 +41,7 @@ class Api:
         self._shut_down = shut_down
 
     def endpoints(self) -> list[Endpoint]:
-        """Every route under /v1 that answers with a body."""
+        """Return every route under /v1 that answers with a body."""
         s, t = "/v1/sessions/{session}", "/v1/sessions/{session}/tasks"
         return [
             Endpoint("GET", "/v1/server", self.server, "the server", api.ServerBody),
@@ -267,7 +267,7 @@ class Api:
         return self.find_task(session, task)
 
     def find_task(self, session: str, task: int) -> api.TaskBody:
-        """One task.
+        """Return one task.
 
         Raises:
             NotFound: no such session or task.

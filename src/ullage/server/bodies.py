@@ -25,7 +25,7 @@ _Body = TypeVar("_Body")
 
 
 async def read_body(request: Request, kind: type[_Body], limit_bytes: int) -> _Body:
-    """The request's body as `kind`, from JSON or MessagePack.
+    """Return the request's body as `kind`, from JSON or MessagePack.
 
     Raises:
         InvalidRequest: too large, not decodable, or not of that shape.
@@ -73,7 +73,7 @@ def decode(request: Request, raw: bytes, kind: type[_Body]) -> _Body:
 def session_spec(
     body: api.CreateSession, application: Application, default: ResourceRequirement, numa: ZonePolicy | None
 ) -> SessionSpec:
-    """The specification of a session: what is left out comes from its application and the operator."""
+    """Return the specification of a session: what is left out comes from its application and the operator."""
     return SessionSpec(
         application=body.application,
         resreq=default.aligned(numa) if body.resreq is None else requirement(body.resreq, numa),
@@ -93,7 +93,7 @@ def session_spec(
 
 
 def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> ResourceRequirement:
-    """A requirement from its text or its mapping; `numa` is the operator's word where it has none."""
+    """Return a requirement from its text or its mapping; `numa` is the operator's word where it has none."""
     found = ResourceRequirement.from_string(value) if isinstance(value, str) else _from_map(value)
     check_vram(found.part)
     return found.aligned(numa)
@@ -112,7 +112,7 @@ def _from_map(value: api.ResourceMap) -> ResourceRequirement:
 
 
 def application(name: str, body: api.PutApplication) -> Application:
-    """An application from its whole specification."""
+    """Return an application from its whole specification."""
     fields = {field: getattr(body, field) for field in body.__struct_fields__}
     enabled = fields.pop("enabled")
     fields["arguments"], fields["labels"] = tuple(body.arguments), tuple(body.labels)
@@ -121,5 +121,5 @@ def application(name: str, body: api.PutApplication) -> Application:
 
 
 def queue(name: str, body: api.PutQueue) -> Queue:
-    """A queue from its whole specification."""
+    """Return a queue from its whole specification."""
     return parse_queue(name, body.parent, body.weight, body.guarantee, body.limit)

@@ -28,7 +28,7 @@ class ConsolidationApi:
         self._service = service
 
     def endpoints(self) -> list[Endpoint]:
-        """The one route."""
+        """Return the one route."""
         others = ((_LEAVING, wire.RoomPlan),)
         return [
             Endpoint(

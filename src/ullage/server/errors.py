@@ -33,7 +33,7 @@ def status_of(error: UllageError) -> int:
 
 
 def error_response(error: UllageError, status: int | None = None) -> Response:
-    """The answer to a failed request."""
+    """Return the answer to a failed request."""
     body = ErrorBody(code=error.code, message=error.message, field=error.field)
     return Response(msgspec.json.encode(body), status or status_of(error), media_type="application/json")
 

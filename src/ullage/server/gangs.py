@@ -28,7 +28,7 @@ class GangApi:
         self._allocations = allocations
 
     def endpoints(self) -> list[Endpoint]:
-        """Every route of gangs."""
+        """Return every route of gangs."""
         g = "/v1/gangs/{key}"
         return [
             Endpoint("PUT", g, self.put, "ask for several requests together", wire.GangBody, wire.PutGang),

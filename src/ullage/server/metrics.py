@@ -41,7 +41,7 @@ class ServiceCollector(Collector):
         self._answers = answers
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all families."""
         yield self._tasks()
         yield CounterMetricFamily("ullage_cycles", "Scheduling cycles run", value=self._service.loop.cycles)
         yield from self._requests()
@@ -159,7 +159,7 @@ class ServiceCollector(Collector):
 
 
 def render(service: Service, answers: Answers) -> bytes:
-    """The page Prometheus scrapes."""
+    """Return the page Prometheus scrapes."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServiceCollector(service, answers))
     return generate_latest(registry)

@@ -9,7 +9,7 @@ from ullage.wire.api import PlacementBody
 
 
 def placement_body(placement: ZonePlacement | None) -> PlacementBody | None:
-    """A placement as it is shown; cards are shown with what is held of them."""
+    """Return a placement as it is shown; cards are shown with what is held of them."""
     if placement is None:
         return None
     return PlacementBody(

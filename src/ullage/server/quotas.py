@@ -31,7 +31,7 @@ class QuotaApi:
         self._quotas = service.quotas
 
     def endpoints(self) -> list[Endpoint]:
-        """Every route of quotas."""
+        """Return every route of quotas."""
         q = "/v1/quotas"
         return [
             Endpoint("GET", q, self.all, "quotas and how they stand", list[wire.QuotaBody]),
@@ -88,7 +88,7 @@ def _quota(body: wire.PutQuota) -> Quota:
 
 
 def _as_sent(text: str) -> str:
-    """Names and units of a quota's fields as a body has them."""
+    """Return names and units of a quota's fields as a body has them."""
     text = re.sub(r"compute_gflops(: | \()(\d+)", lambda found: f"tflops{found[1]}{show_milli(int(found[2]))}", text)
     text = text.replace("compute_gflops", "tflops").replace("vram_bytes", "vram")
     text = re.sub(r"\btotal_(requests|limits)\b", r"total.\1", text)

@@ -11,7 +11,7 @@ from ullage.wire import consolidation as wire
 
 
 def room_plan(found: Consolidation | NoConsolidation, uids: Sequence[str] = ()) -> wire.RoomPlan:
-    """A plan, or why there is none; with the uids under which room is kept it was carried out."""
+    """Return a plan, or why there is none; with the uids under which room is kept it was carried out."""
     stays = {reason.value: number for reason, number in found.stays.items()}
     if isinstance(found, NoConsolidation):
         refusal = rejection_body(found.rejections[0])

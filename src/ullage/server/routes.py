@@ -68,7 +68,7 @@ class Endpoint:
 
 
 def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of the routes, with schemas from the wire structs."""
+    """Return the OpenAPI 3.1 document of the routes, with schemas from the wire structs."""
     endpoints = list(endpoints)
     used = ((endpoint.body, endpoint.answer, *(kind for _, kind in endpoint.others)) for endpoint in endpoints)
     kinds = [kind for group in used for kind in group if kind is not None]

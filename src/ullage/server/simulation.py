@@ -47,7 +47,7 @@ def simulate_schedule(
     defaults: PodDefaults = PLAIN_DEFAULTS,
     schedulers: Sequence[str] = SCHEDULERS,
 ) -> wire.SimulateSchedule:
-    """Where a pod would go now and why; nothing changes. `pod` is a body, or what was read of one.
+    """Return where a pod would go now and why; nothing changes. `pod` is a body, or what was read of one.
 
     What its annotations say wrong, or a pool that is not known, is an answer, as is a refusal. What
     admission would refuse is a warning: the question is where the pod would go.
@@ -71,7 +71,7 @@ def simulate_schedule(
 
 
 def allocation_report(allocator: Allocator) -> AllocationReport:
-    """All cards and all who hold some, executors too; whether one is assumed is in its `state`."""
+    """Return all cards and all who hold some, executors too; whether one is assumed is in its `state`."""
     fleet = allocator.fleet
     cards = {gpu.uuid: gpu for gpu in fleet.cards}
     ledger = sorted(fleet.ledger.items())
@@ -98,7 +98,7 @@ def _admission(pod: PodRequest) -> tuple[str, ...]:
 
 
 def _card(fleet: Fleet, card: int) -> CardEntry:
-    """A card as the books have it; who is not only assumed is bound, those who are leaving too."""
+    """Return a card as the books have it; who is not only assumed is bound, those who are leaving too."""
     bound, assumed = [0, 0], [0, 0]
     for uid, charge in fleet.holders[card].items():
         held = assumed if fleet.ledger[uid].state is AllocationState.ASSUMED else bound
@@ -119,7 +119,7 @@ class _Simulation:
         self._stages = decision.candidates.stages
 
     def answer(self, warnings: tuple[str, ...]) -> wire.SimulateSchedule:
-        """The whole."""
+        """Return the whole."""
         outcome = self._decision.outcome
         if isinstance(outcome, Choice):
             warnings = (*warnings, *weaker_predictions(self._fleet, [outcome.node]))
@@ -167,7 +167,7 @@ class _Simulation:
         )
 
     def _per_node(self, otherwise: str) -> dict[str, str]:
-        """Why each node will not do: what the stage said that removed its last cards."""
+        """Return why each node will not do: what the stage said that removed its last cards."""
         found = {node.name: otherwise if node.gpus else "it has no cards" for node in self._fleet.nodes}
         for stage in self._stages:
             if stage.removed and stage.removed[0].node is None:
@@ -176,7 +176,7 @@ class _Simulation:
         return found
 
     def _lost(self, stage: Stage) -> dict[str, str]:
-        """What a stage said that speaks of no node, for those that lost cards by it."""
+        """Return what a stage said that speaks of no node, for those that lost cards by it."""
         fleet, kept, said = self._fleet, set(stage.kept), _said(stage.removed[0])
         lost = (card for card, gpu in enumerate(fleet.cards) if gpu.uuid not in kept)
         return {fleet.nodes[int(fleet.card_row[card])].name: said for card in lost}
@@ -195,7 +195,7 @@ class _Simulation:
         )
 
     def _others(self, node: str, uuids: set[str]) -> tuple[str, ...]:
-        """Cards of a node that are not among these."""
+        """Return cards of a node that are not among these."""
         on_node = self._fleet.uuids(self._fleet.cards_on(self._fleet.row_of[node]))
         return tuple(uuid for uuid in on_node if uuid not in uuids)
 
@@ -218,7 +218,7 @@ class _Simulation:
         }
 
     def _quota(self) -> wire.QuotaVerdict:
-        """All that the quotas say, on each kind of card that the request counts differently on."""
+        """Return all that the quotas say, on each kind of card that the request counts differently on."""
         fleet, rules, request = self._fleet, self._allocator.rules, self._request
         kinds = {
             (amounts_on(fleet, card, request), cores_on(fleet, card, request)): card for card in range(len(fleet.cards))
@@ -234,7 +234,7 @@ class _Simulation:
 
 
 def _reason(refusal: Refusal) -> str:
-    """The numbers of a quota that refused, else how many cards or nodes said what."""
+    """Return the numbers of a quota that refused, else how many cards or nodes said what."""
     first = refusal.rejections[0] if refusal.rejections else None
     if first is not None and first.quota is not None:
         return _said(first)
@@ -253,5 +253,5 @@ def _said(rejection: Rejection) -> str:
 
 
 def _by_node(stage: Stage) -> dict[str, str]:
-    """What a stage said of each node, in the words of the first of its cards."""
+    """Return what a stage said of each node, in the words of the first of its cards."""
     return {rejection.node: _said(rejection) for rejection in reversed(stage.removed) if rejection.node is not None}

@@ -51,7 +51,7 @@ class Streams:
         self._task_logs = task_logs
 
     def endpoints(self) -> list[Endpoint]:
-        """The routes of the streams."""
+        """Return the routes of the streams."""
         return [
             Endpoint("GET", "/v1/live", self.live, "overviews as they change (server-sent events)", raw=True),
             Endpoint(
@@ -78,7 +78,7 @@ class Streams:
                 await heard(LIVE_BEAT_S)
 
     async def log(self, request: Request) -> EventSourceResponse:
-        """What the task wrote, as base64; `Last-Event-ID` resumes where a lost connection stopped."""
+        """Return what the task wrote, as base64; `Last-Event-ID` resumes where a lost connection stopped."""
         session, task = session_of(request), task_of(request)
         record = self._service.state.session(session)
         self._api.find_task(session, task)
@@ -150,7 +150,7 @@ class _Printed:
                 continue  # reading says so
 
     def read(self) -> list[bytes]:
-        """The next chunk of each stream; nothing if no more is there now."""
+        """Return the next chunk of each stream; nothing if no more is there now."""
         events = []
         for stream, reader in self._readers.items():
             try:
