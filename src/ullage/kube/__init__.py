@@ -1,4 +1,4 @@
-"""The edge between Ullage and the Kubernetes API: objects, calls, mirrors of what the server holds, and who leads.
+"""The adapter between Ullage and the Kubernetes API: objects, calls, caches (informers) and leader election.
 
 Nothing here decides about placement.
 """

@@ -1,7 +1,7 @@
-"""The extender over HTTP: `POST /filter`, `/prioritize`, `/preempt` and `/bind`, and whether it is well.
+"""The scheduler extender over HTTP: `POST /filter`, `/prioritize`, `/preempt` and `/bind`, and health endpoints.
 
-A scheduler takes anything but 200 for a broken connection. So what goes wrong is error_body in an ordinary answer,
-except that a question without a body has no ordinary answer.
+kube-scheduler treats every status except 200 as a broken connection. So errors are reported in a normal response. A
+request without a body is the exception: it has no normal response.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 ErrorBody = Callable[[UllageError], bytes]
 
 Meter = Callable[[str, float, str], None]
-"""ErrorBody of each answer: the verb, how many seconds it took, and `ok` or the code of what went wrong."""
+"""Called for each response with the verb, the duration in seconds, and `ok` or the error code."""
 
 
 NOBODY: Meter = lambda _verb, _seconds, _outcome: None  # noqa: E731 - its type says more than a function would
 
 
 def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = NOBODY) -> Starlette:
-    """The application; bodies have `most` bytes at most."""
+    """Return the application. It accepts bodies of up to `most` bytes."""
     verbs = _Verbs(extender, most)
 
     def route(verb: str, answer: Answer, error_body: ErrorBody) -> Route:
@@ -50,7 +50,7 @@ def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = NOBODY)
     return Starlette(
         routes=[
             route("filter", verbs.filter, lambda error: FilterResult(error=_text(error)).encode()),
-            # A scheduler goes on without us where we cannot judge, and nobody is to leave then.
+            # On an error the scheduler decides without this extender, and no pod is evicted.
             route("prioritize", verbs.prioritize, lambda _: encode_scores({})),
             route("preempt", verbs.preempt, lambda _: PreemptionResult().encode()),
             route("bind", verbs.bind, lambda error: BindResult(_text(error)).encode()),

@@ -1,4 +1,4 @@
-"""Bodies of requests, of which no more is read than is allowed."""
+"""Read HTTP request bodies up to a size limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """The body; of one that is longer than `most` bytes no more than tells that it is."""
+    """Return the body. Stop reading once it exceeds `most` bytes; the result is then longer than `most`."""
     found = bytearray()
     async for chunk in request.stream():
         found += chunk

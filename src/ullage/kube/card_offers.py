@@ -1,4 +1,4 @@
-"""What nodes offer a pod whose containers may share cards, and what is reserved of each card for it."""
+"""Node offers for pods whose containers may share cards, and the amounts reserved on each card."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ullage.wire.pod import Dialect, PodRequest
 
 
 def requests(admitted: Admitted) -> list[tuple[Request, Sequence[str]]]:
-    """Return what a pod asks on which nodes, with a card for each container."""
+    """Return what a pod requests on which nodes, with a separate card for each container."""
     return [(asked.request, nodes) for asked, nodes in admitted.asked]
 
 
 def sharing(asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> list[tuple[Request, Sequence[str]]]:
-    """Return what a pod asks on these nodes if its containers share cards; nothing if they cannot."""
+    """Return what a pod requests on these nodes if its containers share cards; empty if they cannot share."""
     return [] if admitted.places else [(shared.request, nodes) for shared in asked.shared]
 
 
 @dataclass(frozen=True, slots=True)
 class CardOffers:
-    """Looks for a card for each container first, then for cards that containers share, as few of them as needed."""
+    """Try a separate card for each container first, then shared cards, as few of them as needed."""
 
     cluster: Cluster
 
     def of(self, asked: PodRequest, admitted: Admitted, *, expected: bool) -> NodeOffers:
-        """Return what nodes offer. Those without room for a card each come after all others."""
+        """Return what nodes offer. Nodes without a separate card for each container rank after all others."""
         found = self.cluster.offers_of(requests(admitted), expected=expected)
         for shared in () if admitted.places else asked.shared:
             refused = [name for _, names in found.refused for name in names]
@@ -46,9 +46,9 @@ class CardOffers:
         return found
 
     def reserve(self, asked: PodRequest, admitted: Admitted, node: str) -> tuple[PodRequest, Allocation | Refusal]:
-        """Reserve cards on a node. Return what is asked by the cards that were found, and what is reserved.
+        """Reserve cards on a node. Return the request that fits these cards, and the allocation.
 
-        Each card is charged with what the containers that have it ask, or with what its binding says.
+        Each card is charged with the requests of the containers that use it, or with the amount of its binding.
 
         Raises:
             UllageError: as `Cluster.reserve`.

@@ -1,4 +1,4 @@
-"""The cards of a node as HAMi's agent tells them in its annotations."""
+"""The cards that HAMi's agent registers in the annotations of a node."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ullage.wire.hami.words import NVIDIA, Words
 
 @dataclass(frozen=True, slots=True)
 class RegisteredCards:
-    """A reader of the register; `now` is the time in seconds since 1970.
+    """A reader of HAMi's card register. `now` returns seconds since 1970.
 
-    Where the agent is silent and the kubelet offers no cards either, they are gone. A list of cordoned cards that
-    cannot be read keeps new work off all of them.
+    The cards are gone if the agent is silent and the kubelet offers no cards either. If the list of cordoned cards
+    cannot be parsed, all cards of the node are cordoned.
     """
 
     words: Words = NVIDIA
@@ -26,7 +26,7 @@ class RegisteredCards:
 
     @property
     def vendor(self) -> str:
-        """Of whose cards alone it tells."""
+        """The only vendor whose cards the register lists."""
         return self.words.vendor
 
     def __call__(self, node: NodeObject) -> Sequence[Gpu] | None:

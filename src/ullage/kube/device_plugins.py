@@ -1,10 +1,10 @@
-"""Device plugins that hand out the cards that a scheduler chose, as HAMi's do: whose turn it is, what they are told.
+"""Device plugins, as HAMi's, that hand out the cards that a scheduler chose: node locks and pod annotations.
 
-Two writes, in this order. The lock goes on the node first, because a plugin asks whose turn it is before it looks
-at any pod, and a kubelet may ask the plugin as soon as the pod is bound. All else is written on the pod by the
-binding itself, so that no pod is ever bound without it. The plugin takes the lock away when it has answered.
+Two writes are needed, in this order. The lock goes on the node first: a plugin reads the lock before it looks at any
+pod, and a kubelet may call the plugin as soon as the pod is bound. All other annotations are written on the pod by the
+binding itself, so no pod is bound without them. The plugin removes the lock when it has answered.
 
-A lock whose turn is over is taken over by the next one, so nobody has to clean up after a process that was killed.
+The next pod takes over a stale lock, so nothing has to clean up after a process that was killed.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from ullage.wire.pod import PodRequest
 
 _AGAIN_S = 0.1
 _CAUGHT_UP_S = 2.0
-"""For so long a lock that was refused because our mirror is behind is tried again, though nobody may wait."""
+"""Seconds to retry a lock that was refused because the cached node is stale, even if `retry_s` is shorter."""
 
 _LEFT_S = float(TERMS.lease_s)
-"""After so long, or after a Lease if that lasts longer, no write of a term that ended is on its way any more."""
+"""Seconds after which no write of an ended term can still be in flight. A longer lease duration takes precedence."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginTerms:
-    """In seconds: how long a lock counts, how long a pod waits for one, and how often plugins are looked at."""
+    """In seconds: how long a lock is valid, how long a pod waits for a lock, and the interval between plugin checks."""
 
     expires_s: float = EXPIRES_S
     retry_s: float = RETRY_S
@@ -57,7 +57,7 @@ PLAIN_TERMS = PluginTerms()
 
 
 class DevicePlugins:
-    """Takes turns on nodes, and watches how plugins answer; `run` asks those that are silent."""
+    """Lock nodes for binds, and watch how device plugins answer. `run` pings plugins that are silent."""
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class DevicePlugins:
         now: Callable[[], float] = time.time,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`look_again` is told of machines whose plugin may have been silent for too long by now."""
+        """`look_again` is called with the name of each node whose plugin may have been silent for too long."""
         self._api, self._candidate, self._nodes, self._pods = api, candidate, nodes, pods
         self._words, self._terms, self._record_event, self._look_again = words, terms, record_event, look_again
         self._clock, self._now, self._pause = clock, now, pause
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.waiting: set[tuple[str, str]] = set()
-        """Pods, by namespace and name, that wait for their turn or are being bound in it."""
+        """Pods, by namespace and name, that wait for a node lock or are being bound under one."""
         pods.subscribe(self._on_pod)
 
-    # --- turns ---
+    # --- node locks ---
 
     def asked(self, asked: PodRequest, node: str) -> DeviceAsk | None:
-        """What the plugin of a node will be asked for, if it is one that has to be told; None if it is not."""
+        """Return what the device plugin of a node will be asked for; None if that plugin needs no annotations."""
         found = self._nodes.objects.get(("", node))
         if found is None or REGISTER not in (found.metadata.annotations or {}):
             return None
@@ -94,10 +94,10 @@ class DevicePlugins:
 
     @asynccontextmanager
     async def node_lock(self, epoch: int, pod: Pod, node: str) -> AsyncIterator[None]:
-        """Within it the pod is bound to that node; if that fails, it is the next one's turn.
+        """Hold the lock of a node while the caller binds a pod to it. Release the lock if the bind is refused.
 
         Raises:
-            Conflict: it was somebody else's turn all the time (`node-locked`). NotLeading: another process decides.
+            Conflict: another pod held the lock all the time (`node-locked`). NotLeading: another process leads.
 
         """
         began = self._clock()
@@ -108,7 +108,7 @@ class DevicePlugins:
                 try:
                     yield
                 except UllageError as error:
-                    if is_refusal(error):  # else the pod may be bound, and then the plugin needs to find it
+                    if is_refusal(error):  # else the pod may be bound, and the plugin needs the lock
                         await self._release(epoch, node, lock)
                     raise
         finally:
@@ -116,7 +116,7 @@ class DevicePlugins:
 
     @asynccontextmanager
     async def _queued(self, node: str) -> AsyncIterator[None]:
-        """First come, first served among our own pods."""
+        """Wait for the node in first-in, first-out order among the pods of this process."""
         queue = self._queues[node]
         try:
             async with asyncio.timeout(max(self._terms.retry_s, _CAUGHT_UP_S)):
@@ -129,7 +129,7 @@ class DevicePlugins:
             queue.release()
 
     async def _acquire(self, epoch: int, pod: Pod, node: str, began: float) -> str:
-        """Put our lock on a node as soon as no other counts there; what was written."""
+        """Write the lock on a node as soon as no other lock is valid there. Return the value written."""
         while True:
             found = self._nodes.objects.get(("", node))
             if found is None:
@@ -139,7 +139,7 @@ class DevicePlugins:
                 try:
                     return await self._put(epoch, found, NodeLock(self._now(), *pod.key).encode())
                 except VersionConflict as error:
-                    last, why = max(self._terms.retry_s, _CAUGHT_UP_S), error.message  # the mirror is behind
+                    last, why = max(self._terms.retry_s, _CAUGHT_UP_S), error.message  # the cached node is stale
             else:
                 last, why = self._terms.retry_s, f"it is the turn of {'/'.join(holder.key)}"
             if self._clock() - began >= last:
@@ -147,20 +147,20 @@ class DevicePlugins:
             await self._pause(_AGAIN_S)
 
     async def _put(self, epoch: int, node: Node, text: str) -> str:
-        """Write the lock, if the node is still as it was read."""
+        """Write the lock if the node has not changed since it was read."""
         metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {LOCK: text}}
         await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": metadata}))
         return text
 
     async def _release(self, epoch: int, node: str, text: str) -> None:
-        """Take our lock away; if that fails its turn is over all the same, as the pod is not bound."""
+        """Remove the lock. A failure is harmless: the pod is not bound, so the lock counts as stale."""
         path = f"/metadata/annotations/{LOCK.replace('/', '~1')}"
         remove: list[Mapping[str, Any]] = [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
         with suppress(UllageError):
             await self._candidate.write(epoch, Patch(NODES, node, remove, type=PatchType.JSON))
 
     async def _is_stale(self, lock: NodeLock, pod: Pod, node: str) -> bool:
-        """Whether a turn is over though nobody took the lock away. What our mirror says is looked up in the API."""
+        """Return whether a lock is stale though nothing removed it. Confirm what the cache says with the API."""
         if lock.expired(self._now(), self._terms.expires_s) or lock.key == pod.key:
             return True
         if not lock.pod:
@@ -175,9 +175,10 @@ class DevicePlugins:
         return self._is_done(holder, lock, pod, node)
 
     def _is_done(self, holder: Pod, lock: NodeLock, pod: Pod, node: str) -> bool:
-        """Whether a pod will not, or not any more, be handed devices on this node.
+        """Return whether a pod will not, or no longer, be handed devices on this node.
 
-        One that is not bound waits for its binding. If it is ours, and nobody here binds it, whoever meant to is gone.
+        A pod that is not bound still waits for its binding. If our scheduler owns the pod and this process does not
+        bind it, the process that locked the node is gone.
         """
         if not holder.spec.node_name:
             ours = holder.spec.scheduler_name == pod.spec.scheduler_name and holder.key not in self.waiting
@@ -187,15 +188,17 @@ class DevicePlugins:
             holder.finished or holder.spec.node_name != node or _phase(holder) in (BindPhase.SUCCESS, BindPhase.FAILED)
         )
 
-    # --- what plugins are told, and what they tell ---
+    # --- annotations for plugins, and their answers ---
 
     def annotations(
         self, ask: DeviceAsk, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool
     ) -> dict[str, str]:
-        """The annotations by which the plugin hands out exactly these cards; `bound`: as bindings say, not the pod.
+        """Return the annotations that make the plugin hand out exactly these cards.
+
+        `bound`: the amounts are those of bindings, not of the pod.
 
         Raises:
-            InvalidRequest: the containers ask for other cards than the pod was given.
+            InvalidRequest: the containers request other cards than the pod was given.
 
         """
         known = {card.uuid: card for card in cards}
@@ -206,7 +209,7 @@ class DevicePlugins:
         return written | ({RESERVATIONS: encode_reservations(slices)} if slices else {})
 
     def _on_pod(self, news: News[Pod]) -> None:
-        """A pod that got no devices keeps its cards until it is gone: its kubelet has it fail."""
+        """Record an event if a pod got no devices. It keeps its cards until deleted, as its kubelet fails it."""
         match news:
             case Changed(old, new) if _phase(new) is BindPhase.FAILED and _phase(old) is not BindPhase.FAILED:
                 message = (
@@ -215,7 +218,7 @@ class DevicePlugins:
                 self._record_event(PodEvent(*new.key, new.metadata.uid, Reason.ALLOCATION_FAILED, message))
 
     async def run(self) -> None:
-        """Ask plugins that are silent whether they are there, and look when their time to answer is over."""
+        """Ping plugins that are silent, and check them again when their time to answer has passed."""
         while True:
             await self._pause(self._terms.look_s)
             for node in list(self._nodes.objects.values()):
@@ -223,7 +226,7 @@ class DevicePlugins:
                     await self._ask(node)
 
     def _is_silent(self, node: Node) -> bool:
-        """Whether cards are registered of which the kubelet offers none."""
+        """Return whether the node has registered cards of which the kubelet offers none."""
         offered = node.status.allocatable or {}
         return REGISTER in (node.metadata.annotations or {}) and all(
             offered.get(words.count, "0") == "0" for words in self._words
@@ -238,7 +241,7 @@ class DevicePlugins:
         epoch = self._candidate.epoch
         if epoch is not None:
             asking = {"annotations": {HANDSHAKE: Handshake.ask(self._now()).encode()}}
-            with suppress(UllageError):  # it is asked again
+            with suppress(UllageError):  # the next check pings it again
                 await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": asking}))
 
 

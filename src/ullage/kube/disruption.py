@@ -1,4 +1,4 @@
-"""What PodDisruptionBudgets leave of the pods that hold cards."""
+"""The disruptions that PodDisruptionBudgets still allow for pods with cards."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ullage.model.error import InvalidRequest
 from ullage.wire.selector import read_selector
 
 _NO_WORKLOAD = "budget/"
-"""Before the name of a budget: no workload is called so."""
+"""Prefix of the name of a budget. No workload name starts with it."""
 
 
 def report_unreadable(budgets: Informer[PodDisruptionBudget], on_error: OnError) -> None:
-    """Report each budget with a selector that cannot be read, as it is heard of."""
+    """Report each PodDisruptionBudget whose selector cannot be parsed, as the informer delivers it."""
 
     def on_budget(news: News[PodDisruptionBudget]) -> None:
         if not isinstance(news, Removed):
@@ -34,10 +34,10 @@ def report_unreadable(budgets: Informer[PodDisruptionBudget], on_error: OnError)
 
 
 def budgets_of(found: Iterable[PodDisruptionBudget], held: Iterable[Allocation]) -> Budgets:
-    """How many more of these pods may be disrupted; of several budgets that a pod has the tightest counts.
+    """Return how many more of these pods may be disrupted. If several budgets select a pod, the tightest applies.
 
-    A budget without a selector is for no pod. One with a selector that cannot be read allows no eviction in its
-    namespace: any pod there may be one that it protects.
+    A budget without a selector selects no pod. A budget with an invalid selector allows no eviction in its namespace,
+    because it may protect any pod there.
     """
     by_namespace: defaultdict[str, list[_Limit]] = defaultdict(list)
     for budget in found:
@@ -59,7 +59,7 @@ def budgets_of(found: Iterable[PodDisruptionBudget], held: Iterable[Allocation])
 
 
 class _Limit(NamedTuple):
-    """How many of the pods with these labels may be disrupted, by the budget of that name."""
+    """How many of the pods with these labels may be disrupted, according to the budget of that name."""
 
     allowed: int
     name: str

@@ -1,7 +1,7 @@
-"""Events on pods: what people see of a decision in `kubectl describe`.
+"""Kubernetes events on pods: what `kubectl describe` shows of a decision.
 
-They are told beside the decisions: no answer waits for one, only the leader writes them, and no more than a few
-a second. What does not fit into the queue, or cannot be written, is counted and left out.
+Events are asynchronous: no response waits for one. Only the leader writes them, a few each second at most. An event
+that does not fit into the queue, or cannot be written, is counted and dropped.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ullage.kube.client.lease import Candidate, clock_s
 from ullage.model.error import UllageError
 
 MOST_WAITING = 1000
-"""Events that wait to be written."""
+"""Maximum number of events in the queue."""
 
 GAP_S = 0.05
-"""Between two of them: at most 20 a second."""
+"""Seconds between two events: at most 20 each second."""
 
 AGAIN_S = 300.0
-"""For so long the same is not told again of a pod: a scheduler that retries asks, and is answered, alike."""
+"""Seconds for which an identical event is not written again: a scheduler that retries gets the same answer."""
 
 _REMEMBERED = 4096
 _LONGEST = 1024
-"""Characters of a message that an API server takes."""
+"""Maximum length of a message in characters, as the API server limits it."""
 
 
 class Reason(StrEnum):
-    """What happened, by the names that HAMi's events have; what is of cards, plugins, queues and claims is ours."""
+    """The reason of an event. Names of HAMi's events are kept; those for cards, plugins, queues and claims are ours."""
 
     FILTERING_FAILED = "FilteringFailed"
     INSUFFICIENT_GPU = "InsufficientGPU"
@@ -65,7 +65,7 @@ _WARNINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """One event on a pod, or on an object of another kind by the same fields."""
+    """One event on a pod, or on an object of another kind with the same fields."""
 
     namespace: str
     pod: str
@@ -80,7 +80,7 @@ RecordEvent = Callable[[PodEvent], None]
 
 
 class EventRecorder:
-    """`record` takes an event and returns at once; `run` writes them until it is cancelled."""
+    """`record` queues an event and returns at once. `run` writes the queue until it is cancelled."""
 
     def __init__(
         self,
@@ -94,10 +94,10 @@ class EventRecorder:
         self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(MOST_WAITING)
         self._recorded: OrderedDict[PodEvent, float] = OrderedDict()
         self.left_out = 0
-        """Events that were not written, for want of room or because it failed."""
+        """Events that were not written because the queue was full or the write failed."""
 
     def record(self, event: PodEvent) -> None:
-        """Have it written, if this process leads and has not told it just now."""
+        """Queue an event if this process leads and has not recorded the same event recently."""
         if self._candidate.epoch is None or not event.uid or self._is_old(event):
             return
         try:
@@ -106,7 +106,7 @@ class EventRecorder:
             self._leave_out(event)
 
     async def run(self) -> None:
-        """Write what is told."""
+        """Write the queued events."""
         while True:
             event = await self._waiting.get()
             epoch = self._candidate.epoch
@@ -119,7 +119,7 @@ class EventRecorder:
             await self._pause(GAP_S)
 
     def _leave_out(self, event: PodEvent) -> None:
-        """Whoever tells it again tells it for the first time."""
+        """Count a dropped event, and forget it so that it can be recorded again."""
         self.left_out += 1
         self._recorded.pop(event, None)
 

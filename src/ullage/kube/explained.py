@@ -1,4 +1,4 @@
-"""Sentences on pods that fit nowhere. A sentence takes a look at all nodes, so it is made once for one cause."""
+"""Sentences that explain why a pod fits on no node. Each inspects all nodes, so it is made once for a cause."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """The last sentence of each pod. It is kept while the cause is the same, for `AGAIN_S` seconds at most.
+    """The last sentence for each pod. It is reused while the cause is the same, for `AGAIN_S` seconds at most.
 
-    A scheduler asks about a waiting pod again and again. Numbers that change meanwhile make no new event.
+    A scheduler asks about a pending pod repeatedly. Numbers that change in between cause no new event.
     """
 
     clock: Callable[[], float] = clock_s
     _last: OrderedDict[str, tuple[str, float, str]] = field(default_factory=OrderedDict)
 
     def of(self, uid: str, cause: str, explain: Callable[[], str]) -> str:
-        """Return the sentence on a pod for this cause; `explain` makes it."""
+        """Return the sentence for a pod and this cause. `explain` makes it."""
         last = self._last.pop(uid, None)
         if last is None or last[0] != cause or self.clock() - last[1] >= AGAIN_S:
             last = cause, self.clock(), explain()

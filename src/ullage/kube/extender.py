@@ -1,8 +1,8 @@
-"""The scheduler extender: kube-scheduler asks which nodes will do and how good they are, and has us bind.
+"""The scheduler extender: kube-scheduler asks it to filter and score nodes, to find victims, and to bind pods.
 
-Nothing is held for good until bind, and bind is one write: it tells the pod its node and, on the pod itself, its
-cards. It states the version of the pod that it was decided on, so that one that is late is refused (`unconfirmed.py`).
-Whether a write that got no answer was carried out is read back from the API, never guessed.
+A reservation becomes final only at bind, and bind is one write: it gives the pod its node and, in annotations, its
+cards. It states the resourceVersion of the pod that it was decided on, so the API server refuses a late bind
+(`unconfirmed.py`). Whether a write without a response took effect is read from the API, never guessed.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import DOMAIN, PodRequest, ReadPod, bind_annotations
 
 _NAMED = 256
-"""Pods of which it is remembered who would have to leave for them."""
+"""Maximum number of pods whose proposed victims are remembered."""
 
 Claimed = Callable[[Pod], Awaitable[tuple[str, ...]]]
-"""The cards, by uuid, that kube-scheduler has claimed for the resources of a pod; none where it claims none."""
+"""Return the cards, by uuid, that kube-scheduler has claimed for the resources of a pod; empty if none."""
 
 
 async def nothing_claimed(_pod: Pod) -> tuple[str, ...]:
-    """Where nobody claims cards for pods."""
+    """Return no cards: the cluster has no claims for resources of pods."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """What kube-scheduler may ask for. Every call raises `UllageError` if it cannot be answered."""
+    """The extender verbs of kube-scheduler. Every call raises `UllageError` if it cannot be answered."""
 
     cluster: Cluster
     mirror: Mirror
@@ -73,18 +73,18 @@ class Extender:
     preemptor: Preemptor | None = None
     explained: Explained = field(default_factory=Explained)
     refused: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of the pod that was asked about last, by uid: the nodes that it was refused while others there may leave."""
+    """By uid, for the last pod asked about: nodes that were refused but where evictions may help, and the reasons."""
     named: dict[str, Mapping[str, Iterable[str]]] = field(default_factory=dict)
-    """By pod, for the last `_NAMED` of them: who holds cards and would have to leave each node."""
+    """By pod uid, for the last `_NAMED` pods: the victims that were proposed on each node."""
 
     @property
     def offers(self) -> CardOffers:
-        """What nodes offer pods."""
+        """The offers of nodes for pods."""
         return CardOffers(self.cluster)
 
     @property
     def unready(self) -> str:
-        """Why questions cannot be answered now; "" if they can."""
+        """The reason why no question can be answered now; "" if questions can be answered."""
         try:
             self._ready()
         except UllageError as error:
@@ -92,7 +92,7 @@ class Extender:
         return ""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
-        """The nodes that will do, and why each other one will not."""
+        """Return the nodes that fit the pod, and the reason for each other node."""
         names = args.offered()
         asked = self.read_pod(args.pod)
         if asked is None:
@@ -116,7 +116,7 @@ class Extender:
         return args.kept(fits, why, never)
 
     def _lacking(self, asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> dict[str, tuple[Rejection, ...]]:
-        """Of these nodes those where it needs more of some card than of others, and what is too little there."""
+        """Return what is missing on which of these nodes, because an uneven binding needs more of some card."""
         if not admitted.uneven:
             return {}
         short = (
@@ -136,7 +136,7 @@ class Extender:
         if self.preemptor is not None and placed:
             self.preemptor.answered(asked.uid, placed=True)
         elif self.preemptor is not None:
-            helps = why.keys() - admitted.uneven.keys()  # what is short there is more than the request says
+            helps = why.keys() - admitted.uneven.keys()  # the shortage there is not in the request
             asked_there = [
                 (request, [node for node in nodes if node in helps])
                 for request, nodes in (*requests(admitted), *sharing(asked, admitted, list(helps)))
@@ -151,7 +151,7 @@ class Extender:
         )
 
     def _explain(self, asked: PodRequest, admitted: Admitted, found: NodeOffers, texts: str) -> str:
-        """Why it fits nowhere, in a sentence."""
+        """Return a sentence that explains why the pod fits on no node."""
         if not found.refused:
             only = "where bindings count it gets cards that are bound for its application alone"
             return f"asks for {asked_text(asked.requirement)}; {only}: bind some by a GPUBinding"
@@ -164,7 +164,7 @@ class Extender:
         return self.explained.of(asked.uid, texts, explain)
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
-        """How good each node is, from 0 to 10; only the best have 10."""
+        """Return the score of each node, from 0 to 10. Only the best nodes have 10."""
         names = args.offered()
         asked = self.read_pod(args.pod)
         if asked is None:
@@ -175,7 +175,7 @@ class Extender:
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """Who would have to leave each node, so that as few as possible do; nobody if it has a place or gets one."""
+        """Return the fewest victims on each node; no victims if the pod already has or is about to get a place."""
         asked = self.read_pod(args.pod)
         candidates = {node: victims.uids for node, victims in args.victims.items()}
         broken = {node: victims.violations for node, victims in args.victims.items()}
@@ -214,21 +214,22 @@ class Extender:
             del self.named[next(iter(self.named))]
 
     def _comes_free(self, asked: PodRequest, args: PreemptionArgs) -> bool:
-        """Whether a node where others were told to leave for it was refused only because they were not gone yet.
+        """Return whether a node with victims of this pod was refused only because the victims were still there.
 
-        A scheduler may have heard that they are gone before we do; or we have heard it since we refused. It may also
-        ask with a pod from before it nominated the node: then that is one which somebody leaves whom we named for it.
+        The scheduler may learn of their deletion before us, or we may have learned of it since the refusal. The request
+        may also carry a pod from before its nomination. Then the nodes are those where victims proposed for it are
+        leaving.
         """
         nodes = [args.nominated] if args.nominated else self._left_for(asked.uid)
         return any(self._comes_free_on(node, asked, args) for node in nodes)
 
     def _left_for(self, uid: str) -> list[str]:
-        """The nodes of which some leave, or have left, who were named for a pod."""
+        """Return the nodes that victims proposed for a pod are leaving or have left."""
         named = self.named.get(uid, {})
         return [node for node, uids in named.items() if any(map(self.cluster.goes, uids))]
 
     def _comes_free_on(self, node: str, asked: PodRequest, args: PreemptionArgs) -> bool:
-        """As above, of one node. One that we did not refuse is the scheduler's own affair: it has its own reasons."""
+        """Do the same for one node. A node that we did not refuse does not count: the scheduler has its own reasons."""
         if node not in self.refused.get(asked.uid, ()) or not self.cluster.takes_pods(node):
             return False
         if self.cluster.leaves(node, below=asked.request.claim.priority):
@@ -236,11 +237,11 @@ class Extender:
         return bool(self.offers.of(asked, self._admit(args.pod, asked, [node]), expected=False).names)
 
     async def bind(self, args: BindArgs) -> None:
-        """Send a pod to a node, with the best cards there; a repeat finds it there.
+        """Bind a pod to a node with the best cards there. A repeated call succeeds.
 
         Raises:
-            Conflict: it is elsewhere, it is another pod of that name, or its cards are taken by now.
-            NotFound: there is no such pod. NotLeading: another process decides.
+            Conflict: it is on another node, another pod has its name, or its cards are taken by now.
+            NotFound: there is no such pod. NotLeading: another process leads.
 
         """
         try:
@@ -299,12 +300,12 @@ class Extender:
             if is_refusal(error):
                 self.unconfirmed.release(args.pod_uid)
             else:
-                self.unconfirmed.add(pod)  # it may be carried out yet: the place stays reserved until that is certain
+                self.unconfirmed.add(pod)  # it may still take effect, so the place stays reserved
             raise
         self.unconfirmed.confirmed(pod)
 
     async def _write(self, epoch: int, bind: Bind, pod: Pod, args: BindArgs) -> None:
-        """Bind, once more if the pod changed since it was read, is whose it was, and asks for the same."""
+        """Bind. If the pod changed since it was read, bind again if its labels and its request are unchanged."""
         try:
             await self.candidate.write(epoch, bind)
         except VersionConflict:
@@ -322,10 +323,10 @@ class Extender:
         return asked.requirement == before.requirement
 
     async def _unbound(self, args: BindArgs) -> Pod | None:
-        """The pod as it is now; None if it is on its node already, where it holds what stands on it.
+        """Return the current pod; None if it is already on its node, where it holds what its annotations say.
 
         Raises:
-            NotFound: it is another pod by now. Conflict: it is on another node.
+            NotFound: another pod has its name by now. Conflict: it is on another node.
 
         """
         who = f"pod {args.pod_namespace}/{args.pod_name}"
@@ -342,11 +343,11 @@ class Extender:
         return None
 
     def _admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = False) -> Admitted:
-        """What it asks where: as it says, or as bindings allow it."""
+        """Return what the pod requests on which nodes: its own request, or what bindings allow it."""
         return Admitted([(asked, nodes)]) if self.gate is None else self.gate.admit(pod, asked, nodes, note=note)
 
     def _ready(self) -> int:
-        """The term in which questions can be answered.
+        """Return the term in which questions can be answered.
 
         Raises:
             Unavailable: there is none now.
@@ -365,10 +366,10 @@ class Extender:
         return epoch
 
     def _settled(self) -> None:
-        """The books are what is known by now.
+        """Bring the books up to date.
 
         Raises:
-            Unavailable: that is not enough to decide.
+            Unavailable: not enough is known to decide.
 
         """
         self._ready()
@@ -376,14 +377,14 @@ class Extender:
 
 
 def _is_less(one: Preemption, other: Preemption | None) -> bool:
-    """Return whether fewer must leave than by another choice on the same node."""
+    """Return whether `one` has fewer victims than `other` on the same node."""
     return other is None or len(one.uids) < len(other.uids)
 
 
 def _unplaced(
     asked: PodRequest, why: Mapping[str, str], short: tuple[int, int] | None, explain: Callable[[str], str]
 ) -> PodEvent:
-    """That no node will do: why, in a sentence, and how many of them for which reason, the most frequent first."""
+    """Return the event that no node fits: a sentence, then the number of nodes for each reason, most frequent first."""
     if short is not None:
         claim, (requested, bound) = asked.claim, short
         text = f"requested={requested}, bound={bound}"
@@ -397,7 +398,7 @@ def _unplaced(
 
 
 def _as_claimed(asked: PodRequest, cards: tuple[str, ...]) -> PodRequest:
-    """What a pod asks whose cards have been claimed for it: exactly these."""
+    """Return the request of a pod, restricted to exactly the cards that were claimed for it."""
     if cards:
         asked = replace(asked, together=())
     if len(cards) != asked.requirement.gpu_count:

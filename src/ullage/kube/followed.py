@@ -1,4 +1,4 @@
-"""The kinds of a cluster that every part of the front looks at, each followed once."""
+"""The informers that all parts of the front share, one for each kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ullage.kube.client.objects import Namespace, Node, Object, Pod, PodDisrupti
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """Their mirrors; None for a kind that is not looked at."""
+    """The informers; None for a kind that is not watched."""
 
     nodes: Informer[Node]
     pods: Informer[Pod]
@@ -25,7 +25,7 @@ class Followed:
 
     @classmethod
     def of(cls, api: KubeApi, machines: Selection = ALL, *, topologies: bool = False, quotas: bool = False) -> Self:
-        """Those of an API server, where `machines` are the nodes that count."""
+        """Return the informers of an API server. `machines` selects the nodes that count."""
         return cls(
             Informer(api, NODES, machines),
             Informer(api, PODS),
@@ -37,10 +37,10 @@ class Followed:
 
     @property
     def needed(self) -> Iterator[Informer[Any]]:
-        """Those that nothing is decided without."""
+        """Yield the informers that every decision needs."""
         return (each for each in (self.nodes, self.pods, self.topologies, self.quotas) if each is not None)
 
     @property
     def all(self) -> Iterator[Informer[Any]]:
-        """Every one of them."""
+        """Yield all informers."""
         yield from (*self.needed, self.namespaces, self.budgets)

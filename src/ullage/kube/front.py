@@ -1,4 +1,4 @@
-"""Ullage in front of one cluster: what it hears, what it knows, and who may decide."""
+"""One process in front of a cluster: what it watches, what it knows, and whether it leads."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from ullage.wire.dialect import PodReader
 
 
 class Running(Protocol):
-    """What goes on until it is cancelled."""
+    """A task that runs until it is cancelled."""
 
     async def run(self) -> None:
-        """Go on."""
+        """Run until cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontClaims:
-    """What follows claims, and what allocates them."""
+    """The mirror of claims, and the controller that allocates them."""
 
     mirror: DeviceMirror
     claiming: Claiming
@@ -47,10 +47,10 @@ class FrontClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """The parts of one process; `run` keeps them up until it is cancelled, `extender` answers once it is ready.
+    """The parts of one process. `run` runs them until cancelled; `extender` answers once it is ready.
 
-    Every process follows the cluster, and only the one that leads decides. None stands for what is not asked for.
-    All parts read pods by `read_pod`.
+    Every process watches the cluster, and only the leader decides. A part that is not configured is None. All parts
+    read pods with `read_pod`.
     """
 
     read_pod: PodReader
@@ -90,13 +90,13 @@ class Front:
 
     @property
     def unfollowed(self) -> str:
-        """Why this process cannot answer even what needs no leader; "" if it can."""
+        """The reason why this process cannot answer even what needs no leader; "" if it can."""
         if not self.namespaces.synced:
             return "namespaces are not read"
         return "" if self.mirror.ready else "what the cluster holds has not been read yet"
 
     def errors(self, silent_s: float = 0.0) -> dict[str, str]:
-        """Why what is followed was not heard for so long, by kind; why it does not lead, or cannot begin to."""
+        """Return why a kind was not updated for `silent_s` seconds, by kind, and why this process does not lead."""
         found = [(each.kind.plural, each.last_error) for each in self.followed.all if each.age_s >= silent_s]
         if self.candidate.epoch is None:
             found.append(("leases", self.candidate.last_error))
@@ -105,7 +105,7 @@ class Front:
         return {name: error.message for name, error in found if error}
 
     async def run(self) -> None:
-        """Follow the cluster, and try to lead it; what fails ends all of it."""
+        """Watch the cluster and try to become the leader. Any failure ends all parts."""
         async with asyncio.TaskGroup() as tasks:
             for part in self._parts():
                 tasks.create_task(part.run())
@@ -120,9 +120,10 @@ class Front:
         return parts + [part for part in (self.preemptor, self.sweep) if part is not None]
 
     async def let_go(self) -> None:
-        """Let another one lead at once; nothing may be asked or written any more.
+        """Release the lease at once. No request or write may follow.
 
-        While a bind is in doubt, or one of an earlier term may be, the lease runs out: the next leader sees to it.
+        While the outcome of a bind is unknown, or of one in an earlier term, the lease expires instead: the next leader
+        then determines the outcome.
         """
         if self.unconfirmed.quiet and self.mirror.term == self.candidate.epoch:
             await self.candidate.release()

@@ -1,7 +1,7 @@
-"""The label of the pod that leads: a Service that selects it reaches the leader alone.
+"""The label of the leader's pod: a Service that selects it reaches only the leader.
 
-Readiness then says that a replica can answer what needs no leader, as the webhook does. The label is written at the
-beginning of each term, and taken from pods that led before.
+So readiness can mean that a replica answers what needs no leader, such as the webhook. The label is written at the
+beginning of each term, and removed from the pods of former leaders.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ullage.kube.mirror import Mirror
 from ullage.model.error import Conflict, NotFound, UllageError
 
 LEADER = "ullage.io/leader"
-"""The label; its value is `true`."""
+"""The label. Its value is `true`."""
 
 _LOOK_S = 0.2
-"""Between looks at whether another term has begun."""
+"""Seconds between checks for a new term."""
 
 _AGAIN_S = 1.0
-"""After a write that failed."""
+"""Seconds to wait after a failed write."""
 
 
 class LeaderLabel:
-    """`run` keeps the label on the pod of this process while it leads. A process in no pod writes nothing."""
+    """`run` keeps the label on the pod of this process while it leads. Outside of a pod nothing is written."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class LeaderLabel:
             await self._pause(_LOOK_S if await self.look() else _AGAIN_S)
 
     async def look(self) -> bool:
-        """Write the label where that is due; whether nothing failed."""
+        """Write the label where it is missing or outdated. Return whether all writes succeeded."""
         epoch, place = self._candidate.epoch, self._candidate.place
         if not (place.pod and place.uid) or epoch in (None, self._written) or self._mirror.term != epoch:
             return True
         assert epoch is not None
         try:
             for change in self._changes():
-                with suppress(NotFound, Conflict):  # another pod has that name by now, or none
+                with suppress(NotFound, Conflict):  # the pod is deleted or replaced
                     await self._candidate.write(epoch, change)
         except UllageError as error:
             self._on_error("Pod", f"{place.namespace}/{place.pod}", error)
@@ -67,7 +67,7 @@ class LeaderLabel:
         return True
 
     def _changes(self) -> Iterator[Patch]:
-        """The label of this pod first: from then on this one is reached."""
+        """Yield the patches. The label of this pod comes first, so that this pod is reachable from then on."""
         place = self._candidate.place
         yield _label(place.namespace, place.pod, place.uid, "true")
         for (namespace, name), pod in list(self._pods.objects.items()):

@@ -1,4 +1,4 @@
-"""The machines of a cluster, as their Nodes, their card readers and an exporter tell of them."""
+"""The machines of a cluster, as their Nodes, their card readers and an exporter describe them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ullage.model.node_record import NodeRecord
 from ullage.wire.topology.numatopology import read_numatopology
 
 OnError = Callable[[str, str, UllageError], None]
-"""Told of an object that cannot be read: its kind, its namespace and name, and why."""
+"""Called with an object that cannot be used: its kind, its namespace and name, and the error."""
 
 
 class Machines:
-    """Follows an informer of nodes, and one of Numatopology objects where there are some."""
+    """Follows the informer of nodes and, where the cluster has them, the informer of Numatopology objects."""
 
     def __init__(
         self,
@@ -40,21 +40,21 @@ class Machines:
         self._nodes, self._readers, self._domains, self._figures = nodes, readers, domains, figures
         self._pools, self._look_again, self._on_error, self._domain = pools, look_again, on_error, domain
         self.by_name: dict[str, Node] = {}
-        """The machines by name, as each tells of itself: a card may be told by two of them."""
+        """Machines by name, as each describes itself. Two of them may name the same card."""
         self.records: dict[str, NodeRecord] = {}
-        """What an exporter tells of machines, by name."""
+        """What an exporter reports of machines, by name."""
         self.unobserved: set[str] = set()
-        """Machines of which it has to be looked at again who holds what."""
+        """Machines whose card usage must be compared again."""
         self.stale = False
-        """Whether a machine came, went or changed since somebody last looked."""
+        """Whether a machine was added, removed or changed since the last check."""
         self._twice: frozenset[tuple[str, str]] = frozenset()
-        """Machines and cards of theirs that another machine has, as it says."""
+        """Pairs of a machine and a card of it that another machine also names."""
         if topologies is not None:
             topologies.subscribe(self._on_topology)
         nodes.subscribe(self._on_node)
 
     def describe_again(self, name: str) -> None:
-        """Read a machine again: another one tells its cards, or where it is, by now."""
+        """Read a machine again: the source of its cards or of its domain has changed."""
         node = self._nodes.objects.get(("", name))
         if node is not None:
             self._describe(node)
@@ -62,7 +62,7 @@ class Machines:
     def distinct(self, shut: Collection[str]) -> list[Node]:
         """Return the machines. The cards of those in `shut` are cordoned.
 
-        A card that two machines claim is that of the first by name: nobody could tell the two apart.
+        A card that two machines name belongs to the first of them by name, because the two cannot be distinguished.
         """
         owner: dict[str, str] = {}
         for name in sorted(self.by_name):
@@ -106,7 +106,7 @@ class Machines:
         self.stale = True
 
     def _on_topology(self, news: News[Object]) -> None:
-        """A machine whose object is deleted stays as it was told: cards that are held are not to lose their names."""
+        """Follow Numatopology objects. A deleted one changes nothing, so that cards in use keep their names."""
         match news:
             case Removed(last):
                 if last.metadata.name not in self.by_name:
@@ -125,9 +125,9 @@ class Machines:
             self._on_error("Numatopology", name, InvalidRequest(sentence))
         last = self.records.get(name)
         if last is not None and last.topology == replace(record.topology, observed_at=last.topology.observed_at):
-            record = replace(record, topology=last.topology)  # what says nothing new is no other machine
+            record = replace(record, topology=last.topology)  # the same topology is no change of the machine
         if last is not None and record.use is None:
-            record = replace(record, use=last.use)  # that it does not say who holds what frees nothing
+            record = replace(record, use=last.use)  # a record without usage frees nothing
         if last is None or last.use != record.use:
             self._look_again(name)
         self.records[name] = record

@@ -1,10 +1,10 @@
-"""Numbers of the front for Prometheus: calls as they are answered, everything else from the books at each scrape.
+"""Prometheus metrics of the front: calls are counted as they are answered, all else is collected at each scrape.
 
-Cards take long to write down, a second for some thousands: that is done beside the loop, on a copy of the books, so
-that no question waits for it.
+Collecting the cards is slow, a second for some thousands. It runs in a thread on a copy of the books, so that no
+request waits for it.
 
-What HAMi's scheduler tells has its names and labels here, so that dashboards go on: memory in bytes, compute of a
-card in percent of it.
+Metrics that HAMi's scheduler also has keep its names and labels here, so that dashboards keep working: memory in bytes,
+compute of a card in percent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PERCENT = 100
 
 
 class FrontMetrics:
-    """`call` is the meter of the applications; `page` is what is scraped."""
+    """`call` is the meter of the applications. `page` is what Prometheus scrapes."""
 
     def __init__(self, front: Front) -> None:
         self._cluster, self._registry = front.cluster, CollectorRegistry(auto_describe=False)
@@ -55,24 +55,24 @@ class FrontMetrics:
             self._registry.register(QuotaCollector(front.quotas))
 
     def call(self, verb: str, seconds: float, outcome: str) -> None:
-        """A question was answered."""
+        """Count an answered call."""
         self._seconds.labels(verb).observe(seconds)
         self._calls.labels(verb, outcome).inc()
 
     async def page(self) -> bytes:
-        """All that there is to tell."""
+        """Return all metrics."""
         books = Books.of(self._cluster.allocator.fleet)
         return generate_latest(self._registry) + await asyncio.to_thread(_written, books)
 
 
 class FrontCollector(Collector):
-    """How the front stands: whether it leads, and how old what it knows may be."""
+    """The state of the front: whether it leads, and the age of its caches."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all metric families."""
         front = self._front
         yield GaugeMetricFamily("ullage_kube_leader", "Whether this process leads", front.candidate.epoch is not None)
         yield GaugeMetricFamily("ullage_kube_ready", "Whether questions are answered", not front.extender.unready)
@@ -114,13 +114,13 @@ class FrontCollector(Collector):
 
 
 class QueueCollector(Collector):
-    """Queues of pods that wait for their turn: how many, how long, and what their queue holds."""
+    """Queues of pending pods: how many wait, for how long, and what each queue holds."""
 
     def __init__(self, front: Front) -> None:
         self._admission = front.admission
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all metric families."""
         waiting = GaugeMetricFamily("ullage_kube_queue_waiting", "Pods whose gate is closed", labels=["queue"])
         oldest = GaugeMetricFamily(
             "ullage_kube_queue_oldest_timestamp_seconds", "When the pod was made that waits longest", labels=["queue"]
@@ -148,13 +148,13 @@ class QueueCollector(Collector):
 
 
 class QuotaCollector(Collector):
-    """ResourceQuotas of namespaces and what is held of them as HAMi tells it: in MiB, and in percent of cards."""
+    """ResourceQuotas of namespaces and their usage in HAMi's units: MiB, and percent of cards."""
 
     def __init__(self, quotas: NamespaceQuotas) -> None:
         self._quotas = quotas
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all metric families."""
         names = ["namespace", "quota_name"]
         used = GaugeMetricFamily(
             "hami_resource_quota_used", "What a namespace holds of a ResourceQuota", labels=[*names, "limit"]
@@ -168,9 +168,9 @@ class QuotaCollector(Collector):
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """The cards and who holds them at one moment, which nobody changes any more.
+    """An immutable snapshot of the cards and their holders.
 
-    Per card: its node, its GFLOPS and bytes (millionths where they are not known), and what of them is held.
+    For each card: its node, its GFLOPS and bytes (millionths where unknown), and how much of them is held.
     """
 
     cards: Sequence[Gpu]
@@ -184,7 +184,7 @@ class Books:
 
     @classmethod
     def of(cls, fleet: Fleet) -> Self:
-        """A copy."""
+        """Return a snapshot."""
         compute, vram = fleet.compute_total, fleet.vram_total
         return cls(
             fleet.cards,
@@ -199,13 +199,13 @@ class Books:
 
 
 class CardCollector(Collector):
-    """Cards and who holds them, as HAMi's scheduler tells it; nothing of what a card does not know of itself."""
+    """Cards and their holders in HAMi's metrics. Unknown properties of a card are left out."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all metric families."""
         yield from _cards(self._books)
         yield from _pods(self._books)
 
@@ -279,7 +279,7 @@ def _pods(books: Books) -> Iterator[Metric]:
 
 
 def _held(books: Books, allocation: Allocation) -> Iterator[tuple[Gpu, int, int]]:
-    """Each card with the bytes, and the millionths of its compute, that are held of it."""
+    """Yield each card with the bytes, and the millionths of its compute, that an allocation holds."""
     for place, uuid in enumerate(allocation.gpus):
         card = books.card_of.get(uuid)
         if card is None:

@@ -1,15 +1,15 @@
-"""What the API tells of nodes and pods, entered in the books: all that is known here can be made anew from it.
+"""Enters the state of nodes and pods from the API in the books. All of it can be rebuilt from the API.
 
-A pod that Ullage bound says on itself what it holds, and so does one that HAMi's scheduler bound. Of a pod that
-says nothing only the number of its cards is known: the best that are free stand for them. Where a pod holds cards
-that cannot be read, or for which nothing is free, the cards of its machine take nothing new until it has gone.
-A pod holds its cards until its object is gone, or its processes have ended for good.
+The annotations of a pod that Ullage or HAMi's scheduler bound say what it holds. Of a pod without such annotations only
+the number of its cards is known: the best free cards stand for them. If the cards of a pod cannot be read, or none are
+free for it, all cards of its machine are cordoned until the pod is gone. A pod holds its cards until its object is
+deleted or its processes have ended for good.
 
-What a pod says is believed to the harm of nobody else: each card that it names is held, also one that another pod
-names, one that no machine has, and one on a pod of which nothing else can be read. Whoever forges that keeps cards
-from being used; nobody is given a card that somebody may be using.
+A pod's annotations are believed only at its own expense: each card that it names is held. That includes a card that
+another pod names, a card that no machine has, and a card on a pod that is otherwise unreadable. Forged annotations keep
+cards from being used, but nobody is given a card that somebody may be using.
 
-Where an exporter tells what a machine is like and who holds what of it, that goes before all else.
+What an exporter reports of a machine and its card usage takes precedence over all other sources.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from ullage.wire.pod import DOMAIN, ReadPod, named_cards, read_allocation
 from ullage.wire.pod.containers import bound_spec, pod_amount
 
 REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
-"""Why a kubelet refuses a pod that was thought to fit: its CPUs and cards are not in the zones that it needs."""
+"""Reasons why a kubelet rejects a pod that should fit: its CPUs and cards are not in the NUMA zones that it needs."""
 
 
 class Mirror:
-    """Follows informers of nodes and pods. `settle` must be called before the books are looked at."""
+    """Follows the informers of nodes and pods. Call `settle` before reading the books."""
 
     def __init__(
         self,
@@ -65,11 +65,10 @@ class Mirror:
         on_error: OnError = lambda _kind, _name, _error: None,
         record_event: RecordEvent = lambda _event: None,
     ) -> None:
-        """`topologies` are the Numatopology objects, `devices` what claims have, where the cluster has them.
+        """`topologies` are the Numatopology objects and `devices` the allocated claims, where the cluster has them.
 
-        `domains` are labels of a node beside its own. `figures` say what models of cards have, `pools` in which
-        pools cards are.
-        `record_event` takes events on pods whose cards are not known.
+        `domains` returns further labels of a node. `figures` are the properties of card models, `pools` the pools of
+        cards. `record_event` takes events on pods whose cards are unknown.
         """
         self._cluster, self._pods, self._read_pod = cluster, pods, read_pod
         self._domain, self._on_error, self._devices, self._record_event = domain, on_error, devices, record_event
@@ -87,38 +86,38 @@ class Mirror:
         self._unobserved = self._machines.unobserved
         self._recovered = False
         self.term: int | None = None
-        """The term of leading at whose beginning all that had been bound before it was heard."""
+        """The leadership term at whose start all earlier binds had been observed."""
         self._waiting: dict[str, Pod] = {}
-        """Pods of others for which the books have no cards: their machine has not been told yet, or it is full."""
+        """Pods of other schedulers for which the books have no cards: their machine is unknown yet, or full."""
         self._withheld: dict[str, str] = {}
-        """Machines whose cards take nothing new, by the uid of a pod there of which nobody knows which it has."""
+        """Machines whose cards are cordoned, by the uid of a pod there whose cards are unknown."""
         self._shut: frozenset[str] = frozenset()
         """These machines, as the books have them."""
         self._freed: set[str] = set()
-        """Machines that a pod has left since somebody last looked whether those that wait have room."""
+        """Machines that a pod has left since the last check whether waiting pods have room."""
         self._recorded: dict[str, tuple[str | None, ...]] = {}
-        """What pods with cards said that they hold when that was read last, by uid."""
+        """The annotations of pods with cards when they were last read, by uid."""
         self._reported: dict[str, str] = {}
-        """What was last said of a pod, so that it is said once."""
+        """The last report for each pod, so that it is reported once."""
         self._bystanders = Bystanders(cluster)
         self.refused: Counter[tuple[str, str]] = Counter()
-        """Pods that kubelets refused, by node and reason, since the start."""
+        """Pods that kubelets rejected since the start, by node and reason."""
         pods.subscribe(self._on_pod)
 
     @property
     def ready(self) -> bool:
-        """Whether the books are those of the API, as far as it was heard."""
+        """Whether the books match the state of the API, as far as the informers have it."""
         return self._recovered
 
     @property
     def machines(self) -> Mapping[str, Node]:
-        """The machines by name, as each tells of itself: a card may be told by two of them."""
+        """Machines by name, as each describes itself. Two of them may name the same card."""
         return self._machines.by_name
 
     def recover(self) -> None:
-        """Make the books what the informers mirror: both have listed. From now on decisions may be made.
+        """Build the books from the informers, which have listed. From now on decisions may be made.
 
-        Pods that say what they hold come first, so that nobody else stands on their cards.
+        Pods whose annotations name their cards come first, so that no other pod is given these cards.
         """
         self._settle_machines()
         there = sorted(self._pods.objects.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
@@ -138,13 +137,13 @@ class Mirror:
         self._observe()
 
     def settle(self) -> None:
-        """Enter what waits: machines that changed, pods that there may be room for by now, and what machines show."""
+        """Enter pending changes: changed machines, pods that may have room by now, and reported card usage."""
         self._bystanders.settle()
         stale = self._machines.stale
         if stale or self._freed:
             again = [pod for pod in self._waiting.values() if stale or pod.spec.node_name in self._freed]
             for pod in again:
-                self._withheld.pop(pod.metadata.uid, None)  # else it would find nothing free itself
+                self._withheld.pop(pod.metadata.uid, None)  # else the cordon would also refuse this pod
             self._settle_machines()
             for pod in again:
                 self._enter(pod)
@@ -152,11 +151,11 @@ class Mirror:
         self._observe()
 
     def describe_again(self, name: str) -> None:
-        """Whoever tells the cards of a machine, or where it is, tells others by now."""
+        """Read a machine again: the source of its cards or of its domain has changed."""
         self._machines.describe_again(name)
 
     def _observe(self) -> None:
-        """Compare what machines show with the books; where news of either came, they are compared again."""
+        """Compare the reported card usage of changed machines with the books."""
         if not self._recovered:
             return
         if self._devices is not None:
@@ -191,18 +190,18 @@ class Mirror:
                 self._enter(new)
 
     def report_again(self) -> None:
-        """Report of pods whose cards are not known: nobody wrote what was told before this process led."""
+        """Record events again for pods with unknown cards: nothing was written before this process led."""
         for uid, pod in self._waiting.items():
             if uid in self._reported:
                 self._record_unknown(pod, self._reported[uid])
 
     def observe(self, pod: Pod) -> None:
-        """Take a pod as it was just read: the watch will tell the same later."""
+        """Enter a pod that was just read. The watch reports the same later."""
         if self._recovered:
             self._enter(pod)
 
     def expect(self, pod: Pod, node: str) -> None:
-        """Whoever places a pod has to send it to this node: what it needs there beside cards is not free until then."""
+        """Charge this node with what a pod needs there apart from its cards. Its scheduler must bind it to the node."""
         self._count(pod, pod.document, node)
 
     def _enter(self, pod: Pod) -> None:
@@ -219,7 +218,7 @@ class Mirror:
         elif held is not None and held.node == node and _same(held, self._own(pod)):
             self._cluster.confirm(uid)
         else:
-            self._cluster.gone(uid)  # wherever it was thought to be
+            self._cluster.gone(uid)  # wherever the books have it
             self._enter_from_pod(pod)
         if self._cluster.held(uid) is not None:
             self._recorded[uid] = self._record(pod)
@@ -229,7 +228,7 @@ class Mirror:
     def _hold_again(self, pod: Pod, held: Allocation) -> None:
         """Enter what changed of a pod with cards: its record, its CPU and memory, whether init containers run.
 
-        A record that is gone, or cannot be read any more, changes nothing.
+        A record that is gone, or can no longer be read, changes nothing.
         """
         uid = pod.metadata.uid
         renewed = self._recorded.get(uid) not in (None, self._record(pod))
@@ -249,7 +248,7 @@ class Mirror:
         return tuple(annotations.get(key) for key in (*own, ALLOCATED, TO_ALLOCATE, NODE))
 
     def _enter_from_pod(self, pod: Pod) -> None:
-        """Enter what a pod on a machine holds, by what it says, or by what it asks."""
+        """Enter what a pod on a machine holds, according to its annotations, else its request."""
         if self._withheld.pop(pod.metadata.uid, None) is not None:
             self._settle_machines()
         found, document = self._own(pod), pod.document
@@ -274,7 +273,7 @@ class Mirror:
         self._cluster.gone(uid)
 
     def _ended(self, pod: Pod) -> None:
-        """One who held cards has left its node, or was never let in there."""
+        """Handle a pod with cards that has failed: count and report it if its kubelet rejected it."""
         node, reason = pod.spec.node_name, pod.status.reason
         if reason not in REFUSALS:
             self._cluster.look_again(node)
@@ -284,9 +283,9 @@ class Mirror:
         self._report(pod, Conflict(f"the kubelet of {node} refused it ({reason})", code="refused-there"))
 
     def _own(self, pod: Pod) -> Allocation | UllageError | None:
-        """What a pod says that it holds; why that cannot be read; None if it says nothing.
+        """Return what a pod's annotations say it holds; an error if unreadable; None if there are none.
 
-        Where what it asks cannot be read, it holds of the cards that it names what its record says, else all of them.
+        If its request cannot be read, it holds the amounts in its record of the cards that it names, else all of them.
         """
         if pod.finished or not any(self._record(pod)):
             return None
@@ -303,7 +302,7 @@ class Mirror:
             return named_cards(pod.document, self._domain) or error
 
     def _placed_by_hami(self, pod: Pod) -> Allocation | UllageError | None:
-        """The same of a pod that HAMi's scheduler placed: what it asks may be what nobody here can read."""
+        """Return the same for a pod that HAMi's scheduler placed, whose request may be unreadable here."""
         document = pod.document
         try:
             asked = self._read_pod(document)
@@ -315,20 +314,20 @@ class Mirror:
             return error
 
     def _hold(self, *pods: tuple[Pod, Allocation]) -> None:
-        """Enter what pods say that they hold; what cannot be so, whoever wrote it, is told and held all the same.
+        """Enter what pods say they hold. What is contradictory is reported and held all the same.
 
-        What they have of their nodes beside cards is not counted yet.
+        Their usage of nodes apart from cards is not counted here.
         """
         contradicted = self._cluster.found(*(found for _, found in pods if found.gpus))
         for pod, found in pods:
             self._done_waiting(found.id)
-            if not found.gpus:  # all its cards were those of init containers that have ended
+            if not found.gpus:  # all its cards belonged to init containers that have ended
                 self._cluster.gone(found.id)
             if (error := contradicted.get(found.id)) is not None:
                 self._report(pod, error)
 
     def _count(self, pod: Pod, document: Document, node: str) -> None:
-        """Count what a pod has of its node beside what it holds by the books; claims have the place of their pod."""
+        """Count what a pod uses of its node apart from its cards. Claims have the place of their pod."""
         try:
             spec = bound_spec(document)
             has = Beside(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1), not spec.get("resourceClaims"))
@@ -343,7 +342,7 @@ class Mirror:
         self._bystanders.put(pod.metadata.uid, node, has)
 
     def _shrink(self, uid: str, has: Beside) -> None:
-        """Give back what a pod with cards was resized down by, as a restart would find it."""
+        """Release what a pod with cards was resized down by, as a restart would do."""
         held = self._cluster.held(uid)
         if held is None or held.state is AllocationState.ASSUMED:
             return
@@ -368,7 +367,7 @@ class Mirror:
         self._withhold(pod, Conflict(f"{node} has no cards left for those that it must hold there", code="no-room"))
 
     def _withhold(self, pod: Pod, error: UllageError) -> None:
-        """Keep new work off the cards of a machine: one of them is held by a pod, and nobody knows which."""
+        """Cordon the cards of a machine: a pod holds one of them, and nobody knows which."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._waiting[uid] = pod
         if node in self.machines:
@@ -392,5 +391,5 @@ class Mirror:
 
 
 def _same(held: Allocation, found: Allocation | UllageError | None) -> bool:
-    """Whether what a pod says is what was reserved for it, and not what another leader gave it."""
+    """Return whether a pod's annotations match its reservation, and not one by another leader."""
     return not isinstance(found, Allocation) or (found.gpus, found.charges) == (held.gpus, held.charges)

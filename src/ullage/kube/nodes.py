@@ -1,7 +1,7 @@
-"""A Node of the API as a machine of the inventory: its cards as whoever publishes them tells.
+"""Reads a Node of the API as a machine of the inventory, with the cards that its card readers report.
 
-Where nobody tells more than a number, as a plain device plugin does, cards are numbered: they can be counted
-and held, but not places apart on the machine itself.
+If nobody reports more than a number of cards, as with a plain device plugin, the cards are numbered: they can be
+counted and held, but not distinguished on the machine itself.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
 
 MAX_CARDS = 1024
-"""Cards of one machine that are read."""
+"""Maximum number of cards of one machine that are read."""
 
 _PODS = 2**31 - 1
-"""How many pods a machine takes that does not say so."""
+"""The number of pods of a machine that states no limit."""
 
 _MIB = 2**20
 
 _MODEL_LABELS = {"NVIDIA": "nvidia.com/gpu.product", "AMD": "amd.com/gpu.product-name"}
-"""Labels by which feature discovery tells the model of all cards of a vendor on a node."""
+"""Labels in which feature discovery states the model of all cards of a vendor on a node."""
 
 _MEMORY_LABEL = "nvidia.com/gpu.memory"
 """MiB of each card."""
@@ -40,9 +40,9 @@ _MEMORY_LABEL = "nvidia.com/gpu.memory"
 NO_DOMAINS: Mapping[str, str] = {}
 
 CardReader = Callable[[NodeObject], Sequence[Gpu] | None]
-"""The cards that one publisher tells of a machine; None if it says nothing there.
+"""Return the cards that one source reports of a machine; None if it reports nothing there.
 
-An attribute `vendor` says of whose cards alone it tells; without one it is the vendor of each card.
+An attribute `vendor` names the only vendor whose cards the source reports. Without it, each card has its own vendor.
 """
 
 
@@ -54,14 +54,14 @@ def node_of(
     figures: Figures = SHIPPED_FIGURES,
     pools: CardPools = NO_POOLS,
 ) -> Node:
-    """The machine that a Node stands for; for each vendor the first of the readers that knows its cards counts.
+    """Return the machine that a Node describes. For each vendor the first reader that knows its cards counts.
 
-    Cards of a vendor that no reader tells of are numbered. `figures` say what models of cards compute, `pools` in
-    which pools they are.
+    Cards of a vendor that no reader reports are numbered. `figures` are the performance figures of card models, and
+    `pools` the pools of cards.
 
-    `record` is what an exporter reports of it: its topology, and its cards where no reader knows them. `domains`
-    are further labels; its own go before them.
-    What cannot be read is left out, and `topology_note` says so: cards of a reader that fails are not guessed at.
+    `record` is what an exporter reports: the topology, and the cards where no reader knows them. `domains` are further
+    labels; the labels of the Node take precedence. What cannot be read is left out and stated in `topology_note`. The
+    cards of a reader that fails are not guessed.
     """
     notes: list[str] = []
     amounts = node.status.allocatable or node.status.capacity or {}
@@ -88,7 +88,7 @@ def node_of(
 
 
 def _soft_at_most(card: Gpu) -> Gpu:
-    """Return a card that promises no slices and no hard limits unless somebody says that it keeps them."""
+    """Return a card without partitions and hard limits, unless a source states that it enforces them."""
     return replace(card, isolations=_SOFTLY) if card.isolations is None else card
 
 
@@ -98,7 +98,7 @@ _SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
 def _published(
     node: NodeObject, readers: Sequence[CardReader], amounts: Mapping[str, str], notes: list[str]
 ) -> tuple[Sequence[Gpu], set[str | None]]:
-    """The cards that readers tell of, and whose cards are known by that; None among these stands for everybody's."""
+    """Return the cards that readers report, and the vendors covered; None among these stands for all vendors."""
     cards: list[Gpu] = []
     known: set[str | None] = set()
     for reader in readers:
@@ -117,7 +117,7 @@ def _published(
 
 
 def _of_vendor(cards: Sequence[Gpu], amounts: Mapping[str, str]) -> Sequence[Gpu]:
-    """Return the cards; those of unknown vendor are of the one vendor whose cards the kubelet offers, if it is one."""
+    """Return the cards. If the kubelet offers cards of one vendor only, cards of unknown vendor get that vendor."""
     offered = {NATIVE_RESOURCES[resource] for resource in amounts if resource in NATIVE_RESOURCES}
     if len(offered) != 1 or all(card.vendor for card in cards):
         return cards
@@ -126,7 +126,7 @@ def _of_vendor(cards: Sequence[Gpu], amounts: Mapping[str, str]) -> Sequence[Gpu
 
 
 def _placed(cards: Sequence[Gpu], record: NodeRecord) -> list[Gpu]:
-    """The cards with the places that a record has for them: by uuid, or where it knows none by their order."""
+    """Return the cards with their places in the record: matched by uuid, or by order if the record has no uuids."""
     places = {card.uuid: card for card in record.cards if card.uuid}
     if not places and len(cards) == len(record.cards):
         places = {card.uuid: place for card, place in zip(cards, record.cards, strict=True)}
@@ -146,7 +146,7 @@ def _at(card: Gpu, place: Gpu) -> Gpu:
 def _numbered(
     name: str, amounts: dict[str, str], labels: Mapping[str, str], known: set[str | None], first: int, notes: list[str]
 ) -> list[Gpu]:
-    """Cards of which only the number is known, and what feature discovery says of all of them."""
+    """Return cards of which only the number is known, with what feature discovery states about all of them."""
     found: list[Gpu] = []
     for resource, vendor in NATIVE_RESOURCES.items():
         if resource not in amounts or vendor in known or None in known:
@@ -161,7 +161,7 @@ def _numbered(
 
 
 def _completed(card: Gpu, labels: Mapping[str, str]) -> Gpu:
-    """Return a card with what feature discovery says of all cards of its vendor, where PCI alone names its model."""
+    """Return a card with what feature discovery states for its vendor, if only PCI names its model."""
     if card.vendor is None or _PCI_NAME.fullmatch(card.model or "") is None:
         return card
     model, vram = _discovered(labels, card.vendor)
@@ -169,7 +169,7 @@ def _completed(card: Gpu, labels: Mapping[str, str]) -> Gpu:
 
 
 def _discovered(labels: Mapping[str, str], vendor: str) -> tuple[str | None, int | None]:
-    """The model of the cards of a vendor and their bytes, by labels; nothing of slices and of shared cards."""
+    """Return model and bytes of a vendor's cards, from labels; nothing for partitions and shared cards."""
     model = labels.get(_MODEL_LABELS.get(vendor, ""), "")
     if not model or model.endswith("-SHARED") or "-MIG-" in model:
         return None, None
@@ -178,10 +178,10 @@ def _discovered(labels: Mapping[str, str], vendor: str) -> tuple[str | None, int
 
 
 _DIGITS = 9
-"""Of MiB of a card."""
+"""Maximum number of digits of a card's MiB."""
 
 _PCI_NAME = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}", re.ASCII)
-"""Vendor and device of a card that no driver names."""
+"""PCI vendor and device id of a card that no driver names."""
 
 
 def _count(value: str, resource: str, notes: list[str]) -> int:

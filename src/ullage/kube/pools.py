@@ -1,4 +1,4 @@
-"""In which pools the cards of a node are: by an annotation or a label of the node, else by rules of the cluster."""
+"""The pools of the cards of a node: from an annotation or a label of the node, else from rules of the cluster."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ullage.model.gpu import Gpu
 from ullage.wire.pod import DOMAIN
 
 POOL = "gpupool"
-"""The label of a node, under the domain, that names the pool of all its cards."""
+"""The node label, under the domain, that names the pool of all cards of the node."""
 
 CARDS_OF_POOLS = "gpupool-cards"
-"""The annotation of a node, under the domain, that names pools of single cards: `{"training": ["0", "GPU-8932f937"]}`.
+"""The node annotation, under the domain, with the pools of single cards: `{"training": ["0", "GPU-8932f937"]}`.
 
 A card is named by its index on the node or by its uuid.
 """
@@ -25,20 +25,20 @@ A card is named by its index on the node or by its uuid.
 
 @dataclass(frozen=True, slots=True)
 class CardPools:
-    """Finds the pool of each card. The annotation of its node counts first, then the label, then the first rule."""
+    """Finds the pool of each card: from the annotation of its node, else the label, else the first matching rule."""
 
     domain: str = DOMAIN
     rules: tuple[PoolRule, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
-        """The pools that rules name, whether cards are in them or not."""
+        """The pools that rules name, whether they have cards or not."""
         return frozenset(rule.name for rule in self.rules)
 
     def of(self, node: NodeObject, cards: Sequence[Gpu], notes: list[str]) -> tuple[Gpu, ...]:
         """Return the cards of a node with their pools.
 
-        An annotation that cannot be read puts no card of the node in any pool, and `notes` gets a sentence on it.
+        If the annotation cannot be parsed, no card of the node is in a pool, and a sentence is added to `notes`.
         """
         labels = node.metadata.labels or {}
         try:
@@ -55,7 +55,7 @@ class CardPools:
         return next((rule.name for rule in self.rules if rule.has(labels, gpu)), None)
 
     def _named(self, node: NodeObject, cards: Sequence[Gpu], notes: list[str]) -> dict[str, str]:
-        """Pools by the uuid of the card, as the annotation says."""
+        """Return pools by card uuid, from the annotation."""
         key = f"{self.domain}/{CARDS_OF_POOLS}"
         text = (node.metadata.annotations or {}).get(key, "")
         if not text.strip():
@@ -80,4 +80,4 @@ class CardPools:
 
 
 NO_POOLS = CardPools()
-"""Pools where no rule names any: annotations and labels count."""
+"""No rules: only annotations and labels count."""

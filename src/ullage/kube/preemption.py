@@ -1,9 +1,9 @@
-"""Who gives way where kube-scheduler does not see that it would help: for parts of cards, and cards that parts hold.
+"""Preemption where kube-scheduler does not see that it helps: for parts of cards, and cards of which parts are held.
 
-kube-scheduler asks for victims only where its own filters want some, and those know no parts of cards. So a pod
-that no node can take is given a moment; if its scheduler has offered nobody by then, the cheapest victims on one of
-the nodes that it asked about are evicted, all or none, as far as their disruption budgets allow. Their room is kept
-for the pod, and kube-scheduler, which hears that they are gone, asks about it again.
+kube-scheduler asks for victims only if its own filters need some, and those filters do not know parts of cards. So an
+unschedulable pod waits for a short time. If its scheduler has offered no victims by then, the cheapest victims on one
+of the nodes it was filtered for are evicted: all of them or none, as far as their PodDisruptionBudgets allow. Their
+room is reserved for the pod. kube-scheduler observes the deletions and tries the pod again.
 """
 
 from __future__ import annotations
@@ -34,45 +34,45 @@ from ullage.wire.pod import DOMAIN, ReadPod
 from ullage.wire.pod.gate import ROOM
 
 ROUND_S = 0.5
-"""Between two looks at who waits."""
+"""Seconds between two checks of pending pods."""
 
 PATIENCE_S = 2.0
-"""So long the scheduler has time to offer victims itself, which it does right after a pod was refused."""
+"""Seconds in which the scheduler can offer victims itself, which it does right after a pod was refused."""
 
 AGAIN_S = 30.0
-"""Before the next try for the same pod, or after its scheduler has offered victims."""
+"""Seconds before the next attempt for the same pod, or after its scheduler has offered victims."""
 
 RESERVED_S = 120.0
-"""So long room is kept for a pod after the last of its victims is gone."""
+"""Seconds for which room stays reserved for a pod after its last victim is gone."""
 
 ASKED_S = 300.0
-"""So long what a scheduler asked counts: then it has asked again, or the pod is gone."""
+"""Seconds for which a request of a scheduler counts. After that it has asked again, or the pod is gone."""
 
 NEWS_S = 1.0
-"""So long before this process a scheduler may have heard that a node changed: it does not ask once more for that."""
+"""Seconds by which a scheduler may learn of a changed node before this process. It does not ask again for that."""
 
 _TRIES = 3
-"""Nodes on which it is asked, in one round, whether those may leave who hold what a pod needs."""
+"""Maximum number of nodes in one round on which evictions are tried with a dry run."""
 
 _AT_ONCE = 25
-"""Nodes that are looked at before anybody else is answered."""
+"""Number of nodes that are examined before other requests are served."""
 
 MOST_NODES = 400
-"""Nodes that are looked at in one try for a pod; the next try goes on with others."""
+"""Maximum number of nodes examined in one attempt for a pod. The next attempt continues with other nodes."""
 
 _MOST = 256
-"""Pods that are seen to at a time, the first by their priority and age."""
+"""Maximum number of pods considered in a round, the first by priority and age."""
 
 Wanted = Sequence[tuple[Request, Sequence[str]]]
-"""What a pod asks for, on which nodes: as bindings allow it, in one way or several."""
+"""What a pod requests on which nodes, as bindings allow it, in one or several ways."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pod that was refused on all nodes: when that was heard last, and when something may be done (seconds).
+    """A pod that was refused on all nodes: when this was last reported, and when an attempt may start (seconds).
 
-    `refused` are nodes where the API server did not let those leave who would have had to. Of many nodes the next try
-    begins after the first `looked`.
+    `refused` are nodes where the API server refused to evict victims. If there are many nodes, the next attempt starts
+    after the first `looked`.
     """
 
     wanted: Wanted
@@ -87,7 +87,7 @@ class _Waiting:
 
     @property
     def equivalence_class(self) -> Hashable:
-        """The same for all that ask for the same on the same nodes, with the same right to it."""
+        """The equivalence class of pods with the same request on the same nodes and the same right to preempt."""
         claim = replace(self.claim, pod="", pod_uid="", created_at=0.0, labels={})
         return tuple((replace(request, uid="any", claim=claim), frozenset(nodes)) for request, nodes in self.wanted)
 
@@ -98,9 +98,9 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Reserved:
-    """Room that is kept for a pod on the node of its victims, and until when at the earliest (seconds).
+    """Room reserved for a pod on the node of its victims, and the earliest time (seconds) when it expires.
 
-    `by_scheduler` if kube-scheduler evicted them: it says so with the node that it nominates.
+    `by_scheduler`: kube-scheduler evicted the victims, as the nominated node of the pod shows.
     """
 
     pod: tuple[str, str]
@@ -110,7 +110,7 @@ class _Reserved:
 
 
 class Preemptor:
-    """`refused` and `answered` take what kube-scheduler was told; `run` sees to who still waits."""
+    """`refused` and `answered` take the answers to kube-scheduler. `run` preempts for pods that still wait."""
 
     def __init__(
         self,
@@ -137,19 +137,19 @@ class Preemptor:
         self._waiting: dict[str, _Waiting] = {}
         self._reserved: dict[str, _Reserved] = {}
         self.evicted = 0
-        """Pods that gave way, since the start."""
+        """Pods evicted since the start."""
         self._lowest = -math.inf
         self._in_vain: set[Hashable] = set()
-        """What was asked in this round where nobody helps: of pods that ask alike one is looked at."""
+        """Equivalence classes for which no victims were found in this round: one pod of each class is examined."""
         self._changed: dict[str, float] = {}
-        """When nodes were told to be others than before: what a scheduler thought of them then no longer counts."""
+        """When each node last changed its taints or labels. An earlier verdict of a scheduler on it is outdated."""
         pods.subscribe(self._on_pod)
         nodes.subscribe(self._on_node)
 
-    # --- what kube-scheduler was told ---
+    # --- answers to kube-scheduler ---
 
     def refused(self, wanted: Wanted) -> None:
-        """No node can take a pod, and on these it could if others left."""
+        """Note that no node fits a pod, and on which nodes evictions could help."""
         if not wanted or wanted[0][0].claim.priority <= self._lowest:
             return
         now, uid, known = self._clock(), wanted[0][0].uid, self._waiting.get(wanted[0][0].uid)
@@ -161,7 +161,7 @@ class Preemptor:
             del self._waiting[max(self._waiting, key=lambda each: self._waiting[each].rank)]
 
     def answered(self, uid: str, *, placed: bool) -> None:
-        """A pod was offered nodes (`placed`), or its scheduler was told who may leave: that one sees to it."""
+        """Note that a pod was offered nodes (`placed`), or that its scheduler was offered victims and preempts."""
         if placed:
             self._waiting.pop(uid, None)
         elif uid in self._waiting:
@@ -169,13 +169,13 @@ class Preemptor:
 
     @staticmethod
     def _shared(wanted: Wanted) -> Wanted:
-        """The same with names of which there is one each: many pods ask about thousands."""
+        """Return the same with interned node names: many pods name thousands of nodes."""
         return [(request, tuple(map(sys.intern, nodes))) for request, nodes in wanted]
 
-    # --- what is done about it ---
+    # --- preempting ---
 
     def begin(self) -> None:
-        """Keep the room again that others gave before this term, before anybody is answered."""
+        """Restore the reservations of earlier terms before any request is answered."""
         for uid in list(self._reserved):
             self._drop(uid)
         for pod in self._pods.objects.values():
@@ -185,7 +185,7 @@ class Preemptor:
             self._follow_scheduler(pod)
 
     def _follow_scheduler(self, pod: Pod) -> None:
-        """Keep the room for which kube-scheduler evicted others, for as long as it nominates the node."""
+        """Reserve the room for which kube-scheduler evicted pods, for as long as it nominates the node."""
         uid, node = pod.metadata.uid, _nominated_on(pod) if _is_unplaced(pod) else ""
         kept = self._reserved.get(uid)
         if kept is not None and kept.by_scheduler and kept.node != node:
@@ -203,13 +203,13 @@ class Preemptor:
             self._reserved[asked.uid] = _Reserved(pod.key, node, self._clock() + RESERVED_S, by_scheduler)
 
     async def run(self) -> None:
-        """Look every `ROUND_S`."""
+        """Check every `ROUND_S`."""
         while True:
             await self.look()
             await self._pause(ROUND_S)
 
     async def look(self) -> None:
-        """See to those who wait, in the order of their priority; evicts nobody while another process leads."""
+        """Preempt for pending pods in order of priority. Evict nothing while another process leads."""
         epoch = self._candidate.epoch
         if epoch is None or self._mirror.term != epoch:
             return
@@ -229,9 +229,10 @@ class Preemptor:
                 self._on_error("Pod", f"{entry.claim.namespace}/{entry.claim.pod}", error)
 
     def _waits(self, claim: Claim) -> bool:
-        """Whether a pod is still to be placed, and others may be evicted for it.
+        """Return whether a pod is still pending and other pods may be evicted for it.
 
-        They may be for a priority that its cluster gave it, not for a quality of service: anybody may ask for that.
+        Evictions need a priority that the cluster gave the pod. A quality of service is not enough: anybody may request
+        it.
         """
         pod = self._pods.objects.get((claim.namespace, claim.pod))
         if pod is None or pod.metadata.uid != claim.pod_uid or not _is_unplaced(pod):
@@ -252,17 +253,17 @@ class Preemptor:
             leaving = [self._pod_of(uid) for uid in preemption.uids]
             evictions = [Evict(*pod.key, pod.metadata.uid) for pod in leaving if pod is not None]
             if len(evictions) < len(leaving):
-                return  # the books are ahead of what was heard of pods, or behind
+                return  # the books and the pod informer are out of step
             if await self._may_leave(epoch, evictions):
                 await self._make_room(epoch, entry, request, preemption, evictions)
                 return
             entry.refused.add(preemption.choice.node)
 
     async def _may_leave(self, epoch: int, evictions: Iterable[Evict]) -> bool:
-        """Whether the API server lets all of them leave, each on its own; who is gone by now may."""
+        """Return whether the API server allows the eviction of each of them. A pod that is gone counts as allowed."""
         for each in evictions:
             try:
-                with suppress(NotFound, VersionConflict):  # it is gone
+                with suppress(NotFound, VersionConflict):  # it is deleted or replaced
                     await self._candidate.write(epoch, replace(each, dry_run=True))
             except (NotLeading, Unreachable):
                 raise
@@ -292,7 +293,7 @@ class Preemptor:
         kept.until = self._clock() + RESERVED_S
 
     def _still(self, entry: _Waiting) -> bool:
-        """Whether nothing was found for a pod while something was awaited."""
+        """Return whether the pod is still unplaced after an await."""
         claim, uid = entry.claim, entry.claim.pod_uid
         held = self._cluster.held(uid) is not None or self._promised(uid)
         return self._waiting.get(uid) is entry and self._waits(claim) and not held
@@ -305,14 +306,14 @@ class Preemptor:
             self._record_event(PodEvent(eviction.namespace, eviction.name, eviction.uid, Reason.PREEMPTED, message))
 
     async def _annotate(self, epoch: int, pod: tuple[str, str], uid: str, node: str | None) -> None:
-        """Write on a pod where room is kept for it, or that none is any more."""
+        """Write on a pod where room is reserved for it, or remove that annotation."""
         body = {"metadata": {"uid": uid, "annotations": {self._key: node}}}
         await self._candidate.write(epoch, Patch(PODS, pod[1], body, pod[0], PatchType.MERGE))
 
     async def _cheapest(self, entry: _Waiting) -> tuple[Request, Preemption] | None:
-        """Where it will fit when those are gone who leave anyway, else the cheapest victims on one node.
+        """Return a node that fits once leaving pods are gone, else the cheapest victims on one node.
 
-        None if nobody helps, none of them would keep within its budget, or it has a place by now.
+        Return None if no victims help, all exceed their disruption budgets, or the pod has a place by now.
         """
         if not self._still(entry):
             return None
@@ -325,7 +326,7 @@ class Preemptor:
                     best = self._cheapest_on(request, able[start : start + _AT_ONCE], anyway=anyway)
                     if best is not None:
                         return (request, best) if anyway or best.victims else None
-                    await self._pause(time.perf_counter() - began)  # others get as much time
+                    await self._pause(time.perf_counter() - began)  # yield as much time to other tasks
                     if not self._still(entry):
                         return None
                     self._mirror.settle()
@@ -334,7 +335,7 @@ class Preemptor:
     def _able(
         self, entry: _Waiting, request: Request, nodes: Sequence[str], first: int, *, anyway: bool
     ) -> Sequence[str]:
-        """Nodes that somebody leaves anyway, or some of those where somebody of lower priority is."""
+        """Return nodes that some pod is leaving anyway, or some of the nodes with pods of lower priority."""
         self._mirror.settle()
         able = self._cluster.being_left(nodes) if anyway else self._cluster.with_lower_priority(request, nodes)
         able = [node for node in able if self._counts(entry, node)]
@@ -348,7 +349,7 @@ class Preemptor:
         return node not in entry.refused and self._changed.get(node, -math.inf) <= entry.heard + NEWS_S
 
     def _cheapest_on(self, request: Request, nodes: Sequence[str], *, anyway: bool) -> Preemption | None:
-        """One where nobody need leave who does not anyway, else (but with `anyway`) the one where that costs least."""
+        """Return a node that needs no further victims. Otherwise, unless `anyway`, return the cheapest victims."""
         left = budgets_of(self._budgets(), self._cluster.holders_on(nodes))
         found = self._cluster.victims(request, dict.fromkeys(nodes, ()), left).values()
         room = next((each for each in found if not each.victims), None)
@@ -366,17 +367,17 @@ class Preemptor:
         pod = None if claim is None else self._pods.objects.get((claim.namespace, claim.pod))
         return pod if pod is not None and pod.metadata.uid == uid else None
 
-    # --- what is kept ---
+    # --- reservations ---
 
     async def _expire_reservations(self, epoch: int) -> None:
-        """Give up room that nobody has come for, once all who leave its node are gone."""
+        """Release unused reservations once all victims on the node are gone."""
         now = self._clock()
         for uid, kept in list(self._reserved.items()):
             if self._cluster.leaves(kept.node):
                 kept.until = now + RESERVED_S
             elif kept.until <= now:
                 try:
-                    with suppress(NotFound, VersionConflict):  # the pod is gone, and so is the room
+                    with suppress(NotFound, VersionConflict):  # the pod is deleted, and its reservation with it
                         await self._annotate(epoch, kept.pod, uid, None)
                 except UllageError as error:
                     self._on_error("Pod", "/".join(kept.pod), error)
@@ -415,5 +416,5 @@ def _nominated_on(pod: Pod) -> str:
 
 
 def _kind_of(node: Node) -> tuple[object, object]:
-    """What of a node decides who may come: its taints and labels."""
+    """Return the taints and labels of a node, which decide which pods it accepts."""
     return node.document.get("spec"), node.metadata.labels

@@ -1,4 +1,4 @@
-"""A pod that comes in one question after the other is read once."""
+"""A cache of parsed pods: a pod that appears in several consecutive requests is parsed once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest, ReadPod
 
 _MOST = 64
-"""Pods that are remembered: a scheduler asks about one after the other, and about few at a time."""
+"""Maximum number of cached pods. A scheduler asks about one pod after another, and about few at a time."""
 
 
 def recent(read: ReadPod) -> ReadPod:
-    """The same reader, which remembers what it has read of the last pods. A pod that changed is read again."""
+    """Return a reader that caches the last pods. A pod that changed is parsed again."""
     known: dict[str, tuple[Document, PodRequest | None]] = {}
 
     def again(pod: Document) -> PodRequest | None:

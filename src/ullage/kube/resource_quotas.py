@@ -1,4 +1,4 @@
-"""ResourceQuotas of namespaces, as quotas that requests are judged by."""
+"""ResourceQuotas of namespaces, as quotas for requests."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ullage.wire.hami.words import Words
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """What of one quota is in force, and why its newest amounts are not; "" where they are."""
+    """The amounts of one quota in force, and why its newest amounts are not; "" if they are."""
 
     hard: dict[str, str]
     fault: str = ""
 
 
 class NamespaceQuotas:
-    """Follows an informer of ResourceQuotas. One that is for some pods only (by scopes) counts nothing here.
+    """Follows an informer of ResourceQuotas. A quota with scopes applies to some pods only and is ignored.
 
-    Where an amount of one cannot be read, that is reported, refusals name it, and what it said last stays in force.
-    If it said nothing before, the amount allows nothing. Others of the namespace count as they are.
+    An unreadable amount is reported and named in refusals, and the last readable amount stays in force. If there was
+    none, the amount allows nothing. Other quotas of the namespace are not affected.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class NamespaceQuotas:
         quotas.subscribe(self._on_quota)
 
     def figures(self) -> Iterator[tuple[str, Figures]]:
-        """How each namespace stands that has a quota, in the words of the first vendor."""
+        """Yield the usage and limits of each namespace with a quota, in the resource names of the first vendor."""
         books = self._cluster.allocator
         for namespace, quota in sorted(books.rules.quotas.quotas.items()):
             used = books.fleet.usage.get(namespace, Usage())
@@ -57,7 +57,7 @@ class NamespaceQuotas:
         self._cluster.set_quota(namespace, quota_of((each.hard for each in there.values()), self._words), faults)
 
     def _read(self, found: ResourceQuota, last: _Amounts | None) -> _Amounts:
-        """Return the amounts that count of a quota, and report each one that cannot be read."""
+        """Return the amounts of a quota that are in force. Report each amount that cannot be parsed."""
         hard, errors = readable(found.spec.hard or {}, self._words)
         for error in errors:
             self._on_error("ResourceQuota", "/".join(found.key), error)

@@ -1,4 +1,4 @@
-"""Scores of nodes as a scheduler extender answers them."""
+"""Node scores as a scheduler extender returns them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ullage.wire.extender import BEST_SCORE
 
 
 def ranked(offers: NodeOffers) -> dict[str, int]:
-    """Scores as kube-scheduler takes them: the best has `BEST_SCORE`, who is not the best has less."""
+    """Return scores in kube-scheduler's range: the best nodes have `BEST_SCORE`, all others have less."""
     scores = offers.scores
     if not offers.names:
         return {}

@@ -1,4 +1,4 @@
-"""A page that is costly to write: callers at the same time share one, and writing it takes no more than a tenth."""
+"""A page that is expensive to write: concurrent callers share one, and writing takes at most a tenth of the time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 
 CHEAP_S = 0.02
-"""Seconds of writing after which no rest is needed."""
+"""Seconds of writing up to which the page is not cached."""
 
 REST = 9
-"""After writing for longer, the page stays for so many times as long."""
+"""After a longer write, the page is cached for this multiple of the time the write took."""
 
 
 class SharedPage:
-    """`write` is called once at a time, and not again while the page is new for what it cost."""
+    """Calls `write` one at a time, and not again while the page is cached."""
 
     def __init__(self, write: Callable[[], Awaitable[bytes]], clock: Callable[[], float] = monotonic) -> None:
         self._write, self._clock = write, clock

@@ -1,4 +1,4 @@
-"""Pods on cards that are gone, in a cluster: told by an event, and evicted as their budgets allow."""
+"""Handles pods whose cards are gone: records an event, and evicts them as their disruption budgets allow."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.keys import listed
 
 ROUND_S = 30.0
-"""Between two rounds."""
+"""Seconds between two checks."""
 
 
 class Sweep:
-    """`run` looks again and again while this process leads; `look` looks once."""
+    """`run` checks repeatedly while this process leads. `look` checks once."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class Sweep:
         self._clock, self._pause, self._on_error = clock, pause, on_error
 
     async def run(self) -> None:
-        """Look every `ROUND_S`."""
+        """Check every `ROUND_S`."""
         while True:
             await self.look()
             await self._pause(ROUND_S)
 
     async def look(self) -> None:
-        """Report pods whose cards are missing, and let those leave that have been for too long."""
+        """Record events on pods whose cards are missing. Evict those whose cards have been missing for too long."""
         epoch = self._candidate.epoch
         if epoch is None or not self._mirror.ready:
             return
@@ -67,7 +67,7 @@ class Sweep:
             await self._evict(epoch, pods[uid])
 
     async def _evict(self, epoch: int, pod: Pod) -> None:
-        """Have a pod end as far as its budgets allow; what fails is tried again in a later round."""
+        """Evict a pod as far as its budgets allow. A failure is retried in a later round."""
         namespace, name = pod.key
         try:
             await self._candidate.write(epoch, Evict(namespace, name, pod.metadata.uid))

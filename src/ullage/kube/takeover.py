@@ -1,4 +1,4 @@
-"""How this process takes over: it reads what the cluster holds, and begins each term with all that came before it."""
+"""Leader takeover: reads the state of the cluster, and starts each term with all that was bound before it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ullage.model.error import InvalidRequest, UllageError
 from ullage.wire.pod import ReadPod
 
 _LOOK_S = 0.2
-"""Between looks at whether another term has begun."""
+"""Seconds between checks for a new term."""
 
 _LONGEST_PAUSE_S = 10.0
-"""Between tries to begin a term: each lists all pods, and the API may be short of breath."""
+"""Maximum seconds between attempts to start a term: each lists all pods, and the API server may be overloaded."""
 
 
 class Takeover:
-    """`run` begins every term that this process is elected for; until then nothing is decided in it."""
+    """`run` starts every term that this process is elected for. No decision is made in a term before that."""
 
     def __init__(
         self,
@@ -37,21 +37,21 @@ class Takeover:
         *,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`begun` is called at the beginning of each term, before anybody is answered in it."""
+        """`begun` is called at the start of each term, before any request is answered in it."""
         self._candidate, self._mirror, self._unconfirmed = candidate, mirror, unconfirmed
         self._followed, self._claims = followed, claims
         self._read_pod, self._begun, self._pause = read_pod, begun, pause
         self.last_error: UllageError | None = None
-        """Why the last term has not begun."""
+        """Why the last term could not start."""
 
     async def run(self) -> None:
-        """Read all that is there, and begin terms until it is cancelled."""
+        """Wait for the informers, then start terms until cancelled."""
         for informer in self._followed.needed:
             await informer.wait_synced()
         if self._claims is not None:
             await self._claims.wait_synced()
         self._mirror.recover()
-        gc.freeze()  # what was read stays: looking for garbage among 50,000 pods stops everything for a second
+        gc.freeze()  # a garbage collection over 50,000 pods would stop the process for a second
         pause_s = _LOOK_S
         while True:
             begun = await self.begin(await self._candidate.elected())
@@ -59,10 +59,10 @@ class Takeover:
             await self._pause(pause_s)
 
     async def begin(self, epoch: int) -> bool:
-        """Begin a term with all that was bound before it: a watch may be behind what another leader wrote.
+        """Start a term with all that was bound before it: a watch may be behind the writes of another leader.
 
-        A leader that did not let go of its own accord may have sent binds that are still to come. Whether it has
-        begun: if not, `last_error` says why, and nothing is decided.
+        A leader that did not release its lease may have sent binds that are still in flight. Return whether the term
+        has started. If not, `last_error` says why, and nothing is decided.
         """
         if self._mirror.term == epoch:
             return True
@@ -83,7 +83,7 @@ class Takeover:
         return True
 
     def _may_be_bound(self, pod: Pod) -> bool:
-        if pod.spec.node_name or pod.finished or pod.spec.scheduling_gates:  # nobody is asked about those with gates
+        if pod.spec.node_name or pod.finished or pod.spec.scheduling_gates:  # schedulers do not consider gated pods
             return False
         try:
             return self._read_pod(pod.document) is not None

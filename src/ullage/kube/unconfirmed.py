@@ -1,9 +1,9 @@
-"""Binds of which nobody knows whether they were carried out, and how that is made certain.
+"""Binds with an unknown outcome, and how their outcome becomes certain.
 
-A write that got no answer may be carried out at any time later, as may one of a process that stood still. Every bind
-states the version of the pod that it was decided on, and the API server refuses it once the pod has another. So a
-pod that is on no node yet is changed: an annotation is written, and from then on no bind that was decided before can
-be carried out, however late it comes. What was reserved for it is free then, and not before.
+A write without a response may take effect at any later time. So may a write of a process that was suspended. Every bind
+states the resourceVersion of the pod that it was decided on, and the API server refuses the bind once the pod has
+another version. So this module patches an annotation on a pod that has no node yet. From then on no earlier bind can
+take effect, however late it arrives. Only then is the reservation of the pod released.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.service.cluster import Cluster
 
 FENCE = "fence"
-"""The annotation, under the domain of the others."""
+"""The name of the annotation, under the domain of the other annotations."""
 
 AGAIN_S = 1.0
-"""Between tries to make certain what became of a bind."""
+"""Seconds between attempts to determine the outcome of a bind."""
 
 GIVE_UP_S = 90.0
-"""Where a pod cannot be changed, it is taken for certain after so long: servers end a request after 60 seconds."""
+"""Seconds after which a pod that cannot be patched counts as settled. API servers end a request after 60 seconds."""
 
 OBSERVED_S = 60.0
-"""A pod that was bound and is not told of by then is looked for: it may have gone while nobody watched."""
+"""Seconds after which a bound pod that the watch has not reported is read from the API: it may be deleted."""
 
 _AT_ONCE = 16
-"""Pods that are changed side by side."""
+"""Maximum number of pods that are patched concurrently."""
 
 
 class UnconfirmedBinds:
-    """Pods that something is reserved for, of which it is not known whether they were bound; `run` settles them."""
+    """Pods with a reservation whose bind has an unknown outcome. `run` resolves them."""
 
     def __init__(
         self,
@@ -71,32 +71,32 @@ class UnconfirmedBinds:
 
     @property
     def count(self) -> int:
-        """Binds that are in doubt."""
+        """The number of binds with an unknown outcome."""
         return len(self._open)
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is in doubt, and no bind is under way."""
+        """Whether no outcome is unknown and no bind is in progress."""
         return not self._open and not any(lock.locked() for lock in self._locks.values())
 
     def is_gone(self, uid: str) -> bool:
-        """Return whether a pod is known to be gone. Its scheduler may hear that later, and ask about it once more."""
+        """Return whether a pod is known to be deleted. Its scheduler may learn this later and ask once more."""
         return self._pods.has_ended(uid)
 
     @asynccontextmanager
     async def exclusive(self, uid: str) -> AsyncIterator[None]:
-        """One at a time decides about a pod, whoever asks."""
+        """Serialize all decisions about a pod."""
         lock = self._locks.setdefault(uid, asyncio.Lock())
         async with lock:
             yield
 
     def add(self, pod: Pod) -> None:
-        """A bind of this pod, as it was when that was decided, got no answer."""
+        """Add a bind without a response. `pod` is the version that the bind was decided on."""
         self._open[pod.metadata.uid] = pod, self._clock()
         self._any.set()
 
     def release(self, uid: str) -> None:
-        """What was reserved for a bind that was not carried out, and never will be, is free."""
+        """Release the reservation of a bind that did not and cannot take effect."""
         self._cluster.undo(uid)
         if self._gate is not None:
             self._gate.undo(uid)
@@ -106,41 +106,41 @@ class UnconfirmedBinds:
         self._cluster.gone(uid)
 
     def confirmed(self, pod: Pod) -> None:
-        """A bind of this pod was carried out."""
+        """Note that a bind of this pod took effect."""
         self._cluster.confirm(pod.metadata.uid)
         self._expect(pod)
 
     def observe(self, pod: Pod) -> None:
-        """Enter a pod that was just read, and is on a node, unless the watch is ahead of that answer."""
+        """Enter a pod that was just read and has a node, unless the watch is ahead of that response."""
         if not self._is_observed(pod):
             self._mirror.observe(pod)
         self._expect(pod)
 
     def _expect(self, pod: Pod) -> None:
-        """The watch will tell that a pod is on its node, if it has not yet."""
+        """Expect the watch to report that the pod has its node, if it has not done so."""
         if not self._is_observed(pod):
             self._unobserved[pod.metadata.uid] = pod, self._clock()
             self._any.set()
 
     def _is_observed(self, pod: Pod) -> bool:
-        """Return whether the watch has reported that a pod is on its node, or that it is gone."""
+        """Return whether the watch has reported that a pod has its node, or that it is deleted."""
         known = self._pods.objects.get(pod.key)
         if known is None or known.metadata.uid != pod.metadata.uid:
             return self._pods.has_ended(pod.metadata.uid)
         return bool(known.spec.node_name)
 
     def _on_pod(self, news: News[Pod]) -> None:
-        """What the watch tells of a pod that was bound or has gone is certain, and the books have it."""
+        """Resolve a pod that the watch reports as bound or deleted: the mirror has already entered it."""
         pod = news.last if isinstance(news, Removed) else news.new
         if pod.spec.node_name or isinstance(news, Removed):
             self._open.pop(pod.metadata.uid, None)
             self._unobserved.pop(pod.metadata.uid, None)
 
     async def resolve(self, epoch: int, uid: str) -> None:
-        """Make certain what became of a bind, where one is in doubt. The caller is `alone` with the pod.
+        """Determine the outcome of the bind of a pod, if it is unknown. The caller is in `exclusive` for the pod.
 
         Raises:
-            UllageError: it is not certain yet.
+            UllageError: the outcome is still unknown.
 
         """
         if uid not in self._open:
@@ -158,7 +158,7 @@ class UnconfirmedBinds:
         self._open.pop(uid, None)
 
     async def run(self) -> None:
-        """Settle what is in doubt, for as long as this process leads."""
+        """Resolve unknown outcomes while this process leads."""
         while True:
             await self._any.wait()
             await self.look()
@@ -168,7 +168,7 @@ class UnconfirmedBinds:
                 self._any.clear()
 
     async def look(self) -> None:
-        """Try once to settle each bind that is in doubt, and look for pods that nobody told of."""
+        """Try once to resolve each unknown outcome, and read pods that the watch has not reported."""
         epoch, now = self._candidate.epoch, self._clock()
         if epoch is None:
             return
@@ -185,9 +185,9 @@ class UnconfirmedBinds:
                         self._unobserved.setdefault(uid, (late[uid], now))
 
     async def begin(self, epoch: int, pods: Iterable[Pod]) -> None:
-        """See to it that no bind of an earlier term can be carried out any more, of these pods without a node.
+        """Make sure that no bind of an earlier term can still take effect on these pods, which have no node.
 
-        Returns as soon as that is certain of all, or after `GIVE_UP_S` at last.
+        Return as soon as this is certain for all of them, at the latest after `GIVE_UP_S`.
 
         Raises:
             NotLeading: the term is over.
@@ -221,7 +221,7 @@ class UnconfirmedBinds:
             return None
 
     async def _fence(self, epoch: int, pod: Pod) -> None:
-        """Change a pod that has no node; one that has changed since it was read is looked at again first."""
+        """Patch a pod that has no node. If it has changed since it was read, read it again first."""
         uid = pod.metadata.uid
         try:
             await self._candidate.write(epoch, self._change(pod))
@@ -239,7 +239,7 @@ class UnconfirmedBinds:
             self.release(pod.metadata.uid)
 
     async def _look_at(self, pod: Pod) -> Pod | None:
-        """A pod as it is now; None if it is on a node or has gone, which the books have then."""
+        """Return the current pod; None if it has a node or is deleted, which is entered in the books."""
         uid = pod.metadata.uid
         try:
             now = await self._api.get(PODS, pod.metadata.name, pod.metadata.namespace)
@@ -255,7 +255,7 @@ class UnconfirmedBinds:
         return now
 
     def _change(self, pod: Pod) -> Patch:
-        """The change holds only for the pod as it was read; its value is never that of an earlier one."""
+        """Return the patch. It applies only to the version read, and its value differs from all earlier ones."""
         meta = pod.metadata
         written = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {"metadata": {**written, "annotations": {self._key: meta.resource_version}}}

@@ -1,1 +1,1 @@
-"""Claims of devices, allocated before a scheduler sees their pods."""
+"""ResourceClaims, allocated before a scheduler sees their pods."""

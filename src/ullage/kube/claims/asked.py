@@ -1,4 +1,4 @@
-"""Pods as they wait for their claims: what they ask beside these, and where these let them run."""
+"""Pods that wait for their claims: their other requests, and the nodes where allocated claims let them run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ullage.wire.pod.owner import plain_claim
 
 
 def claiming_pod(pod: Pod, document: Document, domain: str, request: Request | None) -> ClaimingPod:
-    """What a pod that waits asks beside its claims, which are still to be looked up."""
+    """Return what a waiting pod requests apart from its claims, which are looked up later."""
     spec, keys = mapping(document.get("spec"), "spec"), Keys(document, domain)
     return ClaimingPod(
         pod.metadata.uid,
@@ -37,7 +37,7 @@ def claiming_pod(pod: Pod, document: Document, domain: str, request: Request | N
 
 
 def node_of(claims: Iterable[DeviceClaim]) -> str:
-    """The only node on which allocated claims can be used; "" if there is more than one."""
+    """Return the only node on which allocated claims can be used; "" if there is more than one."""
     for claim in claims:
         for term in () if claim.allocation is None else claim.allocation.nodes.required:
             for each in term:
@@ -47,7 +47,7 @@ def node_of(claims: Iterable[DeviceClaim]) -> str:
 
 
 def gone_pod(namespace: str, name: str, uid: str, claim: str) -> Pod:
-    """A pod that is not there any more, of which one claim is known."""
+    """Return a stand-in for a deleted pod of which one claim is known."""
     metadata = f'"metadata":{{"namespace":"{namespace}","name":"{name}","uid":"{uid}"}}'
     spec = f'"spec":{{"resourceClaims":[{{"name":"claim","resourceClaimName":"{claim}"}}]}}'
     return PODS.read(f"{{{metadata},{spec}}}".encode())

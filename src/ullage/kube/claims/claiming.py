@@ -1,11 +1,10 @@
-"""Claims of pods that wait behind a gate are allocated, so that kube-scheduler and the kubelet have to follow.
+"""Allocates the claims of gated pods, so that kube-scheduler and the kubelet follow that allocation.
 
-A pod with the gate `DOMAIN/claims` is not looked at by kube-scheduler. Here a node and devices are chosen for all its
-claims together, written into their status with a reservation for the pod, and then the gate is opened: whoever
-schedules a pod keeps to what its claims were allocated. A pod is only ever in one of two hands.
+kube-scheduler ignores a pod with the gate `DOMAIN/claims`. This controller chooses a node and devices for all claims of
+the pod together, and writes them into the status of the claims with a reservation for the pod. Then it removes the
+gate. kube-scheduler respects allocated claims. So at any time only one component decides about a pod.
 
-What was done follows from the API: a restart goes on where another one stopped, or takes back what cannot be
-completed.
+All progress can be read from the API: after a restart the controller continues, or frees what cannot be completed.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a version of a pod says: its claims by name, and what it asks beside them."""
+    """What one version of a pod requests: its claims by name, and its other requests."""
 
     version: str
     claims: tuple[PodClaim, ...]
@@ -52,20 +51,20 @@ class _Asked:
 
 
 AGAIN_S = 5.0
-"""A pod that waits is looked at again after so long, also where nothing seems to have changed."""
+"""Seconds after which a waiting pod is tried again although no change was observed."""
 
 _PAUSE_S = 0.05
-"""News of that time are looked at together."""
+"""Seconds for which events are gathered."""
 
 _NODES_AT_ONCE = 32
-"""Nodes that are looked at before others are served: some milliseconds."""
+"""Nodes that are examined before other tasks run: some milliseconds."""
 
 _BACKOFF_S = 1.0
-"""The API is left alone for so long after it failed."""
+"""Seconds without API calls after a failed call."""
 
 
 def claims_gate(domain: str) -> str:
-    """The name of the gate."""
+    """Return the name of the scheduling gate."""
     return f"{domain}/claims"
 
 
@@ -74,7 +73,7 @@ def _in_given_order(requests: Iterable[Request]) -> list[str]:
 
 
 class Claiming:
-    """`run` serves pods that wait, while this process leads. Pods of other schedulers are left alone."""
+    """`run` serves waiting pods while this process leads. Pods of other schedulers are ignored."""
 
     def __init__(
         self,
@@ -95,10 +94,10 @@ class Claiming:
         on_error: OnError = lambda _kind, _name, _error: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`may_have` says which cards a pod may have, by bindings: None for any. It raises where it has none.
+        """`may_have` returns the cards that bindings allow a pod: None for any. It raises if they allow none.
 
-        `asks` reads what a pod asks of cards beside its claims, for which `reserve` keeps a place on the node that was
-        chosen. `in_order` says of those who wait, by uid, in which order it is their turn.
+        `asks` parses the cards that a pod requests apart from its claims. `reserve` reserves a place for these on the
+        chosen node. `in_order` returns the uids of waiting pods in the order in which they are served.
         """
         self._api, self._candidate, self._claims, self._devices = api, candidate, claims, devices
         self._mirror, self._pods, self._record_event, self._now = mirror, pods, record_event, now
@@ -108,21 +107,21 @@ class Claiming:
         self._writes = ClaimWrites(api, candidate, f"{domain}/allocated-for", gate_of(domain), now)
         self._waiting: dict[tuple[str, str], Pod] = {}
         self._known: dict[str, _Asked] = {}
-        """What pods ask that wait, by uid."""
+        """The parsed requests of waiting pods, by uid."""
         self._left: dict[str, Pod] = {}
-        """Pods that went before they had a node, and whose claims are still to be freed."""
+        """Pods that were deleted before they had a node, and whose claims are still to be freed."""
         self._term: int | None = None
         self._refused: dict[str, str] = {}
-        """Why pods that ask alike were refused in this look: room only gets less while it lasts."""
+        """Reasons for equivalence classes refused in this pass: room only shrinks during a pass."""
         pods.subscribe(self._on_pod)
 
     @property
     def waiting(self) -> int:
-        """How many pods wait for their claims."""
+        """The number of pods that wait for their claims."""
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Serve those that wait until it is cancelled."""
+        """Serve waiting pods until cancelled."""
         changed = self._devices.changed
         while True:
             await asyncio.sleep(_PAUSE_S)
@@ -138,7 +137,7 @@ class Claiming:
                 await self._pass(epoch)
             except NotLeading:
                 continue
-            except UllageError as error:  # what is to be done is found again in the API
+            except UllageError as error:  # the next pass finds the work in the API again
                 self._on_error("ResourceClaim", "", error)
                 changed.set()
                 await asyncio.sleep(_BACKOFF_S)
@@ -166,19 +165,19 @@ class Claiming:
         self._known.pop(pod.metadata.uid, None)
 
     def _is_ours(self, pod: Pod) -> bool:
-        """Whether it waits for its claims, and for nothing else: what waits for its turn holds nothing meanwhile."""
+        """Return whether a pod waits for its claims only. A pod that also waits in a queue holds nothing meanwhile."""
         gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
         return gates == [self._gate] and pod.spec.scheduler_name == self._scheduler and not pod.terminating
 
     async def _pass(self, epoch: int) -> None:
-        """Look once at all that is to be done."""
+        """Serve all waiting pods once."""
         devices = self._claims.devices
         if self._term != epoch:
             await self._release_abandoned(epoch)
         for claim in devices.kept() if self._term != epoch else devices.overdue():
             try:
                 await self._read(claim)
-            except InvalidRequest as error:  # what was written is held until it can be read again
+            except InvalidRequest as error:  # the devices stay held until the claim can be parsed again
                 devices.told(claim.uid)
                 self._on_error("ResourceClaim", f"{claim.namespace}/{claim.name}", error)
         self._term = epoch
@@ -200,7 +199,7 @@ class Claiming:
             await asyncio.sleep(0)
 
     def _ordered(self) -> list[tuple[Pod, _Asked]]:
-        """Those that wait in the order of their pods; of those that cannot be read it is said why."""
+        """Return waiting pods in the order in which they are served. Record an event on those that cannot be parsed."""
         self._mirror.settle()
         found, devices = dict[str, tuple[Pod, _Asked]](), self._claims.devices
         pods = []
@@ -217,10 +216,10 @@ class Claiming:
         return [found[uid] for uid in self._in_order(pods)]
 
     def _read_pod(self, pod: Pod) -> _Asked:
-        """What a pod asks; read once of each version.
+        """Return what a pod requests; each version is parsed once.
 
         Raises:
-            InvalidRequest: that cannot be read.
+            InvalidRequest: it cannot be parsed.
 
         """
         known = self._known.get(pod.metadata.uid)
@@ -234,7 +233,7 @@ class Claiming:
     # --- one pod ---
 
     async def _serve(self, epoch: int, pod: Pod, asked: _Asked) -> None:
-        """Allocate what its claims lack, reserve all of them, and let it go."""
+        """Allocate the unallocated claims of a pod, reserve all of them, and remove its gate."""
         claims = await self._claims_of(pod, asked.claims)
         if claims is None:
             return
@@ -242,7 +241,7 @@ class Claiming:
         if isinstance(placement, str):
             wanted = " and ".join(str(each) for claim in claims for each in claim.requests)
             self._record_wait(pod, f"its claims cannot be allocated: {placement}; they ask for {wanted}")
-            # Who holds one claim and waits for another may wait for ever: it waits with nothing in its hands.
+            # A pod that holds one claim and waits for another could deadlock, so a waiting pod holds nothing.
             await self._take_back(epoch, pod, [claim for claim in claims if pod.metadata.uid in claim.reserved_for])
             return
         try:
@@ -266,10 +265,10 @@ class Claiming:
                 self._record_wait(pod, "a device did not become ready for it; its claims are allocated anew")
                 await self._take_back(epoch, pod, claims)
             case Readiness.WAITING:
-                pass  # their drivers tell on the claims
+                pass  # their drivers report on the claims
 
     async def _choose(self, pod: Pod, asked: ClaimingPod) -> ClaimPlacement | str:
-        """What its claims get, held from now on; or why they get nothing."""
+        """Return the devices for its claims, held from now on; or the reason why there are none."""
         self._mirror.settle()
         asked = replace(asked, cards=self._may_have(pod))
         if asked.cards is not None and asked.request is not None:
@@ -286,14 +285,14 @@ class Claiming:
         return placement if refused is None else refused.code.value
 
     async def _claims_of(self, pod: Pod, named: Iterable[PodClaim]) -> tuple[DeviceClaim, ...] | None:
-        """The claims of a pod, as they are; None while one of them cannot be used."""
+        """Return the current claims of a pod; None while one of them cannot be used."""
         found: dict[str, DeviceClaim] = {}
         for each in named:
             if each.claim is None:
                 continue
             claim = self._claims.devices.named(pod.metadata.namespace, each.claim) if each.claim else None
             if claim is not None and self._claims.devices.is_kept(claim.uid):
-                claim = await self._read(claim)  # the watch is behind, or an answer got lost
+                claim = await self._read(claim)  # the watch is behind, or a response was lost
             why = "is not there yet" if claim is None else self._unusable(claim, pod, made=each.made)
             if why or claim is None:
                 self._record_wait(pod, f"its claim {each.name} {why}")
@@ -302,7 +301,7 @@ class Claiming:
         return tuple(found.values())
 
     def _unusable(self, claim: DeviceClaim, pod: Pod, *, made: bool) -> str:
-        """Why a claim cannot be used by a pod; "" if it can."""
+        """Return why a pod cannot use a claim; "" if it can."""
         uid = pod.metadata.uid
         if made and claim.owner != uid:
             return "was made for another pod"
@@ -315,7 +314,7 @@ class Claiming:
         return ""
 
     async def _read(self, claim: DeviceClaim) -> DeviceClaim | None:
-        """A claim as the server has it; what is kept for one that was allocated something else, or nothing, is free."""
+        """Read a claim from the server. Free what is held for it if it was allocated otherwise, or not at all."""
         devices = self._claims.devices
         try:
             there = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
@@ -334,7 +333,7 @@ class Claiming:
     async def _write(
         self, epoch: int, pod: Pod, claims: Sequence[DeviceClaim], placement: ClaimPlacement
     ) -> list[Object]:
-        """Write all allocations and reservations; the claims as they are then."""
+        """Write all allocations and reservations. Return the updated claims."""
         states = []
         numbers = {claim.uid: number for number, claim in enumerate(placement.claims)}
         classes = {key[1]: each.document for key, each in self._devices.classes.objects.items()}
@@ -349,7 +348,7 @@ class Claiming:
         return states
 
     async def _open(self, epoch: int, pod: Pod) -> None:
-        """Let kube-scheduler see the pod, unless it is another one by now."""
+        """Remove the gate from the pod, unless another pod has its name by now."""
         namespace, name = pod.key
         steps: list[Mapping[str, Any]] = [
             {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
@@ -359,10 +358,10 @@ class Claiming:
         await self._candidate.write(epoch, Patch(PODS, name, steps, namespace, PatchType.JSON))
         self._forget(pod)
 
-    # --- taking back ---
+    # --- freeing ---
 
     async def _take_back(self, epoch: int, pod: Pod, claims: Iterable[DeviceClaim]) -> bool:
-        """Free what of these claims is reserved for the pod, or was allocated for it and nobody uses.
+        """Free what these claims reserve for the pod, and what was allocated for it and has no users.
 
         Return whether all of it is free.
         """
@@ -378,13 +377,13 @@ class Claiming:
                 self._claims.devices.drop(claim.uid)
             except NotLeading:
                 raise
-            except UllageError as error:  # the next look at the pod, or the next leader, finds it as it is
+            except UllageError as error:  # the next pass, or the next leader, tries again
                 self._record_wait(pod, f"claim {claim.name} could not be given back: {error.message}")
                 done = False
         return done
 
     async def _release(self, epoch: int, pod: Pod) -> bool:
-        """Free the claims of a pod that is gone and had no node. Return whether nothing is left to free."""
+        """Free the claims of a pod that was deleted without a node. Return whether nothing is left to free."""
         try:
             there = await self._api.get(PODS, pod.metadata.name, pod.metadata.namespace)
             if there.metadata.uid == pod.metadata.uid:
@@ -396,7 +395,7 @@ class Claiming:
         return await self._take_back(epoch, pod, [claim for claim in found if claim is not None])
 
     async def _release_abandoned(self, epoch: int) -> None:
-        """Free what was allocated here for pods that went while nobody led."""
+        """Free what was allocated here for pods that were deleted while no process led."""
         for found in list(self._devices.claims.objects.values()):
             users = (found.document.get("status") or {}).get("reservedFor") or ()
             if self._writes.mark not in (found.metadata.annotations or {}):
@@ -415,7 +414,7 @@ class Claiming:
 
 
 async def _paced(looking: Generator[None, None, T]) -> T:
-    """What comes of looking at many nodes, without keeping others waiting meanwhile."""
+    """Return the result of examining many nodes, with pauses for other tasks."""
     for number in itertools.count(1):
         try:
             next(looking)

@@ -1,6 +1,6 @@
-"""Slices, classes and claims as the API tells them, entered where they are decided by.
+"""Enters ResourceSlices, DeviceClasses and ResourceClaims from the API in the device books.
 
-A cluster may not have these kinds, or have them later: they are followed as soon as they are there.
+A cluster may lack these kinds, or get them later: they are watched as soon as they exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ullage.wire.pod.gate import gate_of
 from ullage.wire.topology.resourceslice import pool_of, read_resource_slices
 
 LOOK_S = 60.0
-"""How often a cluster that has no claims is asked whether it has them by now."""
+"""Seconds between checks whether a cluster without claims has these kinds by now."""
 
 _SOON_S = 1.0
 
@@ -37,9 +37,9 @@ KINDS = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS)
 
 
 class DeviceMirror:
-    """`run` follows the kinds of claims, once they are there; `changed` is set by all that may help a pod that waits.
+    """`run` watches the kinds once they exist. `changed` is set by every change that may help a waiting pod.
 
-    `describe` is called for a machine whose cards are told otherwise.
+    `describe` is called for a machine whose reported cards have changed.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class DeviceMirror:
         queue_key: str = gate_of(),
         record_event: RecordEvent = lambda _event: None,
     ) -> None:
-        """`queue_key` is the annotation that says in which queue a claim counts, and the label of that meaning.
+        """`queue_key` is the annotation that names the queue of a claim, and the label of the same meaning.
 
-        `record_event` takes events on claims that cannot be read, and on pods that use them.
+        `record_event` takes events on claims that cannot be parsed, and on pods that use them.
         """
         self._queue_key, self._unread = queue_key, UnreadClaims(claims.devices, record_event)
         self._api, self._claims, self._describe, self._on_error = api, claims, describe, on_error
@@ -66,15 +66,15 @@ class DeviceMirror:
         self._looked = asyncio.Event()
         self.served = False
         self.unreadable: dict[str, str] = {}
-        """What is asked in a way that is not known, by the uid of the claim."""
+        """Requests of unknown form, by the uid of the claim."""
         self.slices.subscribe(self._on_slice)
         self.classes.subscribe(self._on_class)
         self.claims.subscribe(self._on_claim)
         nodes.subscribe(self._on_node)
 
     async def run(self) -> None:
-        """Follow them until it is cancelled."""
-        while not await self._look():  # noqa: ASYNC110 - nobody tells when an API server is upgraded
+        """Watch the kinds until cancelled."""
+        while not await self._look():  # noqa: ASYNC110 - no event announces an upgrade of the API server
             await asyncio.sleep(LOOK_S if self._looked.is_set() else _SOON_S)
         async with asyncio.TaskGroup() as tasks:
             for informer in (self.slices, self.classes, self.claims):
@@ -82,7 +82,7 @@ class DeviceMirror:
             tasks.create_task(self._taint_rules.run())
 
     async def wait_synced(self) -> None:
-        """Return when all that is there has been told, or it is known that there is nothing."""
+        """Return when all objects have been entered, or the kinds are known to be missing."""
         await self._looked.wait()
         if self.served:
             for informer in (self.slices, self.classes, self.claims):
@@ -90,7 +90,7 @@ class DeviceMirror:
             await self._taint_rules.wait_known()
 
     async def catch_up(self) -> None:
-        """Take the state of now, however far behind the watches are.
+        """Enter the current state, however far behind the watches are.
 
         Raises:
             UllageError: a list failed.
@@ -100,11 +100,11 @@ class DeviceMirror:
             await self.claims.catch_up()
 
     def report_again(self) -> None:
-        """Report again what was told before this process led."""
+        """Record again the events from before this process led."""
         self._unread.report_again()
 
     async def claimed(self, pod: Pod) -> tuple[str, ...]:
-        """The cards that whoever schedules a pod has claimed for the resources its containers ask for.
+        """Return the cards that a scheduler has claimed for the resources that the containers of a pod request.
 
         Raises:
             NotFound: its claim is gone.
@@ -117,7 +117,7 @@ class DeviceMirror:
         return self._claims.devices.cards_of(read_claim(found.document))
 
     async def _look(self) -> bool:
-        """Whether the API has all of the kinds."""
+        """Return whether the API has all of the kinds."""
         try:
             for kind in KINDS:
                 pages = self._api.pages(kind, limit=1)
@@ -130,7 +130,7 @@ class DeviceMirror:
             self._on_error("ResourceClaim", "", error)
         except UllageError as error:
             self._on_error("ResourceClaim", "", error)
-            return False  # it is not known
+            return False  # unknown
         self._looked.set()
         return self.served
 

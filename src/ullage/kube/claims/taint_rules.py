@@ -1,4 +1,4 @@
-"""DeviceTaintRules: taints of devices beside those that drivers tell of, from an administrator or a controller."""
+"""DeviceTaintRules: taints on devices from an administrator or a controller, in addition to those of drivers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ullage.service.devices import Devices
 from ullage.wire.dra.taint_rule import read_taint_rule
 
 LOOK_AGAIN_S = 300.0
-"""Between questions whether the cluster has them by now."""
+"""Seconds between checks whether the cluster has the kind by now."""
 
 _SOON_S = 1.0
 
 
 class TaintRules:
-    """`run` follows them, in the newest version that is served, until it is cancelled."""
+    """`run` watches them, in the newest served version, until it is cancelled."""
 
     def __init__(self, api: KubeApi, devices: Devices, changed: asyncio.Event, on_error: OnError) -> None:
-        """`changed` is set where a rule may help somebody who waits."""
+        """`changed` is set if a rule may help a waiting pod."""
         self._api, self._devices, self._changed, self._on_error = api, devices, changed, on_error
         self._known = asyncio.Event()
 
     async def wait_known(self) -> None:
-        """Return when all rules are known, or it is that there are none."""
+        """Return when all rules are known, or it is known that there are none."""
         await self._known.wait()
 
     async def run(self) -> None:
-        """Follow them."""
+        """Watch the rules."""
         while (kind := await self._served()) is None:
             self._known.set()
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -61,7 +61,7 @@ class TaintRules:
                 name = new.metadata.name
                 try:
                     self._devices.set_taint_rule(name, read_taint_rule(new.document))
-                except InvalidRequest as error:  # what it tainted before stays tainted
+                except InvalidRequest as error:  # its earlier taints stay
                     self._on_error("DeviceTaintRule", name, error)
             case Removed(last):
                 self._devices.set_taint_rule(last.metadata.name, None)

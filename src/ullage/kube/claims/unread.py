@@ -1,4 +1,4 @@
-"""Claims whose devices cannot be read: what they can have takes no new work, and whoever can mend it is told."""
+"""Claims whose devices cannot be parsed: the cards they may hold are cordoned, and events report it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _REMEDY = "delete the pods that use it, so that it is deallocated; if an Ullage 
 
 
 class UnreadClaims:
-    """Those that there are now. The claim itself and each pod that uses it have an event `CardsUnknown`."""
+    """The current unreadable claims. Each claim, and each pod that uses it, has an event `CardsUnknown`."""
 
     def __init__(self, devices: Devices, record_event: RecordEvent) -> None:
         self._devices, self._record_event = devices, record_event
         self._events: dict[str, list[PodEvent]] = {}
 
     def withhold(self, found: Object, error: InvalidRequest) -> None:
-        """Keep new work off all that a claim can have."""
+        """Keep new work off all that a claim may hold."""
         unread, (namespace, name) = unread_devices(found.document), found.key
         self._devices.withhold(found.metadata.uid, unread)
         what = f"no device of {unread} takes new work while claim {name} cannot be read: {error.message}; {_REMEDY}"
@@ -29,12 +29,12 @@ class UnreadClaims:
         self._report(found.metadata.uid)
 
     def forget(self, uid: str) -> None:
-        """A claim can be read by now, or is gone."""
+        """Forget a claim that can be parsed by now, or is deleted."""
         self._devices.withhold(uid, None)
         self._events.pop(uid, None)
 
     def report_again(self) -> None:
-        """Report of all of them: nobody wrote what was told before this process led."""
+        """Record events for all of them: nothing was written before this process led."""
         for uid in self._events:
             self._report(uid)
 

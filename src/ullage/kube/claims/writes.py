@@ -1,6 +1,6 @@
-"""What is written on ResourceClaims: each step is one write, which the server refuses if the claim has changed since.
+"""Writes on ResourceClaims. Each step is one write, which the server refuses if the claim has changed since.
 
-Only a pod's own reservation is taken back, and an allocation that was made here.
+Only the pod's own reservation, and an allocation made here, are removed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ullage.wire.dra.claim import FINALIZER
 
 @dataclass(frozen=True, slots=True)
 class ClaimWrites:
-    """Every write is made in a term.
+    """Writes within a leadership term.
 
-    `mark` is the annotation that says for which pod's sake a claim was allocated, `queue_key` the one that says in
-    which queue it counts; pods have a label of that name.
+    `mark` is the annotation that names the pod for which a claim was allocated. `queue_key` is the annotation that
+    names the queue in which the claim counts; pods have a label of that name.
     """
 
     api: KubeApi
@@ -39,10 +39,10 @@ class ClaimWrites:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def fresh(self, claim: DeviceClaim) -> Object:
-        """The claim as the server has it.
+        """Read the claim from the server.
 
         Raises:
-            NotFound: it is gone. Conflict: it is another one by now, or about to go.
+            NotFound: it is deleted. Conflict: another claim has its name by now, or it is being deleted.
 
         """
         found = await self.api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
@@ -58,7 +58,7 @@ class ClaimWrites:
         """Allocate these devices and reserve them for a pod, in one write after that of the finalizer.
 
         Raises:
-            VersionConflict: somebody else has changed the claim.
+            VersionConflict: another client has changed the claim.
 
         """
         if _status(found).get("allocation"):
@@ -69,10 +69,10 @@ class ClaimWrites:
         return await self._set(epoch, found, body, [_user(pod)])
 
     async def reserve(self, epoch: int, pod: Pod, found: Object) -> Object:
-        """Reserve for a pod what is allocated already.
+        """Reserve an allocated claim for a pod.
 
         Raises:
-            Conflict: it is not any more. VersionConflict: somebody else has changed the claim.
+            Conflict: it is no longer allocated. VersionConflict: another client has changed the claim.
 
         """
         status = _status(found)
@@ -84,10 +84,10 @@ class ClaimWrites:
         return await self._set(epoch, found, status["allocation"], [*users, _user(pod)])
 
     async def free(self, epoch: int, uid: str, found: Object) -> Object:
-        """Take back what is reserved for a pod, and what was allocated here if nobody uses it.
+        """Remove the reservation for a pod, and an allocation made here that has no users.
 
-        The claim is written to in any case if it was allocated here, or about to be: of a write whose answer got lost
-        nothing comes after this.
+        A claim that was or might be allocated here is always written to. So no earlier write whose response was lost
+        can take effect after this one.
         """
         status = _status(found)
         users, marked = status.get("reservedFor") or [], self.mark in (found.metadata.annotations or {})

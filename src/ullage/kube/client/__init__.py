@@ -1,1 +1,1 @@
-"""Talking to an API server: its kinds and objects, changes, watches, and the lease of who leads."""
+"""The API server client: kinds and objects, writes, watches, and the lease for leader election."""

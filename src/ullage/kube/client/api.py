@@ -1,7 +1,7 @@
-"""The port to the Kubernetes API: lists in pages, watches, reads and writes; no cache and no decision.
+"""The port to the Kubernetes API: paged lists, watches, reads and writes. It has no cache and makes no decision.
 
-Every call ends: it answers, or raises one of `ullage.kube.client.errors` within its deadline. One contract suite
-holds for every adapter and every fake (`tests/kube/test_api_contract.py`).
+Every call ends: it returns, or raises one of `ullage.kube.client.errors` within its deadline. One contract test suite
+covers every adapter and every fake (`tests/kube/test_api_contract.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind: of one namespace ("": all), with these labels and fields (selectors as text)."""
+    """Which objects of a kind: of one namespace ("": all), with these label and field selectors (as text)."""
 
     namespace: str = ""
     labels: str = ""
@@ -32,14 +32,14 @@ ALL = Selection()
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a list. All pages of a list show the same moment: that of `version`."""
+    """A part of a list. All pages of a list show the same state: that of `version`."""
 
     items: tuple[T, ...]
     version: str
 
 
 class EventType(StrEnum):
-    """What a watch tells; a bookmark only moves the version."""
+    """The types of watch events. A bookmark only moves the version."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -49,7 +49,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One event; `item` is the last state of what was deleted, and None in a bookmark."""
+    """One event. `item` is the last state of a deleted object, and None in a bookmark."""
 
     type: EventType
     version: str
@@ -60,16 +60,16 @@ class KubeApi(Protocol):
     """What Ullage needs of an API server."""
 
     def pages(self, kind: Kind[T], select: Selection = ALL, limit: int = 500) -> AsyncGenerator[Page[T], None]:
-        """A list of the newest state, at least one page, `limit` items to a page at most.
+        """Yield the pages of a list of the newest state: at least one page, with up to `limit` items each.
 
         Raises:
-            Gone: the next page is no longer kept; what was listed is no whole.
+            Gone: the continue token has expired; the pages so far are no complete list.
 
         """
         ...
 
     def watch(self, kind: Kind[T], since: str, select: Selection = ALL) -> AsyncGenerator[WatchEvent[T], None]:
-        """What happened after version `since`, in order, until the server ends the stream, within minutes.
+        """Yield the events after version `since`, in order, until the server ends the stream, within minutes.
 
         The first event is a bookmark at `since`, when the server has accepted the watch: silence after it means that
         nothing happened. A server whose etcd sends no progress may never send another bookmark.
@@ -82,7 +82,7 @@ class KubeApi(Protocol):
         ...
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """The newest state of one object.
+        """Return the newest state of one object.
 
         Raises:
             NotFound: there is none.
@@ -91,14 +91,14 @@ class KubeApi(Protocol):
         ...
 
     async def write(self, change: Change) -> bytes:
-        """Carry out a change, once; the body of the answer, which for most is the new state of the object.
+        """Make a change once. Return the response body, which for most changes is the new state of the object.
 
         Raises:
             VersionConflict: the object changed since it was read, or a pod is bound already.
             AlreadyExists: the name is taken.
             NotFound: there is none.
-            BudgetExhausted: a budget does not allow an eviction now.
-            Unreachable: no answer came; the change may have happened.
+            BudgetExhausted: a PodDisruptionBudget does not allow an eviction now.
+            Unreachable: no response came; the change may have happened.
 
         """
         ...

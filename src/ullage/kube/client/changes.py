@@ -1,4 +1,4 @@
-"""What can be written to a Kubernetes API server: one record per way."""
+"""The writes that a Kubernetes API server accepts: one record for each type."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ullage.kube.client.objects import Object
 
 Body = Mapping[str, Any] | msgspec.Struct
 MANAGER = "ullage"
-"""Who wrote a field, as the API records it."""
+"""The field manager that the API server records for our writes."""
 
 
 class PatchType(StrEnum):
-    """How the body of a patch is meant: the media type of RFC 6902, of RFC 7386, and two of Kubernetes."""
+    """The media type of a patch: that of RFC 6902, that of RFC 7386, and two of Kubernetes."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -28,7 +28,7 @@ class PatchType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make an object; `body` is the whole of it."""
+    """Create an object. `body` is the whole object."""
 
     kind: Kind[Object]
     body: Body
@@ -37,9 +37,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Put `body` in place of an object, if it still has the resourceVersion that `body` states.
+    """Replace an object by `body` if it still has the resourceVersion that `body` states.
 
-    State the uid too: without one, some kinds (leases) are made where there is none.
+    State the uid too: without it, some kinds (leases) are created if there is none.
     """
 
     kind: Kind[Object]
@@ -51,9 +51,9 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Change parts of an object. A merge that states metadata.resourceVersion holds only for that version.
+    """Change parts of an object. A merge patch that states metadata.resourceVersion applies only to that version.
 
-    One that states another uid is refused as invalid, for good.
+    A patch that states another uid is refused as invalid, for good.
     """
 
     kind: Kind[Object]
@@ -66,7 +66,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an object, if it has that uid and version where they are given; `grace_s` is for pods."""
+    """Delete an object, if it has the given uid and version. `grace_s` is for pods."""
 
     kind: Kind[Object]
     name: str
@@ -78,10 +78,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Report a pod its node, and write annotations on it, in one step.
+    """Bind a pod to its node, and write annotations on it, in one step.
 
-    Refused if it is another pod of that name, is bound already, is about to end, or, where `version` is given,
-    has another resourceVersion.
+    The server refuses it if the uid differs, if the pod is bound already or terminating, or, where `version` is given,
+    if it has another resourceVersion.
     """
 
     namespace: str
@@ -94,9 +94,9 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """End a pod as far as its disruption budgets allow; one that is not ready may go where enough others are.
+    """Evict a pod as far as its disruption budgets allow. An unready pod may go if enough others are healthy.
 
-    With `dry_run` nothing is done: the answer says whether it would be.
+    With `dry_run` nothing changes: the response says whether the eviction would be allowed.
     """
 
     namespace: str
@@ -120,10 +120,10 @@ class Call:
 
 
 def call_of(change: Change) -> Call:
-    """How a change is asked for.
+    """Return the HTTP call of a change.
 
     Raises:
-        InvalidRequest: a name that cannot be one, or no namespace where one is needed.
+        InvalidRequest: an invalid name, or a missing namespace.
 
     """
     written = {"fieldManager": MANAGER}
@@ -154,7 +154,7 @@ def call_of(change: Change) -> Call:
 
 
 def _whole(kind: Kind[Object], body: Body) -> Body:
-    """The body with the kind it is of, which the API wants stated."""
+    """Return the body with apiVersion and kind, which the API requires."""
     if isinstance(body, msgspec.Struct):
         return body
     return {"apiVersion": kind.api_version, "kind": kind.name, **body}

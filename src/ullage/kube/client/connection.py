@@ -1,4 +1,4 @@
-"""How to reach an API server: a kubeconfig, or what a pod is given inside a cluster."""
+"""Connects to an API server with a kubeconfig, or with the service account of a pod."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _KEEP_ALIVE = (
 
 
 def connect(kubeconfig: Path | None = None, context: str | None = None) -> httpx2.AsyncClient:
-    """A client of one API server: its address, certificates and credentials; proxies are not used.
+    """Return a client of one API server, with its address, certificates and credentials. Proxies are not used.
 
-    Without a path: the service account of this pod, else the file named by KUBECONFIG, else the user's own.
-    A token that is kept in a file is read again when the server no longer takes the old one.
+    Without a path: the service account of this pod, else the file in KUBECONFIG, else the user's kubeconfig. A token
+    that is kept in a file is read again when the server no longer accepts the old one.
 
     Raises:
-        InvalidRequest: (`kube-config`) the configuration cannot be read, or lacks what is needed.
+        InvalidRequest: (`kube-config`) the configuration cannot be read, or is incomplete.
 
     """
     try:

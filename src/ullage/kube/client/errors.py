@@ -1,4 +1,4 @@
-"""What a Kubernetes API server refuses, as errors of Ullage: what to do follows from the type."""
+"""Refusals of a Kubernetes API server, as errors of Ullage. The type decides how to react."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound
 
 
 class Gone(UllageError):
-    """The version, or the next page, is no longer kept: list again."""
+    """The version or the continue token has expired: list again."""
 
     code = "kube-gone"
 
 
 class VersionConflict(Conflict):
-    """The object changed, or is another one, since it was read: read it again and decide again."""
+    """The object changed, or was replaced, since it was read: read it again and decide again."""
 
     code = "kube-conflict"
 
 
 class Forbidden(UllageError):
-    """The server does not let this user do that; a rule of RBAC is missing, or the token is wrong."""
+    """The server does not allow this user the call: an RBAC rule is missing, or the token is wrong."""
 
     code = "kube-forbidden"
 
 
 class Throttled(Unavailable):
-    """The server asks to come back later: after `retry_after_s` seconds."""
+    """The server asks to retry later: after `retry_after_s` seconds."""
 
     code = "kube-throttled"
 
@@ -43,13 +43,13 @@ class BudgetExhausted(Throttled):
 
 
 class Unreachable(Unavailable):
-    """No answer came: a write may have been carried out or not, so read before trying again."""
+    """No response came. A write may have taken effect or not, so read before you retry."""
 
     code = "kube-unreachable"
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a write that failed so was not carried out, nor ever will be; of all others nobody knows."""
+    """Return whether a write with this error did not and cannot take effect. All other outcomes are unknown."""
     return isinstance(error, UllageError) and (isinstance(error, Throttled) or not isinstance(error, Unavailable))
 
 
@@ -57,7 +57,7 @@ _PLAIN: dict[int, type[UllageError]] = {401: Forbidden, 403: Forbidden, 409: Ver
 
 
 def refusal(status: Status, what: str, retry_after_s: float = 1.0) -> UllageError:
-    """The error that a failed answer stands for; `what` is the call, `status.code` the HTTP status."""
+    """Return the error for a failed response. `what` is the call, `status.code` the HTTP status."""
     message = f"{what}: {status.message or status.reason or status.code}"
     if status.code == HTTPStatus.TOO_MANY_REQUESTS:
         return Throttled(message, retry_after_s)

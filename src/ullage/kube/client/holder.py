@@ -1,8 +1,8 @@
 """Where the holder of a Lease runs, and proof that its process has ended.
 
-A Lease runs out after seconds in which nobody decides. Often it is known sooner that its holder has ended: its process
-is gone from this kernel, its container was started again, or its pod is no more. The holder writes where it runs into
-an annotation of the Lease. Anything that cannot be read proves nothing.
+A Lease expires only after seconds in which nobody decides. Often it is known sooner that its holder has ended: its
+process is gone from this kernel, its container was restarted, or its pod was deleted. The holder writes where it runs
+into an annotation of the Lease. An annotation that cannot be parsed proves nothing.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ HOLDER = "ullage.io/holder"
 """The annotation of the Lease."""
 
 POD, NAMESPACE, UID, CONTAINER = "ULLAGE_POD_NAME", "ULLAGE_POD_NAMESPACE", "ULLAGE_POD_UID", "ULLAGE_CONTAINER_NAME"
-"""The environment of a process in a pod; the chart sets it."""
+"""The environment variables of a process in a pod. The chart sets them."""
 
 _DEAD = frozenset("ZX")
 """States of a process that has ended (proc(5))."""
 
 _UNKNOWN = 0
 _LARGEST = 2**22
-"""The largest number of a process that a kernel gives (proc(5), pid_max)."""
+"""The largest process id that a kernel assigns (proc(5), pid_max)."""
 
 _STATE, _START_TIME = 0, 19
-"""Fields of /proc/PID/stat after the name of the program: the state, and when it started, in ticks since boot."""
+"""Fields of /proc/PID/stat after the program name: the state, and the start time in clock ticks since boot."""
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a candidate runs; "" and 0 are not known.
+    """Where a candidate runs; "" and 0 mean unknown.
 
-    `kernel` is the boot and the namespace in which `pid` counts, `started` when that process did, in ticks since boot.
+    `kernel` is the boot id and the pid namespace of `pid`. `started` is the start time of that process in ticks since
+    boot.
     """
 
     identity: str
@@ -64,7 +65,7 @@ def here(identity: str, environment: Mapping[str, str] = os.environ) -> Place:
 
 
 def place_of(lease: Lease) -> Place | None:
-    """Return where the holder of a Lease runs, None if that is not known."""
+    """Return where the holder of a Lease runs; None if unknown."""
     try:
         found = msgspec.json.decode((lease.metadata.annotations or {}).get(HOLDER, ""), type=Place)
     except msgspec.MsgspecError:
@@ -73,10 +74,10 @@ def place_of(lease: Lease) -> Place | None:
 
 
 def has_ended(place: Place, own: Place) -> bool:
-    """Whether the process there is known to have ended, from here alone.
+    """Return whether the process there is known to have ended, from local evidence alone.
 
-    A process of this kernel is looked for. A container of the pod of `own` with another kernel namespace was the one
-    before: a kubelet starts it again only after it has ended.
+    A process of this kernel is looked up. A container of the pod of `own` with another pid namespace is a previous one:
+    a kubelet restarts a container only after it has ended.
     """
     if place.kernel and place.kernel == own.kernel:
         now = started_at(place.pid)
@@ -85,10 +86,10 @@ def has_ended(place: Place, own: Place) -> bool:
 
 
 async def pod_has_ended(api: KubeApi, place: Place, lease: Lease) -> bool:
-    """Whether the pod there is no more, or its container has ended since it took the Lease.
+    """Return whether the pod there is deleted, or its container has ended since it took the Lease.
 
-    Both times are of the clock of the holder's node. This is reported by a kubelet: a caller waits for a missed renewal
-    too. A pod that cannot be read proves nothing.
+    Both times are of the clock of the holder's node. A kubelet reports this, so callers also wait for a missed renewal.
+    A pod that cannot be read proves nothing.
     """
     if not (place.uid and place.pod and place.namespace):
         return False
@@ -121,7 +122,7 @@ def _time(text: object) -> datetime | None:
 
 
 def started_at(pid: int) -> int | None:
-    """Return when a process of this kernel started, in ticks since boot, or `_UNKNOWN`; None if it has ended."""
+    """Return the start time of a process of this kernel in ticks since boot, or `_UNKNOWN`; None if it has ended."""
     if not 0 < pid <= _LARGEST:
         return _UNKNOWN
     try:
@@ -129,7 +130,7 @@ def started_at(pid: int) -> int | None:
     except ProcessLookupError:
         return None
     except OSError:
-        pass  # it is of another user
+        pass  # it belongs to another user
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[_STATE] in _DEAD else int(fields[_START_TIME])

@@ -26,27 +26,27 @@ _KNOWN = frozenset(EventType)
 _ERROR = "ERROR"
 _SOONEST_S = 0.1
 _LONGEST_LINE = 64 << 20
-"""Bytes of one watch event: far more than any object, as etcd holds 1.5 MiB of one."""
+"""Maximum bytes of one watch event: far more than any object, as etcd limits an object to 1.5 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long calls wait, in seconds."""
+    """The timeouts of calls, in seconds."""
 
     answer_s: float = 10.0
-    """For one answer, whole."""
+    """For one complete response."""
     eviction_s: float = 20.0
-    """For the answer to an eviction: a server tries for ten seconds before it says that another pod was meant."""
+    """For the response to an eviction: a server retries for ten seconds before it reports that the pod was replaced."""
     throttled_s: float = 30.0
-    """For a server that asks to come back later, over all tries of a call."""
+    """For a server that asks to retry later, over all attempts of a call."""
     watch_s: tuple[float, float] = (300.0, 600.0)
-    """Until the server is to end a watch: a random time between these, so that not all return at once."""
+    """Until the server ends a watch: a random time in this range, so that watches do not all end at once."""
     silence_s: float = 150.0
-    """For the next line of a watch, before another watch replaces it. Most servers send a bookmark each minute."""
+    """For the next line of a watch before it is replaced. Most servers send a bookmark each minute."""
 
 
 class HttpKubeApi:
-    """One API server behind the port; `client` knows its address and credentials, and is not closed here."""
+    """One API server behind the port. `client` has its address and credentials, and is not closed here."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class HttpKubeApi:
             raise BudgetExhausted(error.message, error.retry_after_s) from None
 
     async def _call(self, call: Call) -> bytes:
-        """The body of the answer; a server that is busy is asked again when it says, for a while."""
+        """Return the response body. If the server is busy, retry when it says, for a limited time."""
         until = self._clock() + self._patience.throttled_s
         while True:
             try:
@@ -127,7 +127,7 @@ class HttpKubeApi:
 
     @asynccontextmanager
     async def _answer(self, call: Call, what: str) -> AsyncIterator[httpx2.Response]:
-        """An answer whose body is still to come, closed at the end."""
+        """Yield a response with an unread body, and close it at the end."""
         with _network(what):
             async with asyncio.timeout(self._patience.answer_s):
                 answer = await self._client.send(self._request(call, self._patience.silence_s), stream=True)
@@ -150,7 +150,7 @@ class HttpKubeApi:
 
 @contextmanager
 def _network(what: str) -> Iterator[None]:
-    """Trouble of the network inside the block becomes ours."""
+    """Convert network errors in the block into errors of Ullage."""
     try:
         yield
     except (httpx2.TimeoutException, TimeoutError) as error:
@@ -160,7 +160,7 @@ def _network(what: str) -> Iterator[None]:
 
 
 async def _lines(answer: httpx2.Response, what: str) -> AsyncIterator[bytes]:
-    """The lines of a stream. Only a line feed ends one: text in JSON may hold what else Unicode calls a line end."""
+    """Yield the lines of a stream. Only a line feed ends one: text in JSON may contain other Unicode line ends."""
     kept = bytearray()
     async for piece in answer.aiter_bytes():
         kept += piece
@@ -198,7 +198,7 @@ def _decode(body: bytes | msgspec.Raw, kind: type[D]) -> D:
 
 
 def _refusal(answer: httpx2.Response, what: str) -> UllageError:
-    """What a failed answer says; a proxy on the way may say it without a Status."""
+    """Return the error of a failed response. A proxy may send one without a Status."""
     try:
         told = msgspec.json.decode(answer.content, type=Status)
     except msgspec.DecodeError:
@@ -208,7 +208,7 @@ def _refusal(answer: httpx2.Response, what: str) -> UllageError:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds to wait, never none: servers send whole seconds, and 1 is meant where nothing is said."""
+    """Return the seconds to wait, never 0. Servers send whole seconds; 1 is used if the header is missing."""
     try:
         return max(_SOONEST_S, float(headers.get("Retry-After", "1")))
     except ValueError:

@@ -1,7 +1,7 @@
-"""A mirror of the objects of one kind: listed once, then kept up by a watch, and every change told once.
+"""A cache of the objects of one kind: listed once, then updated by a watch. Handlers get each change once.
 
-What a relist finds is compared with the mirror, so that what was deleted while nobody watched is told too.
-Streams of two kinds are not ordered against each other: a pod may name a node that is not mirrored yet.
+The result of a relist is compared with the cache, so handlers also get what was deleted while no watch was open. The
+streams of two kinds are not ordered relative to each other: a pod may name a node that is not cached yet.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ullage.model.error import UllageError
 K = TypeVar("K")
 Key = tuple[str, str]
 _REMEMBERED = 4096
-"""Events that are known again if they come twice, and ends of objects that are remembered."""
+"""Number of recent events kept to detect repetitions, and number of deletions that are remembered."""
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 30.0
 _LONGEST_WAIT_S = 120.0
-"""For a server that asks to come back later, whatever it asks."""
+"""Maximum wait in seconds for a server that asks to retry later, whatever it asks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added(Generic[T]):
-    """An object that was not there."""
+    """An object that was not cached."""
 
     new: T
 
@@ -48,7 +48,7 @@ class Changed(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Removed(Generic[T]):
-    """An object that is gone, as it was last known; one of the same name may follow."""
+    """A deleted object in its last known state. Another object of the same name may follow."""
 
     last: T
 
@@ -58,10 +58,10 @@ Handler = Callable[[News[T]], None]
 
 
 class Informer(Generic[T]):
-    """The mirror; `run` keeps it up until it is cancelled.
+    """The cache. `run` updates it until it is cancelled.
 
-    Handlers are called in order, in the event loop, when the mirror has just changed; they must not raise: an
-    error in one ends `run`. Between them and the mirror nothing is lost or told twice, whatever is cut.
+    Handlers are called in order, in the event loop, right after the cache has changed. They must not raise: an error in
+    one ends `run`. No change is lost or delivered twice, wherever `run` is interrupted.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Informer(Generic[T]):
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """`resync_s`: how old a list may be before, at the end of a watch, there is another one."""
+        """`resync_s`: the maximum age of a list. At the end of a watch, an older list is replaced."""
         self._api, self.kind, self._select = api, kind, select
         self._resync_s, self._clock, self._pause, self._chance = resync_s, clock, pause, chance
         self._objects: dict[Key, T] = {}
         self._handlers: list[Handler[T]] = []
-        self._learnt: dict[Key, tuple[str, str]] = {}  # the states of our own writes that were not told yet
+        self._learnt: dict[Key, tuple[str, str]] = {}  # states of our own writes that the watch has not reported yet
         self._version: str | None = None
         self._listed_at = self._heard_at = -math.inf
         self._recent: dict[tuple[str, ...], None] = {}  # in the order in which they came
@@ -89,11 +89,11 @@ class Informer(Generic[T]):
         self._synced = asyncio.Event()
         self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
         self.last_error: UllageError | None = None
-        """What the last try failed with; None while a watch is heard."""
+        """The error of the last attempt; None while a watch is alive."""
 
     @property
     def synced(self) -> bool:
-        """Whether all that was there at some moment has been told."""
+        """Whether the handlers have received a complete list."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -102,37 +102,38 @@ class Informer(Generic[T]):
 
     @property
     def age_s(self) -> float:
-        """Seconds since the server last answered: the mirror may be that old. Infinite before the first list.
+        """Seconds since the server last answered: the maximum age of the cache. Infinite before the first list.
 
         A watch that the server accepts is an answer: it starts at the version that is known here.
         """
         return self._clock() - self._heard_at
 
     def subscribe(self, handler: Handler[T]) -> None:
-        """Report a handler what is there, and from now on what changes."""
+        """Call a handler for all cached objects, and from now on for every change."""
         for item in list(self._objects.values()):
             handler(Added(item))
         self._handlers.append(handler)
 
     def has_ended(self, uid: str) -> bool:
-        """Return whether the object is known to be gone. The last ends of objects are remembered, not all."""
+        """Return whether the object is known to be deleted. Only the most recent deletions are remembered."""
         return uid in self._ended
 
     async def catch_up(self) -> None:
-        """Take the state of now, however far behind the watch is.
+        """List the current state, however far behind the watch is.
 
-        What the watch has still to tell is told all the same: what is gone by now may come back until it does.
+        Events still pending in the watch are delivered all the same: a deleted object may reappear until its deletion
+        follows.
 
         Raises:
-            UllageError: the list failed; nothing was told.
+            UllageError: the list failed; no handler was called.
 
         """
         await self._relist()
 
     def learn(self, before: T, after: T) -> None:
-        """A write of ours made `after` of `before`: whoever looks next sees it, though the watch may tell it later.
+        """Apply our own write, which made `after` of `before`, to the cache at once: the watch may report it later.
 
-        What the watch tells until then is older. Nothing is done where the mirror has moved on meanwhile.
+        Until then the watch reports older states. If the cache has moved on meanwhile, nothing changes.
         """
         known = self._objects.get(before.key)
         moved = known is None or known.state != before.state or known.metadata.uid != after.metadata.uid
@@ -141,7 +142,7 @@ class Informer(Generic[T]):
             self._put(after)
 
     async def run(self) -> None:
-        """List, watch, and start again after whatever went wrong; a pause grows while nothing is heard."""
+        """List, watch, and restart after every error. The pause grows while the server does not answer."""
         failures = 0
         while True:
             heard, began, wait_s = self._heard, self._clock(), 0.0
@@ -150,21 +151,23 @@ class Informer(Generic[T]):
                     await self._relist()
                 await self._follow()
             except Unreachable as error:
-                self.last_error = error  # nothing was missed: the next watch starts where this one ended
+                self.last_error = error  # nothing was missed: the next watch resumes where this one ended
             except Throttled as error:
-                self.last_error = error  # nor here, and a server that is busy is not asked for all of it
+                self.last_error = (
+                    error  # nothing was missed here either, and a busy server should not get a list request
+                )
                 wait_s = min(error.retry_after_s, _LONGEST_WAIT_S)
             except UllageError as error:
-                self.last_error, self._version = error, None  # the version is not known any more, or in doubt
+                self.last_error, self._version = error, None  # the version has expired or is uncertain
             well = self._heard > heard or self._clock() - began >= _LONGEST_PAUSE_S
             failures = 0 if well else failures + 1
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, 10))
             await self._pause(max(wait_s, self._chance(pause_s / 2, pause_s)))
 
     async def _relist(self) -> None:
-        """Take the state of one moment, and tell how it differs from the mirror; all of it, or none.
+        """List the current state, and deliver all differences from the cache, or none.
 
-        Of two lists on their way at the same time the one that began first may be older: after the other it is dropped.
+        Of two concurrent lists the one that began first may be older. It is dropped if the other is already taken.
         """
         self._begun += 1
         number, version, before = self._begun, "", set(self._learnt.items())
@@ -192,9 +195,10 @@ class Informer(Generic[T]):
         self._synced.set()
 
     async def _follow(self) -> None:
-        """Take events until the stream ends, or a list is taken beside it: what came after that is told from there on.
+        """Take events until the stream ends, or a concurrent list is taken: then a new watch resumes from that list.
 
-        Else an event that comes while the list is on its way would be undone by it, and never told again.
+        Otherwise that list would undo an event that arrived while it was in flight, and the event would never come
+        again.
         """
         assert self._version is not None
         taken = self._taken
@@ -253,7 +257,7 @@ class Informer(Generic[T]):
 
 
 def _remember(names: dict[K, None], name: K) -> None:
-    """Add a name, and drop the oldest where there are too many."""
+    """Add a name, and drop the oldest if there are too many."""
     names[name] = None
     if len(names) > _REMEMBERED:
         del names[next(iter(names))]

@@ -1,4 +1,4 @@
-"""The kinds of object that Ullage reads or writes, and where the API keeps them."""
+"""The kinds of objects that Ullage reads or writes, and their API paths."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T_co = TypeVar("T_co", bound=Object, covariant=True)
 
 
 class Unreadable(UllageError):
-    """A server sent something else than the API promises."""
+    """A server response violates the API schema."""
 
     code = "kube-unreadable"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T_co]):
-    """A kind of object: `group` is "" for the core group, `plural` is its name in paths."""
+    """A kind of object. `group` is "" for the core group, `plural` is its name in paths."""
 
     group: str
     version: str
@@ -33,14 +33,14 @@ class Kind(Generic[T_co]):
 
     @property
     def api_version(self) -> str:
-        """Group and version as objects state them."""
+        """Group and version as in `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str | None = None, subresource: str = "") -> str:
-        """Where the API keeps one object, or with no name the objects of a namespace ("": of all).
+        """Return the API path of one object, or without a name that of all objects in a namespace ("": in all).
 
         Raises:
-            InvalidRequest: a name that cannot be one, or no namespace where one is needed.
+            InvalidRequest: an invalid name, or a missing namespace.
 
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
@@ -56,10 +56,10 @@ class Kind(Generic[T_co]):
         return "/" + "/".join(parts)
 
     def read(self, raw: bytes | msgspec.Raw) -> T_co:
-        """The object that JSON holds; it keeps a copy of the bytes.
+        """Parse an object from JSON. It keeps a copy of the bytes.
 
         Raises:
-            Unreadable: it is none of this kind.
+            Unreadable: it is not of this kind.
 
         """
         try:

@@ -1,12 +1,12 @@
-"""Who leads, by a Lease: at most one process at a time believes that it does, and each term has its own epoch.
+"""Leader election by a Lease: at most one process at a time believes that it leads. Each term has its own epoch.
 
-A lease is not a lock: a process that was paused wakes up and goes on writing. So every write is made under
-the epoch of the term that decided it, and refused as soon as that term is over (`Candidate.write`, `Candidate.check`).
-Expiry is judged by how long the record has not changed, by this machine's own clock that no one sets; times
-in the record are for people. Who deletes the record while somebody leads undoes that: a process that never saw it
-takes it for the first one, at once, while the other leads until its next renewal.
+A lease is not a lock: a process that was suspended may resume and continue to write. So every write names the epoch of
+the term that decided it, and is refused once that term is over (`Candidate.write`, `Candidate.check`). A lease expires
+if its record has not changed for a time measured by this machine's monotonic clock. Times in the record are for people.
+Deleting the record while a process leads breaks this: a process that never saw it takes the lease at once, while the
+other leads until its next renewal.
 
-A holder that is known to have ended (`holder.py`) is not waited for.
+If the holder is known to have ended (`holder.py`), candidates do not wait for the lease to expire.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from ullage.model.error import Conflict, NotFound, UllageError
 
 
 def clock_s() -> float:
-    """Seconds that go on while the machine is suspended, and that nobody sets."""
+    """Return seconds of a clock that includes suspend time and is never set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class NotLeading(Conflict):
-    """The term under which this was decided is over, or never was; nothing was written."""
+    """The term in which this was decided is over, or never began. Nothing was written."""
 
     code = "not-leading"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How long things last, in seconds. Others wait longer than a leader goes on without renewing."""
+    """Durations in seconds. Others wait longer than a leader continues without a renewal."""
 
     lease_s: int = 15
     renew_s: float = 2.0
     give_up_s: float = 10.0
-    """From the start of the last renewal that succeeded: then a leader no longer believes that it leads."""
+    """From the start of the last successful renewal until a leader stops believing that it leads."""
 
     def __post_init__(self) -> None:
-        """Refuse terms under which two could lead at once."""
+        """Refuse durations that would allow two leaders at once."""
         if not 0 < self.renew_s < self.give_up_s < self.lease_s:
             raise ValueError(f"{self}: 0 < renew_s < give_up_s < lease_s is needed")
 
     @property
     def look_s(self) -> float:
-        """Between looks of one that does not lead."""
+        """Seconds between checks of a candidate that does not lead."""
         return self.renew_s / 2
 
     @property
     def missed_s(self) -> float:
-        """After so long without a renewal one was missed."""
+        """Seconds without a renewal after which one was missed."""
         return self.renew_s * 1.5
 
 
@@ -70,10 +70,10 @@ TERMS = Terms()
 
 
 class Candidate:
-    """One process that wants to lead; its identity is new at every start.
+    """One process that wants to lead. Its identity is new at every start.
 
-    `run` tries for ever; `epoch` is the number of the present term. Whoever ends a process stops what writes,
-    cancels `run`, and then calls `release`, so that another one need not wait.
+    `run` tries forever; `epoch` is the number of the current term. To end a process, stop all writers, cancel `run`,
+    and then call `release`, so that another candidate need not wait.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class Candidate:
         self._clock, self._now, self._pause = clock, now, pause
         self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         self.place = here(self.identity)
-        """Where this process runs, for others to see whether it has ended."""
+        """Where this process runs, so that others can check whether it has ended."""
         self.holder = ""
-        """Who was seen to lead; "" for nobody."""
+        """The last observed leader; "" for none."""
         self.last_error: UllageError | None = None
-        """What the last try failed with."""
+        """The error of the last attempt."""
         self.handed_over = False
-        """Whether whoever led before this term let go of it, with nothing under way."""
+        """Whether the previous leader released the lease with no write in flight."""
         self._epoch: int | None = None
         self._until = 0.0
         self._highest = 0
@@ -107,24 +107,24 @@ class Candidate:
 
     @property
     def lease_s(self) -> int:
-        """Seconds after which another one may lead that did not hear of a renewal."""
+        """Seconds after which another candidate may lead if it observed no renewal."""
         return self._terms.lease_s
 
     @property
     def epoch(self) -> int | None:
-        """The number of the term in which this process leads now, None if it does not; it only grows."""
+        """The number of the term in which this process leads now; None if it does not. It only grows."""
         return self._epoch if self.left_s > 0 else None
 
     @property
     def left_s(self) -> float:
-        """Seconds for which this process may go on without another renewal."""
+        """Seconds for which this process may continue without another renewal."""
         return self._until - self._clock() if self._epoch is not None else 0.0
 
     def check(self, epoch: int) -> None:
-        """Go on only in that term.
+        """Check that this process still leads in that term.
 
         Raises:
-            NotLeading: it is over.
+            NotLeading: the term is over.
 
         """
         if self.epoch != epoch:
@@ -133,13 +133,13 @@ class Candidate:
             raise NotLeading(f"{lease}: term {epoch} of {self.identity} is over: {now}")
 
     async def write(self, epoch: int, change: Change) -> bytes:
-        """Write in a term: not after it, and not longer than what is left of it when the write begins.
+        """Write within a term. The write is cancelled when the term, as known at its start, expires.
 
-        A change that states the version it was decided on is refused by the server as well if someone came between.
+        The server also refuses a change that states the version it was decided on if another write came in between.
 
         Raises:
             NotLeading: the term is over; nothing was written.
-            Unreachable: the write outlived what was left; it may have happened.
+            Unreachable: the write took longer than the rest of the term; it may have happened.
 
         """
         self.check(epoch)
@@ -150,7 +150,7 @@ class Candidate:
             raise Unreachable(f"a write of term {epoch} had no answer before its end", code="kube-timeout") from None
 
     async def elected(self) -> int:
-        """The epoch, as soon as this process leads."""
+        """Return the epoch as soon as this process leads."""
         while True:
             await self._elected.wait()
             if (epoch := self.epoch) is not None:
@@ -158,7 +158,7 @@ class Candidate:
             self._elected.clear()
 
     async def run(self) -> None:
-        """Take the lease when it is free, and renew it."""
+        """Acquire the lease when it is free, and renew it."""
         while True:
             began = self._clock()
             await self.attempt()
@@ -166,7 +166,7 @@ class Candidate:
             await self._pause(max(0.0, gap_s - (self._clock() - began)))
 
     async def attempt(self) -> None:
-        """Read the record, and take or renew it if that may be; what fails is tried again at the next call."""
+        """Read the record, and acquire or renew the lease if allowed. A failure is retried at the next call."""
         try:
             async with asyncio.timeout(self._terms.give_up_s / 2):
                 await self._attempt()
@@ -179,7 +179,7 @@ class Candidate:
             )
 
     async def release(self) -> None:
-        """Let another one lead at once. Nothing may be written in this term any more."""
+        """Let another candidate lead at once. Nothing may be written in this term any more."""
         epoch, self._epoch = self.epoch, None
         if epoch is None:
             return
@@ -213,7 +213,7 @@ class Candidate:
             await self._take(found)
 
     async def _holder_has_ended(self, found: Lease) -> bool:
-        """Whether who holds the record is known to have ended; what a kubelet reports counts after a missed renewal."""
+        """Return whether the holder is known to have ended. A kubelet's report counts after a missed renewal."""
         place = place_of(found)
         if place is None:
             return False
@@ -223,13 +223,13 @@ class Candidate:
         return quiet_s >= self._terms.missed_s and await pod_has_ended(self._api, place, found)
 
     def _free(self, spec: LeaseSpec) -> bool:
-        """Whether nobody else can believe that it leads by this record, which was last seen to change some time ago."""
+        """Return whether no other process can still believe that it leads by this record."""
         lasts_s = max(spec.lease_duration_seconds or self._terms.lease_s, 1)
         held = spec.holder_identity not in (None, "", self.identity)
         return not held or self._clock() - self._changed_at >= lasts_s
 
     async def _take(self, found: Lease | None) -> None:
-        """Begin a term of our own, later than any that was seen, also where the record was deleted meanwhile."""
+        """Start a term with an epoch above all observed ones, also if the record was deleted meanwhile."""
         began, epoch, time = self._clock(), self._highest + 1, self._time()
         await self._write(found, LeaseSpec(self.identity, self._terms.lease_s, time, time, epoch))
         self._epoch, self._highest, self._until = epoch, epoch, began + self._terms.give_up_s
@@ -237,7 +237,7 @@ class Candidate:
         self._elected.set()
 
     async def _write(self, found: Lease | None, spec: LeaseSpec) -> None:
-        """Make the record, or replace exactly the one that was read."""
+        """Create the record, or replace exactly the version that was read."""
         note = {HOLDER: msgspec.json.encode(self.place).decode()}
         if found is None:
             body = {"metadata": {"name": self._name, "annotations": note}, "spec": spec}

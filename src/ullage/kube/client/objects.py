@@ -1,6 +1,6 @@
-"""Objects of the Kubernetes API: only the fields that are read, and the bytes that hold the rest.
+"""Objects of the Kubernetes API: only the fields that are read, and the bytes with the rest.
 
-A resourceVersion is opaque: it is compared for equality and handed back, never ordered or computed with.
+A resourceVersion is opaque: it is compared for equality and sent back, never ordered or computed with.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.wire.document import Document
 
 
 class Owner(Struct, frozen=True, rename="camel"):
-    """Who an object belongs to; `controller` is true for the one that made it."""
+    """An owner reference. `controller` is true for the controller of the object."""
 
     kind: str = ""
     name: str = ""
@@ -23,7 +23,7 @@ class Owner(Struct, frozen=True, rename="camel"):
 
 
 class Metadata(Struct, frozen=True, rename="camel", kw_only=True):
-    """What every object carries; times are RFC 3339."""
+    """The metadata of every object. Times are RFC 3339."""
 
     name: str = ""
     namespace: str = ""
@@ -37,49 +37,49 @@ class Metadata(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Object(Struct, frozen=True, rename="camel", kw_only=True):
-    """One object as a server told it. Custom resources are read as this."""
+    """One object as a server sent it. Custom resources are read as this."""
 
     metadata: Metadata
     raw: bytes = msgspec.field(default=b"", name="$raw")
-    """The JSON it was read from; no object has a field of that name."""
+    """The JSON it was read from. No object has a field of that name."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and name; "" is the namespace of what has none."""
+        """Namespace and name. Cluster-scoped objects have the namespace ""."""
         return self.metadata.namespace, self.metadata.name
 
     @property
     def state(self) -> tuple[str, str]:
-        """The uid and version: where they are equal, nothing differs."""
+        """The uid and version. Objects with equal states are equal."""
         return self.metadata.uid, self.metadata.resource_version
 
     @property
     def document(self) -> Document:
-        """The whole object, decoded afresh at each call."""
+        """The whole object, decoded at each call."""
         document: Document = msgspec.json.decode(self.raw)
         return document
 
 
 class Gate(Struct, frozen=True):
-    """What keeps a pod from being looked at by its scheduler."""
+    """A scheduling gate: schedulers ignore the pod until it is removed."""
 
     name: str = ""
 
 
 class Group(Struct, frozen=True, rename="camel"):
-    """The group of pods that a pod is of."""
+    """The scheduling group of a pod."""
 
     pod_group_name: str | None = None
 
 
 class InitContainer(Struct, frozen=True):
-    """A container that starts before others of its pod."""
+    """An init container of a pod."""
 
     name: str = ""
 
 
 class PodSpec(Struct, frozen=True, rename="camel"):
-    """Where a pod is, who places it, what that waits for, and whether others are evicted for it."""
+    """The node of a pod, its scheduler, its gates and group, and its preemption policy."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -91,31 +91,31 @@ class PodSpec(Struct, frozen=True, rename="camel"):
 
 
 class Phase(Struct, frozen=True):
-    """How far a pod or a namespace has come; `reason` in one word, where there is one."""
+    """The phase of a pod or a namespace. `reason` is one word, if there is one."""
 
     phase: str = ""
     reason: str = ""
 
 
 class Pod(Object, frozen=True):
-    """A pod; `document` is what `ullage.wire.pod` reads."""
+    """A pod. `ullage.wire.pod` reads its `document`."""
 
     spec: PodSpec = PodSpec()
     status: Phase = Phase()
 
     @property
     def finished(self) -> bool:
-        """Whether its processes are gone for good: it holds no card though the object stays."""
+        """Whether its processes have ended for good: it holds no card though the object still exists."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def terminating(self) -> bool:
-        """Whether it was told to end; it holds its cards until the object is gone."""
+        """Whether its deletion was requested. It holds its cards until the object is gone."""
         return self.metadata.deletion_timestamp is not None
 
 
 class Taint(Struct, frozen=True):
-    """Why pods stay away from a node."""
+    """A taint of a node."""
 
     key: str
     value: str = ""
@@ -123,21 +123,21 @@ class Taint(Struct, frozen=True):
 
 
 class NodeSpec(Struct, frozen=True):
-    """What an operator said of a node."""
+    """What an operator sets on a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] | None = None
 
 
 class Condition(Struct, frozen=True):
-    """One finding about an object: `status` is True, False or Unknown."""
+    """A condition of an object. `status` is True, False or Unknown."""
 
     type: str
     status: str
 
 
 class NodeStatus(Struct, frozen=True):
-    """What a kubelet reports: amounts are Kubernetes quantities."""
+    """What a kubelet reports. Amounts are Kubernetes quantities."""
 
     capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
@@ -145,25 +145,25 @@ class NodeStatus(Struct, frozen=True):
 
 
 class Node(Object, frozen=True):
-    """A machine."""
+    """A node."""
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet says that it can run pods."""
+        """Whether its kubelet reports that it can run pods."""
         return any(found.type == "Ready" and found.status == "True" for found in self.status.conditions or ())
 
 
 class Namespace(Object, frozen=True):
-    """A namespace; its labels and annotations matter."""
+    """A namespace with its labels and annotations."""
 
     status: Phase = Phase()
 
 
 class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Who leads; times are RFC 3339 with six decimals. `lease_transitions` counts the leaders so far."""
+    """The holder of a lease. Times are RFC 3339 with six decimals. `lease_transitions` counts the leaders so far."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -173,13 +173,13 @@ class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Lease(Object, frozen=True):
-    """A record of who leads."""
+    """A leader election record."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
 class PodDisruptionBudgetSpec(Struct, frozen=True):
-    """Which pods a budget is for: a label selector."""
+    """The label selector of the pods that a budget protects."""
 
     selector: dict[str, Any] | None = None
 
@@ -198,7 +198,7 @@ class PodDisruptionBudget(Object, frozen=True):
 
 
 class ResourceQuotaSpec(Struct, frozen=True, rename="camel"):
-    """What a namespace may have in all, by resource; with scopes only of some pods."""
+    """The limits of a namespace by resource. With scopes they count only some pods."""
 
     hard: dict[str, str] | None = None
     scopes: tuple[str, ...] | None = None
@@ -206,13 +206,13 @@ class ResourceQuotaSpec(Struct, frozen=True, rename="camel"):
 
 
 class ResourceQuota(Object, frozen=True):
-    """What a namespace may have in all."""
+    """The limits of a namespace."""
 
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """The answer of a server that is no object: mostly a refusal."""
+    """A response that is no object: mostly a refusal."""
 
     code: int = 0
     reason: str = ""
@@ -220,21 +220,21 @@ class Status(Struct, frozen=True, kw_only=True):
 
 
 class ListMetadata(Struct, frozen=True, rename="camel"):
-    """The version of the state that a page shows, and where the next page starts."""
+    """The version of the state that a page shows, and the continue token of the next page."""
 
     resource_version: str = ""
     next: str = msgspec.field(default="", name="continue")
 
 
 class ObjectList(Struct, frozen=True):
-    """A page of a list, its items not yet read."""
+    """A page of a list with undecoded items."""
 
     metadata: ListMetadata = ListMetadata()
     items: tuple[msgspec.Raw, ...] | None = None
 
 
 class EventLine(Struct, frozen=True):
-    """A line of a watch, its object not yet read."""
+    """A line of a watch with an undecoded object."""
 
     type: str
     object: msgspec.Raw = msgspec.Raw(b"{}")

@@ -1,4 +1,4 @@
-"""Whether an API has a kind: definitions of others come and go."""
+"""Whether an API server has a kind: custom resource definitions are added and removed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ullage.model.error import NotFound
 
 
 async def is_served(api: KubeApi, kind: Kind[Any]) -> bool:
-    """Whether there are objects of a kind that may be read.
+    """Return whether the server has objects of a kind that may be read.
 
     Raises:
-        Unavailable: it is not known now.
+        Unavailable: it is unknown now.
 
     """
     try:

@@ -1,1 +1,1 @@
-"""Pods that wait for their turn."""
+"""Pods that wait behind a scheduling gate until their queue admits them."""

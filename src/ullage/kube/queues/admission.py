@@ -1,8 +1,9 @@
-"""Gates of pods are opened when it is their turn: what the API tells is told to the gates, and theirs is written.
+"""Admission of gated pods: removes the scheduling gate of each pod when its queue admits it.
 
-All that is known follows from the API. A pod whose gate is open and that is on no node had its turn if it says so
-itself, and its place is kept again after a restart. What is to be written is compared with what is there, in every
-round, so that a write that failed is tried again until it is there or not wanted any more.
+This controller passes what the API reports to `Gates` and writes the decisions back. It is no admission webhook. All
+state follows from the API. A pod without its gate and without a node was admitted if an annotation says so, and its
+place is reserved again after a restart. Each round compares the intended writes with the current objects, so a failed
+write is retried until it succeeds or is no longer needed.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ from ullage.wire.pod import DOMAIN, PodRequest, ReadPod
 from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, set_reason
 
 GATHER_S = 0.05
-"""How long changes gather before turns are decided."""
+"""Seconds for which changes are gathered before the next decision."""
 
 REST = 4.0
-"""How many times as long as turns took to decide others are answered before they are decided again."""
+"""After a decision, other requests are served for this multiple of its duration before the next decision."""
 
 AGAIN_S = 1.0
-"""Before a write that failed is tried again, and between two looks for changes that no pod or node shows."""
+"""Seconds before a failed write is retried, and between checks for changes that no pod or node event shows."""
 
 REPORTED_AGAIN_S = 60.0
-"""For so long a new place in the queue alone is not written on a pod; a new reason is."""
+"""Seconds for which a changed position in the queue alone is not written on a pod. A new reason is written at once."""
 
 GAP_S = 0.05
-"""Between two writes of reasons: at most 20 a second."""
+"""Seconds between two writes of reasons: at most 20 each second."""
 
 _AT_ONCE = 16
 
 
 @dataclass(slots=True)
 class _Reported:
-    """What a pod was told, and when."""
+    """The last reason written on a pod, and when."""
 
     code: str
     text: str
@@ -62,7 +63,7 @@ class _Reported:
 
 
 class AdmissionController:
-    """`run` opens gates while this process leads, until it is cancelled; `begin` is a part of taking the lead."""
+    """`run` opens gates while this process leads, until it is cancelled. `begin` is a step of the takeover."""
 
     def __init__(
         self,
@@ -82,28 +83,28 @@ class AdmissionController:
         at_once: Callable[[str], bool] = lambda _namespace: False,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`at_once` says of a namespace that its pods do not wait: what they may have is decided otherwise."""
+        """`at_once` returns whether the pods of a namespace skip the queue because bindings decide on their cards."""
         self.gates, self._queue_of = gates, queue_of
         self._mirror, self._candidate, self._read_pod, self._groups = mirror, candidate, read_pod, groups
         self._namespaces, self._domain, self._record_event = namespaces, domain, record_event
         self._clock, self._pause = clock, pause
         self._pods: dict[str, Pod] = {}
-        """Pods that wait, and those whose gate is open and that are on no node."""
+        """Pods that wait, and pods whose gate is open and that have no node yet."""
         self._gate = gate_of(domain)
         self._members: dict[str, Pod] = {}
-        """Pods of gangs that are on a node: they count to the quorum of those that wait."""
+        """Gang members on a node: they count towards the quorum of the waiting members."""
         self._at_once = at_once
         self._free: set[str] = set()
-        """Those that ask for no card, or do not wait: their gate may be open whenever it likes."""
+        """Pods that request no card or do not wait: their gate may open at any time."""
         self._wrong: dict[str, UllageError] = {}
         self._reported: dict[str, _Reported] = {}
         self._written: dict[str, str] = {}
-        """The version of each pod that a change was written on: it is not written again before there is another."""
+        """The resourceVersion of each pod that was patched. It is not patched again before it has a new version."""
         self._to_report: dict[str, tuple[str, str]] = {}
         self._stale = self._grouped = False
         self._wake = asyncio.Event()
         self.failed = 0
-        """Writes that failed, and were or will be tried again."""
+        """Failed writes, which were or will be retried."""
         groups.on_change(self._read_again)
         pods.subscribe(self._on_pod)
         nodes.subscribe(self._on_node)
@@ -111,26 +112,26 @@ class AdmissionController:
 
     def _on_node(self, news: News[Node]) -> None:
         if not isinstance(news, Changed):
-            self._read_again()  # whether a pod has to share cards follows from the nodes that there are
+            self._read_again()  # the nodes decide whether a pod has to share cards
         self._wake.set()
 
     def begin(self) -> None:
-        """Keep the places of those that had their turn, before anybody is answered."""
+        """Reserve the places of admitted pods before any request is answered."""
         self._written.clear()
         self._enter_again()
         self.gates.begin()
         self._wake.set()
 
     async def run(self) -> None:
-        """Decide at every change, and when time alone changes something."""
+        """Decide after every change, and when a deadline passes."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._open())
             tasks.create_task(self._write_reasons())
 
-    # --- what the API tells ---
+    # --- events from the API ---
 
     def _read_again(self) -> None:
-        """What pods are to be read anew by has changed: groups, or the queues of namespaces."""
+        """Read pods again: groups, or the queues of namespaces, have changed."""
         self._stale = True
         self._wake.set()
 
@@ -171,11 +172,11 @@ class AdmissionController:
                 self._members[uid] = pod
             gang = None if request is None else request.claim.gang
             self.gates.placed(uid, None if gang is None else gang.key)
-        elif not others and (gated or place):  # claims are seen to when it had its turn
+        elif not others and (gated or place):  # claims are allocated after admission
             self._pods[uid] = pod
             self._enter_waiting(pod, place, gated=gated)
         else:
-            self._forget(uid)  # others keep it from being placed, or it never waited here
+            self._forget(uid)  # another gate holds it, or it never waited here
 
     def _enter_waiting(self, pod: Pod, place: str, *, gated: bool) -> None:
         uid = pod.metadata.uid
@@ -192,13 +193,13 @@ class AdmissionController:
         return self._groups.named_by(pod) or any(key.startswith(f"{self._domain}/gang-") for key in keys)
 
     def _shape(self, asked: PodRequest) -> PodRequest:
-        """Return what a pod asks: a card for each container, or shared cards where no node has as many cards."""
+        """Return what a pod requests: a card for each container, or shared cards where no node has as many cards."""
         machines = self._mirror.machines.values()
         most = max((len(machine.gpus) for machine in machines), default=0)
         return next((each for each in (asked, *asked.shared) if each.requirement.gpu_count <= most), asked)
 
     def _read(self, pod: Pod) -> Request | None:
-        """What it asks; None if that is no card, or cannot be read."""
+        """Return the request of a pod; None if it requests no card or cannot be parsed."""
         uid = pod.metadata.uid
         self._wrong.pop(uid, None)
         self._free.discard(uid)
@@ -215,7 +216,7 @@ class AdmissionController:
             return None
         return request if gang is None else replace(request, claim=replace(request.claim, gang=gang))
 
-    # --- turns ---
+    # --- decisions ---
 
     async def _open(self) -> None:
         took = 0.0
@@ -229,7 +230,7 @@ class AdmissionController:
                 continue
             self._wake.clear()
             self._mirror.settle()
-            if self._stale or not self._grouped:  # what pods said of groups was read before these were known
+            if self._stale or not self._grouped:  # pods were parsed before their groups were known
                 self._grouped = True
                 self._enter_again()
             began = self._clock()
@@ -241,7 +242,7 @@ class AdmissionController:
             await self._write(epoch)
 
     async def _something(self) -> None:
-        """Return when anything changed. Claims, quotas and lapsed places change the books without news of pods."""
+        """Return after any change. Claims, quotas and expired places change the books without a pod event."""
         while not (self._wake.is_set() or self.gates.has_news):
             left_s = self.gates.wake_in_s()
             if left_s == 0.0:
@@ -251,7 +252,7 @@ class AdmissionController:
                     await self._wake.wait()
 
     async def _write(self, epoch: int) -> None:
-        """Open the gates of those that have a place, and say where it is."""
+        """Open the gates of admitted pods, and write their nodes on them."""
         work = [(uid, node) for uid, node in self.gates.places().items() if uid in self._pods]
         work += [(uid, "") for uid in sorted(self._free) if uid in self._pods]
         for start in range(0, len(work), _AT_ONCE):
@@ -262,7 +263,7 @@ class AdmissionController:
                 asyncio.get_running_loop().call_later(AGAIN_S, self._wake.set)
 
     async def _let_go(self, epoch: int, uid: str, node: str) -> bool:
-        """Whether nothing is left to write on this version of a pod."""
+        """Admit a pod. Return whether nothing is left to write on this version of it."""
         pod = self._pods.get(uid)
         if pod is None or self._written.get(uid) == pod.metadata.resource_version:
             return True
@@ -280,10 +281,10 @@ class AdmissionController:
             self._record(uid, Reason.LET_GO, f"it is its turn; {node} has room for it")
         return True
 
-    # --- why a pod waits ---
+    # --- reasons why a pod waits ---
 
     def _compare(self) -> None:
-        """Note what is to be told: new reasons, and after a while new places in the queue."""
+        """Queue the writes that are due: new reasons and, after a while, new positions in the queue."""
         self._to_report = {}
         refusals = self.gates.refusals()
         news = [uid for uid, refusal in refusals.items() if self._is_news(uid, refusal.code.value)]
@@ -295,7 +296,7 @@ class AdmissionController:
                 self._note(uid, error.code, f"{error.code}: {error.message}")
 
     def _is_news(self, uid: str, code: str) -> bool:
-        """Whether it is another reason, or long ago that it was told."""
+        """Return whether the reason is new, or the last write is long ago."""
         pod = self._pods.get(uid)
         if pod is None:
             return False
@@ -307,13 +308,13 @@ class AdmissionController:
             self._to_report[uid] = (code, text)
 
     def _last_reported(self, pod: Pod) -> _Reported:
-        """What a pod was told by whoever led before."""
+        """Return what an earlier leader wrote on a pod."""
         text = reason_of(pod.metadata.annotations or {}, self._domain)
         found = self._reported[pod.metadata.uid] = _Reported(text.partition(":")[0], text, self._clock())
         return found
 
     async def _write_reasons(self) -> None:
-        """Write reasons, a few a second."""
+        """Write reasons, a few each second."""
         while True:
             epoch = self._candidate.epoch
             if epoch is None or not self._to_report:
@@ -323,7 +324,7 @@ class AdmissionController:
             code, text = self._to_report.pop(uid)
             known = self._reported.get(uid)
             if known is None:
-                continue  # what was told last did not arrive: that is compared first
+                continue  # the last write was lost: compare first
             if known.code != code:
                 self._record(uid, Reason.WAITING, text.partition("; ")[0])
             self._reported[uid] = _Reported(code, text, self._clock())
@@ -334,7 +335,7 @@ class AdmissionController:
                     await self._candidate.write(epoch, _patch(pod, changes))
                 except UllageError:
                     self.failed += 1
-                    self._reported.pop(uid, None)  # it is compared with what is there, and told, again
+                    self._reported.pop(uid, None)  # compare with the object again, and retry
                     self._wake.set()
             await self._pause(GAP_S)
 
@@ -345,7 +346,7 @@ class AdmissionController:
 
 
 def _reason_text(standing: Standing, refusal: Refusal) -> str:
-    """What a pod is told: the code, the sentence, its place in the queue."""
+    """Return the text for a pod: the code, the sentence, and its position in the queue."""
     why = first_text(refusal.rejections) if refusal.rejections else MEANINGS[refusal.code]
     kept = f"; room is kept for it on {', '.join(standing.reserved)}" if standing.reserved else ""
     place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"

@@ -1,4 +1,4 @@
-"""HyperNodes of a cluster that has them: in which domain of each tier a node is."""
+"""HyperNodes, in clusters that have them: the domain of each tier that a node is in."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ullage.wire.re2 import matches
 from ullage.wire.topology.hypernode import HyperNode, read_hypernode, tiers_of
 
 LOOK_AGAIN_S = 300.0
-"""Between questions whether the cluster has them by now."""
+"""Seconds between checks whether the cluster has the kind by now."""
 
 _SOON_S = 2.0
 _GATHER_S = 0.1
-"""How long changes are gathered before it is worked out again who is where."""
+"""Seconds for which changes are gathered before the domains are computed again."""
 
 
 class HyperNodes:
-    """`run` follows them until it is cancelled."""
+    """`run` watches HyperNodes until it is cancelled."""
 
     def __init__(self, api: KubeApi, nodes: Informer[Node], on_error: OnError) -> None:
         self._api, self._nodes, self._on_error = api, nodes, on_error
@@ -36,26 +36,26 @@ class HyperNodes:
         nodes.subscribe(self._on_node)
 
     def on_move(self, moved: Callable[[Collection[str]], None]) -> None:
-        """Call this with the names of nodes whenever their domains have changed."""
+        """Register a callback that gets the names of nodes whose domains have changed."""
         self._moved = moved
 
     def labels_of(self, node: str) -> Mapping[str, str]:
-        """The domains of a node, as labels."""
+        """Return the domains of a node, as labels."""
         return self._labels.get(node, {})
 
     @property
     def tiers(self) -> list[int]:
-        """Those that there are, ascending."""
+        """The tiers that exist, ascending."""
         return sorted({each.tier for each in self._known.values()})
 
     async def run(self) -> None:
-        """Follow them, once there are any."""
+        """Watch HyperNodes as soon as the cluster has the kind."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             tasks.create_task(self._work_out())
 
     async def _follow(self) -> None:
-        while not await self._served():  # noqa: ASYNC110 - nobody tells when a definition comes
+        while not await self._served():  # noqa: ASYNC110 - no event announces a new definition
             await asyncio.sleep(LOOK_AGAIN_S)
         informer = Informer(self._api, HYPERNODES)
         informer.subscribe(self._on_hypernode)
@@ -101,7 +101,7 @@ class HyperNodes:
             self._changed.clear()
             nodes = {node.metadata.name: node.metadata.labels or {} for node in self._nodes.objects.values()}
             last = self._labels
-            # patterns are tried on every name: that may take seconds, which nobody has to wait for
+            # Patterns are matched with every name, which may take seconds, so a thread does it.
             self._labels, wrong = await asyncio.to_thread(tiers_of, list(self._known.values()), nodes, matches)
             for sentence in wrong:
                 if sentence not in self._said:

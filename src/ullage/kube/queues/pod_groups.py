@@ -1,6 +1,6 @@
-"""Groups of pods that start together, as others write them: PodGroups of three makers, where a cluster has them.
+"""Pods that start together: the PodGroups of three projects, where a cluster has these kinds.
 
-Which kinds there are is found out by asking for them, and asked again now and then: a definition may come later.
+The kinds that exist are found by asking for them. The question is repeated: a definition may be added later.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ullage.wire.document import mapping, mappings, text, whole
 from ullage.wire.topology.hypernode import MAX_TIER, TIER_LABEL
 
 LOOK_AGAIN_S = 300.0
-"""Between questions for a kind that there was not."""
+"""Seconds between checks for a kind that did not exist."""
 
 _SOON_S = 2.0
 _LEAST = 2
 
 
 class Near(NamedTuple):
-    """How close members have to be, as `GangClaim` says it: levels of labels, and the one that is not left."""
+    """How close members must be, as in `GangClaim`: the preferred levels of labels, and the level that is required."""
 
     domain: str | None = None
     within: str | None = None
@@ -36,9 +36,9 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Whose groups: the versions of their kind, newest first, how a pod names one, how many must start together.
+    """A project with PodGroups: the versions of its kind, newest first, how a pod names a group, and its minimum size.
 
-    And how near to each other, where there are these tiers of HyperNodes.
+    Also the required proximity of members, given the tiers of HyperNodes in the cluster.
     """
 
     kinds: tuple[Kind[Object], ...]
@@ -64,7 +64,7 @@ def _member(spec: Mapping[str, Any]) -> object:
 
 
 def _gang(spec: Mapping[str, Any]) -> object:
-    """Groups whose policy is not `gang` start one by one."""
+    """Return the minimum size. Members of a group whose policy is not `gang` start one by one."""
     policy = mapping(spec.get("schedulingPolicy"), "spec.schedulingPolicy")
     return mapping(policy.get("gang"), "spec.schedulingPolicy.gang").get("minCount")
 
@@ -74,14 +74,14 @@ def _anywhere(_spec: Mapping[str, Any], _tiers: Sequence[int]) -> Near:
 
 
 def _by_topology(spec: Mapping[str, Any], _tiers: Sequence[int]) -> Near:
-    """KEP-5732: all of a group on nodes of one value of a label."""
+    """Return the proximity of KEP-5732: all members on nodes with the same value of a label."""
     constraints = mapping(spec.get("schedulingConstraints"), "spec.schedulingConstraints").get("topology")
     keys = [text(each.get("key")) for _, each in mappings(constraints, "spec.schedulingConstraints.topology")]
     return Near(keys[0], keys[0]) if keys and keys[0] else Near()
 
 
 def _by_tier(spec: Mapping[str, Any], tiers: Sequence[int]) -> Near:
-    """Volcano's `networkTopology`: in a HyperNode of the lowest tier that will do; `hard`: of the highest allowed."""
+    """Return that of Volcano's `networkTopology`: the lowest tier that fits; `hard` also sets the highest allowed."""
     asked = mapping(spec.get("networkTopology"), "spec.networkTopology")
     if not asked:
         return Near()
@@ -100,7 +100,7 @@ MAKERS = (
 
 
 class PodGroups:
-    """`run` follows the kinds that there are until it is cancelled."""
+    """`run` watches the kinds that exist until it is cancelled."""
 
     def __init__(
         self,
@@ -117,22 +117,22 @@ class PodGroups:
 
     @property
     def ready(self) -> bool:
-        """Whether it is known of every kind if there is one, and of those that there are which groups."""
+        """Whether it is known which kinds exist, and all their groups have been listed."""
         return len(self._known) == len(MAKERS) and all(found is None or found.synced for found in self._known.values())
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Call this whenever a group has changed."""
+        """Register a callback for every change of a group."""
         self._changed = changed
 
     def look_again(self) -> None:
-        """What groups ask for may mean something else by now."""
+        """Evaluate the groups again: their requirements may have another meaning by now."""
         self._changed()
 
     def gang_of(self, pod: Pod) -> GangClaim | None:
-        """The group of a pod; None if it is of none, or of one whose members need not start together.
+        """Return the group of a pod; None if it has no group, or one whose members need not start together.
 
         Raises:
-            NotFound: it names a group that is not there. InvalidRequest: the group cannot be read.
+            NotFound: it names a group that does not exist. InvalidRequest: the group cannot be parsed.
 
         """
         for maker in MAKERS:
@@ -153,11 +153,11 @@ class PodGroups:
 
     @staticmethod
     def named_by(pod: Pod) -> bool:
-        """Whether a pod names a group, of whatever kind."""
+        """Return whether a pod names a group, of any kind."""
         return any(maker.named_by(pod) for maker in MAKERS)
 
     async def run(self) -> None:
-        """Follow the kinds that there are."""
+        """Watch the kinds that exist."""
         async with asyncio.TaskGroup() as tasks:
             for maker in MAKERS:
                 tasks.create_task(self._follow(maker))
@@ -179,7 +179,7 @@ class PodGroups:
             await self._pause(self._look_again_s)
 
     async def _kind_of(self, maker: Maker) -> Kind[Object] | None:
-        """The newest version that is served; one that may not be read is as if there were none."""
+        """Return the newest served version. A kind that may not be read counts as missing."""
         for kind in maker.kinds:
             if await is_served(self._api, kind):
                 return kind
