@@ -227,7 +227,7 @@ def _cards(books: Books) -> Iterator[Metric]:
     users = family("gpu_shared_count", "Pods that have parts of a card, or all of it", _TYPED)
     part = family("node_gpu_memory_allocated_ratio", "Memory of a card that is held, from 0 to 1", _CARD)
     overview = family(
-        "node_gpu_overview", "Memory of a card that is held, beside what it has (device_memory_limit in MiB)",
+        "node_gpu_overview", "Memory held of a card; its total is in the label device_memory_limit, in MiB",
         [*_TYPED, "device_cores", "device_memory_limit"],
     )  # fmt: skip
     holders: dict[str, int] = {}

@@ -1,1 +1,1 @@
-"""Applications bound to cards: where that is kept, and who may have which card."""
+"""Applications bound to cards: where bindings are stored, and which application may use which card."""

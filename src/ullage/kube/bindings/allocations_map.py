@@ -1,6 +1,6 @@
-"""The ConfigMap in which app-service keeps rows: read where another wrote it, and written where it is ours.
+"""The ConfigMap in which app-service stores rows: read if another client wrote it, written if it is ours.
 
-What another wrote is taken over only when each of its rows is one of the ledger, a GPUBinding, or was discarded.
+Rows of another client are replaced only once each is a row of the ledger, a GPUBinding, or discarded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OURS = f"{DOMAIN}/ledger-version"
 
 
 class AllocationsMap:
-    """`informer` has to be run; `place` is `namespace/name`."""
+    """The caller runs `informer`. `place` is `namespace/name`."""
 
     def __init__(self, api: KubeApi, place: str) -> None:
         self._namespace, _, self._name = place.partition("/")
@@ -37,7 +37,7 @@ class AllocationsMap:
         self._read: tuple[tuple[str, str], tuple[Binding, ...]] | None = None
 
     def rows(self) -> tuple[Binding, ...]:
-        """The rows that another wrote, as bindings; one that cannot be read is invalid."""
+        """Return the rows that another client wrote, as bindings. A row that cannot be parsed is invalid."""
         found = self._found
         if found is None or _OURS in (found.metadata.annotations or {}):
             return ()
@@ -46,7 +46,7 @@ class AllocationsMap:
         return self._read[1]
 
     def change(self, ledger: Ledger, left: Collection[Binding]) -> Change | None:
-        """What makes it that of the ledger; None if it is, or while rows of another are `left`."""
+        """Return the write that makes it match the ledger; None if it matches, or rows of another client are `left`."""
         if left:
             return None
         text = msgspec.json.encode(allocation_bodies(row for row in ledger.rows if not row.draining)).decode()
@@ -68,7 +68,7 @@ class AllocationsMap:
 
 
 def not_there(imports: Iterable[Binding], ledger: Ledger, objects: Iterable[Binding]) -> tuple[Binding, ...]:
-    """Those that are neither rows of the ledger nor GPUBindings."""
+    """Return those that are neither rows of the ledger nor GPUBindings."""
     there = {(row.app.name, row.app.owner, row.card.device) for row in ledger.rows}
     there |= {(each.app, each.owner, each.uuid) for each in objects}
     return tuple(each for each in imports if (each.app, each.owner, each.uuid) not in there)

@@ -1,7 +1,7 @@
-"""Who asks for bindings: whoever the API server says a token is of, or whom a trusted proxy names.
+"""Identifies callers of the bindings API: by a token that the API server reviews, or by a trusted proxy.
 
-A proxy is trusted where everybody who connects has shown a certificate of its CA: then `X-Remote-User` and
-`X-Remote-Group` say who asks, as they do for API servers behind the one of Kubernetes.
+A proxy is trusted if every client has shown a certificate of its CA. Then `X-Remote-User` and `X-Remote-Group` name the
+caller, as for an aggregated API server of Kubernetes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ullage.model.error import Forbidden, UllageError
 from ullage.service.bindings_moment import Caller
 
 CACHED_S = 60.0
-"""How long what was said of a token counts."""
+"""Seconds for which the review of a token is cached."""
 
 AT_ONCE = 8
-"""Tokens that the API server is asked about at once, however many strangers come."""
+"""Maximum number of concurrent token reviews, however many strangers connect."""
 
 _MOST = 1024
 _LONGEST = 16_384
@@ -38,13 +38,13 @@ _STATE = "caller"
 
 @dataclass(frozen=True, slots=True)
 class Admins:
-    """Who may ask for others: users, and groups."""
+    """The users and groups that may act for others."""
 
     users: Collection[str] = ()
     groups: Collection[str] = ()
 
     def has(self, user: str, groups: Iterable[str]) -> bool:
-        """Return whether somebody is one of them; `user` is the full name."""
+        """Return whether a user or one of the groups is an admin. `user` is the full name."""
         return user in self.users or not set(groups).isdisjoint(self.groups)
 
 
@@ -63,9 +63,9 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 class Tokens:
-    """Callers by their bearer tokens, as the API server knows them; `prefix` is cut off the names of users.
+    """Identifies callers by bearer tokens, which the API server reviews. `prefix` is cut off the names of users.
 
-    With a prefix only users who have it, and admins, are answered: the short name of one user could be the full name
+    With a prefix, only users who have it, and admins, are answered: the short name of one user could be the full name
     of another.
     """
 
@@ -75,7 +75,7 @@ class Tokens:
         self._asking = asyncio.Semaphore(AT_ONCE)
 
     async def caller(self, request: Request) -> Caller:
-        """Who asks.
+        """Return the caller.
 
         Raises:
             Forbidden: there is no token, or the API server does not know it. UllageError: it does not answer.
@@ -89,7 +89,7 @@ class Tokens:
             return self._of(name) or await self._ask(name, token.strip())
 
     def _of(self, name: str) -> Caller | None:
-        """Whose the token of this digest was said to be not long ago."""
+        """Return the cached caller for the digest of a token."""
         until, found = self._known.get(name, (0.0, None))
         return found if self._clock() < until else None
 
@@ -117,15 +117,15 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeaders:
-    """Callers as a proxy names them; only for servers that answer nobody else."""
+    """Identifies callers by the headers of a proxy. Only for servers that no other client can reach."""
 
     admins: Admins
 
     async def caller(self, request: Request) -> Caller:
-        """Who asks.
+        """Return the caller.
 
         Raises:
-            Forbidden: the proxy does not say.
+            Forbidden: the proxy does not name one.
 
         """
         user = request.headers.get("x-remote-user", "")
@@ -135,13 +135,13 @@ class ProxyHeaders:
 
 
 class Authentication:
-    """Around an application: who asks is found out before it is asked; `caller_of` gives it inside."""
+    """ASGI middleware that identifies the caller before the application. `caller_of` returns it inside."""
 
     def __init__(self, app: ASGIApp, callers: Tokens | ProxyHeaders) -> None:
         self._app, self._callers = app, callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, if it is known who asks: 401 if not, 503 if that cannot be found out."""
+        """Handle a request if the caller is known. Else respond 401, or 503 if this cannot be determined."""
         if scope["type"] == "http":
             try:
                 caller = await self._callers.caller(Request(scope))
@@ -154,6 +154,6 @@ class Authentication:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, as was found out."""
+    """Return the authenticated caller of a request."""
     caller: Caller = request.scope["state"][_STATE]
     return caller

@@ -1,4 +1,4 @@
-"""`/app-service/v1`: which cards there are, who is bound to them, and what else would fit."""
+"""`/app-service/v1`: the cards, the applications bound to them, and what else would fit."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ ROOT = "/app-service/v1"
 
 
 def compute_resources(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> Starlette:
-    """The application, with the older `/gpus` beside it."""
+    """Return the application, including the older `/gpus`."""
     return Starlette(routes=[*compute_routes(bindings, caller_of, meter), *gpu_routes(bindings, caller_of, meter)])
 
 
 def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> list[Route]:
-    """The routes under `/app-service/v1`."""
+    """Return the routes under `/app-service/v1`."""
     api = _Api(bindings, caller_of)
 
     def route(method: str, path: str, handler: Handler) -> Route:
@@ -67,7 +67,7 @@ def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBOD
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """Handlers over the use cases; each is described by its route."""
+    """Handlers over the use cases. The routes describe them."""
 
     bindings: Bindings
     caller_of: CallerOf

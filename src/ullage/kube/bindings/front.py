@@ -1,4 +1,4 @@
-"""All that bindings need in front of a cluster, put together."""
+"""Assembles all parts of bindings in front of a cluster."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ullage.wire.dialect import PodReader
 
 @dataclass(frozen=True, slots=True)
 class BindingTerms:
-    """How bindings count. The ledger is the ConfigMap `name` in `namespace`; its rows are shown in `allocations` too.
+    """How bindings count. The ledger is the ConfigMap `name` in `namespace`; `allocations` also shows its rows.
 
-    With `strict` a binding that names no owner or no namespace is nobody's. `quotas` are those of owners.
+    With `strict`, a binding without an owner or a namespace applies to no pod. `quotas` are those of owners.
     """
 
     scope: Scope = Scope.ON
@@ -38,7 +38,7 @@ class BindingTerms:
 
 @dataclass(frozen=True, slots=True)
 class FrontBindings:
-    """Where bindings are kept, who is judged by them, what is done for them, and the use cases for whoever asks."""
+    """The store of bindings, the gate that judges pods by them, their upkeep, and the use cases of the API."""
 
     store: KubeBindings
     gate: Gate
@@ -60,7 +60,7 @@ class FrontBindings:
         record_event: RecordEvent,
         on_error: OnError,
     ) -> Self:
-        """It over what a front follows anyway."""
+        """Return it over the informers that a front runs anyway."""
         store = KubeBindings(
             api,
             candidate,

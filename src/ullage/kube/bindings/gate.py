@@ -1,4 +1,4 @@
-"""Bindings before the extender: what a pod asks becomes what its application may have, node by node."""
+"""Applies bindings before the extender: on each node, a pod may request what bindings give its application."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ullage.wire.pod import DOMAIN, PodRequest
 from ullage.wire.pod.bind import BINDINGS
 
 SCOPE_LABEL = f"{DOMAIN}/gpu-bindings"
-"""The label of a namespace that says whether bindings count there: `enabled` or `disabled`."""
+"""The namespace label that says whether bindings count there: `enabled` or `disabled`."""
 
 
 WOKEN = "bindings-changed"
-"""The annotation, under the domain, that is written on a pod that waited for a binding: its scheduler asks again."""
+"""The annotation, under the domain, written on a pod that waited for a binding, so that its scheduler retries it."""
 
 MOST_WAITING = 4096
-"""Pods that are told when their bindings come; others are asked about again sooner or later."""
+"""Maximum number of pods that are woken when their bindings come. Schedulers retry others sooner or later."""
 
 
 class Scope(StrEnum):
@@ -43,10 +43,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a pod asks on which nodes, and why others will not do.
+    """What a pod may request on which nodes, and why other nodes do not fit.
 
-    `never` are those where no other pod that leaves would help. `short` is what was asked, and what is left to it.
-    `uneven` has bytes by card, per node where it has not the same of each.
+    `never` are nodes where no eviction helps. `short` is the amount requested and the amount left to the pod. `uneven`
+    has bytes by card, for each node where the cards have different amounts.
     """
 
     asked: Sequence[tuple[PodRequest, Sequence[str]]]
@@ -57,10 +57,10 @@ class Admitted:
     uneven: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def on(self, node: str) -> PodRequest:
-        """What it asks on the one node that was looked at.
+        """Return its request on the one node that was examined.
 
         Raises:
-            Conflict: bindings keep it from there.
+            Conflict: bindings do not allow it there.
 
         """
         if not self.asked:
@@ -69,10 +69,10 @@ class Admitted:
         return self.asked[0][0]
 
     def check_claimed(self, node: str, claimed: Iterable[str]) -> None:
-        """Whether it may have the cards that kube-scheduler has claimed for it on a node.
+        """Check that it may have the cards that kube-scheduler has claimed for it on a node.
 
         Raises:
-            Conflict: bindings keep one of them for others.
+            Conflict: a binding reserves one of them for another application.
 
         """
         place = self.places.get(node)
@@ -85,13 +85,13 @@ class Admitted:
             raise Conflict(why, code="bind-not-bound")
 
     def bindings(self, node: str, cards: Iterable[str]) -> tuple[str, ...]:
-        """Names of the bindings by which it has these cards."""
+        """Return the names of the bindings that give it these cards."""
         place, chosen = self.places.get(node), set(cards)
         return () if place is None else tuple(b.binding.name for b in place.cards if chosen.intersection(b.card.uuids))
 
 
 class Gate:
-    """Judges pods by bindings, where these count."""
+    """Judges pods by bindings, in the namespaces where bindings count."""
 
     def __init__(self, bindings: KubeBindings, namespaces: Informer[Namespace], scope: Scope, domain: str) -> None:
         self._bindings, self._namespaces, self._scope, self._domain = bindings, namespaces, scope, domain
@@ -100,7 +100,7 @@ class Gate:
 
     @property
     def unready(self) -> str:
-        """Why nothing can be judged now; "" if it can."""
+        """The reason why nothing can be judged now; "" if it can."""
         if not self._bindings.synced:
             return self._bindings.unheard
         store = self._bindings.store
@@ -109,16 +109,16 @@ class Gate:
 
     @property
     def conflicts(self) -> dict[str, Binding]:
-        """Bindings of several owners that were for one pod, and still are, as they are to be shown, by name."""
+        """The bindings of several owners that claimed, and still claim, one pod, with the status to show, by name."""
         claims = self._bindings.claims
         self._torn = {key: tenant for key, tenant in self._torn.items() if claims.conflict(tenant)}
         return {each.name: each for tenant in self._torn.values() for each in claims.conflict(tenant)}
 
     def admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = True) -> Admitted:
-        """What a pod may ask on these nodes; with `note` a conflict that it finds is shown on the bindings.
+        """Return what a pod may request on these nodes. With `note`, a conflict is shown on the bindings.
 
         Raises:
-            InvalidRequest: its labels cannot be read. Unavailable: bindings are not certain now.
+            InvalidRequest: its labels cannot be parsed. Unavailable: bindings are uncertain now.
 
         """
         metadata = mapping(pod.get("metadata"), "metadata")
@@ -142,13 +142,13 @@ class Gate:
         return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places, uneven)
 
     def counts(self, pod: Document, asked: PodRequest, nodes: Iterable[str]) -> tuple[int, ...]:
-        """Return how many cards a new pod gets by its bindings on these nodes, each number once.
+        """Return the numbers of cards that a new pod can get by its bindings on these nodes, each number once.
 
-        Cards that other pods of its application hold count as free, as those pods may end first. The result is empty
-        where bindings do not count, are not read yet, or leave the pod nothing.
+        Cards that other pods of its application hold count as free, as those pods may end first. The result is empty if
+        bindings do not count, are not read yet, or leave the pod nothing.
 
         Raises:
-            InvalidRequest: its labels cannot be read.
+            InvalidRequest: its labels cannot be parsed.
 
         """
         namespace = text(mapping(pod.get("metadata"), "metadata").get("namespace")) or "default"
@@ -171,9 +171,9 @@ class Gate:
                 self._waiting.popitem(last=False)
 
     def woken(self, pods: Mapping[tuple[str, str], Pod], nodes: Collection[str]) -> Iterator[Patch]:
-        """What tells the scheduler of pods that had no card by their bindings, and have one by now, to ask again.
+        """Yield patches for pods that lacked a bound card and have one now, so that their schedulers retry them.
 
-        Nothing else would: to a scheduler nothing has changed.
+        Nothing else would trigger a retry: to a scheduler nothing has changed.
         """
         for key, asked in list(self._waiting.items()):
             pod = pods.get(key)
@@ -188,13 +188,13 @@ class Gate:
         try:
             return bool(self.admit(pod.document, asked, list(nodes), note=False).asked)
         except InvalidRequest:
-            return False  # its labels cannot be read any more
+            return False  # its labels can no longer be parsed
 
     def whole_cards(self, pod: Document, uid: str) -> frozenset[str] | None:
-        """The cards that claims of a pod may be given; None for any, where bindings do not count.
+        """Return the cards that claims of a pod may be given; None for any, where bindings do not count.
 
         Raises:
-            Conflict: no binding is for it. InvalidRequest: its labels cannot be read. Unavailable: as `admit`.
+            Conflict: no binding is for it. InvalidRequest: its labels cannot be parsed. Unavailable: as `admit`.
 
         """
         metadata = mapping(pod.get("metadata"), "metadata")
@@ -207,10 +207,10 @@ class Gate:
         return found
 
     def hold(self, pod: Pod, node: str, bindings: tuple[str, ...], cards: Iterable[str]) -> dict[str, str]:
-        """A pod is about to run there by these bindings, on these cards; what is to be written on it.
+        """Hold these bindings and cards for a pod that is being bound. Return the annotations to write on it.
 
         Raises:
-            Conflict: one of them is just being let go.
+            Conflict: one of the bindings is being released.
 
         """
         if not bindings:
@@ -221,18 +221,18 @@ class Gate:
         return {f"{self._domain}/{BINDINGS}": ",".join(bindings)}
 
     def undo(self, uid: str) -> None:
-        """It does not run after all."""
+        """Release what is held for a pod that is not bound after all."""
         self._bindings.occupants.undo(uid)
 
     def covers(self, namespace: str) -> bool:
-        """Whether bindings count for pods of a namespace."""
+        """Return whether bindings count for pods of a namespace."""
         found = self._namespaces.objects.get(("", namespace))
         label = "" if found is None else (found.metadata.labels or {}).get(SCOPE_LABEL, "")
         return label == "enabled" if self._scope is Scope.LABELLED else label != "disabled"
 
 
 def _together(asked: PodRequest, places: Mapping[str, Place]) -> Iterable[tuple[PodRequest, list[str]]]:
-    """Nodes on which the same is asked, among all cards of theirs that are bound."""
+    """Group nodes with the same request, with all bound cards of each group."""
     grouped: dict[ResourceRequirement, tuple[list[str], set[str]]] = {}
     for node, place in places.items():
         under = place.under(asked.requirement)
@@ -246,7 +246,7 @@ def _together(asked: PodRequest, places: Mapping[str, Place]) -> Iterable[tuple[
 
 
 def _with(asked: PodRequest, requirement: ResourceRequirement) -> PodRequest:
-    """The request with other amounts: what is bound is the most that it may use, too."""
+    """Return the request with other amounts. A binding also limits what the pod may use."""
     limit, part = asked.claim.limit, requirement.part
     if limit is not None and part is not None and part.vram_bytes:
         limit = replace(limit, vram_bytes=part.vram_bytes, vram_ppm=0)

@@ -1,4 +1,4 @@
-"""The older `/gpus`: cards with their modes as numbers and memory in MiB, given to applications one by one."""
+"""The older `/gpus` API: modes as numbers, memory in MiB, cards assigned to applications one by one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ullage.wire.gpus import gpu_body
 
 
 def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> list[Route]:
-    """The routes under `/gpus`."""
+    """Return the routes under `/gpus`."""
     api = _Api(bindings, caller_of)
 
     def route(method: str, path: str, handler: Handler) -> Route:
@@ -46,7 +46,7 @@ def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """Handlers over the use cases; each is described by its route."""
+    """Handlers over the use cases. The routes describe them."""
 
     bindings: Bindings
     caller_of: CallerOf

@@ -1,4 +1,4 @@
-"""Applications as the cluster has them: the workloads with their label, what these ask, and how they start and stop."""
+"""Applications in the cluster: the workloads with their label, what these request, and how they start and stop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod import DOMAIN, ReadPod
 
 INSTALL_USER = "applications.app.bytetrade.io/install_user"
-"""The label of a namespace that says whose shared server runs there."""
+"""The namespace label that names the owner of the shared server running there."""
 
 REQUIREMENTS = f"{DOMAIN}/compute-requirements"
-"""The annotation of a workload with the ways in which its application can run, as a JSON list."""
+"""The workload annotation with the ways in which its application can run, as a JSON list."""
 
 STATE = f"{DOMAIN}/app-state"
-"""The annotation of a workload with the state of its application; without it the replicas tell."""
+"""The workload annotation with the state of its application. Without it the state follows from the replicas."""
 
 MODE = f"{DOMAIN}/compute-mode"
 REPLICAS = f"{DOMAIN}/replicas"
@@ -40,7 +40,7 @@ WORKLOADS: tuple[Kind[Object], ...] = (DEPLOYMENTS, STATEFUL_SETS)
 
 
 class HostedApps:
-    """What the informers of workloads and namespaces tell, as applications."""
+    """Builds applications from the informers of workloads and namespaces."""
 
     def __init__(self, read_pod: ReadPod) -> None:
         self._read_pod = read_pod
@@ -52,7 +52,7 @@ class HostedApps:
         namespaces: Mapping[tuple[str, str], Namespace],
         running: Iterable[tuple[str, str, str]],
     ) -> tuple[tuple[HostedApp, ...], list[Problem]]:
-        """The applications, and what could not be read; of one in `running` with pods alone no more is known."""
+        """Return the applications and the parse errors. An application in `running` may have pods only, no workload."""
         found: defaultdict[AppKey, list[Object]] = defaultdict(list)
         for _, each in workloads:
             key = app_key(each, namespaces)
@@ -103,9 +103,9 @@ _REMEMBERED = 16_384
 
 @dataclass(frozen=True, slots=True)
 class _Workload:
-    """What one says: the ways to run, or what about these cannot be read; replicas wanted, there, and well.
+    """The ways to run of one workload, or their parse error; its desired, existing and ready replicas.
 
-    `singly` says that each pod takes one of the bound cards.
+    `singly`: each pod takes one of the bound cards.
     """
 
     requirements: tuple[ComputeRequirement, ...]
@@ -128,7 +128,7 @@ def _workload(found: Object, read_pod: ReadPod) -> _Workload:
 
 
 def _takes_singly(workload: Object, read_pod: ReadPod) -> bool:
-    """Whether each pod of a workload takes one bound card; what cannot be read takes all of them."""
+    """Return whether each pod of a workload takes one bound card. An unreadable pod takes all of them."""
     try:
         pod = _pod_of(workload)
         if consume_of(tenant_of(pod)) is not Consume.SINGLE:
@@ -140,14 +140,14 @@ def _takes_singly(workload: Object, read_pod: ReadPod) -> bool:
 
 
 def _pod_of(workload: Object) -> Document:
-    """A pod as the template of a workload has it."""
+    """Return a pod from the template of a workload."""
     template = mapping(mapping(workload.document.get("spec"), "spec").get("template"), "spec.template")
     metadata = mapping(template.get("metadata"), "spec.template.metadata")
     return {"metadata": metadata, "spec": template.get("spec") or {}}
 
 
 def app_key(workload: Object, namespaces: Mapping[tuple[str, str], Namespace]) -> AppKey | None:
-    """Which application a workload is of; a shared server is that of whoever its namespace names."""
+    """Return the application of a workload. A shared server belongs to the owner that its namespace names."""
     labels, space = workload.metadata.labels or {}, workload.metadata.namespace
     name = labels.get(APP_LABEL)
     if not name:
@@ -156,10 +156,10 @@ def app_key(workload: Object, namespaces: Mapping[tuple[str, str], Namespace]) -
 
 
 def tenant_in(pod: Document, namespaces: Mapping[tuple[str, str], Namespace]) -> Tenant:
-    """Who a pod is to bindings; one of a shared server that names no owner is of whoever its namespace names.
+    """Return the tenant of a pod. The pod of a shared server without an owner belongs to that of its namespace.
 
     Raises:
-        InvalidRequest: its labels are no texts.
+        InvalidRequest: its labels are not strings.
 
     """
     found = tenant_of(pod)
@@ -167,9 +167,9 @@ def tenant_in(pod: Document, namespaces: Mapping[tuple[str, str], Namespace]) ->
 
 
 def starting(kind: Kind[Object], workload: Object, accelerator: str, cards: str) -> Patch:
-    """Let a workload have as many replicas as before it was stopped, or 1; pods that run on other `cards` are replaced.
+    """Return the patch that scales a workload to its replicas before it was stopped, or to 1.
 
-    `cards` is another text for other cards.
+    Pods that run on other `cards` are replaced. `cards` is a text that differs for other cards.
     """
     notes = workload.metadata.annotations or {}
     spec: dict[str, Any] = {"template": _template(cards)}
@@ -179,13 +179,13 @@ def starting(kind: Kind[Object], workload: Object, accelerator: str, cards: str)
 
 
 def stopping(kind: Kind[Object], workload: Object) -> Patch | None:
-    """Let a workload have no replicas; None if it has none."""
+    """Return the patch that scales a workload to 0; None if it has no replicas."""
     before = replicas_of(workload)
     return _patch(kind, workload, {REPLICAS: str(before)}, {"spec": {"replicas": 0}}) if before else None
 
 
 def restarting(kind: Kind[Object], workload: Object, cards: str) -> Patch | None:
-    """Let all pods of a workload be made anew, once for each text `cards`; None if they were."""
+    """Return the patch that recreates all pods of a workload, once for each text `cards`; None if already done."""
     template = mapping(mapping(workload.document.get("spec"), "spec").get("template"), "spec.template")
     notes = mapping(mapping(template.get("metadata"), "metadata").get("annotations"), "annotations")
     if notes.get(_STARTED) == cards:
@@ -203,7 +203,7 @@ def _patch(kind: Kind[Object], workload: Object, notes: Mapping[str, str | None]
 
 
 def _state(workloads: Sequence[_Workload]) -> str:
-    """What an application does, by its replicas: those that are wanted, those that are there, those that are well."""
+    """Return the state of an application from its desired, existing and ready replicas."""
     wanted, there, well = (sum(getattr(each, name) for each in workloads) for name in ("wanted", "there", "well"))
     if not wanted:
         return AppState.STOPPING if there else AppState.STOPPED
@@ -211,12 +211,12 @@ def _state(workloads: Sequence[_Workload]) -> str:
 
 
 def scaled(kind: Kind[Object], workload: Object, replicas: int) -> Patch:
-    """Let a workload have that many replicas."""
+    """Return the patch that scales a workload to that many replicas."""
     return _patch(kind, workload, {}, {"spec": {"replicas": replicas}})
 
 
 def replicas_of(workload: Object) -> int:
-    """How many replicas a workload is to have."""
+    """Return the desired replicas of a workload."""
     replicas = (workload.document.get("spec") or {}).get("replicas")
     return 1 if replicas is None else _number(replicas)
 
@@ -227,16 +227,16 @@ def _number(value: object) -> int:
 
 
 _DIGITS = 9
-"""Of a number of replicas, which has 32 bits."""
+"""Maximum number of digits of a replica count, which has 32 bits."""
 
 
 def install_user(namespace: Namespace | None) -> str:
-    """Whose shared server runs in a namespace; "" for nobody's."""
+    """Return the owner of the shared server in a namespace; "" for none."""
     return "" if namespace is None else (namespace.metadata.labels or {}).get(INSTALL_USER, "")
 
 
 def _requirements(workload: Object, read_pod: ReadPod) -> tuple[ComputeRequirement, ...]:
-    """The ways in which an application can run: as its annotation says, else as its pods ask."""
+    """Return the ways in which an application can run: from its annotation, else from its pods."""
     annotation = (workload.metadata.annotations or {}).get(REQUIREMENTS)
     if annotation:
         try:
@@ -277,5 +277,5 @@ def parts_of(
     workloads: Iterable[tuple[Kind[Object], Object]],
     namespaces: Mapping[tuple[str, str], Namespace],
 ) -> Iterator[tuple[Kind[Object], Object]]:
-    """The workloads of an application."""
+    """Yield the workloads of an application."""
     return ((kind, each) for kind, each in workloads if app_key(each, namespaces) == app)

@@ -1,4 +1,4 @@
-"""How the routes of bindings are spoken: who asks, bodies within bounds, one envelope, errors as plain text."""
+"""Shared HTTP code of the bindings routes: callers, bounded bodies, one envelope, errors as plain text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ullage.wire.compute_questions import MAX_BODY, check_text, read
 from ullage.wire.compute_resources import DeviceBody, Envelope, allocation_bodies, failed_check
 
 CallerOf = Callable[[Request], Caller]
-"""Who asks, by what a trusted proxy or a token says; raises `Forbidden` where nobody known does."""
+"""Return the caller that a trusted proxy or a token names. It raises `Forbidden` if there is none."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -49,13 +49,13 @@ _TOO_LARGE = "body-too-large"
 
 
 class FailedResponse(Response):
-    """An answer that says that a check failed; `outcome` is which."""
+    """A response for a failed check. `outcome` names the check."""
 
     outcome = ""
 
 
 def route(method: str, path: str, handler: Handler, meter: Meter = NOBODY) -> Route:
-    """A route whose errors are plain text under their status; the meter is told of it by the name of its handler."""
+    """Return a route whose errors are plain text with their status. The meter gets the name of the handler."""
     verb = f"bindings-{getattr(handler, '__name__', 'call')}"
 
     async def respond(request: Request) -> Response:
@@ -83,10 +83,10 @@ def _status(error: UllageError) -> int:
 
 
 async def body_of(request: Request, kind: type[T]) -> T:
-    """The body of a request.
+    """Decode the body of a request.
 
     Raises:
-        InvalidRequest: it is too large, or not of that shape.
+        InvalidRequest: it is too large, or does not match the schema.
 
     """
     body = await read_body(request, MAX_BODY)
@@ -96,16 +96,16 @@ async def body_of(request: Request, kind: type[T]) -> T:
 
 
 def named(request: Request, name: str) -> Named:
-    """The application that is meant: its owner is who asks, unless the query says otherwise."""
+    """Return the application of a request. Its owner is the caller unless the query names another."""
     owner, namespace = (check_text(request.query_params.get(key, ""), key) for key in ("owner", "namespace"))
     return Named(check_text(name, "name", needed=True), owner, namespace)
 
 
 def terms_of(request: Request) -> Terms:
-    """Under what a change is asked: `Idempotency-Key`, and `If-Match` with the version that was read.
+    """Return the preconditions of a change: `Idempotency-Key`, and `If-Match` with the version that was read.
 
     Raises:
-        InvalidRequest: one of them cannot be meant.
+        InvalidRequest: a header is invalid.
 
     """
     key = check_text(request.headers.get("idempotency-key", ""), "Idempotency-Key")
@@ -116,18 +116,18 @@ def terms_of(request: Request) -> Terms:
 
 
 def found(data: Any, version: int | None = None) -> Response:
-    """An answer; with a version it can be named when something is changed because of it."""
+    """Return a response. Its version, if any, can be used in `If-Match` for a later change."""
     headers = None if version is None else {"ETag": f'"{version}"'}
     return _json(Envelope(data), headers)
 
 
 def checked(answer: tuple[BoundCard, ...] | FailedCheck) -> Response:
-    """The rows of an application, or the check that failed."""
+    """Return the rows of an application, or the check that failed."""
     return failed(answer) if isinstance(answer, FailedCheck) else found(allocation_bodies(answer))
 
 
 def failed(check: FailedCheck, device: DeviceBody | None = None) -> Response:
-    """A check that failed: that is no error of the protocol, and has the status 200."""
+    """Return a failed check. It is no protocol error and has status 200."""
     answer = FailedResponse(msgspec.json.encode(failed_check(check, device)), media_type="application/json")
     answer.outcome = check.type
     return answer

@@ -1,7 +1,7 @@
-"""Claims whose cards are bound to applications that are not theirs.
+"""Claims whose cards are bound to other applications.
 
-Whoever allocates claims beside us, as kube-scheduler does, knows no bindings. Nothing is taken back from them: it is
-counted, told as an event on the pods that use the claim, and listed with all else that is wrong.
+Other allocators of claims, such as kube-scheduler, do not know bindings. Their allocations stay. They are counted,
+reported by an event on the pods that use the claim, and listed with the other problems.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ullage.model.error import InvalidRequest
 from ullage.wire.document import Document
 
 Claimed = Callable[[], Iterable[tuple[DeviceClaim, tuple[str, ...]]]]
-"""Claims that have cards, and these by uuid."""
+"""Return claims that have cards, with the uuids of these cards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intruder:
-    """A pod whose claim has a card, and the binding that keeps this for another application."""
+    """A pod whose claim has a card, and the binding that reserves the card for another application."""
 
     pod: Pod
     claim: DeviceClaim
@@ -34,18 +34,18 @@ class Intruder:
 
     @property
     def message(self) -> str:
-        """It in a sentence."""
+        """The intruder as a sentence."""
         whose = f"{self.binding.app} of {self.binding.owner or 'nobody in particular'}"
         return f"claim {self.claim.name} has {self.card}, which is bound to {whose}"
 
     @property
     def problem(self) -> Problem:
-        """It as an item of a list."""
+        """The intruder as an item of the list of problems."""
         return Problem("/".join(self.pod.key), f"card-bound-elsewhere: {self.message}")
 
 
 class Intruders:
-    """Those that the last `look` found are in `now`: one for each card of a claim and each pod that uses it."""
+    """`now` has the intruders found by the last `look`: one for each card of a claim and each pod that uses it."""
 
     def __init__(
         self, claimed: Claimed, pods: Informer[Pod], tenant: Callable[[Document], Tenant], record_event: RecordEvent
@@ -54,7 +54,7 @@ class Intruders:
         self.now: tuple[Intruder, ...] = ()
 
     def look(self, bindings: Claims) -> None:
-        """Find them again, and tell them."""
+        """Find them again, and record events."""
         claimed = [(claim, cards) for claim, cards in self._claimed() if claim.reserved_for]
         pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()} if claimed else {}
         self.now = tuple(

@@ -1,4 +1,4 @@
-"""Bindings that came after the pods of their application: such a pod keeps the cards that it started with."""
+"""Bindings that were created after the pods of their application: such a pod keeps the cards it started with."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ullage.wire.gpubinding import consume_of
 def unused(
     claims: Claims, occupants: Mapping[str, Occupant], cards_of: Callable[[str], Iterable[str]]
 ) -> dict[str, str]:
-    """Return why bindings in force give their card to nobody yet, by the name of the binding.
+    """Return why bindings in force give their card to no pod yet, by the name of the binding.
 
-    `occupants` are pods by uid, `cards_of` returns the cards that a pod holds. A pod of the application runs on the
-    node of the card, takes all cards that are bound for it, and does not hold this one, nor does another pod of its
-    application.
+    `occupants` are pods by uid. `cards_of` returns the cards that a pod holds. A binding counts if a pod of its
+    application runs on the node of the card and takes all cards bound to it, but neither this pod nor another pod of
+    the application holds this card.
     """
     there = {uid: each for uid, each in occupants.items() if each.node and each.tenant.app}
     taken: defaultdict[tuple[object, str], set[str]] = defaultdict(set)

@@ -1,8 +1,8 @@
-"""The ledger of bindings in one ConfigMap: whoever changes it replaces exactly the version that was read.
+"""The ledger of bindings in one ConfigMap: each write replaces exactly the version that was read.
 
-That one write is the transaction: it is made whole or not at all, and what follows from it (bindings as objects,
-annotations of nodes) is made good from it at any time. A leader writes its term into it first of all, so that a
-write decided in an earlier term is refused by the API, however late it comes.
+That write is the transaction: it succeeds as a whole or not at all. What follows from it (binding objects, node
+annotations) is repaired from it at any time. A leader first writes its term into it, so the API server refuses a write
+decided in an earlier term, however late it arrives.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ullage.wire.ledger import AnsweredRecord, LedgerRecord, decode_ledger, enco
 from ullage.wire.pod import DOMAIN
 
 KEY = "ledger"
-"""Of the ConfigMap, where the ledger stands."""
+"""The key in the ConfigMap that holds the ledger."""
 
 _TERM = f"{DOMAIN}/term"
 _VERSION = f"{DOMAIN}/ledger-version"
 
 
 class LedgerStore:
-    """The ledger as it was last known to be, and changes of it. `held` are ids of rows by which anybody runs now."""
+    """The last known ledger, and its changes. `held` returns the ids of rows that running pods use."""
 
     def __init__(
         self, api: KubeApi, candidate: Candidate, name: str, namespace: str, held: Callable[[], Collection[str]]
@@ -38,33 +38,33 @@ class LedgerStore:
         self._api, self._candidate, self._name, self._namespace = api, candidate, name, namespace
         self._held = held
         self.restored: Callable[[], Ledger] = Ledger
-        """Where the ConfigMap is gone: what of the ledger its pictures still tell."""
+        """Return the ledger as its projections show it, for use if the ConfigMap is deleted."""
         self._term: int | None = None
         self._known: Ledger | None = None
         self._found: Document | None = None
         self._leaving: frozenset[str] = frozenset()
         self._one_at_a_time = asyncio.Lock()
         self.last_error = ""
-        """Why it could not be read the last time."""
+        """Why the last read failed."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when another ledger is known."""
+        """Called when another ledger becomes known."""
 
     @property
     def now(self) -> Ledger | None:
-        """The ledger, as long as it is certain that nobody else changed it: in a term of ours; else None."""
+        """The ledger while it is certain that no other client changed it, within our term; else None."""
         return self._known if self._term is not None and self._term == self._candidate.epoch else None
 
     @property
     def leaving(self) -> frozenset[str]:
-        """Ids of rows that are just being let go: nobody may begin to run by them."""
+        """Ids of rows that are being released: no pod may start with them."""
         return self._leaving
 
     async def read(self) -> Ledger:
-        """The ledger; in a new term, or when it was in doubt, as the API has it.
+        """Return the ledger. In a new term, or if it is uncertain, read it from the API.
 
         Raises:
             NotLeading: this process does not lead.
-            UllageError: the API does not answer, or what it has is no ledger.
+            UllageError: the API does not answer, or its content is no ledger.
 
         """
         async with self._one_at_a_time:
@@ -77,11 +77,11 @@ class LedgerStore:
             return found
 
     async def commit(self, change: Change, expected: int) -> None:
-        """Make all of a change durable, if the ledger has the expected version, and nobody runs by what is dropped.
+        """Write a whole change, if the ledger has the expected version and no pod runs with a dropped row.
 
         Raises:
-            VersionChanged: it has another one, or somebody began to run.
-            Unavailable: it cannot be said whether it was made; `read` finds out.
+            VersionChanged: the version differs, or a pod has started.
+            Unavailable: the outcome is unknown; `read` determines it.
 
         """
         async with self._one_at_a_time:
@@ -115,7 +115,7 @@ class LedgerStore:
         return ledger
 
     async def _write(self, ledger: Ledger) -> None:
-        """Put a ledger in the place of what was read; in any doubt nothing is known until it is read again."""
+        """Replace the ledger that was read. After an uncertain outcome it is unknown until it is read again."""
         body = self._body(ledger)
         name, space = self._name, self._namespace
         change = Create(CONFIG_MAPS, body, space) if self._found is None else Replace(CONFIG_MAPS, name, body, space)
@@ -132,7 +132,7 @@ class LedgerStore:
         self.changed()
 
     def _invalidate(self) -> None:
-        """Somebody else may have changed it: whoever waits for news reads it again."""
+        """Forget the ledger, as another client may have changed it, and notify those who wait to read it again."""
         self._known = None
         self.changed()
 

@@ -1,7 +1,7 @@
-"""A Node of the API as applications are bound to it: its cards with how each is shared.
+"""A Node of the API as a machine for bindings: its cards and how each is shared.
 
-Cards are those that whoever publishes them tells. A node with one memory for everything has one card in their
-place, which has three quarters of that memory.
+The cards are those that card readers report. A node with unified memory has one card in their place, with three
+quarters of that memory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 
 TYPE_LABEL = "gpu.bytetrade.io/type"
 ONE_MEMORY = frozenset({"nvidia-gb10", "apple-m", "moore-soc", "amd", "intel"})
-"""Types of accelerators that have no memory of their own."""
+"""Types of accelerators without memory of their own."""
 
 _DISK = "ephemeral-storage"
 
 
 def compute_node(found: NodeObject, readers: Sequence[CardReader] = ()) -> tuple[ComputeNode, tuple[Problem, ...]]:
-    """The node as if nothing was in use of it, and what could not be read."""
+    """Return the node as if nothing on it was in use, and what could not be parsed."""
     node = node_of(found, readers)
     problems = [Problem(node.name, node.topology_note)] if node.topology_note else []
     amounts = found.status.allocatable or found.status.capacity or {}
@@ -48,7 +48,7 @@ def compute_node(found: NodeObject, readers: Sequence[CardReader] = ()) -> tuple
 
 
 def _card(node: Node, gpu: Gpu, accelerator: str, annotations: Document) -> ComputeCard:
-    """A card; one that is cut into partitions is not for applications to be bound to."""
+    """Return a card. Applications cannot be bound to a partitioned card."""
     return ComputeCard(
         node.name,
         gpu.uuid,
@@ -64,7 +64,7 @@ def _card(node: Node, gpu: Gpu, accelerator: str, annotations: Document) -> Comp
 
 
 def _shared_memory(node: Node, accelerator: str, annotations: Document) -> ComputeCard:
-    """What a node shows in place of cards."""
+    """Return the card that stands for a node with unified memory."""
     name = f"{node.name}-{accelerator}-0"
     model = node.gpus[0].model if node.gpus else None
     share = share_mode(annotations, name, accelerator)

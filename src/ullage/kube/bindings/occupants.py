@@ -1,4 +1,4 @@
-"""Who runs where by which bindings, and what pods ask of nodes: an index of the pods that hold anything."""
+"""An index of pods that hold cards: which bindings they use where, and what pods use of nodes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Identity = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A pod that has not ended: whose it is, its node ("" before it has one), what it asks, what it says it has.
+    """A pod that has not ended: its tenant, its node ("" before it has one), its request, and what it holds.
 
-    `bindings` are names, `cards` uuids; whoever placed it elsewhere has written neither.
+    `bindings` are names and `cards` are uuids. Another scheduler writes neither.
     """
 
     tenant: Tenant
@@ -41,7 +41,7 @@ class Occupant:
 
 
 class Occupants:
-    """Follows an informer of pods. `reserve` goes before what the API tells: a pod that is just being bound."""
+    """Follows an informer of pods. `reserve` takes precedence over the API for a pod that is being bound."""
 
     def __init__(
         self, pods: Informer[Pod], cluster: Cluster, tenant: Callable[[Document], Tenant], domain: str = DOMAIN
@@ -52,31 +52,31 @@ class Occupants:
         self._by_identity: defaultdict[Identity, set[str]] = defaultdict(set)
         self._reserved: dict[str, Occupant] = {}
         self.used: defaultdict[str, Room] = defaultdict(Room)
-        """What the pods of a node ask of it."""
+        """What the pods on each node use of it."""
         self.used_by: defaultdict[str, Room] = defaultdict(Room)
-        """What the pods of an owner ask of nodes."""
+        """What the pods of each owner use of nodes."""
         pods.subscribe(self._on_pod)
 
     def reserve(self, pod: Pod, node: str, bindings: tuple[str, ...], cards: Iterable[str]) -> None:
-        """A pod begins to run there by these bindings: until the API tells of it, or `undo`, they are held."""
+        """Hold these bindings for a pod that is being bound, until the API reports it or `undo` is called."""
         found = self._occupant(pod)
         self._reserved[pod.metadata.uid] = replace(found, node=node, bindings=bindings, cards=frozenset(cards))
 
     def undo(self, uid: str) -> None:
-        """It does not after all."""
+        """Release what was held for a pod that is not bound after all."""
         self._reserved.pop(uid, None)
 
     def siblings(self, uid: str, tenant: Tenant) -> set[str]:
-        """Cards that other pods of the same application, owner and namespace hold, or are about to."""
+        """Return cards that other pods of the same application, owner and namespace hold or are about to hold."""
         uids = self._by_identity.get(identity(tenant), set())
         begun = {other for other, each in self._reserved.items() if identity(each.tenant) == identity(tenant)}
         return {card for other in (uids | begun) - {uid} for card in self._cluster.cards_of(other)}
 
     def held(self, ledger: Ledger) -> frozenset[str]:
-        """Ids of the rows by which anybody runs.
+        """Return the ids of the rows that running pods use.
 
-        Of a pod that says nothing of its bindings, or names only such as were no rows and are gone, it is by all of
-        its application on its node, or on its cards where it says these.
+        A pod that names no bindings, or names only unknown or deleted rows, uses all rows of its application on its
+        node, or on its cards if it names these.
         """
         rows = {row.id for row in ledger.rows}
         named: set[str] = set()
@@ -94,7 +94,7 @@ class Occupants:
         return frozenset(named)
 
     def users(self) -> Iterator[CardUser]:
-        """Pods of applications that hold cards by the books."""
+        """Yield pods of applications that hold cards by the books."""
         for uid, each in chain(self._there.items(), self._reserved.items()):
             found = self._cluster.held(uid) if each.node and each.tenant.app else None
             if found is not None and found.gpus:
@@ -104,19 +104,19 @@ class Occupants:
 
     @property
     def there(self) -> Mapping[str, Occupant]:
-        """Pods by uid, as the API tells of them."""
+        """Pods by uid, as the API reports them."""
         return self._there
 
     def cards_of(self, uid: str) -> tuple[str, ...]:
-        """The cards that a pod holds by the books."""
+        """Return the cards that a pod holds by the books."""
         return self._cluster.cards_of(uid)
 
     def identities(self) -> Iterator[Identity]:
-        """Whose pods there are, each once."""
+        """Yield the identities of all pods, each once."""
         return iter(self._by_identity)
 
     def look_again(self, namespace: str) -> None:
-        """Whose the pods of a namespace are has changed."""
+        """Read the pods of a namespace again: their tenants have changed."""
         for (space, _), pod in self._pods.objects.items():
             uid = pod.metadata.uid
             if space == namespace and uid in self._there:
@@ -162,7 +162,7 @@ class Occupants:
                 del self._by_identity[identity(last.tenant)]
 
     def _occupant(self, pod: Pod) -> Occupant:
-        """What of a pod cannot be read counts nothing: whoever placed it has let it pass."""
+        """Return the occupant. Unreadable fields of a pod count as empty, as its scheduler has accepted them."""
         document = pod.document
         try:
             tenant = self._tenant(document)
@@ -179,5 +179,5 @@ class Occupants:
 
 
 def identity(tenant: Tenant) -> Identity:
-    """By what pods are of the same application."""
+    """Return the key that pods of the same application share."""
     return tenant.app, tenant.owner, tenant.namespace

@@ -1,7 +1,7 @@
-"""Pictures of the ledger for others to read: bindings as objects, modes as annotations of nodes, rows in a ConfigMap.
+"""Projections of the ledger for readers: bindings as objects, modes as node annotations, rows in a ConfigMap.
 
-They are made good from the ledger whenever they differ from it, by whoever leads; what is cut short is finished by
-the next look, in this process or another.
+The leader repairs them whenever they differ from the ledger. The next pass, in this process or another, completes what
+was interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 def object_changes(ledger: Ledger, objects: Mapping[tuple[str, str], Object]) -> Iterator[Change]:
-    """What makes the objects those of the ledger. Others of an application that has rows are theirs no more."""
+    """Yield the writes that make the objects match the ledger. Other objects of its applications are deleted."""
     wanted = _wanted(ledger)
     apps = {row.app for row in ledger.rows}
     for (_, name), found in objects.items():
@@ -52,7 +52,7 @@ def object_changes(ledger: Ledger, objects: Mapping[tuple[str, str], Object]) ->
 
 
 def node_changes(ledger: Ledger, nodes: Mapping[tuple[str, str], Node]) -> Iterator[Change]:
-    """What makes nodes say how their cards are shared."""
+    """Yield the writes that make node annotations show how the cards are shared."""
     for key, share in ledger.shares.items():
         node, note = nodes.get(("", key.node)), f"{SHARE_MODE}{key.device}"
         if node is not None and (node.metadata.annotations or {}).get(note) != share_number(share):
@@ -66,9 +66,9 @@ def state_changes(
     objects: Mapping[tuple[str, str], Object],
     unused: Mapping[str, str] = NOTHING,
 ) -> Iterator[Change]:
-    """What makes bindings of others say whether they count, why not, and why one that does has no pod yet.
+    """Yield writes of the status of foreign bindings: whether each counts, why not, and why it has no pod yet.
 
-    `unused` has the last by the name of the binding.
+    `unused` has the last reason, by the name of the binding.
     """
     for each in foreign:
         found = objects.get(("", each.name))
@@ -88,7 +88,7 @@ def state_changes(
 
 
 def _wanted(ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """The objects by name. Of a row that drains, and one in force for the same card, the one in force is shown."""
+    """Return the objects by name. If a draining row and one in force share a card, the one in force is shown."""
     wanted = {}
     for row in sorted(ledger.rows, key=lambda row: not row.draining):
         wanted[_name(row)] = _body(row)
@@ -110,7 +110,7 @@ def _body(row: BoundCard) -> dict[str, Any]:
 
 
 def _says(found: Object, body: dict[str, Any]) -> bool:
-    """Whether an object says what a row does; what others have noted on it beside that is theirs."""
+    """Return whether an object matches a row. Further fields belong to others."""
     there: Document = found.document
     wanted = body["metadata"]
     labels, notes = found.metadata.labels or {}, found.metadata.annotations or {}
@@ -119,7 +119,7 @@ def _says(found: Object, body: dict[str, Any]) -> bool:
 
 
 def _app_of(found: Object) -> AppKey | None:
-    """Whose it is, if it says that in full."""
+    """Return the application of an object, if it names it in full."""
     try:
         binding = read_binding(found.document)
     except InvalidRequest:

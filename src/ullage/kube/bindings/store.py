@@ -1,4 +1,4 @@
-"""Bindings of a cluster behind their port: the ledger, what the informers tell, and applications told what to do."""
+"""The port of bindings on a cluster: the ledger, the informers, and writes that start and stop applications."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from ullage.wire.gpubinding import APP_LABEL, ROW, read_binding
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What of the cluster is followed."""
+    """The informers that bindings need."""
 
     nodes: Informer[Node]
     pods: Informer[Pod]
@@ -56,9 +56,9 @@ class Sources:
 
 
 class KubeBindings:
-    """The port (`ullage.service.bindings_port.BindingPort`) on an API server; every write is under our term.
+    """The port (`ullage.service.bindings_port.BindingPort`) on an API server. Every write is in our leadership term.
 
-    `informers` have to be run. `claims` are the bindings in force as pods are judged by them.
+    The caller runs `informers`. `claims` are the bindings in force, by which pods are judged.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class KubeBindings:
         allocations: str = "",
         quotas: Mapping[str, OwnerQuota] | None = None,
     ) -> None:
-        """`name` and `namespace` are of the ledger's ConfigMap; `allocations` (`namespace/name`) shows its rows.
+        """`name` and `namespace` are those of the ledger's ConfigMap. `allocations` (`namespace/name`) shows its rows.
 
         `quotas` are those of owners.
         """
@@ -95,13 +95,13 @@ class KubeBindings:
         self._claims: Claims | None = None
         self._cards: dict[str, ComputeCard] | None = None
         self.unready: Callable[[], str] = lambda: "" if self.synced else "bindings have not been read yet"
-        """Why nothing may be decided now; "" if it may. Who runs what before our term is to be known by then."""
+        """The reason why nothing may be decided now; "" if it may. The pods from before our term must be known."""
         self.noticed: Callable[[], Iterable[Problem]] = lambda: ()
-        """What else is wrong with bindings."""
+        """Return further problems with bindings."""
         self.wake: Callable[[], None] = lambda: None
-        """Called when the ledger changed, or what shows it may differ from it."""
+        """Called when the ledger changed, or its projections may differ from it."""
         self.moved: Callable[[], None] = lambda: None
-        """Called when a pod has ended: who was told to leave may have gone."""
+        """Called when a pod has ended: a pod that was asked to leave may be gone."""
         sources.nodes.subscribe(self._on_node)
         sources.namespaces.subscribe(self._on_namespace)
         sources.pods.subscribe(self._on_pod)
@@ -111,14 +111,14 @@ class KubeBindings:
 
     @property
     def informers(self) -> tuple[Informer[Object], ...]:
-        """What is followed for bindings alone."""
+        """The informers that only bindings need."""
         shown = [] if self.allocations is None else [self.allocations.informer]
         return (self.objects, *self._workloads.values(), *shown)
 
     # --- the port ---
 
     async def cluster(self) -> ClusterFacts:
-        """What is there now. Raises `Unavailable` before all of it was heard."""
+        """Return the current facts. Raises `Unavailable` until all informers have synced."""
         if unready := self.unready():
             raise Unavailable(unready, code="not-ready")
         ledger = await self.ledger()
@@ -146,10 +146,10 @@ class KubeBindings:
         )
 
     async def ledger(self) -> Ledger:
-        """The ledger as it was last committed.
+        """Return the last committed ledger.
 
         Raises:
-            Unavailable: not all was heard from which it would be made anew.
+            Unavailable: not all objects needed to rebuild it are known.
 
         """
         if not self.synced:
@@ -157,11 +157,11 @@ class KubeBindings:
         return await self.store.read()
 
     async def commit(self, change: Change, expected: int) -> None:
-        """Make all of a change durable, or nothing of it; see `LedgerStore.commit`."""
+        """Write a whole change or nothing; see `LedgerStore.commit`."""
         await self.store.commit(change, expected)
 
     async def start(self, app: AppKey, accelerator: str) -> None:
-        """Give the workloads of an application their replicas: all of them or, as far as can be, none."""
+        """Scale up the workloads of an application: all of them or, as far as possible, none."""
         why, begun = await self._cards_of(app), list[tuple[Kind[Object], Object, int]]()
         for kind, each in self._parts_of(app):
             try:
@@ -174,21 +174,21 @@ class KubeBindings:
             begun.append((kind, started, replicas_of(each)))
 
     async def stop(self, app: AppKey) -> None:
-        """Take all replicas from the workloads of an application."""
+        """Scale all workloads of an application to 0."""
         await self._write_each(app, stopping)
 
     async def restart(self, app: AppKey) -> None:
-        """Have all pods of an application made anew."""
+        """Recreate all pods of an application."""
         why = await self._cards_of(app)
         await self._write_each(app, lambda kind, each: restarting(kind, each, why))
 
     async def _cards_of(self, app: AppKey) -> str:
-        """Another text for other rows of an application."""
+        """Return a text that differs for other rows of an application."""
         rows = ",".join(sorted(row.id for row in (await self.store.read()).of(app)))
         return hashlib.sha256(rows.encode()).hexdigest()[:_DIGITS]
 
     async def discard(self, bindings: Collection[str]) -> None:
-        """Delete bindings that are none of the ledger; one that has gone meanwhile, or is another by now, is none."""
+        """Delete bindings that are no rows of the ledger. One that was deleted or replaced meanwhile is skipped."""
         self._discarded.update(bindings)
         self._forget_claims()
         there = [self.objects.objects["", name] for name in sorted(self._foreign.keys() & set(bindings))]
@@ -196,10 +196,10 @@ class KubeBindings:
             with suppress(NotFound, VersionConflict):
                 await self._write(Delete(GPU_BINDINGS, each.metadata.name, uid=each.metadata.uid))
 
-    # --- what pods are judged by ---
+    # --- by what pods are judged ---
 
     def tenant(self, pod: Document) -> Tenant:
-        """Who a pod is to bindings. Raises `InvalidRequest`: its labels are no texts."""
+        """Return the tenant of a pod. Raises `InvalidRequest`: its labels are not strings."""
         return tenant_in(pod, self._sources.namespaces.objects)
 
     @property
@@ -209,24 +209,24 @@ class KubeBindings:
 
     @property
     def synced(self) -> bool:
-        """Whether all that counts has been heard."""
+        """Whether all informers that count have synced."""
         sources = self._sources
         shared = sources.nodes.synced and sources.pods.synced and sources.namespaces.synced
         return shared and all(informer.synced for informer in self.informers)
 
     @property
     def unheard(self) -> str:
-        """What has not been heard yet, and why, as far as that is known."""
+        """What has not been read yet, and the reason if it is known."""
         missing = next((informer for informer in self.informers if not informer.synced), None)
         error = "" if missing is None or missing.last_error is None else f": {missing.last_error.message}"
         return f"bindings have not been read yet{error}"
 
     @property
     def claims(self) -> Claims:
-        """The bindings: rows of the ledger first, then those of others, the oldest first.
+        """Return the bindings: rows of the ledger first, then foreign ones, the oldest first.
 
         Raises:
-            Unavailable: they are not certain now.
+            Unavailable: they are uncertain now.
 
         """
         ledger = self.store.now
@@ -240,11 +240,11 @@ class KubeBindings:
         return self._claims
 
     def reason_of(self, binding: Binding) -> str:
-        """Why a binding does not count; "" if it does."""
+        """Return why a binding does not count; "" if it does."""
         return self.claims.reason(binding)
 
     def cards(self, ledger: Ledger) -> dict[str, ComputeCard]:
-        """Cards by their ids as they are shared now; of two with one id that of the first node by name."""
+        """Return cards by id as they are shared now. Of two with one id, the card of the first node by name counts."""
         if self._cards is None:
             there = (card for name in sorted(self._nodes, reverse=True) for card in self._nodes[name][0].cards)
             self._cards = {card.id: card for card in there}
@@ -256,27 +256,27 @@ class KubeBindings:
 
     @property
     def foreign(self) -> Iterator[Binding]:
-        """The bindings that are none of the ledger: objects, the oldest first, and rows of app-service."""
+        """Yield the bindings that are no rows of the ledger: objects, the oldest first, then rows of app-service."""
         yield from (binding for _, binding in sorted(self._foreign.values(), key=lambda each: (each[0], each[1].name)))
         yield from self.imports
 
     @property
     def imports(self) -> tuple[Binding, ...]:
-        """The rows that app-service wrote and that are nowhere else."""
+        """Return the rows that only app-service wrote."""
         if self.allocations is None:
             return ()
         objects = (binding for _, binding in self._foreign.values())
         found = not_there(self.allocations.rows(), self.store.now or Ledger(), objects)
         return tuple(each for each in found if each.name not in self._discarded)
 
-    # --- hearing and telling ---
+    # --- informers and writes ---
 
     def _forget_claims(self) -> None:
         self._claims = None
         self.wake()
 
     def look_again(self, node: str) -> None:
-        """What others tell of the cards of a node has changed."""
+        """Read a node again: the reports on its cards have changed."""
         found = self._sources.nodes.objects.get(("", node))
         if found is not None:
             self._describe(found)
@@ -327,13 +327,13 @@ class KubeBindings:
                 await self._change(kind, each, found)
 
     async def _change(self, kind: Kind[Object], workload: Object, change: Write) -> Object:
-        """Write, and know the workload as it is then: what is decided next does not wait for the watch."""
+        """Write, and apply the new workload to the cache at once, so that no decision waits for the watch."""
         written = kind.read(await self._write(change))
         self._workloads[kind].learn(workload, written)
         return written
 
     def _restored(self) -> Ledger:
-        """The rows that objects still show; new ones are numbered after them."""
+        """Return the rows that objects still show. New rows are numbered after them."""
         cards, rows, version = self.cards(Ledger()), [], 0
         for found in self.objects.objects.values():
             row = (found.metadata.annotations or {}).get(ROW)
@@ -359,11 +359,11 @@ class KubeBindings:
 
 _DIGITS = 16
 _NUMBER = re.compile(r"-([0-9]{1,15})-[0-9]+$")
-"""The version in which a row was made, at the end of its id."""
+"""The version in which a row was created, at the end of its id."""
 
 
 def _read(found: Object) -> Binding:
-    """A binding of others. What was written of its state is told anew, as what is true of it now."""
+    """Return a foreign binding. Its status is computed again, so the written one is ignored."""
     try:
         binding = read_binding(found.document)
     except InvalidRequest as error:

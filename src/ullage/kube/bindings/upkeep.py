@@ -1,4 +1,4 @@
-"""What has to be done for bindings beside answering: rows that nobody runs by go, and the ledger is shown."""
+"""The upkeep of bindings: drops rows that no pod uses any more, and writes the projections of the ledger."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ullage.model.error import Conflict, UllageError
 from ullage.service.bindings import Bindings
 
 LOOK_AGAIN_S = 10.0
-"""The longest time between two looks, if nothing is heard."""
+"""Maximum seconds between two passes without an event."""
 
 GAP_S = 0.05
-"""Between two looks: what comes at once is looked at together."""
+"""Seconds between two passes: events in this time are handled together."""
 
 OnError = Callable[[str, str, UllageError], None]
 
 
 class Upkeep:
-    """`run` does it, while this process leads, whenever something changed; `look` does it once."""
+    """`run` makes a pass after every change while this process leads. `look` makes one pass."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Upkeep:
         self._woken = asyncio.Event()
         self._stale = True
         self._late: dict[str, str] = {}
-        """Bindings that came after the pods of their application, and what they say."""
+        """Bindings that were created after the pods of their application, with their explanation."""
         bindings.wake, bindings.moved = self._wake, self._moved
 
     async def run(self) -> None:
-        """Look whenever something changed, and now and then."""
+        """Make a pass after every change, and regularly."""
         while True:
             try:
                 async with asyncio.timeout(LOOK_AGAIN_S):
@@ -61,7 +61,7 @@ class Upkeep:
             await asyncio.sleep(GAP_S)
 
     async def look(self) -> None:
-        """Do what there is to do; what fails is told, and tried at the next look."""
+        """Make one pass. Failures are reported, and retried in the next pass."""
         epoch = self._candidate.epoch
         if epoch is None or not self._bindings.synced:
             return
@@ -85,7 +85,7 @@ class Upkeep:
         self._woken.set()
 
     def _moved(self) -> None:
-        """Pods matter only to those who wait for some to end."""
+        """Ignore ended pods unless something waits for pods to end."""
         ledger = self._bindings.store.now
         if self._late:
             self._wake()
@@ -115,13 +115,13 @@ class Upkeep:
         except NotLeading:
             raise
         except UllageError as error:
-            self._stale = True  # the others are not held up by it, and it is tried again
-            if not isinstance(error, Conflict):  # else our picture is behind, and what it lacks is told soon
+            self._stale = True  # the other writes go on, and this one is retried
+            if not isinstance(error, Conflict):  # else the cache is behind, and an event follows soon
                 self._on_error(*_what(change), error)
 
 
 def _what(change: Change) -> tuple[str, str]:
-    """The kind and the name of what is written."""
+    """Return the kind and the name of the written object."""
     match change:
         case Create(kind, {"metadata": {"name": name}}) | Replace(kind, name) | Patch(kind, name) | Delete(kind, name):
             return kind.name, str(name)

@@ -255,14 +255,16 @@ class Claiming:
             case Readiness.READY:
                 request, node = asked.pod.request, placement.node or node_of(claims)
                 if request is not None and node and not self._reserve(request, node):
-                    self._record_wait(pod, f"the cards that it asks for beside its claims are taken on {node} by now")
+                    self._record_wait(
+                        pod, f"the cards that it requests in addition to its claims are taken on {node} by now"
+                    )
                     await self._take_back(epoch, pod, claims)
                     return
                 await self._open(epoch, pod)
                 if placement.node and request is None and not self._pods.has_ended(pod.metadata.uid):
                     self._mirror.expect(pod, placement.node)
             case Readiness.FAILED:
-                self._record_wait(pod, "a device did not become ready for it; its claims are allocated anew")
+                self._record_wait(pod, "a device did not become ready for it; its claims are allocated again")
                 await self._take_back(epoch, pod, claims)
             case Readiness.WAITING:
                 pass  # their drivers report on the claims

@@ -181,8 +181,8 @@ def _event(kind: Kind[T], line: bytes, what: str) -> WatchEvent[T]:
     if event.type not in _KNOWN:
         raise Unreadable(f"{what}: an event of type {event.type!r} is not known")
     item = kind.read(event.object)
-    told = EventType(event.type)
-    return WatchEvent(told, item.metadata.resource_version, None if told is EventType.BOOKMARK else item)
+    event_type = EventType(event.type)
+    return WatchEvent(event_type, item.metadata.resource_version, None if event_type is EventType.BOOKMARK else item)
 
 
 def _query(select: Selection) -> dict[str, str]:
@@ -200,10 +200,10 @@ def _decode(body: bytes | msgspec.Raw, kind: type[D]) -> D:
 def _refusal(answer: httpx2.Response, what: str) -> UllageError:
     """Return the error of a failed response. A proxy may send one without a Status."""
     try:
-        told = msgspec.json.decode(answer.content, type=Status)
+        answered = msgspec.json.decode(answer.content, type=Status)
     except msgspec.DecodeError:
-        told = Status(message=answer.text[:200])
-    status = Status(code=answer.status_code, reason=told.reason, message=told.message)
+        answered = Status(message=answer.text[:200])
+    status = Status(code=answer.status_code, reason=answered.reason, message=answered.message)
     return refusal(status, what, _retry_after(answer.headers))
 
 

@@ -1,4 +1,4 @@
-"""The exporter: on each node one process that tells the cluster what its machine is like, and who holds what of it.
+"""The exporter: a process on each node that reports the machine and who holds what of it to the cluster.
 
 It reads the kernel, the driver and the kubelet, and writes one Numatopology, named after the node. It decides nothing.
 """

@@ -1,4 +1,4 @@
-"""The cards of a node: as NVML lists them, else as NVIDIA's driver does, else as PCI shows those of other vendors."""
+"""The cards of a node: from NVML, else from NVIDIA's driver, else, for other vendors, from PCI."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NVIDIA = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class FoundCards:
-    """The cards of a node at one look, and the resource that the cluster asks for them by ("" if there are none).
+    """The cards of a node at one check, and the resource by which the cluster requests them ("" if there are none).
 
-    `reason` says why cards that are there are not among them; "" where nothing is odd.
+    `reason` says why existing cards are missing here; "" if none are.
     """
 
     nvml: CardReader
@@ -33,7 +33,7 @@ class FoundCards:
         return self.found
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
-        """Return the NVLinks, as NVML reports them.
+        """Return the NVLinks that NVML reports.
 
         Raises:
             CardsUnreadable: NVML does not answer.
@@ -45,8 +45,8 @@ class FoundCards:
 class NodeCards:
     """Finds the cards of `node`, whose files are below `root`.
 
-    `resource` is what the cluster calls the cards; "" stands for the usual name of the cards that are found. A
-    resource of `PCI_RESOURCES` selects its cards, whatever other cards are there.
+    `resource` is the resource name of the cards; "" stands for the usual name of the cards that are found. A resource
+    in `PCI_RESOURCES` selects its cards, whatever other cards exist.
     """
 
     def __init__(self, nvml: CardReader, root: Path, node: str, resource: str = "") -> None:
@@ -55,7 +55,7 @@ class NodeCards:
         self._pci = PciCards()
 
     def look(self) -> FoundCards:
-        """Return the cards as they are now."""
+        """Return the current cards."""
         listed = () if self._resource in PCI_RESOURCES else self._listed()
         if listed:
             return FoundCards(self._nvml, listed, self._resource or _NVIDIA)
@@ -65,7 +65,7 @@ class NodeCards:
         return FoundCards(self._nvml, cards, self._resource or pci.resource, reason)
 
     def _listed(self) -> tuple[Gpu, ...]:
-        """Return the cards that NVML lists; where it has never answered, those of NVIDIA's driver, in PCI order."""
+        """Return the cards that NVML lists. If it has never answered, return those of NVIDIA's driver in PCI order."""
         try:
             return self._nvml.cards()
         except CardsUnreadable:
@@ -76,7 +76,7 @@ class NodeCards:
             )
 
     def _on_bus(self) -> PciCards:
-        """Return the cards on the PCI bus, which is read again only when a device came or went."""
+        """Return the cards on the PCI bus, which is read again only after a device was added or removed."""
         addresses = list_addresses(self._root)
         if addresses is None:
             return PciCards(reason="the PCI devices cannot be listed; none is published")
@@ -87,6 +87,6 @@ class NodeCards:
         return self._pci
 
     def _card(self, resource: str, index: int, device: PciDevice) -> Gpu:
-        """Return a card whose uuid, which PCI does not have, is made of its node and its address."""
+        """Return a card. PCI has no uuid, so it is derived from the node and the PCI address."""
         uuid = f"{self._node}/pci-{device.address.replace(':', '-')}"
         return Gpu(uuid, index, device.name, NATIVE_RESOURCES.get(resource), bus_id=device.address)

@@ -1,4 +1,4 @@
-"""The loop on a node: look at the machine, ask its kubelet, and have the object say what was seen."""
+"""The loop on a node: examine the machine, query its kubelet, and write the result into the object."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from ullage.model.node_record import NodeRecord, unknown_cards
 from ullage.wire.topology.export import record_of
 
 LOOK_S = 10.0
-"""Seconds that a look at the machine may take; a driver that hangs is waited for in the next rounds."""
+"""Maximum seconds for examining the machine. Later rounds continue to wait for a driver that hangs."""
 
 _LONGEST_PAUSE_S = 60.0
 
 
 @dataclass(slots=True)
 class Count:
-    """What has happened since the start. `troubles` are sentences about what could not be read or written."""
+    """Counters since the start. `errors` counts messages about failed reads and writes."""
 
     rounds: int = 0
     writes: int = 0
-    troubles: int = 0
+    errors: int = 0
 
 
 class Exporter:
-    """One node's exporter; `run` goes on until it is cancelled.
+    """The exporter of one node. `run` runs until cancelled.
 
-    What fails to be read is as it was read last. `age_s` says since when all was read.
+    Whatever cannot be read keeps its last value. `age_s` is the time since everything was read.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Exporter:
         return self._steady() - self._read_at
 
     async def run(self) -> None:
-        """Go round for ever; while the API does not take what is written, ever more slowly."""
+        """Make rounds forever. While the API does not accept writes, the pause between them grows."""
         failures = 0
         while True:
             failures = 0 if await self.round() else failures + 1
@@ -77,7 +77,7 @@ class Exporter:
             await self._pause(min(longest, self._settings.period_s * 2.0 ** min(failures, 10)))
 
     async def round(self) -> bool:
-        """Look once, and write if something changed; whether the object says what was seen."""
+        """Examine once, and write if something changed. Return whether the object is up to date."""
         self.count.rounds += 1
         record = await self._record()
         if record is None:
@@ -90,13 +90,13 @@ class Exporter:
         return True
 
     async def _record(self) -> NodeRecord | None:
-        """Return the node as it was seen last; None while its machine, or who holds what of it, is unknown."""
+        """Return the last known state of the node; None while its machine or its usage is unknown."""
         looked = await self._look()
         if self._seen is None:
             return None
         try:
             use = await self._kubelet.use()
-        except Unavailable as error:  # an object that says more stays as it is
+        except Unavailable as error:  # an object with more content stays unchanged
             self._on_error("kubelet", error.message)
             return None
         node, cards = self._seen
@@ -110,7 +110,7 @@ class Exporter:
         return record
 
     async def _look(self) -> bool:
-        """Look at the machine, in a thread of its own: whether that ended well in time."""
+        """Examine the machine in a thread. Return whether that succeeded in time."""
         if self._looking is None:
             self._looking = asyncio.create_task(asyncio.to_thread(self._discover))
         done, _ = await asyncio.wait([self._looking], timeout=LOOK_S)
@@ -130,11 +130,11 @@ class Exporter:
         return True
 
     def _discover(self) -> tuple[Node, FoundCards]:
-        # Only cards and their places count here, so what this process may use of the machine is left aside.
+        # Only cards and their places count here, so limits of this process do not matter.
         settings = MachineSettings(name=self._settings.node, cpu_milli=1, memory_bytes=1)
         cards = self._cards.look()
         return discover(settings, {}, cards, root=self._settings.root, topology=self._topology).node, cards
 
     def _on_error(self, source: str, sentence: str) -> None:
-        self.count.troubles += 1
+        self.count.errors += 1
         self._report(source, sentence)

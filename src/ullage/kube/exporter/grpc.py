@@ -1,7 +1,7 @@
-"""One call of gRPC with one answer, over a Unix socket.
+"""One unary gRPC call over a Unix socket.
 
-Only what that needs of the protocol (gRPC over HTTP/2): no TLS, no compression, no streams. What follows an answer
-is not looked at: a message that is there whole is the answer, and a call that failed has none.
+This implements only the needed part of the protocol (gRPC over HTTP/2): no TLS, no compression, no streams. Trailers
+are ignored: a complete message is the response, and a failed call has none.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ullage.kube.client.errors import Unreachable
 CONNECT_S = 2.0
 ANSWER_S = 5.0
 MOST_BYTES = 16 << 20
-"""Of an answer; the largest that a kubelet's own clients take."""
+"""Maximum bytes of a response: the same as in the kubelet's own clients."""
 
 _HEADERS = {"content-type": "application/grpc", "te": "trailers"}
 _PREFIX = 5
-"""Bytes before a message: whether it is compressed, and its length in four bytes."""
+"""Bytes before a message: a compression flag, and the length in four bytes."""
 
 
 async def call(socket: Path, method: str, message: bytes = b"") -> bytes:
-    """The message that a method such as `/v1.Service/Method` answers with.
+    """Return the response message of a method such as `/v1.Service/Method`.
 
     Raises:
-        Unreachable: nobody answers there, in time and as expected; the message says what went wrong.
+        Unreachable: there is no valid response in time; the message says what went wrong.
 
     """
     try:
@@ -50,9 +50,9 @@ async def _ask(socket: Path, method: str, message: bytes) -> bytes:
             kept += piece
             if len(kept) > MOST_BYTES + _PREFIX:
                 raise Unreachable(f"{socket}: {method}: the answer has more than {MOST_BYTES} bytes")
-        status, told = answer.headers.get("grpc-status", "0"), answer.headers.get("grpc-message", "")
+        status, reason = answer.headers.get("grpc-status", "0"), answer.headers.get("grpc-message", "")
     if not answer.is_success or status != "0":
-        raise Unreachable(f"{socket}: {method}: refused with status {status} {told}, HTTP {answer.status_code}")
+        raise Unreachable(f"{socket}: {method}: refused with status {status} {reason}, HTTP {answer.status_code}")
     if len(kept) < _PREFIX or kept[0] or int.from_bytes(kept[1:_PREFIX], "big") != len(kept) - _PREFIX:
         raise Unreachable(f"{socket}: {method}: there is no whole message in the answer")
     return bytes(kept[_PREFIX:])

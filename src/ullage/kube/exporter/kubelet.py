@@ -1,8 +1,8 @@
-"""What a node's kubelet tells: who holds what, and how it is configured.
+"""What the kubelet of a node reports: who holds what, and its configuration.
 
-Who holds what is asked of its PodResources socket. Where that has never answered, the files that it keeps stand in;
-they may still name pods that have ended, so the record says that it is stale. A file that was never read
-leaves it unknown who holds what: that is an error, because unknown is not free.
+Usage is read from its PodResources socket. If the socket has never answered, the kubelet's state files are used
+instead. They may still name pods that have ended, so the record is marked as stale. If a file was never read, usage is
+unknown. That is an error, because unknown does not mean free.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ullage.wire.topology.podresources import read_pod_resources
 from ullage.wire.topology.podresources_messages import LIST, decode_list
 
 OnError = Callable[[str, str], None]
-"""Told what could not be read or was left out: the source, and a sentence."""
+"""Called with what could not be read or was left out: the source, and a sentence."""
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _PLAIN = KubeletSettings(Kubelet(), Resources())
 
 
 class KubeletReader:
-    """Reads one kubelet. What fails to be read is told, and is as it was read last."""
+    """Reads one kubelet. Whatever cannot be read is reported and keeps its last value."""
 
     def __init__(self, settings: ExporterSettings, on_error: OnError) -> None:
         self._settings, self._on_error = settings, on_error
@@ -46,10 +46,10 @@ class KubeletReader:
         self._devices: DeviceState | None = None
         self._config: KubeletSettings | None = None
         self.fresh = False
-        """Whether all that was read last is as it is now."""
+        """Whether the last read got everything from its current source."""
 
     async def use(self) -> Use | None:
-        """Return who holds what; None where the settings name no source for it.
+        """Return who holds what; None if the settings name no source.
 
         Raises:
             Unavailable: neither the socket nor each of the files has ever been read.
@@ -63,7 +63,7 @@ class KubeletReader:
         return self._kept()
 
     def settings(self, memory_bytes: int) -> KubeletSettings:
-        """How it is configured; `memory_bytes` is the memory of the node."""
+        """Return the configuration of the kubelet. `memory_bytes` is the memory of the node."""
         path, reserved = self._settings.kubelet_config, self._settings.reserved
         self._config = self._read(
             path, lambda text: read_kubelet_config(yaml.safe_load(text), memory_bytes), self._config
@@ -82,7 +82,7 @@ class KubeletReader:
             return None
 
     def _kept(self) -> Use | None:
-        """Who holds what by the files, of which a pod has an entry in each: they are one by its uid."""
+        """Return usage from the files. Entries of a pod in both files are merged by its uid."""
         settings = self._settings
         self._cpus = self._read_holders(settings.cpu_state, read_cpu_state, self._cpus)
         self._devices = self._read_holders(settings.device_checkpoint, read_device_state, self._devices)
@@ -123,10 +123,10 @@ class KubeletReader:
 
 
 def _whole(read: tuple[T, tuple[str, ...]]) -> T:
-    """Return what was read of who holds what, if no entry of it was dropped.
+    """Return the usage that was read, if no entry of it was dropped.
 
     Raises:
-        InvalidRequest: an entry cannot be read, so what it holds would count as free.
+        InvalidRequest: an entry cannot be parsed, so what it holds would count as free.
 
     """
     found, dropped = read
@@ -136,7 +136,7 @@ def _whole(read: tuple[T, tuple[str, ...]]) -> T:
 
 
 def _merged(pods: list[PodHolding]) -> tuple[PodHolding, ...]:
-    """One entry for each uid, and in it one for each container."""
+    """Return one entry for each uid, with one entry for each container."""
     found: dict[str, dict[str, Holding]] = {}
     for pod in pods:
         containers = found.setdefault(pod.uid, {})

@@ -1,4 +1,4 @@
-"""An exporter as a process: connected, logging, and ended by SIGTERM."""
+"""The exporter process: it connects, logs, and ends on SIGTERM."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ullage.kube.exporter.exporter import Exporter
 from ullage.kube.exporter.settings import ExporterSettings
 
 _REMEMBERED = 1000
-"""Sentences that are not said twice."""
+"""Maximum number of recent messages that are not logged again."""
 
 log = logging.getLogger("ullage.exporter")
 
 
 def serve(settings: ExporterSettings, kubeconfig: Path | None = None, master: str | None = None) -> int:
-    """Export until SIGTERM or SIGINT; the exit code. `master` goes before the address in the kubeconfig.
+    """Export until SIGTERM or SIGINT. Return the exit code. `master` overrides the address in the kubeconfig.
 
     Raises:
-        InvalidRequest: (`kube-config`) the API server cannot be reached with what is given.
+        InvalidRequest: (`kube-config`) the configuration for the API server cannot be used.
 
     """
     form = "%(asctime)s %(levelname)s %(name)s %(message)s"
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=form)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it tells of every request
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs every request
     asyncio.run(_export(settings, kubeconfig, master))
     return 0
 
@@ -48,13 +48,13 @@ async def _export(settings: ExporterSettings, kubeconfig: Path | None, master: s
 
 
 class ErrorLog:
-    """Logs each sentence once, and again when it is no longer among the last many."""
+    """Logs each message once, and again when it is no longer among the most recent ones."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], None] = {}
 
     def __call__(self, source: str, sentence: str) -> None:
-        """Log what could not be read or written."""
+        """Log a failed read or write."""
         known = (source, sentence) in self._said
         self._said.pop((source, sentence), None)
         self._said[source, sentence] = None

@@ -1,4 +1,4 @@
-"""Keeps one Numatopology as it should be, with as few writes as there are changes."""
+"""Keeps one Numatopology up to date, with as few writes as there are changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIMESTAMP = "timestamp"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The object as the server has it, and what of it is ours to say."""
+    """The object on the server, and the part of it that we own."""
 
     document: Document
     version: str
@@ -30,7 +30,7 @@ class _Known:
 
 
 class Publisher:
-    """Writes the object of one node. `now` is in seconds since the epoch, `steady` never jumps."""
+    """Writes the object of one node. `now` is seconds since the epoch, `steady` a monotonic clock."""
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class Publisher:
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`drift_s`: how often the object is read again, in case that somebody else has changed it."""
+        """`drift_s`: seconds after which the object is read again, in case another client has changed it."""
         self._api, self._node, self._domain, self._drift_s = api, node, domain, drift_s
         self._now, self._steady = now, steady
         self._node_uid = ""
         self._known: _Known | None = None
         self._sent: Document | None = None
-        """What the server answered with what is known; it may keep less than it was sent."""
+        """The content that was sent; the server may have kept less of it."""
         self._read_at: float | None = None
 
     async def publish(self, record: NodeRecord) -> bool:
-        """Have the object say this; whether it had to be written.
+        """Make the object match this record. Return whether it had to be written.
 
         Raises:
-            UllageError: the server did not answer, or refused (`ullage.kube.client.errors`); the next call starts anew.
+            UllageError: the server did not answer, or refused (`ullage.kube.client.errors`); the next call starts over.
 
         """
         if self._read_at is None or self._steady() - self._read_at >= self._drift_s:
@@ -69,7 +69,7 @@ class Publisher:
         return True
 
     async def _read(self) -> None:
-        """Take the object as it is now. What was sent counts on if nobody has changed what is ours since."""
+        """Read the current object. The sent content still counts if nobody has changed our part since."""
         self._node_uid = await self._uid() or self._node_uid
         try:
             found = self._understood(await self._api.get(NUMATOPOLOGIES, self._node))
@@ -80,7 +80,7 @@ class Publisher:
         self._known, self._read_at = found, self._steady()
 
     async def _uid(self) -> str:
-        """The uid of the Node, with which the object goes; "" where it is not to be read."""
+        """Return the uid of the Node that owns the object; "" if the Node may not be read."""
         try:
             return (await self._api.get(NODES, self._node)).metadata.uid
         except (NotFound, Forbidden):
@@ -94,7 +94,7 @@ class Publisher:
                 change = Replace(NUMATOPOLOGIES, self._node, _over(self._known, wanted))
             answer = await self._api.write(change)
         except (AlreadyExists, Conflict, NotFound):
-            self._read_at = None  # somebody else wrote: look before the next try
+            self._read_at = None  # another client wrote: read before the next attempt
             raise
         self._known, self._sent = self._understood(NUMATOPOLOGIES.read(answer)), self._content(wanted)
 
@@ -103,7 +103,7 @@ class Publisher:
         return _Known(document, found.metadata.resource_version, self._content(document))
 
     def _content(self, document: Mapping[str, Any]) -> Document:
-        """What of an object is ours to say, but not when it was said."""
+        """Return the part of an object that we own, without its time."""
         metadata = document.get("metadata") or {}
         key = f"{self._domain}/topology"
         return {
@@ -114,7 +114,7 @@ class Publisher:
 
 
 def _over(known: _Known, wanted: Document) -> dict[str, Any]:
-    """The object in place of the one that is known, whose other labels and annotations stay."""
+    """Return the replacement of the known object. Its other labels and annotations stay."""
     old, new = known.document["metadata"], wanted["metadata"]
     annotations = {**(old.get("annotations") or {}), **new["annotations"]}
     owners = new.get("ownerReferences") or old.get("ownerReferences") or []

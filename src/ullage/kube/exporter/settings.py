@@ -1,4 +1,4 @@
-"""What an exporter is told: which node it is on, and where that node keeps what is read."""
+"""Settings of the exporter: its node, and the paths of that node's files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.keys import DOMAIN
 
 NODE_VARIABLE = "MY_NODE_NAME"
-"""The environment variable that names the node."""
+"""The environment variable with the name of the node."""
 
 _SYSTEM = ("sys", "devices", "system")
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterSettings:
-    """Paths of a node, and how often it is looked at; a path of None is not read.
+    """Paths on a node, and the interval between checks. A path of None is not read.
 
-    `card_resource` is what the cluster calls the cards, "" the usual name of the only cards that are found; `names` is
-    what it calls other resources (`nic`). `reserved` goes before what the kubelet's configuration keeps from pods.
+    `card_resource` is the resource name of the cards; "" stands for the usual name of the only cards that are found.
+    `names` are those of other resources (`nic`). `reserved` overrides the reservation in the kubelet's configuration.
     """
 
     node: str
@@ -41,7 +41,7 @@ class ExporterSettings:
 
 
 def root_of(device_path: Path) -> Path:
-    """The directory below which a machine's files are, by the place of `sys/devices/system` in it.
+    """Return the root directory of a machine's files, from the path of its `sys/devices/system`.
 
     Raises:
         InvalidRequest: the path does not end so.
@@ -53,10 +53,10 @@ def root_of(device_path: Path) -> Path:
 
 
 def read_reserved(text: str) -> Resources:
-    """What is kept from pods, as `cpu=500m,memory=1Gi`; what is not named is not kept.
+    """Return the reserved resources from text such as `cpu=500m,memory=1Gi`. What is not named is not reserved.
 
     Raises:
-        InvalidRequest: it is not written so.
+        InvalidRequest: the text cannot be parsed.
 
     """
     amounts = {"cpu": "0", "memory": "0"}

@@ -1,1 +1,1 @@
-"""What the API server asks before a pod is made or changed."""
+"""The admission webhook for pods that are created or changed."""

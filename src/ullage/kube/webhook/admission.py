@@ -1,4 +1,4 @@
-"""What the webhook asks of the cluster: which namespaces are left alone, and what the quotas say."""
+"""What the webhook asks about the cluster: which namespaces are exempt, and what quotas and cards allow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ullage.wire.pod.gate import gate_of
 
 
 def over_quota(cluster: Cluster) -> OverQuota:
-    """What the quotas of the cluster say against a pod, whose containers may share cards."""
+    """Return a function: why the quotas of the cluster refuse a pod, whose containers may share cards."""
 
     def sentence(asked: PodRequest) -> str:
         refused = cluster.over_quota(asked.requirement, asked.claim)
@@ -34,9 +34,9 @@ def over_quota(cluster: Cluster) -> OverQuota:
 
 
 def nowhere(cluster: Cluster, declared: Collection[str] = ()) -> Callable[[PodRequest], Iterator[str]]:
-    """What no card of the cluster is now, in sentences: nodes may come that have one, so it is no refusal.
+    """Return a function: sentences on requests that no card meets now. Nodes may be added, so these are warnings.
 
-    `declared` are pools that the settings name, whether cards are in them or not.
+    `declared` are pools that the settings name, whether they have cards or not.
     """
 
     def sentence(asked: PodRequest) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _no_pool(key: str, pool: str, there: Collection[str], known: frozenset[str])
 
 
 def _of_hami(asked: PodRequest, there: Sequence[Gpu]) -> Iterator[str]:
-    """Yield what the annotations of HAMi name that no card is."""
+    """Yield the values in HAMi's annotations that match no card."""
     cards, domain = asked.requirement.cards, asked.devices.words.domain if asked.devices is not None else ""
     uuids = {gpu.uuid for gpu in there}
     for name, wanted in (("use-gpuuuid", cards.uuids), ("nouse-gpuuuid", cards.not_uuids)):
@@ -103,7 +103,7 @@ def _listed(names: Iterable[object]) -> str:
 
 
 def bound_counts(gate: Gate | None, cluster: Cluster) -> BoundCounts:
-    """How many cards a new pod gets by bindings on the nodes of the cluster."""
+    """Return a function: how many cards a new pod gets by bindings on the nodes of the cluster."""
 
     def counts(pod: Document, asked: PodRequest) -> Sequence[int]:
         return () if gate is None else gate.counts(pod, asked, cluster.allocator.fleet.row_of)
@@ -112,11 +112,11 @@ def bound_counts(gate: Gate | None, cluster: Cluster) -> BoundCounts:
 
 
 _LISTED = 20
-"""Models or indices that one warning names."""
+"""Maximum number of models or indices that one warning names."""
 
 
 def named_queue(namespaces: Informer[Namespace], domain: str = DOMAIN) -> Callable[[str], str]:
-    """The queue that a namespace names in a label; "" if it names none."""
+    """Return a function: the queue that the label of a namespace names; "" if it names none."""
 
     def named(name: str) -> str:
         found = namespaces.objects.get(("", name))
@@ -126,7 +126,7 @@ def named_queue(namespaces: Informer[Namespace], domain: str = DOMAIN) -> Callab
 
 
 def skips(namespaces: Informer[Namespace]) -> Callable[[str], bool]:
-    """Whether a namespace is labelled to be left alone."""
+    """Return a function: whether the label of a namespace exempts it."""
 
     def skipped(name: str) -> bool:
         found = namespaces.objects.get(("", name))

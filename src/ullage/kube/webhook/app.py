@@ -1,6 +1,6 @@
-"""The webhook over HTTP: `POST /webhook` (and `/mutate`) answers with what to change, `/validate` only judges.
+"""The webhook over HTTP: `POST /webhook` (and `/mutate`) returns a patch, `/validate` only validates.
 
-It has a port of its own: an API server shows no certificate by default, and whoever binds pods must.
+It has a port of its own: an API server presents no client certificate by default, but clients that bind pods must.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 def make_webhook_app(
     webhook: Webhook, *, most: int = MAX_BODY, meter: Meter = NOBODY, unready: Callable[[], str] = lambda: ""
 ) -> Starlette:
-    """The application; bodies have `most` bytes at most. A review that has no uid to answer to is HTTP 400."""
+    """Return the application. Bodies have up to `most` bytes. A review without a uid gets HTTP 400."""
 
     def judged(*, change: bool) -> Handler:
         async def respond(request: Request) -> Response:

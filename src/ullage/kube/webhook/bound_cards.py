@@ -1,4 +1,4 @@
-"""How many cards a container asks of its kubelet, where bindings of applications say how many a pod gets."""
+"""The number of cards that a container requests from its kubelet, if bindings decide how many its pod gets."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ullage.wire.json_patch import Patch
 from ullage.wire.pod import Dialect, PodRequest
 
 BoundCounts = Callable[[Document, PodRequest], Sequence[int]]
-"""How many cards a new pod gets by bindings, each number once; empty where bindings do not decide."""
+"""Return the numbers of cards that a new pod can get by bindings, each once; empty if bindings do not decide."""
 
 
 def ask_for_bound(patch: Patch, pod: Document, asked: PodRequest, counts: Sequence[int]) -> bool:
-    """Have the container of a pod ask for as many cards as its bindings give, and return whether that changes it.
+    """Set a container's card request to the number that its bindings give. Return whether that changes it.
 
-    A kubelet hands out as many cards as containers ask for, whatever a scheduler holds for their pod.
+    A kubelet hands out as many cards as containers request, whatever a scheduler holds for their pod.
 
     Raises:
-        InvalidRequest: the pod gets more cards on each node than its containers ask for, and it is not certain which
-            container is to have them, or how many they are.
+        InvalidRequest: the pod gets more cards on each node than its containers request, and it is uncertain which
+        container gets them, or how many they are.
 
     """
     count = asked.requirement.gpu_count

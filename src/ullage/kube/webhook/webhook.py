@@ -1,8 +1,8 @@
-"""What becomes of a pod when it is created: who places it, what it may not say itself, and whether it can be served.
+"""Admission of pods: sets their scheduler, removes fields that users may not set, and refuses impossible requests.
 
-All here follows from the pod and from what it is asked of: nothing is remembered, so that a dry run and a second
-call are like any other. What only a scheduler writes is taken off a pod that was not placed: it would be believed.
-Later only whoever places pods writes it.
+The response depends only on the pod and the cluster state: nothing is stored, so dry runs and repeated calls behave
+like any other. Annotations that only a scheduler writes are removed from a new pod, because they would be believed.
+Later only the scheduler may write them.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from ullage.wire.unread import Unread, unread, unread_labels
 from ullage.wire.without_effect import without_effect
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""What an API server writes where a pod names no scheduler."""
+"""The scheduler name that an API server sets if a pod names none."""
 
 TASK_PRIORITY = "CUDA_TASK_PRIORITY"
-"""The variable by which the library in a container is told the priority of its work on a shared card."""
+"""The environment variable with the priority on a shared card, which the library in the container reads."""
 
 _INVALID, _TOO_MUCH = 422, 403
 
 Queueing = Literal["off", "named", "all"]
-"""Which pods wait for their turn."""
+"""Which pods wait in a queue."""
 
 OverQuota = Callable[[PodRequest], str]
-"""What the quotas say against one more such pod; "" if nothing does."""
+"""Return why the quotas refuse one more such pod; "" if they do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSettings:
-    """How pods are admitted. With no `scheduler` it is left as the pod says, and with no `runtime_class` that is.
+    """How pods are admitted. An empty `scheduler` or `runtime_class` leaves that of the pod unchanged.
 
-    `overwrite_default`: pods for the scheduler that there is anyway are ours too, if they ask for cards. `queues` says
-    which of them wait for their turn: none, those that name a queue or whose namespace does, or all; `tree` are the
-    queues that are more than names. `claims_gate` is the gate behind which pods that name our scheduler wait for their
-    claims; with "" none does. `own_user` is who this process is to the API server: nobody else changes what a
-    scheduler wrote on a pod; with "" nobody does. `hami_users` are HAMi's device plugin and its scheduler: where they
-    are named, nobody else changes what that plugin reads.
+    `overwrite_default`: pods of the default scheduler become ours too if they request cards. `queues` says which of
+    them wait in a queue: none, those that name a queue or whose namespace does, or all. `tree` are the queues that are
+    more than names. `claims_gate` is the gate behind which pods of our scheduler wait for their claims; "" for none.
+    `own_user` is the API user of this process: no other user may change what a scheduler wrote on a pod; "" disables
+    the check. `hami_users` are HAMi's device plugin and its scheduler: if named, no other user may change what that
+    plugin reads.
     """
 
     scheduler: str = "ullage"
@@ -69,7 +69,7 @@ class AdmissionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Answers reviews. `skips` says of a namespace that all its pods are left alone, `named_queue` which it names."""
+    """Answers reviews. `skips` returns whether a namespace is exempt, `named_queue` the queue that it names."""
 
     settings: AdmissionSettings = AdmissionSettings()
     skips: Callable[[str], bool] = lambda _namespace: False
@@ -77,7 +77,7 @@ class Webhook:
     named_queue: Callable[[str], str] = lambda _namespace: ""
     reader: PodReader = read_pod
     nowhere: Callable[[PodRequest], Iterable[str]] = lambda _asked: ()
-    """What a pod asks of cards that no card of the cluster has now, for its writer; raises what is refused for that."""
+    """Return warnings on requests that no card of the cluster meets now. It raises if that refuses the pod."""
 
     bound: BoundCounts = lambda _pod, _asked: ()
 
@@ -86,9 +86,9 @@ class Webhook:
         return self.reader.settings.domain
 
     def answer(self, review: Review, *, change: bool = True) -> tuple[bytes, str]:
-        """The answer, and in one word what was decided: `allowed`, or the code of the refusal.
+        """Return the response, and the decision in one word: `allowed`, or the code of the refusal.
 
-        Without `change` the pod is judged as it is, and only refused or not: also for what would be taken off it.
+        Without `change` the pod is only validated. It is then also refused for fields that would otherwise be removed.
         """
         if not (review.creates_pod or review.changes_pod) or self.skips(review.namespace):
             return review.allow(), "allowed"
@@ -106,10 +106,10 @@ class Webhook:
             return review.deny("request.object: it is nested too deeply", status=_INVALID), "invalid-request"
 
     def _admit(self, review: Review, *, change: bool) -> tuple[Patch, tuple[str, ...]]:
-        """The changes of a pod that may be created, and what its writer is told.
+        """Return the patch for a pod that may be created, and the warnings for its user.
 
         Raises:
-            UllageError: it may not.
+            UllageError: the pod is refused.
 
         """
         pod, patch = review.pod, Patch(review.object or {})
@@ -149,16 +149,16 @@ class Webhook:
         return patch, (*warnings, *asked.warnings)
 
     def _without_cards(self, pod: Document) -> Iterator[str]:
-        """Yield what a pod without cards asks for that nobody sees to."""
+        """Yield annotations and labels that have no effect on a pod without cards."""
         for key in zone_words(pod, self._domain):
             fix = "pods without cards are not placed by zones; only the kubelet of their node aligns them"
             yield f"metadata.annotations.{key}: {fix}"
 
     def _check_misspelt(self, pod: Document, unknown: Iterable[Unread]) -> None:
-        """Refuse what would be a request if it were spelt right: the pod would run with another, or with none.
+        """Refuse a key that would be a request if spelt correctly: the pod would run with another request, or none.
 
         Raises:
-            InvalidAnnotation: a key is like one of ours.
+            InvalidAnnotation: a key resembles one of ours.
 
         """
         own = f"{self._domain}/"
@@ -168,10 +168,10 @@ class Webhook:
                 raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 
     def _check_unchanged(self, review: Review) -> None:
-        """What a pod was given stays on it as it was written.
+        """Check that the placement annotations of a pod are unchanged.
 
         Raises:
-            UllageError: it was changed, taken off, or put on a pod that has none, and not by this process.
+            UllageError: they were changed, removed, or added, and not by this process.
 
         """
         if self.settings.own_user and review.user_info.username == self.settings.own_user:
@@ -194,13 +194,13 @@ class Webhook:
         return not name or name == self.settings.scheduler
 
     def _gate_claims(self, patch: Patch, spec: Document) -> None:
-        """Have a pod wait for its claims, if it names our scheduler: of another one nobody knows whether it is ours."""
+        """Gate a pod until its claims are allocated, if it names our scheduler. Other schedulers may not be ours."""
         ours = self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler
         if self.settings.claims_gate and ours and spec.get("resourceClaims") and not spec.get("nodeName"):
             patch.append("spec", "schedulingGates", value={"name": self.settings.claims_gate})
 
     def _forged(self, pod: Document, namespace: str) -> Iterator[str]:
-        """Annotations that only whoever places a pod writes, and the gang of another namespace."""
+        """Yield annotations that only a scheduler may write, and the gang of another namespace."""
         annotations = _annotations(pod)
         own = (f"{self._domain}/{name}" for name in (*OUTPUT, *NOTES))
         yield from (key for key in (*own, *HAMI_OUTPUT) if key in annotations)
@@ -210,7 +210,7 @@ class Webhook:
                 yield key
 
     def _complete(self, patch: Patch, pod: Document, asked: PodRequest) -> None:
-        """Write what the pod leaves open."""
+        """Set the fields that the pod leaves open."""
         spec = mapping(pod.get("spec"), "spec")
         if self.settings.scheduler:
             patch.put("spec", "schedulerName", value=self.settings.scheduler)
@@ -222,10 +222,10 @@ class Webhook:
             _complete_containers(patch, pod, asked.devices)
 
     def _close_gate(self, patch: Patch, pod: Document, namespace: str) -> None:
-        """Have it wait for its turn, in the queue that it names, or its namespace does, or that bears that's name.
+        """Gate a pod in the queue that it names, or its namespace names, or that has the name of its namespace.
 
         Raises:
-            InvalidRequest: it names a queue that is no queue's name, or that pods of its namespace may not name.
+            InvalidRequest: it names an invalid queue, or one that pods of its namespace may not name.
 
         """
         key = gate_of(self._domain)
@@ -259,7 +259,7 @@ class _ResultChanged(UllageError):
 
 
 def _complete_containers(patch: Patch, pod: Document, devices: DeviceAsk) -> None:
-    """The number of cards where only amounts are said, as device plugins hand out cards; and the priority."""
+    """Set the number of cards if a container requests only amounts, as device plugins count cards; and the priority."""
     spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.words
     for kind in ("initContainers", "containers"):
         for position, (path, container) in enumerate(mappings(spec.get(kind), f"spec.{kind}")):
